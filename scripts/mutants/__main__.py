@@ -6,7 +6,8 @@ others that run its line, as many as --more-seconds lets in. One that no test ki
 one that is only slower, or a gap in the tests.
 
 \b
-Usage: python -m scripts.mutants [--count 300] [--seed 1] [--stages geometry,policy] [--workers 2] [--json FILE]
+Usage: python -m scripts.mutants --changed [--base main] [--survivors 3]     (lines written since HEAD left the base)
+       python -m scripts.mutants [--count 300] [--seed 1] [--stages geometry,policy] [--workers 2] [--json FILE]
        python -m scripts.mutants --again FILE [--json FILE]     (those of an earlier run that survived, in today's code)
 
 With --reach, what each test reaches is measured once, by a run of all of them, and kept. A run that was stopped goes on
@@ -18,6 +19,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -46,12 +49,44 @@ class Verdict:
     seconds: float
 
 
-def sample(stages: list[str], count: int, seed: int) -> list[Mutant]:
-    """`count` mutants drawn without replacement from all of the stages, in the order of their places."""
-    paths = [path for stage in stages for path in sorted((ROOT / "dphmm" / stage).rglob("*.py"))]
-    everything = [mutant for path in paths for mutant in mutants(path)]
+def modules(stages: list[str]) -> list[Path]:
+    """The modules of stages."""
+    return [path for stage in stages for path in sorted((ROOT / "dphmm" / stage).rglob("*.py"))]
+
+
+def sample(stages: list[str], count: int, seed: int, lines: dict[str, set[int]] | None = None) -> list[Mutant]:
+    """`count` mutants drawn without replacement from the stages, or from these lines of them, by their places."""
+    everything = [mutant for path in modules(stages) for mutant in mutants(path)]
+    if lines is not None:
+        everything = [mutant for mutant in everything if mutant.line in lines.get(mutant.path, ())]
     chosen = random.Random(seed).sample(everything, min(count, len(everything)))
     return sorted(chosen, key=lambda mutant: (mutant.path, mutant.start))
+
+
+def changed(base: str) -> dict[str, set[int]]:
+    """The lines of each module of a stage that are not those of the commit where HEAD left the base.
+
+    Where HEAD is in the base itself, those that its last commit wrote.
+    """
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise click.ClickException(f"git {words[0]}: {done.stderr.strip()}; name another commit with --base")
+        return done.stdout.strip()
+
+    left = git("merge-base", base, "HEAD")
+    if left == git("rev-parse", "HEAD") and not git("status", "--porcelain", "--", "dphmm"):
+        left = "HEAD~1"
+    lines: dict[str, set[int]] = {}
+    for path, first, length in re.findall(
+        r"^\+\+\+ b/(\S+)|^@@ \S+ \+(\d+)(?:,(\d+))? @@", git("diff", "--unified=0", left, "--", "dphmm"), re.MULTILINE
+    ):
+        if path:
+            here = lines.setdefault(path, set())
+        else:
+            here.update(range(int(first), int(first) + int(length or 1)))
+    return {path: found for path, found in lines.items() if path.endswith(".py") and path.count("/") > 1}
 
 
 @dataclass
@@ -131,24 +166,37 @@ def _read(path: Path) -> list[Verdict]:
 @click.command(help=__doc__)
 @click.option("--count", default=300, show_default=True, help="How many mutants.")
 @click.option("--seed", default=1, show_default=True, help="Which ones.")
-@click.option("--stages", default=STAGES, show_default=True, help="Folders of the package, with commas.")
+@click.option("--stages", help=f"Folders of the package, with commas. [default: {STAGES}; with --changed, all]")
 @click.option("--workers", default=os.cpu_count() or 1, show_default=True, help="Copies of the project at work.")
 @click.option("--seconds", default=20.0, show_default=True, help="Of tests that a mutant meets first.")
 @click.option("--more-seconds", default=300.0, show_default=True, help="Of tests that it meets then.")
 @click.option("--reach", "kept", type=click.Path(path_type=Path), help="A folder that keeps what each test reaches.")
 @click.option("--again", type=click.Path(exists=True, path_type=Path), help="Those that survived, of this --json.")
+@click.option("--changed", "only_changed", is_flag=True, help="Of lines that changed alone.")
+@click.option("--base", default="main", show_default=True, help="With --changed: since HEAD left this.")
+@click.option("--survivors", type=int, help="Exit code 1 where more than this survive.")
 @click.option("--json", "to", type=click.Path(path_type=Path), help="Every mutant and its fate, to this file.")
 def main(
-    count: int, seed: int, stages: str, workers: int, seconds: float, more_seconds: float,
-    kept: Path | None, again: Path | None, to: Path | None,
+    count: int, seed: int, stages: str | None, workers: int, seconds: float, more_seconds: float,
+    kept: Path | None, again: Path | None, only_changed: bool, base: str, survivors: int | None, to: Path | None,
 ) -> None:  # fmt: skip
-    if again:
-        survivors = [(one.mutant, relocated(one.mutant)) for one in _read(again) if not one.killed]
-        chosen = [now for _, now in survivors if now is not None]
-        for then in (then for then, now in survivors if now is None):
+    wanted = ["tests", "dphmm"]
+    if only_changed:
+        lines = changed(base)
+        names = sorted({Path(path).parts[1] for path in lines})
+        names = [name for name in names if stages is None or name in stages.split(",")]
+        chosen = sample(names, count, seed, lines)
+        wanted = [at for name in names for at in (f"tests/{name}", f"dphmm/{name}") if (ROOT / at).exists()]
+        if not chosen:
+            click.echo("no line of a stage changed that a mutant could differ in")
+            return
+    elif again:
+        former = [(one.mutant, relocated(one.mutant)) for one in _read(again) if not one.killed]
+        chosen = [now for _, now in former if now is not None]
+        for then in (then for then, now in former if now is None):
             click.echo(f"     {then.path}:{then.line} is gone: {then.before!r} -> {then.after!r}")
     else:
-        chosen = sample(stages.split(","), count, seed)
+        chosen = sample((stages or STAGES).split(","), count, seed)
     done = _read(to) if to and to.exists() else []
     met = {one.mutant for one in done}
     chosen = [mutant for mutant in chosen if mutant not in met]
@@ -156,8 +204,12 @@ def main(
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         at = kept or Path(folder) / "reach"
         if not at.exists():
-            click.echo("Running every test once, to see what it reaches ...")
-        reach = Reach(at) if at.exists() else Reach.measure(at, workers)
+            click.echo(f"Running the tests of {', '.join(wanted)} once, to see what they reach ...")
+        reach = (
+            Reach(at)
+            if at.exists()
+            else Reach.measure(at, workers, [*wanted, *(["-m", "not slow"] if only_changed else [])])
+        )
         trees = [copied(Path(folder) / str(worker)) for worker in range(workers)]
         for verdict in verdicts(chosen, reach, trees, (seconds, more_seconds)):
             done.append(verdict)
@@ -170,6 +222,10 @@ def main(
                 to.write_text(json.dumps([asdict(one) for one in done], indent=1) + "\n")
     killed = sum(verdict.killed for verdict in done)
     click.echo(f"{killed} of {len(done)} killed ({killed / max(1, len(done)):.1%})")
+    if survivors is not None and len(done) - killed > survivors:
+        raise click.ClickException(
+            f"{len(done) - killed} survive, more than {survivors}: write the tests that they lack"
+        )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,14 +119,6 @@ def mutants(path: Path) -> list[Mutant]:
         before = text[start:end].decode()
         found.append(Mutant(str(path.relative_to(ROOT)), target.lineno, line, start, end, before, after))
     return found
-
-
-def sample(stages: list[str], count: int, seed: int) -> list[Mutant]:
-    """`count` mutants drawn without replacement from all of the stages, in the order of their places."""
-    paths = [path for stage in stages for path in sorted((ROOT / "dphmm" / stage).rglob("*.py"))]
-    everything = [mutant for path in paths for mutant in mutants(path)]
-    chosen = random.Random(seed).sample(everything, min(count, len(everything)))
-    return sorted(chosen, key=lambda mutant: (mutant.path, mutant.start))
 
 
 def relocated(mutant: Mutant) -> Mutant | None:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,10 @@ class Reach:
         self._by_module, self._then = cache(self._by_lineno), cache(self._line_then)
 
     @classmethod
-    def measure(cls, folder: Path, workers: int) -> Reach:
-        """Run the tests, every one once, and keep what they reach. Tests that fail are no use against mutants."""
+    def measure(cls, folder: Path, workers: int, wanted: Sequence[str] = ()) -> Reach:
+        """Run the tests, all or those wanted, once, and keep what they reach. One that fails is no use."""
         tree = copied(folder / "tree")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+        command = [sys.executable, "-m", "pytest", *wanted, "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
         command += ["-n", str(workers), "--cov", "--cov-context=test", "--cov-report="]
         command += ["-p", "scripts.mutants.durations"]
         path = f"{tree}{os.pathsep}{Path(__file__).resolve().parents[2]}"

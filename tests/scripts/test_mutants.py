@@ -8,8 +8,9 @@ import sys
 from dataclasses import replace
 
 import pytest
+from click import ClickException
 
-from scripts.mutants.__main__ import rounds, sample
+from scripts.mutants.__main__ import changed, rounds, sample
 from scripts.mutants.mutations import ROOT, mutants, relocated
 from scripts.mutants.reach import Reach
 from scripts.mutants.trial import FAILED
@@ -56,6 +57,34 @@ def test_every_mutant_is_another_program_and_none_is_drawn_twice():
 def test_the_sample_is_a_function_of_its_seed():
     assert sample(["geometry"], 20, seed=1) == sample(["geometry"], 20, seed=1)
     assert sample(["geometry"], 20, seed=1) != sample(["geometry"], 20, seed=2)
+
+
+def test_lines_that_changed_are_those_since_the_base_and_on_it_those_of_its_last_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr("scripts.mutants.__main__.ROOT", tmp_path)
+    monkeypatch.setattr("scripts.mutants.mutations.ROOT", tmp_path)
+    module = tmp_path / "dphmm" / "small" / "twice.py"
+    module.parent.mkdir(parents=True)
+
+    def commit(text, *words):
+        module.write_text(text)
+        who = ["-c", "user.name=n", "-c", "user.email=e"]
+        for line in (words, ("add", "."), (*who, "commit", "-qm", "one")):
+            subprocess.run(["git", *line], cwd=tmp_path, check=True)
+
+    commit(MODULE, "init", "-q", "-b", "main")
+    with pytest.raises(ClickException, match="--base"):
+        changed("main")
+    longer = MODULE.replace("x / 2", "x / 3")
+    commit(longer, "checkout", "-qb", "other")
+    at = {"dphmm/small/twice.py": {5}}
+    assert changed("main") == at
+    assert [one.before for one in sample(["small"], 9, 1, at)] == ["x / 3", "3"]
+    (tmp_path / "dphmm" / "errors.py").write_text("ONE = 1\n")  # of no stage
+    commit("NEW = 1\n" + longer, "checkout", "-qb", "third")
+    assert changed("main") == {"dphmm/small/twice.py": {1, 6}}
+    assert changed("third") == {"dphmm/small/twice.py": {1}}
+    module.write_text("NEW = 1\n" + longer.replace("x + 1", "x + 4"))
+    assert changed("third") == {"dphmm/small/twice.py": {9}}
 
 
 @pytest.fixture(scope="module")
