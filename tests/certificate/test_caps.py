@@ -282,6 +282,17 @@ def test_what_delta_leaves_out_is_not_checked_and_that_is_said():
     assert "with delta" in (refusal(walked(engine, [(0, 0), (1, 1)])) or "")
 
 
+def test_a_cap_on_what_was_over_before_the_first_release_is_said_to_be_none():
+    caps = (Cap("state:6 between 1970-01-01 and 1970-01-02", 0.5), Cap("state:7 between 1 and 3", 0.6))
+    engine = ReleaseSettings("utility:1km", 1, caps=caps).engine(settled(town()), 7)
+    engine.capping.passes_over_the_past = True  # as a batch has it, for people who come later than others
+    lines = walked(engine, [(0, 100000), (1, 100001)])
+    (events,) = [line["events"] for line in lines if "events" in line]
+    assert events["caps"][0] == {"event": None, "at": 0}
+    assert events["caps"][1]["at"] == 100001
+    assert refusal(lines) is None
+
+
 def test_a_new_beginning_is_said():
     engine = ReleaseSettings("utility:1km", 4, caps=(Cap("state:6 between 1 and 3", 0.6),)).engine(settled(town()), 5)
 
