@@ -1,6 +1,6 @@
 """
 Repairs: a partner for every exposed place
-=========================================
+==========================================
 
 Three, four, five and six are possible, and s3 has no neighbour left. Any of the three others can be its partner. The
 repair takes the one that makes the expected squared error of a release least; least area would be another one.
