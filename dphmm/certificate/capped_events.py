@@ -12,12 +12,11 @@ from dphmm.arrays import BoolArray, FloatArray, runs
 from dphmm.certificate.lines import Lines
 from dphmm.errors import InvalidInputError
 from dphmm.events.automaton import Automaton, Layer
-from dphmm.events.outputs import Outputs
 from dphmm.mechanisms.base import TABLES
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser
-from dphmm.release.event_caps import Capping, chain_of, outputs_along
-from dphmm.release.step import PreparedStep, PublicState, StepPlan
+from dphmm.release.event_caps import Capping, chain_of
+from dphmm.release.step import PreparedStep, PublicState
 
 Plain = dict[str, Any]
 
@@ -37,7 +36,6 @@ class CapsWitness:
         self._lines, self._model, self._settings = lines, engine.model, engine.settings
         self._capping = Capping(engine.settings, engine.model)
         self._capping.passes_over_the_past = True
-        self._outputs: tuple[StepPlan, Outputs] | None = None
 
     def begin(self, slot: int) -> Plain:
         """What the first release says, in the slot: the probabilities, the events and other priors.
@@ -96,15 +94,14 @@ class CapsWitness:
         InvalidInputError
             Where a cap is not certain to be kept.
         """
-        if self._outputs is None or self._outputs[0] is not step.plan:
-            self._outputs = step.plan, outputs_along(engine.planner, step.plan, step.epsilon)
+        outputs = self._capping.outputs(engine.planner, step.plan, step.epsilon)
         found = dict[tuple[int, int, bool], Any]()
         keys = [
             (one.number, one.prior, is_floor)
             for one in self._keeper.watched
             for is_floor in ([False, True] if one.cap.least > 0 else [False])
         ]
-        cells = self._keeper.cells(self._outputs[1], step.epsilon, slot - self._slot)
+        cells = self._keeper.cells(outputs, step.epsilon, slot - self._slot)
         for key, (certain, signs) in zip(keys, cells, strict=True):
             if not certain:
                 cap = self._settings.caps[key[0]]

@@ -89,6 +89,12 @@ class Capping:
         over = [(number, event.begins(clock)) for number, event in texts if event.is_past(clock)]
         return frozenset(number for number, begins in over if not begins or sooner(-begins) is None)
 
+    def outputs(self, planner: Planner, plan: StepPlan, epsilon: float) -> Outputs:
+        """As `outputs_along`; those of the last plan are kept."""
+        if self._outputs is None or self._outputs[0] is not plan:
+            self._outputs = plan, outputs_along(planner, plan, epsilon)
+        return self._outputs[1]
+
     def limit(self, release: NextRelease) -> NextRelease:
         """A release with the largest budget, at most the given one, at which no output passes a cap.
 
@@ -101,9 +107,8 @@ class Capping:
         """
         if not self._caps or release.reason:
             return release
-        if self._outputs is None or self._outputs[0] is not release.plan:
-            self._outputs = (release.plan, outputs_along(release.planner, release.plan, release.epsilon))
-        choice = self.keeper(release.person).choose(self._outputs[1], release.epsilon, release.steps)
+        outputs = self.outputs(release.planner, release.plan, release.epsilon)
+        choice = self.keeper(release.person).choose(outputs, release.epsilon, release.steps)
         if choice.epsilon is None:
             return replace(release, reason="caps", reach=choice.highest)
         return replace(release, epsilon=choice.epsilon, reach=choice.highest)

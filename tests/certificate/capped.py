@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.machinery
-import importlib.util
 import json
 import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,25 +19,19 @@ import numpy as np
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.events import Cap
 from dphmm.model.time_classes import TimeClasses
-from tests.certificate.certificates import ROOT, Line, canonical, parts_of, steps_of, told_anew, town, walked
+from tests.certificate import certificates
+from tests.certificate.certificates import ROOT, Lies, Line, canonical, parts_of, steps_of, told_anew, town, walked
 from tests.certificate.test_lies import LINE, rows_of_states
 from tests.certificate.vectors import number_of, replaced, texts
 
 VERIFIER = ROOT / "scripts" / "dphmm-verify-caps"
 FILE = Path(__file__).parent / "vectors" / "caps.json"
-Lie = Callable[[list[Any]], None]
-LIES: list[tuple[str, str, Lie]] = []
+LIES = Lies()
+lie = LIES.lie
 
 
-@cache
 def verifier() -> ModuleType:
-    """The script, which imports nothing of the package."""
-    loader = importlib.machinery.SourceFileLoader("dphmm_verify_caps", str(VERIFIER))
-    spec = importlib.util.spec_from_loader("dphmm_verify_caps", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    return certificates.verifier(VERIFIER.name)
 
 
 def verify(lines: list[Any]) -> Any:
@@ -135,16 +126,6 @@ WORLDS: dict[str, Callable[[], list[Line]]] = {
 }
 
 # ---- lies ------------------------------------------------------------------------------------------------------------
-
-
-def lie(world: str, reason: str) -> Callable[[Lie], Lie]:
-    """A lie about a world, and why it is refused."""
-
-    def noted(told: Lie) -> Lie:
-        LIES.append((world, reason, told))
-        return told
-
-    return noted
 
 
 def part(lines: list[Line], kind: str, change: Callable[[Line], object]) -> None:

@@ -27,14 +27,27 @@ Line = dict[str, Any]
 
 
 @cache
-def verifier() -> ModuleType:
-    """The script, which imports nothing of the package."""
-    loader = importlib.machinery.SourceFileLoader("dphmm_verify", str(VERIFIER))
-    spec = importlib.util.spec_from_loader("dphmm_verify", loader)
+def verifier(name: str = "dphmm-verify") -> ModuleType:
+    """One of the scripts, which import nothing of the package."""
+    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(ROOT / "scripts" / name))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+class Lies(list[tuple[str, str, Callable[..., None]]]):
+    """Lies: the world of each, why it is refused, and what tells it."""
+
+    def lie(self, world: str, reason: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """A lie about a world, and why it is refused."""
+
+        def noted(told: Callable[..., None]) -> Callable[..., None]:
+            self.append((world, reason, told))
+            return told
+
+        return noted
 
 
 def canonical(value: Any) -> str:

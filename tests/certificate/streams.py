@@ -7,11 +7,8 @@
 from __future__ import annotations
 
 import copy
-import importlib.machinery
-import importlib.util
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +20,8 @@ from dphmm.certificate.lines import Lines
 from dphmm.certificate.streams import StreamCertificate
 from dphmm.jobs import Counts, Mobility, Scheme, landmark_series, repair_counts
 from dphmm.tables import TimedTable
-from tests.certificate.certificates import ROOT, Line, canonical, told_anew
+from tests.certificate import certificates
+from tests.certificate.certificates import ROOT, Lies, Line, canonical, told_anew
 from tests.certificate.vectors import as_csv, number_of, replaced, texts
 
 VERIFIER = ROOT / "scripts" / "dphmm-verify-more"
@@ -33,14 +31,8 @@ World = tuple[list[Line], Rows | None]
 """A certificate, and the published rows; of counts the noisy ones stand before the repaired ones."""
 
 
-@cache
 def verifier() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("dphmm_verify_more", str(VERIFIER))
-    spec = importlib.util.spec_from_loader("dphmm_verify_more", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    return certificates.verifier(VERIFIER.name)
 
 
 def verify(lines: list[Any], rows: Rows | None = None) -> Any:
@@ -134,16 +126,8 @@ def worlds(folder: Path) -> dict[str, World]:
 
 # ---- lies ------------------------------------------------------------------------------------------------------------
 
-Lie = Callable[[list[Any], Any], None]
-LIES: list[tuple[str, str, Lie]] = []
-
-
-def lie(world: str, reason: str) -> Callable[[Lie], Lie]:
-    def noted(told: Lie) -> Lie:
-        LIES.append((world, reason, told))
-        return told
-
-    return noted
+LIES = Lies()
+lie = LIES.lie
 
 
 def line(lines: list[Line], key: str, number: int = 0) -> Line:
@@ -182,7 +166,7 @@ def more(text: str) -> str:
     return less(text, -3)
 
 
-def put(key: str, value: Any, of: str, side: str | None = None, number: int = 0) -> Lie:
+def put(key: str, value: Any, of: str, side: str | None = None, number: int = 0) -> Callable[..., None]:
     """A lie that puts a value, or what a function makes of the old one, in one place of a line."""
 
     def told(lines: list[Any], rows: Any) -> None:

@@ -16,6 +16,7 @@ import pytest
 from dphmm import Limits, MarkovModel, PolicyGraph, Releaser
 from dphmm.certificate import CertificateWriter
 from tests.certificate.certificates import (
+    Lies,
     Line,
     canonical,
     parts_of,
@@ -29,18 +30,8 @@ from tests.certificate.certificates import (
 )
 from tests.sizes import fewer
 
-Lie = Callable[[list[Any], dict[str, list[dict[str, str]]]], None]
-LIES: list[tuple[str, str, Lie]] = []
-
-
-def lie(world: str, reason: str) -> Callable[[Lie], Lie]:
-    """A lie about a world, and why it is refused."""
-
-    def noted(told: Lie) -> Lie:
-        LIES.append((world, reason, told))
-        return told
-
-    return noted
+LIES = Lies()
+lie = LIES.lie
 
 
 def part(lines: list[Line], kind: str, change: Callable[[Line], object]) -> None:
