@@ -154,6 +154,7 @@ def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox
         post(client, 0, 1, 2)
         state = log_in(client)
         fine = client.get("/page/trail").json()
+        wait_for(lambda: len(client.get("/page/trail?reader=friends").json()["places"]) == 3)  # told after the answer
         coarse = client.get("/page/trail?reader=friends").json()
         again = client.get("/page/trail?from=6").json()
     stored = releases(tmp_path / "people.db")
