@@ -1,9 +1,10 @@
 """A model's cells cut into parts, and exact integrals of densities over them.
 
-The model speaks of cells; channels act on places. Who stays in a cell mostly stays at one place of it, so that the same
-release again is no new evidence, and fresh noise about one place averages out. An adversary who took the place as
-drawn anew at each step would be wrong about both. Here the place is hidden too: one of equal square parts of the cell,
-even over them on arrival, kept while the person stays, but for three steps in a hundred, at which it is drawn again.
+The model speaks of cells; channels act on places. A person who stays in a cell mostly stays at one place of it, so that
+the same release again is no new evidence, and fresh noise about one place averages out. An adversary who took the place
+as drawn anew at each step would be wrong about both. Here the place is hidden too: one of equal square parts of the
+cell, even over them on arrival, kept while the person stays, but for three steps in a hundred, at which it is drawn
+again.
 
 A state is a cell, a true place a point in it. What an adversary who knows states alone needs of a channel that acts on
 true places is its density with the place even within the cell, ``p(z | s) = ∫_cell p(z | x) dx / area``; this module
@@ -159,7 +160,7 @@ class Moves:
         return np.asarray(((1.0 - self.redrawn) * self._powers[1].diagonal()) ** steps)
 
     def change(self, steps: int) -> Change:
-        """How cells and their parts change in `steps` steps: who leaves a place is at any part of a cell.
+        """How cells and their parts change in `steps` steps; leaving a place leads to any part of a cell.
 
         Parameters
         ----------
@@ -216,7 +217,7 @@ class Change(Operator):
         Parameters
         ----------
         log_row
-            ``(N Q,)``: the log probability of the release, which is counted of all who arrive: not twice of who stays.
+            ``(N Q,)``: the log probability of the release, counted for arrivals, not twice for a person who stays.
         is_same
             Whether the release is the same as the one before.
         """

@@ -1,20 +1,20 @@
 """What ways into and out of a hidden zone tell of a place in it: exact posteriors of two readers.
 
 A recording is exact outside a zone, and nothing of it is told inside. The zone is a square of `dphmm.space.squares`
-(the core, in which the place lies) and a ring around it. What is told is the same for every place in the core, given
+(the core, in which the place lies) and a ring around it. What it shows is the same for every place in the core, given
 the recording outside. So for every reader the posterior odds of two places are the prior odds times how much more often
-who lives at the one goes in and out like this than who lives at the other: what the ways tell is up to what the reader
-knows of how people move. Two readers are worked out. For both, the place is as probable in each cell of the core
-before; a recording that begins or ends in the zone does so at the place, after or before a time that nobody knows; one
-that passes through stops there if it takes its time (see `HiddenZone.is_stop`), and tells nothing otherwise.
+a person who lives at the one goes in and out like this than one who lives at the other: what the ways tell is up to
+what the reader knows of how people move. Two readers are worked out. For both, the place is as probable in each cell of
+the core before; a recording that begins or ends in the zone does so at the place, after or before a time that nobody
+knows; one that passes through stops there if it takes its time (see `HiddenZone.is_stop`), and tells nothing otherwise.
 
-- *Who knows how people move in general* takes a Markov model for it, a blank one. With Q the moves within the zone and
-  R those out of it, who starts at h leaves by cell b with probability ``((I - Q)^-1 R)_hb``: the distribution of exits
-  (harmonic measure; Legramanti, arXiv 1806.08998, does so with Brownian motion). Who came in from b and stays for an
-  unknown time is at h in proportion to the visits there, ``(P_b (I - Q)^-1)_h``. Who was inside for n steps between b
-  and b' was there ``sum over k of (P_b Q^k)_h (Q^(n-2-k) R_b')_h`` times.
-- *Who takes them to go straight* weighs the angle between the direction at the border and that to the place by a
-  normal curve, `TURN` wide.
+- *One who knows how people move in general* takes a Markov model for it, a blank one. With Q the moves within the zone
+  and R those out of it, a person who starts at h leaves by cell b with probability ``((I - Q)^-1 R)_hb``: the
+  distribution of exits (harmonic measure; Legramanti, arXiv 1806.08998, does so with Brownian motion). One who came in
+  from b and stays for an unknown time is at h in proportion to the visits there, ``(P_b (I - Q)^-1)_h``. One who was
+  inside for n steps between b and b' was there ``sum over k of (P_b Q^k)_h (Q^(n-2-k) R_b')_h`` times.
+- *One who assumes that people go straight on* weighs the angle between the direction at the border and that to the
+  place by a normal curve, `TURN` wide.
 
 What neither knows is streets and houses.
 """
@@ -46,7 +46,7 @@ TURN = np.radians(30.0)
 LONGEST = 2000
 """How many steps in the zone are counted at most; of more the time says nothing."""
 
-READERS = ("knows how people move", "takes them to go straight")
+READERS = ("knows how people move", "assumes that people go straight on")
 
 _MARGIN = 6
 _FAINTEST = 1e-300

@@ -226,7 +226,7 @@ class Adversary:
 
 
 PUBLIC = Adversary("the model")
-"""Who knows the public model and nothing of the person."""
+"""The adversary who knows the public model and nothing of the person."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,7 +402,7 @@ class _Readers:
         """Rank, step and log-likelihoods of the releases of the present moment."""
 
     def step(self, engine: Releaser, prior: Belief, t: int, steps: int, epsilon: float) -> PreparedStep:
-        """A release as it was prepared, where ``prior`` is the belief of who is told everything."""
+        """A release as it was prepared, where ``prior`` is the belief of a reader who is told everything."""
         rank = int(self._tiers[t]) if len(self._tiers) else 0
         if t == 0 or steps:
             told = {one for one, _, _ in self._now}  # others were left out of the moment before, and begin anew

@@ -136,7 +136,7 @@ def possible_states(possible: Iterable[str], names: Sequence[str]) -> BoolArray:
 def read_prior(path: str | Path, names: Sequence[str]) -> FloatArray:
     """A distribution over states, ``(N,)``, from a table with columns ``state`` and ``probability``.
 
-    States that it does not name have probability zero. Whether it sums to one is left to who uses it.
+    States that it does not name have probability zero. Whether it sums to one is left to the caller.
 
     Raises
     ------

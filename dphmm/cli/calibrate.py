@@ -57,7 +57,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option(
     "--against",
     type=click.Choice(["public", "known"]),
-    help="Whom targets are held against: who knows the model, or each person's habits. [default: known with --known]",
+    help="The adversary of targets: one who knows the model, or each person's habits. [default: known with --known]",
 )
 @click.option("--known", multiple=True, type=click.Path(), help="Earlier data of people, which somebody has.")
 @known_format_options

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--gap",
     type=float,
     metavar="SECONDS",
-    help="Who is seen again within this time has stayed until then; a longer gap cuts. [default: one step]",
+    help="A person seen again within this time has stayed until then; a longer gap cuts. [default: one step]",
 )
 @click.option(
     "--by",
@@ -246,7 +246,7 @@ _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}
     "--gap",
     type=float,
     metavar="SECONDS",
-    help="With --compare: who is seen again within this time has stayed until then. [default: one step]",
+    help="With --compare: a person seen again within this time has stayed until then. [default: one step]",
 )
 @click.option("--plot", type=FILE, help="With --compare: a picture, PRIVATE in its name.")
 @click.option("--seed", type=int, help="Repeatable people.")

@@ -65,7 +65,7 @@ class Split:
         """Write who is what, the true states, and the models that workers read, all for their owner alone.
 
         Two models that were learned without one fold or another tell, by their difference, what each fold did. The
-        names come last: who finds them finds the rest.
+        names come last: a reader who finds them finds the rest.
         """
         for fold, model in enumerate(models):
             model.save(model_file(folder, fold), private=True)

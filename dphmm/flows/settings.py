@@ -81,7 +81,7 @@ class FlowSettings:
         10.0, "A visit lasts so long at least; 0 for check-ins.", metavar="MINUTES", heading=_TIME, shows_default=True
     )
     gap: float = setting(
-        12.0, "Who is not seen for longer is not followed.", metavar="HOURS", heading=_TIME, shows_default=True
+        12.0, "A person who is not seen for longer is not followed.", metavar="HOURS", heading=_TIME, shows_default=True
     )
     first_day: str | None = setting(None, "Visits from this day on, as 2024-03-01.", metavar="DAY", heading=_TIME)
     last_day: str | None = setting(None, "Visits until the end of this day.", metavar="DAY", heading=_TIME)

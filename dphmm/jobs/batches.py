@@ -572,7 +572,7 @@ def _release_user(work: Person) -> UserDone:
 def _in_hindsight(
     engine: Releaser, table: ReleaseTable, heard: HindsightRecorder | None, history: Moments | None
 ) -> tuple[tuple[float, float], ...]:
-    """What somebody knows in hindsight who knows the model, and who knows the person's habits; see `UserDone`."""
+    """What adversaries in hindsight know who know the model, or the person's habits; see `UserDone`."""
     hidden = ~table["open"]
     if heard is None or history is None or not hidden.any():
         return ()

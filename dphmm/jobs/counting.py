@@ -157,7 +157,7 @@ def daily_population(
 
     Notes
     -----
-    A guarantee about one member is about one *day* of a person; who has several days in the data takes part in the
+    A guarantee about one member is about one *day* of a person; one who has several days in the data takes part in the
     counts several times.
 
     Raises

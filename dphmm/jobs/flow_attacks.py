@@ -81,9 +81,9 @@ def attack_tables(
 ) -> list[AttackedTable]:
     """Try attacks on tables of people by area and hour of a week, as ``dphmm attack --areas`` does.
 
-    Everybody's week with most fixes is laid over the others', and who is not seen is where they were last. The tables
-    are published as they are, as the mean of all hours, with small numbers hidden, and with exact noise of the whole
-    budget for bounded contributions; beside them stands what an adversary achieves to whom nothing is told.
+    Everybody's week with most fixes is laid over the others', and a person who is not seen is where they were last. The
+    tables are published as they are, as the mean of all hours, with small numbers hidden, and with exact noise of the
+    whole budget for bounded contributions; beside them stands what an adversary achieves to whom nothing is told.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _hidden(counts: FloatArray, _: np.random.Generator, least: int) -> FloatArra
 
 
 def _week(one: Trajectory, areas: Areas, zone: str) -> IntArray | None:
-    """Where a person is at each hour of the week with most fixes, from Monday on; None for who is in no area."""
+    """Where a person is at each hour of the week with most fixes, from Monday on; None if in no area."""
     where = areas.locate(one.latitude, one.longitude)
     inside = where != OUTSIDE
     if not inside.any():

@@ -149,8 +149,8 @@ def verdict_of(rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, is_
     if off is None or isnan(off):
         return promised, "What a reader learns was not worked out; dphmm audit session does it."
     learned = (
-        f"Who knows the model and keeps all releases is expected to be {off:,.0f} m off (median) of the person they "
-        f"know best, and was up to {100 * sure:.0f} % sure of one place."
+        f"Somebody who knows the model and keeps all releases is expected to be {off:,.0f} m off (median) of the "
+        f"person they know best, and was up to {100 * sure:.0f} % sure of one place."
     )
     return promised, learned
 

@@ -154,14 +154,14 @@ def _sentences(place: HiddenPlace, within_km: float, has_session: bool) -> list[
     ways = ", ".join(dict.fromkeys(_way(zone, one) for one in place.stretches))
     can = (
         f"A reader can still tell that you were in the square of {whole} about {latitude:.4f}, {longitude:.4f}, when "
-        f"and by which way ({ways}): who {best.reader} gives the likeliest {cell} by {cell} of its middle "
+        f"and by which way ({ways}): one who {best.reader} gives the likeliest {cell} by {cell} of its middle "
         f"{_one_in(best.certainty)} (before: 1 in {CELLS**2}), and expects your place {metres(best.error_km)} from "
         "their best guess."
     )
     cannot = (
         f"They cannot tell from this file where in that middle, {side} by {side}, your place is, beyond what the way "
         f"outside says: the same file comes out wherever in it you are, and no point within {metres(within_km)} of it "
-        "is told; who knows which houses stand there, your streets, or more recordings of yours knows more."
+        "is told; somebody who knows which houses stand there, your streets, or more recordings of yours knows more."
     )
     later = max(place.known_from_like_it, key=lambda one: one.certainty)
     adds = (
@@ -216,7 +216,7 @@ def hide(
         No point within this distance of a place is told, nor of any other place in the same public square: that is the
         smallest of 25 m to 12.8 km, doubled again and again, at least one and a half times as wide as this distance.
     output
-        A file for what is told: .gpx, .geojson or .csv.
+        The file to write: .gpx, .geojson or .csv.
     ends
         Hide where the recording begins and ends, wherever that is.
     kind
@@ -234,7 +234,7 @@ def hide(
     Returns
     -------
     Hidden
-        What is told, and what a reader knows from it.
+        What is kept, and what a reader knows from it.
 
     Raises
     ------
@@ -335,7 +335,7 @@ def _dropped(points: Segment, keep: Sequence[str]) -> list[str]:
 
 
 def _told(recording: Recording, hidden: BoolArray, keep: Sequence[str], times: bool) -> Recording:
-    """What is told of a recording: its points that are not hidden, in segments that do not run across hidden ones."""
+    """What is kept of a recording: its points that are not hidden, in segments that do not run across hidden ones."""
     told, first = list[Segment](), 0
     for one in recording.segments:
         known = replace(one, sensors={name: values for name, values in one.sensors.items() if name in keep})
@@ -443,7 +443,10 @@ def _rides(said: Any) -> dict[str, Told]:
     """What a file says of the recordings of a square."""
     found = {}
     for ride, told in said.items():
-        found[str(ride)] = [{one: np.array(way[one], dtype=np.float64) for one in READERS} for way in told]
+        found[str(ride)] = [
+            {reader: np.array(log, dtype=np.float64) for reader, log in zip(READERS, way.values(), strict=True)}
+            for way in told  # in their order: files from before have other words for the second reader
+        ]
         if not all(
             values.shape == (CELLS**2,) and np.isfinite(values).all() for way in found[ride] for values in way.values()
         ):

@@ -513,7 +513,7 @@ class Blank:
 
 BLANK_COSTS = (
     "at the same promise, estimates of people not seen were from 7 % nearer to 29 % farther off than with a model of "
-    "others of their city (GeoLife, Gowalla, by kind); who knows the region better is nearer than this model says"
+    "others of their city (GeoLife, Gowalla, by kind); somebody who knows the region better is nearer than it says"
 )
 """What a blank model costs beside one that was learned; docs/explanation/models.md says how that was measured."""
 
@@ -632,7 +632,7 @@ def learn(
     step_seconds
         One time step of the model. Left out, 60 where a space is given, otherwise chosen with it.
     gap_seconds
-        Who is seen again within this time has stayed until then; a longer gap cuts. Left out, one step.
+        A person seen again within this time has stayed until then; a longer gap cuts. Left out, one step.
     smoothing
         Left out, every move that a person can make within a step is possible, and moves are shrunk towards what the
         region has in common: see `dphmm.model.fit_shrunk`. A number is added to each move seen, both ways, and to

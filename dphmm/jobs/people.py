@@ -119,7 +119,7 @@ class Data:
     ----------
     paths
         Files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks; or frames, as `dphmm.readers.read_frame`
-        takes them. Who is in several of them is one person.
+        takes them. A person who is in several of them is one person.
     format
         As in `dphmm.read`; left out, recognised.
     columns

@@ -191,8 +191,8 @@ def fit_private(
     Parameters
     ----------
     sequences
-        One for each person, with all their days; see `dphmm.model.MarkovModel.fit`. Who is in two sequences is
-        protected half as well.
+        One for each person, with all their days; see `dphmm.model.MarkovModel.fit`. A person who is in
+        two sequences is protected half as well.
     space, step_seconds, max_speed_kmh
         What is possible; see `dphmm.model.SpeedLimit`. Choose them without looking at the data.
     epsilon

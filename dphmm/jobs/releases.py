@@ -191,7 +191,7 @@ class Released:
         }
 
     def _by_adversary(self) -> dict[str, Any]:
-        """What is known of the person known best by who knows the model, and by who knows their habits."""
+        """What adversaries who know the model, or their habits, know of the person known best."""
         if self.habits is None:
             return {}
         found: dict[str, Any] = {}

@@ -60,7 +60,7 @@ class FolderLock:
             held = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as problem:
             raise OutputError(f"{path} cannot be written ({problem.strerror}); check the folder") from None
-        # Closed with this object at the latest, without a warning: who forgets to release only holds on for longer.
+        # Closed with this object at the latest, without a warning: a caller who forgets only holds on for longer.
         self.release = weakref.finalize(self, os.close, held)
         try:
             _lock(held)

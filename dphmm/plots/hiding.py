@@ -1,4 +1,4 @@
-"""A picture of what is told of a recording with places hidden in it, and of what a reader makes of that."""
+"""A picture of what a recording shows with places hidden in it, and of what a reader makes of that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def hidden_figure(found: Hidden, basemap: Path | None = None) -> Any:
-    """What is told of a recording, and around each place what the surest reader makes of it; no true place is in it.
+    """What a recording shows, and around each place what the surest reader makes of it; no true place is in it.
 
     Parameters
     ----------
@@ -45,10 +45,10 @@ def hidden_figure(found: Hidden, basemap: Path | None = None) -> Any:
     plane = found.places[0].zone.projection
     for number, place in enumerate(found.places):
         corners = plane.to_plane(*place.zone.projection.to_latlon(place.zone.corners).T)
-        axes[0].fill(*corners.T, color=PURPLE, alpha=0.3, label=None if number else "nothing is told here", zorder=1)
+        axes[0].fill(*corners.T, color=PURPLE, alpha=0.3, label=None if number else "left out of the file", zorder=1)
         _place(axes[number + 1], found, place)
     _draw(axes[0], found, plane)
-    axes[0].set_title("What is told of the recording", loc="left")
+    axes[0].set_title("What the hidden recording shows", loc="left")
     axes[0].legend(loc="upper right", fontsize="small")
     if basemap is not None:
         for ax, projection in zip(axes, (plane, *(one.zone.projection for one in found.places)), strict=True):
@@ -63,7 +63,7 @@ def hidden_figure(found: Hidden, basemap: Path | None = None) -> Any:
 def _draw(ax: Axes, found: Hidden, plane: LocalProjection) -> None:
     for number, one in enumerate(found.public.segments):
         x, y = plane.to_plane(one.latitude, one.longitude).T
-        ax.plot(x, y, color=BLUE, lw=1.6, label="told, exact" if number == 0 else None, zorder=3)
+        ax.plot(x, y, color=BLUE, lw=1.6, label="kept, exact" if number == 0 else None, zorder=3)
     ax.set(aspect="equal", xlabel="km east", ylabel="km north")
     ax.margins(0.08)
 
@@ -77,7 +77,7 @@ def _place(ax: Axes, found: Hidden, place: HiddenPlace) -> None:
     ax.plot(*zone.corners.T, color=PURPLE, lw=1.5, label="the zone")
     image = ax.imshow(shown, extent=(-half, half, -half, half), origin="lower", cmap="magma_r", vmin=0, zorder=2)
     ax.figure.colorbar(
-        image, ax=ax, shrink=0.75, label=f"% of {metres(zone.grid.cell_km)} squares, for who {best.reader}"
+        image, ax=ax, shrink=0.75, label=f"% of {metres(zone.grid.cell_km)} squares, to a reader who\n{best.reader}"
     )
     for way in place.stretches:
         for gate in (way.entered, way.left):

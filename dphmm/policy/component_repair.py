@@ -455,7 +455,7 @@ class _Current:
         self.edges.update(dict.fromkeys(new))
 
     def changes(self, state: int, tried: dict[int, list[int]]) -> Iterator[tuple[set[Edge], list[Edge]]]:
-        """Changes by which a state takes another partner; who is left alone by that takes another, too."""
+        """Changes by which a state takes another partner; a state left alone by that takes another, too."""
         exposed = self.problem.is_exposed
         degrees = Counter(end for edge in self.edges for end in edge)
 

@@ -311,14 +311,14 @@ def is_server(store: str | Path) -> bool:
 class PostgresDatabase:
     """One connection to a PostgreSQL database of sessions; see `Database`, which is a file's.
 
-    Several processes write at once, to different sessions: who is about to write to one holds its row of ``progress``
-    (``SELECT … FOR UPDATE``), and any other process waits, and sees what was written. A transaction that has
-    committed is on the server's disk (``synchronous_commit``).
+    Several processes write at once, to different sessions: a process that is about to write to one holds its row of
+    ``progress`` (``SELECT … FOR UPDATE``), and any other process waits, and sees what was written. A transaction that
+    has committed is on the server's disk (``synchronous_commit``).
 
     A connection that was lost is made again by the next statement that begins something: at once, and where the
     server is away after a second, and twice as long each time up to half a minute; statements meanwhile are refused.
     A transaction whose connection is lost is refused too, and undone, unless the loss came while it was committed:
-    then it may hold, and who asks again finds it.
+    then it may hold, and a caller who asks again finds it.
 
     Parameters
     ----------

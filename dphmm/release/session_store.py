@@ -419,7 +419,7 @@ class Drawn:
     widths
         Query → the length to which the record's text is filled up, the same whatever is drawn.
     belief
-        The public belief of who is told all of it.
+        The public belief of a reader who is told all of it.
     readers
         The name of a reader who is told less → their belief: of a coarser tier, its query; or of someone who was not
         told everything of a tier.
@@ -926,8 +926,8 @@ class SessionStore:
         """Remove the records of time steps before one, but for those that limits and schedules look back to.
 
         The session's terms, progress and belief stay, and what the removed releases cost. The moments stay what they
-        were: they have a release, and get no other. Who was told them knows them; nobody can be told them again, and no
-        audit can replay them.
+        were: they have a release, and get no other. Readers who were told them know them; they cannot be told again,
+        and no audit can replay them.
 
         Parameters
         ----------
@@ -1029,7 +1029,7 @@ _PREVIOUS = (
 
 
 def _digest(*parts: Any) -> bytes:
-    """A digest against damage (not against forgery: who can write the file can write a digest)."""
+    """A digest against damage (not against forgery: anyone who can write the file can write a digest)."""
     digest = blake2b(digest_size=16)
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode("utf-8")

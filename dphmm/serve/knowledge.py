@@ -24,8 +24,8 @@ _NEAR_KM, _FAR_KM = 15.0, 60.0
 latter."""
 
 SPOT_M, STREET_M, AREA_M, SURE = 50.0, 300.0, 5000.0, 0.5
-"""Guesses off by less than the first two may tell a house and a street, by more than the third hardly a town; who is
-surer than the last of one place may tell it."""
+"""Guesses off by less than the first two may tell a house and a street, by more than the third hardly a town; a reader
+who is surer than the last of one place may tell it."""
 
 
 @dataclass(frozen=True)

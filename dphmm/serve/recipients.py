@@ -6,7 +6,7 @@ recipients are told nothing of any time step that touches the time of it, then o
 such a step, and what waited for them is not sent. A link is a reader without an address, whose token opens a page
 until a date.
 
-Who was not told everything has a belief of their own in the store: see `dphmm.release.session.Session.open`.
+A reader who was not told everything has a belief of their own in the store: see `dphmm.release.session.Session.open`.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from dphmm.tables.json_toml import parse_json
 _ENGINES_KEPT = 256
 """At most this many engines, each of which remembers its last plan, are kept."""
 _MESSAGES_KEPT = 64
-"""Of this many releases what is told of them is kept, for the next recipient."""
+"""The messages about this many releases are kept, for the next recipient."""
 _FIXES_AT_ONCE = 4
 """At most this many fixes of one message are released before other people's messages have their turn."""
 _HEARD_AGAIN_S = 30.0

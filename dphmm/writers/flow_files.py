@@ -34,7 +34,7 @@ MEASURES = {
     "departures": ("flows", "area", ("departures",)),
     "arrivals": ("flows", "to", ("arrivals",)),
 }
-"""What is told of an area → the table, the column of areas, and the levels of which the first that there is counts."""
+"""Published figure of an area → its table, the column of areas, and the levels of which the first present counts."""
 
 
 @dataclass(frozen=True, eq=False)

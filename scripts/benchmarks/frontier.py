@@ -8,7 +8,7 @@ same model, one who has learned each person's habits from the earlier half of th
 the mean of a belief from the true place; people count alike; intervals are over the seeds, which leave other people
 out.
 
-Who reads in hindsight knows what the recipient knows and more, so that no way of releasing has a recipient who is
+An adversary in hindsight knows what the recipient knows and more, so that no way of releasing has a recipient who is
 nearer than they are, but as far as models are wrong: the ratio of the two errors is at least about 1. What is missing
 to 1 is all that any way of releasing could still win at that level.
 """
@@ -218,7 +218,7 @@ def tell(report: Report, name: str, curves: dict[str, np.ndarray]) -> None:
             text = f"{name}: {family} {setting + 1}: at once, ± {once.margin:,.0f}"
             others = {
                 f"in hindsight, ± {hindsight.margin:,.0f}": hindsight.mean,
-                f"who knows habits, ± {habits.margin:,.0f}": habits.mean,
+                f"adversary who knows habits, ± {habits.margin:,.0f}": habits.mean,
             }
             report.row(f"{text}; dearest day ε {found[:, setting, 3].mean():.3g}", once.mean, "m", others)
     ours = [family for family in curves if family.startswith("dphmm")]
@@ -232,7 +232,7 @@ def tell(report: Report, name: str, curves: dict[str, np.ndarray]) -> None:
                 f"{other} {_share(at[other] / at[family])}": at[other].mean() for other in curves if other != family
             }
             others = {text: value for text, value in others.items() if np.isfinite(value)}
-            limit = {f"limit: no nearer than who reads in hindsight, ratio {level / at[family].mean():.2f}": level}
+            limit = {f"limit: no nearer than the adversary in hindsight, ratio {level / at[family].mean():.2f}": level}
             what = f"{name}: {family}, habits adversary at {level:,.0f} m"
             report.row(
                 f"{what}, ± {Figure.from_values(at[family]).margin:,.0f}", at[family].mean(), "m", others | limit

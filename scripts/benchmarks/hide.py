@@ -90,7 +90,7 @@ WAYS: dict[str, Callable[[FloatArray, FloatArray, FloatArray], Ends]] = {
     "circle of 500 m": lambda ride, home, _: _outside(ride, home),
     "circle of 500 m, moved": lambda ride, _, middle: _outside(ride, middle),
 }
-HIDDEN = ("hide, who knows how people move", "hide, who takes them to go straight")
+HIDDEN = ("hide, who knows how people move", "hide, who assumes that people go straight on")
 
 
 def _guesses(home: FloatArray, rides: Sequence[Ends], name: str) -> list[float]:

@@ -103,7 +103,7 @@ def test_posterior_odds_are_those_of_people_thrown_from_everywhere():
     assert (np.abs(seen - 0.2) / np.sqrt(0.16 / left.sum())).max() > 5
 
 
-def test_who_takes_people_to_go_straight_weighs_angles():
+def test_a_reader_who_assumes_that_people_go_straight_on_weighs_angles():
     way = Stretch(None, gate(0.0, (1.0, 0.0)))
     log = ZONE.log_likelihoods(way)[READERS[1]]
     points = ZONE.grid.points[ZONE.core]

@@ -78,7 +78,7 @@ def test_where_nothing_is_said_of_a_budget_a_day_has_one_and_the_first_line_says
     for result in (short, long):
         first, second, title, *_ = result.stdout.splitlines()
         assert "any 24 hours of a person is together at most 20.1 times as likely" in first
-        assert second.startswith("Who knows the model and keeps all releases is expected to be ")
+        assert second.startswith("Somebody who knows the model and keeps all releases is expected to be ")
         assert title == "Released"
     assert len(short.stdout.splitlines()) < len(long.stdout.splitlines())
     assert read_releases(world / "out.csv")["epsilon_last_day"].max() <= 3
