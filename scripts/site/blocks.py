@@ -26,7 +26,7 @@ class Block:
     body
         What is in the fence; of a remark alone the path, or the expression's first word.
     remark
-        What the comment right above it says: ``not run: why``, ``file: name``,
+        What the comment right above it says: ``not run: why``, ``run where: command`` (if that works), ``file: name``,
         ``exits with 1``, ``silent``, ``open`` (its output is not folded); of a remark alone its words.
     """
 

@@ -124,6 +124,8 @@ def _wrapped(line: str) -> list[str]:
 def _shown(block: Block, output: dict[str, Any], made: str) -> str:
     parts = [_output(output.get("text", ""))]
     parts += [f"\n\n![What the code above draws]({made}/{name})\n" for name in output.get("pictures", ())]
+    if block.language in ("picture", "page") and "file" not in output:
+        return ""
     if block.language == "picture":
         parts.append(f"![{block.remark}]({made}/{output['file']})\n\n*{block.remark}*")
     elif block.language == "page":

@@ -53,6 +53,7 @@ class PageRun:
         self.page, self.work, self.pictures = page, work, pictures
         self.names: dict[str, Any] = {"__name__": page}
         self.drawn = 0
+        self.left_out = False
 
     def output(self, block: Block) -> dict[str, Any]:
         """What a block came to, as far as it does.
@@ -69,6 +70,8 @@ class PageRun:
             return {}
         if block.language in ("picture", "page"):
             made = self.work / block.body
+            if self.left_out and not made.exists():
+                return {}
             if not made.is_file() or not made.stat().st_size:
                 raise PageError(f"{block.body} was not made")
             self.drawn += 1
@@ -76,6 +79,10 @@ class PageRun:
             return {"file": f"{self.page}-{self.drawn}-{made.name}"}
         if not block.is_run:
             return {}
+        wanted = block.remark.removeprefix("run where: ")
+        if wanted != block.remark and subprocess.run(wanted, shell=True, capture_output=True).returncode:
+            self.left_out = True
+            return {"text": f"(not run when this page was built: there, {wanted} did not work)\n"}
         done = self._console(block.body, block.code) if block.language == "console" else self._python(block.body)
         return {} if block.remark == "silent" else done
 
@@ -164,7 +171,7 @@ def run_page(page: Path, folder: Path) -> list[dict[str, Any]]:
         (tools / "dphmm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dphmm "$@"\n', encoding="utf-8")
         (tools / "dphmm").chmod(0o755)
         os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
-        os.environ["PYTHONPATH"] = str(ROOT)
+        os.environ["PYTHONPATH"], os.environ["RETICULATE_PYTHON"] = str(ROOT), sys.executable
         with contextlib.chdir(work):
             run, done = PageRun(page.stem, work, folder), []
             for block in blocks(page.read_text(encoding="utf-8")):

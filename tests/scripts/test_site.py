@@ -89,6 +89,17 @@ def test_a_page_whose_code_does_something_else_stops_the_build(tmp_path, text, s
     assert not (tmp_path / "page.json").exists()
 
 
+@pytest.mark.parametrize("there", ["true", "false"])
+def test_a_block_is_run_where_what_it_needs_is_there_and_says_so_where_not(tmp_path, there):
+    command = f"<!-- run where: {there} -->\n```console\n$ echo one | tee made.txt\n```\n"
+    text = f"# A page\n\n{command}\n<!-- page: made.txt One -->\n"
+    done, _ = run(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    whole = with_outputs(text, json.loads((tmp_path / "page.json").read_text(encoding="utf-8")), "_made")
+    assert ("_made/page-1-made.txt" in whole) == (there == "true")
+    assert ("not run when this page was built: there, false did not work" in whole) == (there == "false")
+
+
 def test_a_page_is_a_notebook_whose_cells_are_its_code_and_its_words(tmp_path):
     pytest.importorskip("nbclient")
     from nbclient.exceptions import CellExecutionError
@@ -115,6 +126,19 @@ def test_a_page_is_a_notebook_whose_cells_are_its_code_and_its_words(tmp_path):
 
 def test_a_command_over_several_lines_is_one():
     assert commands_of("$ one \\\n  two\nsaid\n$ three\n") == [("one \\\n  two", "said\n"), ("three", "")]
+
+
+def test_the_page_for_r_does_in_r_what_it_says(tmp_path):
+    asked = ["Rscript", "-e", "reticulate::import('dphmm')"]
+    here = {**os.environ, "PYTHONPATH": str(ROOT), "RETICULATE_PYTHON": sys.executable}
+    if not shutil.which("Rscript") or subprocess.run(asked, env=here, capture_output=True).returncode:
+        pytest.skip("no R with reticulate: apt install r-base-core r-cran-reticulate")
+    words = [sys.executable, "-m", "scripts.site.run_page", str(ROOT / "docs" / "how-to" / "r.md"), str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, env=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (told,) = (one["told"][0] for one in json.loads((tmp_path / "r.json").read_text(encoding="utf-8")) if "told" in one)
+    assert "799 releases" in told
+    assert (tmp_path / "r-1-day.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
