@@ -63,6 +63,13 @@ def capped_town() -> list[Line]:
     return walked(engine, [(0, 0), (1, 1), (6, 2), (6, 3), (7, 6), (8, 7)])
 
 
+def after_gaps() -> list[Line]:
+    """Days between releases, before and after an event, which powers of the matrix bridge."""
+    caps = (Cap("state:6,7 between 700 and 703", 0.6, 0.05),)
+    engine = ReleaseSettings("utility:1km", 4, caps=caps).engine(settled(town()), 7)
+    return walked(engine, [(0, 0), (6, 300), (6, 701), (7, 1300)])
+
+
 def flat() -> list[Line]:
     """Bodies that are segments, so that places lie on lines without a common output."""
     policy = PolicyGraph.from_edges(6, [[0, 1], [1, 2], [3, 4]])
@@ -122,7 +129,7 @@ def at_rest() -> list[Line]:
 
 
 WORLDS: dict[str, Callable[[], list[Line]]] = {
-    made.__name__: made for made in (capped_town, flat, components, tables, with_priors, by_hours, at_rest)
+    made.__name__: made for made in (capped_town, after_gaps, flat, components, tables, with_priors, by_hours, at_rest)
 }
 
 # ---- lies ------------------------------------------------------------------------------------------------------------
@@ -288,6 +295,11 @@ def an_event_without_its_digest(lines):
 @lie("capped_town", "the place .* is not|is not shown to be kept")
 def another_release(lines):
     drawn(lines)[1]["z"] = [2_000, 2_000]
+
+
+@lie("after_gaps", "the cap 0.55 .* is not shown to be kept")
+def a_smaller_cap_after_gaps(lines):
+    settings_said(lines, lambda said: said["caps"].__setitem__(0, said["caps"][0].replace("<= 0.6", "<= 0.55")))
 
 
 @lie("flat", "no possible path could have given this release")

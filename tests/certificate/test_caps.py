@@ -19,6 +19,8 @@ from scipy import sparse
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.certificate import CertificateWriter
+from dphmm.certificate.canonical_forms import model_of
+from dphmm.certificate.capped_events import chances_of
 from dphmm.errors import DphmmError, InvalidInputError
 from dphmm.events import Cap
 from dphmm.events.cap import CapKeeper
@@ -82,6 +84,7 @@ def test_the_worlds_are_of_every_kind(worlds):
     assert any(cells is None for step in drawn(worlds["with_priors"]) for cells in step["caps"]), (
         "a prior that never believes it"
     )
+    assert all(len(one.powers) > 3 for one in verify(worlds["after_gaps"])["models"].values())
     assert worlds["at_rest"][-2]["slot"]
     assert steps_of(worlds["at_rest"])[0]["events"]["caps"][0]["at"] < 475_000
 
@@ -263,15 +266,76 @@ def of_pairs() -> MarkovModel:
     return MarkovModel([pairs.chain(rows)], [inside.initial], inside.space, 300, state_pairs=pairs)
 
 
-@pytest.mark.parametrize("make", [of_outside, of_pairs])
-def test_contexts_beyond_states_are_followed_and_what_is_not_compared_is_said(make):
-    engine = ReleaseSettings("utility:1km", 6, caps=(Cap("state:6,7 between 1 and 3", 0.4),)).engine(make(), 5)
+OUTSIDE, PAIRS = "people outside, who are in none of its states", "pairs of states"
+
+
+@pytest.mark.parametrize(
+    ("make", "states", "kinds"),
+    [(of_outside, "6,7", f"{OUTSIDE} or {PAIRS}"), (of_outside, "0,6", OUTSIDE), (of_pairs, "6,7", PAIRS)],
+)
+def test_contexts_beyond_states_are_followed_and_what_they_are_taken_for_is_said(make, states, kinds):
+    """Who is outside near state 0 is not in it; whoever came into state 6 from another one is."""
+    caps = (Cap(f"state:{states} between 1 and 3", 0.6),)
+    engine = ReleaseSettings("utility:1km", 6, caps=caps).engine(make(), 5)
     lines = walked(engine, [(0, 0), (1, 1), (6, 2), (6, 4)])
     assert verify(lines)["checked"] == len(drawn(lines)) > 0
     assert any("which has states of more than one kind" in one for one in verify(lines)["not"])
+    assert any(f"beyond its states is {kinds};" in one for one in verify(lines)["not"])
+    others = json.loads(canonical(lines).replace(f"state:{states}", "state:8"))
+    assert "the event is another than its text" in (refusal(others) or "")
     for step in drawn(lines):
         step["epsilon"] = "30"
     assert "is not shown to be kept" in (refusal(lines) or "")
+
+
+# ---- long gaps -------------------------------------------------------------------------------------------------------
+
+
+def chain_of_few(seed: int) -> tuple[Any, list[list[Fraction]]]:
+    """The verifier's model of a chain of five states, some of which never get to others; and its exact matrix."""
+    rng = np.random.default_rng(seed)
+    moves = rng.dirichlet(np.full(5, 0.3), 5) * np.tri(5, k=rng.integers(5)) + np.diag(rng.uniform(1e-9, 1, 5))
+    model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(5, 0.2))
+    made = verifier().Model(chances_of(model), model_of(model))
+    return made, [[Fraction(one) for one in row] for row in model.transition.toarray().tolist()]
+
+
+def times(rows: Any, others: Any) -> list[list[Any]]:
+    return [[sum(a * b for a, b in zip(row, one, strict=True)) for one in zip(*others, strict=True)] for row in rows]
+
+
+def bounded_all(made: Any, exact: list[list[Fraction]], gap: int) -> Fraction | None:
+    """How far bounds on masses and on what is to come are apart at most; None where a true value is not between."""
+    row, power = [[1 << 310, 3, 0, 1 << 200, 5 << 300]], [[Fraction(i == j) for j in range(5)] for i in range(5)]
+    for bit in bin(gap)[2:]:
+        power = times(power, power)
+        power = times(power, exact) if bit == "1" else power
+    apart = Fraction(0)
+    for to, (wanted,) in ((gap, times(row, power)), (-gap, times(row, list(zip(*power, strict=True))))):
+        (low,), (high,) = (made.moved(row, 0, to, up) for up in (False, True))
+        if not all(a <= b <= c and (b == 0) == (c == 0) for a, b, c in zip(low, wanted, high, strict=True)):
+            return None
+        apart = max(apart, *(Fraction(c - a, 1 << 310) for a, c in zip(low, high, strict=True)))
+    return apart
+
+
+@pytest.mark.parametrize("seed", range(fewer(20, 3)))
+def test_powers_bound_long_gaps_on_both_sides(seed):
+    """Against exact powers of the matrix; what no path leads to stays 0."""
+    made, exact = chain_of_few(seed)
+    assert bounded_all(made, exact, 700) < Fraction(1, 1 << 280)
+    assert len(made.powers) > 5
+
+
+def test_powers_bound_gaps_where_rounding_is_coarse(monkeypatch):
+    """And without what rounding left out they would not."""
+    base = verifier()
+    monkeypatch.setattr(base, "WIDE", 64)
+    monkeypatch.setattr(base, "WIDTH", 17)
+    assert all(bounded_all(*chain_of_few(seed), 700) is not None for seed in range(5))
+    keep = base.Model._keep
+    monkeypatch.setattr(base.Model, "_keep", lambda self, rows, shift, off: keep(self, rows, shift, 0))
+    assert not all(bounded_all(*chain_of_few(seed), 700) is not None for seed in range(5))
 
 
 def test_what_delta_leaves_out_is_not_checked_and_that_is_said():
