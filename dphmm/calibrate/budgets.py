@@ -255,7 +255,7 @@ def largest_epsilon(
     start
         Where to begin.
     fine
-        Whether that is near already, and figures are of so many people that three digits of the budget count. The
+        Whether that is near already, and figures are of enough people for three digits of the budget to count. The
         search then looks at the lower ends of the other people's figures: as they fall in the budget, that turns their
         intervals into one of the budget.
 

@@ -80,7 +80,7 @@ def audit_command() -> None:
 @click.option("--secrets", type=click.Path(), help="The database form: a .csv with a column 'secret'.")
 @click.option("--count", "counts", multiple=True, metavar="COLUMN=VALUE", help="With --secrets: a count query.")
 @click.option("--mechanism", "mechanisms", multiple=True, type=click.Choice(_BODIES), help="[default: k-norm, laplace]")
-@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget that levels are told at.")
+@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget that levels are stated at.")
 @click.option("--objective", type=click.Choice(["error", "volume"]), default="error", show_default=True)
 @click.option("--calibration", type=click.Choice(["graph", "component"]), default="graph", show_default=True)
 @click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")

@@ -26,7 +26,11 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
 )
 @click.option("--ends", is_flag=True, help="Hide where the recording begins and where it ends.")
 @click.option(
-    "--within", default="500m", show_default=True, metavar="LENGTH", help="No point is told within this of a place."
+    "--within",
+    default="500m",
+    show_default=True,
+    metavar="LENGTH",
+    help="No point this near a place is kept.",
 )
 @click.option(
     "--kind",

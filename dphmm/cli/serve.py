@@ -63,7 +63,7 @@ def serve_command() -> None:
     "recipients",
     multiple=True,
     metavar="NAME:KIND:URL",
-    help="With --init: who is told; may be repeated.",
+    help="With --init: a recipient; may be repeated.",
 )
 @click.option("--url", help="With --init: the address at which phones reach the relay, such as https://relay.example.")
 @click.option("--port", default=8787, show_default=True, help="With --demo: where it listens on this machine.")
@@ -172,7 +172,7 @@ def prune(file: Path, older: str) -> None:
 
 
 def _asked_recipients() -> Iterator[str]:
-    while name := click.prompt("Who is told? A name, or nothing for nobody else", "", show_default=False):
+    while name := click.prompt("Who may see the estimates? A name, or nothing to go on", "", show_default=False):
         kind = click.prompt("  by", "owntracks", type=click.Choice(_KINDS))
         yield f"{name}:{kind}:{click.prompt('  at the address')}"
 

@@ -87,7 +87,7 @@ def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fract
     """
     bins = np.bincount(np.searchsorted(BOUNDS, numbers, side="left"), minlength=len(BOUNDS) + 1)
     noisy = noise.add(f"bound of {unit}", bins, 1, epsilon)
-    # How many people have more than each bound: where noise drowns it, as usual for so many people as there seem to be.
+    # How many people have more than each bound: where noise drowns it, as usual for that number of people.
     limits, scale = np.array(BOUNDS, dtype=np.float64), 1.0 / float(epsilon)
     people = max(float(noisy.sum()), scale, 1.0)
     counts = np.cumsum(noisy[::-1])[::-1][1:]

@@ -59,7 +59,7 @@ class FlowSettings:
     first_day, last_day
         Days such as 2024-03-01, in the zone; visits on other days do not count.
     window
-        A table of every day, and a budget for any so many days in a row; left out, one table of all days.
+        A table of every day, and a budget for any stretch of this many days; left out, one table of all days.
     tree
         With a window: weeks and windows are counted beside their days, and each window has a budget of its own.
     """
@@ -69,10 +69,10 @@ class FlowSettings:
     )
     split: str = setting("", "Weights of tables in the budget, such as flows=3,visits=1.", heading=_BOUND)
     visits_per_person: int | None = setting(
-        None, "At most so many visits of a person count. [default: chosen by a tenth of epsilon]", heading=_BOUND
+        None, "The most visits of a person that count. [default: chosen by a tenth of epsilon]", heading=_BOUND
     )
     trips_per_person: int | None = setting(
-        None, "At most so many trips of a person count. [default: chosen by a tenth of epsilon]", heading=_BOUND
+        None, "The most trips of a person that count. [default: chosen by a tenth of epsilon]", heading=_BOUND
     )
     by: str = setting("hours", "Visits by: all, hours, weekday-hours, or hours as 6,10,16,20.", heading=_TIME)
     flows_by: str = setting("all", "Flows by the same.", heading=_TIME, shows_default=True)
@@ -86,7 +86,7 @@ class FlowSettings:
     first_day: str | None = setting(None, "Visits from this day on, as 2024-03-01.", metavar="DAY", heading=_TIME)
     last_day: str | None = setting(None, "Visits until the end of this day.", metavar="DAY", heading=_TIME)
     window: int | None = setting(
-        None, "A table of every day; epsilon is for any so many days in a row.", metavar="DAYS", heading=_TIME
+        None, "A table of every day; epsilon is for any stretch of this many days.", metavar="DAYS", heading=_TIME
     )
     tree: bool = setting(
         False, "With --window: weeks and windows beside days, each window with an epsilon.", heading=_TIME

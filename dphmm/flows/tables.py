@@ -412,7 +412,7 @@ def bounded(events: Events, most: int, window: int | None = None, tumbling: bool
     most
         How many of a person count.
     window
-        In how many days: of any so many in a row; left out, in all.
+        In how many days, of any that follow each other; left out, in all.
     tumbling
         Whether it is so in windows that come one after another from the first day on, instead of in any.
 

@@ -348,7 +348,7 @@ class Calibrated:
 _LEAST_TABLE, _MOST_TABLE, _NEAR_TABLE = 1e-3, 20.0, 1.005
 """Between which budgets a table's is looked for, and how near, as a ratio."""
 _MOST_STEPS = 10_000
-"""After so many steps the sets of possible states must have begun to repeat themselves."""
+"""The steps after which the sets of possible states must have begun to repeat themselves."""
 _MOST_CELLS = 50_000_000
 _OTHERS = 1 << 32
 """What is added to a seed for people whom a search has not looked at."""
@@ -361,8 +361,8 @@ _PEOPLE = 16
 _WITHIN, _CLOSE = 0.1, 0.03
 """How near, as a part of it, a target of an error is to be met, and how well a mean over people is known for that."""
 _MOST_PEOPLE, _WORK, _ONE_BY_ONE = 512, 3.5e6, 30
-"""At most so many people are simulated for a budget, and so many releases times states; about four seconds. A release
-of an engine that goes through them one by one counts as several."""
+"""The most people that are simulated for a budget, and the most releases times states, about four seconds; and how
+often a release counts for an engine that goes through them one by one."""
 
 _CAPPED_STEPS = 2000
 """The most capped releases that are simulated: each takes several milliseconds."""

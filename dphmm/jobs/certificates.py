@@ -111,7 +111,7 @@ def certify(
     """Write the certificate of releases that were made before, as ``dphmm certify`` does.
 
     They are gone through again from public things alone, and nothing is drawn. Everything that the certificate says can
-    be worked out by whoever has the model, the settings and the releases.
+    be worked out by anyone who has the model, the settings and the releases.
 
     Parameters
     ----------

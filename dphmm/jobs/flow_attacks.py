@@ -96,7 +96,7 @@ def attack_tables(
     hours_per_person
         How many hours of a person count in that table.
     most_people
-        The people with most fixes, at most so many.
+        The most people looked at, those with most fixes first.
     rounds
         How many tables teach the adversary about a person, and how many are judged.
     zone

@@ -18,7 +18,7 @@ MOST_PEOPLE, MOSTLY = 0.9, 0.8
 """The share of people who are to be within it at this share of their moments or more."""
 
 HOURS = (0.0, 1.0, 3.0)
-"""Until so many hours after the last draw factors differ; the last one is for what is longer."""
+"""Hours after the last draw up to which factors hold; the last factor is for longer."""
 
 
 @checked

@@ -131,7 +131,7 @@ def _fill_sparse(backward: Any, positive: BoolArray) -> Any:
 
 
 _ELIMINATED = 600
-"""Up to so many states are eliminated one by one, which takes a second; more are solved for with sparse factors."""
+"""The most states that are eliminated one by one, which takes a second; more are solved for with sparse factors."""
 
 
 @checked

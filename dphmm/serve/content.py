@@ -214,7 +214,7 @@ class PageContent:
         return {"count": count, "next": max(first, last), "places": places}
 
     def by_link(self, token: str, first: int) -> dict[str, Any] | None:
-        """What a link tells whoever has its token, from a release on; None where there is none, or it has ended.
+        """What a link tells anyone who has its token, from a release on; None where there is none, or it has ended.
 
         Parameters
         ----------

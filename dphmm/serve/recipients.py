@@ -1,7 +1,7 @@
 """What is kept of those who are told, beside the sessions: how far each was told, pauses, links that end, and logins.
 
 A recipient is a reader of a person's releases by name and address: under another address it is another reader, who is
-told nothing of the time before. Whoever is not in the relay's file, or paused in it, is absent; absent and paused
+told nothing of the time before. One that is not in the relay's file, or paused in it, is absent; absent and paused
 recipients are told nothing of any time step that touches the time of it, then or later, nor anything that follows from
 such a step, and what waited for them is not sent. A link is a reader without an address, whose token opens a page
 until a date.
@@ -241,7 +241,7 @@ class RecipientTables:
     def add_link(self, session: int, name: str, query: str, ends: int) -> str:
         """Make a link, and give its token, of which a digest is kept.
 
-        Whoever has the token is told what is released from now until the end, and nothing that follows from anything
+        Anyone who has the token is told what is released from now until the end, and nothing that follows from anything
         before.
 
         Parameters

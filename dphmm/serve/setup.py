@@ -186,7 +186,7 @@ def write_relay(
     overwrite
         Whether a file that exists may be replaced.
     recipients
-        Who is told, each as ``name:kind:address``, such as ``family:owntracks:https://recorder.example/pub``.
+        The recipients, each as ``name:kind:address``, such as ``family:owntracks:https://recorder.example/pub``.
 
     Returns
     -------

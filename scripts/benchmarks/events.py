@@ -133,8 +133,8 @@ def errors(report: Report, people: int) -> None:
 def any_prior(report: Report, people: int) -> None:
     """How far releases move the log odds of an event for the worst first distribution on two places.
 
-    36 cells whose neighbours are hidden from one another, a window of eight steps, eleven releases; beside it whoever
-    begins with all cells alike.
+    36 cells whose neighbours are hidden from one another, a window of eight steps, eleven releases; beside it a reader
+    who begins with all cells alike.
     """
     side, length = 6, 11
     moves, event, f = model(side, side), Presence(place(side), 2, 9), Measurements(points(side, side))

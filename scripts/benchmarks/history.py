@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 WORSE = 1.3
-"""A row that is so many times slower than in the last run is told."""
+"""How many times slower than in the last run a row has to be to be named."""
 
 _SLOWER_IS_MORE = ("s", "ms", "us", "MiB")
 _COMPARED = ("stage", "small")

@@ -50,7 +50,7 @@ _GAPS: tuple[tuple[By | None, int, float, float], ...] = (
 )
 """The models of gaps: their classes of time, order, step in seconds, and cells in kilometres."""
 _WARM_AFTER = 2_500
-"""After so many steps all loops are compiled; over more than a hundred thousand states those that matter are sooner."""
+"""The steps after which all loops are compiled; over more than 100,000 states those that matter are sooner."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +118,7 @@ def changing(report: Report, side: int, policy: str) -> None:
 
 
 def _warm(size: int) -> int:
-    """After how many steps over so many states all is compiled that pays: as for whoever makes thousands of them."""
+    """The steps over a number of states after which all that pays is compiled, as for a run of thousands."""
     return _WARM_AFTER if size <= 100_000 else 20
 
 

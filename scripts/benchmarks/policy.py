@@ -93,7 +93,7 @@ def nobody_connected(count: int, seed: int) -> Instance:
 
 
 def scattered(count: int, isolated: int, seed: int) -> Instance:
-    """Places that lie on no lattice, with a radius that so many have nobody within."""
+    """Places that lie on no lattice, with a radius within which the isolated ones have no other."""
     f = 3 * np.random.default_rng(seed).normal(size=(count, 2))
     apart = np.linalg.norm(f[:, None] - f[None], axis=2) + np.diag(np.full(count, np.inf))
     radius = np.sort(apart.min(axis=1))[-isolated - 1]

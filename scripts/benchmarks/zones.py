@@ -3,7 +3,7 @@
 Check-ins are real where DPHMM_REAL_DATA names a folder with them: possible are the cells of the paper's grid that
 anybody visited, or those that a model learned from all people reaches in three steps from a known start. Entering a
 zone is measured on a town of cells of 250 m whose people stay or go to one of the eight cells around: from the last
-open release on, how probable is the true cell to whoever knows the model and all releases?
+open release on, how probable is the true cell to a reader who knows the model and all releases?
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from scripts.mutants.trial import NO_TESTS, Run, against, every_test, load_libra
 
 STAGES = "geometry,policy,mechanisms,markov,release,leakage"
 PATIENCE = 60.0, 10.0
-"""Tests hang, which kills the mutant, after so many seconds, and so many times what they need."""
+"""Tests hang, which kills the mutant, after these seconds and this multiple of the time that they need."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who is told as people mean it: absent is paused, a new address is a new reader, links end, a pause clears queues."""
+"""Recipients as people mean them: absent is paused, a new address is a new reader, links end, a pause clears queues."""
 
 from __future__ import annotations
 
