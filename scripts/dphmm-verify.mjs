@@ -13,7 +13,7 @@ export class Refused extends Error {}
 export function hold(condition, reason) { if (!condition) throw new Refused(reason); }
 // ---- fractions: pairs of whole numbers in lowest terms, with a positive denominator -------------------------------
 const abs = (a) => (a < 0n ? -a : a);
-const gcd = (a, b) => (b ? gcd(b, a % b) : abs(a));
+export const gcd = (a, b) => (b ? gcd(b, a % b) : abs(a));
 export class Fraction {
   constructor(num, den = 1n) {
     hold(den !== 0n, "a fraction divides by zero"); const sign = den < 0n ? -1n : 1n;
@@ -81,7 +81,7 @@ export function parse(text, number = wholeNumber) { // a JSON text in which no k
 }
 function wholeNumber(text) {
   hold(/^-?\d+$/.test(text), `${text.slice(0, 20)} is no whole number; fractions are texts such as 1/2`);
-  hold(text.length <= 17 && Math.abs(Number(text)) <= LARGEST, `${text.slice(0, 20)} is beyond 2**53`);
+  hold(Number.isSafeInteger(Number(text)) || /^-?9007199254740992$/.test(text), `${text.slice(0, 20)} is beyond 2**53`);
   return Number(text) + 0;
 }
 export function canonical(value) { // the text that a digest is of: sorted keys, no spaces, escapes beyond ASCII
@@ -113,7 +113,7 @@ export function listed(value, name, length = null) {
   hold(Array.isArray(value) && (length === null || value.length === length), `${name} is no list, or of another length`); return value;
 }
 export function textOf(value, name) { hold(typeof value === "string" && value.length < 1 << 20, `${name} is no text`); return value; }
-function point(value, name) { return listed(value, name, 2).map((c) => BigInt(integer(c, name))); }
+export function point(value, name) { return listed(value, name, 2).map((c) => BigInt(integer(c, name))); }
 export function ranges(value, size, name) { // a set of numbers, as the bits of a whole one, out of the first and last of each run: ascending, runs apart
   hold(listed(value, name).length % 2 === 0, `${name} has an odd number of ends`); let [found, least] = [0n, 0];
   for (let k = 0; k < value.length; k += 2) {
@@ -142,7 +142,7 @@ function split(term, key, size, otherwise = null) { // a term or part without a 
   return [rest, term.has(key) ? ranges(term.get(key), size, key) : otherwise];
 }
 // ---- bodies and tables (§4, §5) -----------------------------------------------------------------------------------
-const cross = (a, b) => a[0] * b[1] - a[1] * b[0];
+export const cross = (a, b) => a[0] * b[1] - a[1] * b[0];
 const minus = (a, b) => [a[0] - b[0], a[1] - b[1]];
 const isUpper = (v) => v[1] > 0n || (v[1] === 0n && v[0] > 0n);
 const byPlace = (a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : 0);
@@ -159,7 +159,7 @@ function corners(vectors) { // the upper corners of the symmetric hull of vector
   const found = ring(vectors.flatMap(([x, y]) => [[x, y], [-x, -y]])).filter(isUpper);
   while (found.length && cross(found[0], found.at(-1)) < 0n) found.push(found.shift()); return found;
 }
-class Body { // a symmetric polygon, a segment or a point, with whole corners
+export class Body { // a symmetric polygon, a segment or a point, with whole corners
   constructor(upper) {
     hold(String(corners(upper)) === String(upper), "a body is not given by its upper corners"); this.upper = upper;
     this.flat = upper.length < 2; const ends = upper.length ? [...upper.slice(1), minus([0n, 0n], upper[0])] : [];
@@ -219,7 +219,7 @@ class Table { // weights over 2**62 of releasing each of some places from each o
   }
 }
 // ---- shared parts (§2, §3) ----------------------------------------------------------------------------------------
-class Places { // what is measured in each state: whole steps of a lattice, or the decimal texts of places that tables release
+export class Places { // what is measured in each state: whole steps of a lattice, or the decimal texts of places that tables release
   constructor(value) {
     const [, unit, cell, at] = fields(value, "is unit cell at"); this.cell = fraction(cell, "cell", ZERO);
     this.unit = unit === null ? null : fraction(unit, "unit", new Fraction(1n, 10n ** 12n));
@@ -229,7 +229,7 @@ class Places { // what is measured in each state: whole steps of a lattice, or t
     hold(this.unit || this.at.every((one) => one.every((c) => decimal.test(c))), "a place is none");
   }
 }
-class Model { // which moves are possible; of probabilities nothing is said
+export class Model { // which moves are possible; of probabilities nothing is said
   constructor(value) {
     const [, hash, size, chain, step, moves, start, stateOf, hours, zone] = fields(
       value, "is hash states chain step moves start", "state_of hours zone");

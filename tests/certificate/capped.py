@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from dphmm.events import Cap
 from dphmm.model.time_classes import TimeClasses
 from tests.certificate import certificates
 from tests.certificate.certificates import ROOT, Lies, Line, canonical, parts_of, steps_of, told_anew, town, walked
-from tests.certificate.test_lies import LINE, rows_of_states
+from tests.certificate.test_lies import LINE, changed, leaves, rows_of_states
 from tests.certificate.vectors import number_of, replaced, texts
 
 VERIFIER = ROOT / "scripts" / "dphmm-verify-caps"
@@ -154,6 +155,31 @@ def _anew(lines: list[Line], part_: Line) -> None:
                     holder[key] = after
         if "priors" in events:
             events["priors"] = [after if one == before else one for one in events["priors"]]
+
+
+NEW = ("chances", "event", "prior")
+"""The parts that only this verifier reads."""
+
+
+def mutated(lines: list[Line], rng: random.Random) -> tuple[str, str] | None:
+    """Change one value of what only this verifier reads; most of the time a careful liar gives a part its new digest.
+
+    Returns where (the kind of a part, or the field of a step) and how; None where nothing changed.
+    """
+    line = rng.choice(
+        [one for one in lines if one.get("value", {}).get("is") in NEW or "events" in one or "caps" in one]
+    )
+    key = "value" if "value" in line else rng.choice([one for one in ("events", "caps") if one in line])
+    where = rng.choice([path for path in leaves(line[key]) if path] or [()])
+    kind, before, holder = line[key]["is"] if key == "value" else key, canonical(line[key]), line[key]
+    for step in where[:-1]:
+        holder = holder[step]
+    holder[where[-1]] = changed(holder[where[-1]], rng)
+    if canonical(line[key]) == before:
+        return None
+    if key == "value" and rng.random() < 0.9:
+        _anew(lines, line)
+    return kind, f"{where}: {before[:200]} → {canonical(line[key])[:200]}"
 
 
 def drawn(lines: list[Line]) -> list[Line]:

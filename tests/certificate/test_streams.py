@@ -8,7 +8,6 @@ import io
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -200,14 +199,6 @@ def test_the_verifier_judges_every_vector_as_it_says():
         rows = vector.get("rows", base["rows"])
         read = None if rows is None else list(csv.DictReader(io.StringIO(rows)))
         assert number_of(refusal(lines, read)) == vector["refused"], name
-
-
-@pytest.fixture(scope="module")
-def node():
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("node is not installed")
-    return found
 
 
 def test_the_second_verifier_judges_every_vector_as_it_says(node):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from tests.certificate.certificates import ROOT, refusal, town_certificate, verifier
 from tests.certificate.test_lies import LIES, flat, tables
@@ -17,14 +14,6 @@ from tests.certificate.vectors import FILE, number_of, texts
 SECOND = ROOT / "scripts" / "dphmm-verify.mjs"
 GIVEN = json.loads(FILE.read_text())
 VECTORS = {one["name"]: one for one in GIVEN["vectors"]}
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("node is not installed")
-    return found
 
 
 def judged(name: str, folder: Path) -> int:
