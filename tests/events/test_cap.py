@@ -20,7 +20,7 @@ from dphmm import (
 from dphmm.errors import EventError
 from dphmm.events import Cap, CapKeeper, EventOdds, Pattern, Presence
 from dphmm.events.cap import RUNGS, rung_of
-from dphmm.events.outputs import BoundedOutputs, Questions, Sectors, TableOutputs, outputs_of
+from dphmm.events.outputs import ROUNDING, BoundedOutputs, Questions, Sectors, TableOutputs, is_below, outputs_of
 from tests.sizes import few_every_day
 
 LOGIT = {q: float(np.log(q / (1 - q))) for q in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)}
@@ -199,6 +199,13 @@ def test_corners_of_cells_are_outputs_and_their_distances_bound_what_lies_betwee
                 np.testing.assert_allclose(found, -(places - centre) @ fan.normals[sector], atol=1e-9)
             assert before is None or (found <= before + 1e-12).all()
             before = found
+
+
+def test_a_mass_is_below_another_by_more_than_rounding_or_is_nothing():
+    """Within rounding is not below: else the bound on a quotient would be one that exact sums pass."""
+    pairs = [(0, 0), (0, 1), (1 - 2 * ROUNDING, 1), (1 - ROUNDING / 2, 1), (1, 1), (1, 1 + ROUNDING), (1.5, 1)]
+    assert [bool(is_below(*pair)) for pair in pairs] == [True, True, True, False, False, False, False]
+    assert is_below(*np.transpose(pairs)).tolist() == [True, True, True, False, False, False, False]
 
 
 def test_masses_of_any_range_are_compared():
