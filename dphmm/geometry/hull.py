@@ -171,8 +171,8 @@ class SensitivityHull:
             Points on the boundary are inside. Integers and fractions are decided exactly where the body is exact.
         method
             ``"halfspace"`` tests every facet. ``"qp"`` solves the quadratic program of Equation (6) over the
-            differences as they were given, with CVXOPT: slow, independent, and sharp to about ``1e-6`` of the body's
-            size, which is what the solver can tell apart.
+            differences as they were given, as non-negative least squares: slow, independent, and sharp to ``1e-9`` of
+            the body's size.
 
         Returns
         -------

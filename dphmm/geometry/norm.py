@@ -97,38 +97,25 @@ class MinkowskiNorm:
         return np.asarray(self(vectors.astype(np.float64)) <= 1.0 + RELATIVE_TOLERANCE)
 
 
-DISTANCE_RESOLUTION = 1e-6
-"""Distances from the hull below this fraction of its size count as none: the solver minimises a squared distance to
-about ``1e-13`` and cannot tell smaller ones apart."""
-
-
 def in_convex_hull(points: FloatArray, vectors: FloatArray) -> BoolArray:
     """Whether each row of ``vectors`` ``(n, d)`` is a convex combination of the rows of ``points`` ``(k, d)``."""
-    return np.array([_distance(points, v) <= DISTANCE_RESOLUTION for v in vectors], dtype=np.bool_)
+    return np.array([_distance(points, v) <= RELATIVE_TOLERANCE for v in vectors], dtype=np.bool_)
 
 
 def _distance(points: FloatArray, vector: FloatArray) -> float:
-    """The distance of a vector from the convex hull, in units of the largest coordinate of either."""
-    from cvxopt import matrix, solvers
+    """The distance of a vector from the convex hull, in units of the largest coordinate of either.
+
+    With ``D`` the points less the vector, weights ``w >= 0`` of least ``|D w|^2 + (1 - sum w)^2`` are, up to a factor,
+    those of the nearest point: for weights of sum ``t`` that is ``t^2 |D w / t|^2 + (1 - t)^2``.
+    """
+    from scipy.optimize import nnls
 
     size = max(float(np.abs(points).max(initial=0.0)), float(np.abs(vector).max()))
     if size == 0.0:
         return 0.0
     if not len(points):
         return 1.0
-    delta = points.T / size
-    target = vector / size
-    count = delta.shape[1]
-    options = {"show_progress": False, "abstol": 1e-14, "reltol": 1e-14, "feastol": 1e-12, "maxiters": 200}
-    solution = solvers.qp(
-        matrix(delta.T @ delta + 1e-15 * np.eye(count)),
-        matrix(-delta.T @ target),
-        matrix(-np.eye(count)),
-        matrix(np.zeros(count)),
-        matrix(np.ones((1, count))),
-        matrix(np.ones(1)),
-        options=options,
-    )
-    weights = np.maximum(np.array(solution["x"]).ravel(), 0.0)
-    weights /= weights.sum()
-    return float(np.linalg.norm(delta @ weights - target))
+    apart = (points - vector).T / size
+    count = apart.shape[1]
+    weights, _ = nnls(np.vstack([apart, np.ones(count)]), np.append(np.zeros(len(apart)), 1.0), maxiter=100 * count)
+    return float(np.linalg.norm(apart @ (weights / weights.sum())))

@@ -59,6 +59,17 @@ def test_half_spaces_and_the_quadratic_program_agree_with_boundary_points_includ
     np.testing.assert_array_equal(hull.contains(asked), hull.contains(asked, method="qp"))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_quadratic_program_tells_a_ten_millionth_of_the_bodys_size(seed):
+    rng = np.random.default_rng(seed)
+    hull = SensitivityHull(rng.integers(-9, 10, (4 + 10 * seed, 1 + seed % 3)))
+    # Boundary points: directions within the span, divided by their norms.
+    rays = rng.normal(size=(20, len(hull.differences))) @ hull.differences
+    edge = rays / hull.norm(rays)[:, np.newaxis]
+    assert hull.contains(edge * (1 - 1e-7), method="qp").all()
+    assert not hull.contains(edge * (1 + 1e-7), method="qp").any()
+
+
 @given(planar_floats)
 def test_planar_hull_equals_shapely(differences):
     hull = SensitivityHull(differences)
