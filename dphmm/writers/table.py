@@ -93,13 +93,25 @@ def _drawn(one: TimedRelease) -> tuple[float, float, float, float]:
     if one.record.released is None:
         return math.nan, math.nan, math.nan, math.nan
     x, y = one.record.released
-    return x, y, one.record.expected_error * 1000.0, one.record.component_error * 1000.0
+    return x, y, _told(one.record.expected_error * 1000.0), _told(one.record.component_error * 1000.0)
+
+
+def _told(number: float) -> float:
+    """Round what follows from probabilities to `DIGITS` digits, so that who recomputes it gets the same to the last."""
+    return float(f"{number:.{DIGITS}g}")
+
+
+def _degrees(number: float) -> float:
+    """Round degrees to `DECIMALS`, some 0.1 m."""
+    return round(number, DECIMALS)
 
 
 def _or_nan(number: float | None) -> float:
     return math.nan if number is None else number
 
 
+DIGITS, DECIMALS = 7, 6
+"""Digits that are written of lengths and probabilities, and decimals of degrees; what is beyond would be rounding's."""
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _LARGEST = 1 << 62
 _FARTHEST = 1e100  # noise is at most 1e30 wide and its area the square: no release says more, and squares stay finite
@@ -108,18 +120,18 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 COLUMNS = (
     Column("user", "text", lambda one: one.user),
     Column("time", "time", lambda one: one.time),
-    Column("latitude", "number", lambda one: one.latitude),
-    Column("longitude", "number", lambda one: one.longitude),
+    Column("latitude", "number", lambda one: _degrees(one.latitude)),
+    Column("longitude", "number", lambda one: _degrees(one.longitude)),
     Column("withheld", "flag", lambda one: one.record.withheld),
     Column("withheld_for", "text", lambda one: one.record.reason),
     Column("x_km", "number", lambda one: _drawn(one)[0]),
     Column("y_km", "number", lambda one: _drawn(one)[1]),
-    Column("estimate_latitude", "number", lambda one: one.estimate_latitude),
-    Column("estimate_longitude", "number", lambda one: one.estimate_longitude),
-    Column("estimate_radius_m", "number", lambda one: one.estimate_radius * 1000.0),
-    Column("radius_90_m", "number", lambda one: one.held_radius * 1000.0),
-    Column("adversary_error_m", "number", lambda one: one.record.adversary_error * 1000.0),
-    Column("adversary_certainty", "number", lambda one: one.record.adversary_certainty),
+    Column("estimate_latitude", "number", lambda one: _degrees(one.estimate_latitude)),
+    Column("estimate_longitude", "number", lambda one: _degrees(one.estimate_longitude)),
+    Column("estimate_radius_m", "number", lambda one: _told(one.estimate_radius * 1000.0)),
+    Column("radius_90_m", "number", lambda one: _told(one.held_radius * 1000.0)),
+    Column("adversary_error_m", "number", lambda one: _told(one.record.adversary_error * 1000.0)),
+    Column("adversary_certainty", "number", lambda one: _told(one.record.adversary_certainty)),
     Column("epsilon", "number", lambda one: one.record.epsilon),
     Column("epsilon_so_far", "number", lambda one: _or_nan(one.record.epsilon_so_far)),
     Column("epsilon_last_day", "number", lambda one: _or_nan(one.record.epsilon_last_day)),
@@ -134,7 +146,7 @@ COLUMNS = (
     Column("constrained_factor", "number", lambda one: one.record.constrained_factor),
     Column("components", "count", lambda one: one.record.components),
     Column("component_states", "count", lambda one: one.record.component_size),
-    Column("component_certainty", "number", lambda one: one.record.component_certainty),
+    Column("component_certainty", "number", lambda one: _told(one.record.component_certainty)),
     Column("component_error_m", "number", lambda one: _drawn(one)[3]),
     Column("table_gain", "number", lambda one: _or_nan(one.record.gain)),
     Column("open", "flag", lambda one: one.record.open),

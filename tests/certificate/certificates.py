@@ -109,9 +109,16 @@ def town_certificate(
 ) -> tuple[list[Line], dict[str, Any], MarkovModel]:
     """A certificate, the published rows, and the model."""
     model = town()
-    engine = (settings or ReleaseSettings("utility:1km", 1)).engine(model, 7)
-    path = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005), (8, 5_700_300)]
-    made, texts = [], list[str]()
+    lines = published((settings or ReleaseSettings("utility:1km", 1)).engine(model, 7), folder / "rows.csv", PATH)
+    return lines, verifier().read_rows(str(folder / "rows.csv")), model
+
+
+PATH = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005), (8, 5_700_300)]
+
+
+def published(engine: Releaser, file: Path, path: list[tuple[int, int]]) -> list[Line]:
+    """The certificate of an engine that releases each state of a path of (state, slot), and a file of its rows."""
+    made, texts, space = [], list[str](), engine.model.space
     writer = CertificateWriter(texts.append)
     writer.begin("ann", {"main": engine})
     engine.restart(first=path[0][1])
@@ -119,10 +126,10 @@ def town_certificate(
         record = engine.release(state, steps=slot - before)
         assert engine.last is not None
         writer.add(engine.last[1], record.released, slot)
-        made.append(place_on_earth("ann", np.datetime64(slot * 300, "s").astype("datetime64[us]"), record, model.space))
+        made.append(place_on_earth("ann", np.datetime64(slot * 300, "s").astype("datetime64[us]"), record, space))
     writer.end()
-    write_delimited(folder / "rows.csv", ReleaseTable.from_releases(made))
-    return [json.loads(text) for text in texts], verifier().read_rows(str(folder / "rows.csv")), model
+    write_delimited(file, ReleaseTable.from_releases(made))
+    return [json.loads(text) for text in texts]
 
 
 def parts_of(lines: list[Line], kind: str) -> list[Line]:

@@ -150,7 +150,7 @@ def test_what_releases_told_is_read_off_their_file(tmp_path):
     engine, table = walked(3)
     write_releases(tmp_path / "r.csv", table)
     told = realised_of_releases(engine.model, tmp_path / "r.csv", "complete", "ann")
-    np.testing.assert_allclose(told.certainty, table["adversary_certainty"], rtol=1e-12)
+    np.testing.assert_allclose(told.certainty, table["adversary_certainty"], rtol=1e-6)  # of 7 digits
     assert told.moved.max() <= 0.7 * (1 + 1e-9)
     assert told.facts()["worst_release"] in range(1, 6)
     with pytest.raises(ConfigurationError, match="no releases of 'bob'"):

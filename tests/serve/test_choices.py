@@ -52,7 +52,10 @@ def test_when_a_budget_ends_each_is_told_the_prediction_marked_or_nothing_as_was
     for name in ("family", "friends"):
         assert [one["released"] for one in named(inbox, name)] == [True, True, False, False]
         assert [one["latitude"] for one in named(inbox, name)][2:] == [None, None]
-    fine, coarse = ([one["estimate_latitude"] for one in named(inbox, name)][2:] for name in ("family", "friends"))
+    of_estimates = "estimate_latitude", "estimate_longitude", "estimate_radius_m"
+    fine, coarse = (
+        [tuple(one[key] for key in of_estimates) for one in named(inbox, name)][2:] for name in ("family", "friends")
+    )
     assert set(fine).isdisjoint(coarse)  # each is predicted from what they were told
     assert [one.get("prediction", False) for one in named(inbox, "map")][:3] == [False, False, True]
     assert [one["released"] for one in named(inbox, "quiet")] == [True, True]

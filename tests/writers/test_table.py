@@ -74,11 +74,12 @@ def test_a_table_says_of_an_engine_run_what_its_records_say():
     made = list(release_trajectory(releaser, space, track))
     table = ReleaseTable.from_releases(made)
     assert table["time"].tolist() == track.times.tolist()
-    assert table["expected_error_m"].tolist() == [one.record.expected_error * 1000 for one in made]
+    told = [float(f"{one.record.expected_error * 1000:.7g}") for one in made]
+    assert table["expected_error_m"].tolist() == told, "to seven digits"
     assert table["x_km"].tolist() == [one.record.released[0] for one in made]
-    assert table["latitude"].tolist() == [one.latitude for one in made]
+    assert table["latitude"].tolist() == [round(one.latitude, 6) for one in made]
     plane = space.projection.to_plane(table["latitude"], table["longitude"])
-    np.testing.assert_allclose(plane, np.column_stack([table["x_km"], table["y_km"]]), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(plane, np.column_stack([table["x_km"], table["y_km"]]), rtol=0, atol=1e-4)
 
 
 def test_no_column_can_hold_what_needs_the_truth():
