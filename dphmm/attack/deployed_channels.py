@@ -14,11 +14,12 @@ from scipy.special import ndtr
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
 from dphmm.attack.mesh import Mesh, Moves, Upright, disc_shares, gaussian_logs, laplace_logs, logs_of
-from dphmm.attack.noise_channel import Blurred, Channel, Released, same_as_before
+from dphmm.attack.noise_channel import Blurred, Channel, Released, in_words, same_as_before
 from dphmm.attack.posterior import Posterior, Track, Zones, posterior_of_drift, posterior_of_paths, posterior_of_zones
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.policy.expression import kilometres
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.settings import A_DRAW, Schedule
 from dphmm.space.grid import Grid
 
 METRES_PER_DEGREE = 111_000.0
@@ -46,6 +47,11 @@ class DeployedChannel(Channel):
         """As a table shows it."""
         values = [in_words(value) if name.endswith("_km") else value for name, value in vars(self).items()]
         return self.label.format(*values)
+
+    @property
+    def family(self) -> str:  # type: ignore[override]
+        """See `Channel`: the name without its number."""
+        return "" if "{}" not in self.label else self.label.replace("{}", "…").removesuffix(", …")
 
 
 class Snapping(DeployedChannel):
@@ -271,11 +277,6 @@ class AndroidCoarse(DeployedChannel):
         return np.asarray(_ANYTHING + (1.0 - _ANYTHING) * found)
 
 
-def in_words(kilometres: float) -> str:
-    """A length as people say it."""
-    return f"{kilometres:g} km" if kilometres >= 1 else f"{1000 * kilometres:g} m"
-
-
 _MOST_PAIRS = 1 << 26
 
 
@@ -294,6 +295,39 @@ class Exact(DeployedChannel):
     def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
         """See `Channel`."""
         return logs_of(blurred.seen[some, None] == np.arange(len(moves.mesh.points)))
+
+
+@dataclass(frozen=True)
+class Hourly(Exact):
+    """A place as it is, once in some hours, and repeated until the next: an app that reports seldom.
+
+    That it is repeated is no news, and the adversary knows when it is: the times follow from the clock alone.
+
+    Parameters
+    ----------
+    hours
+        How long a place is repeated.
+    """
+
+    hours: int
+    label = "one place in {} h"
+    draws = True  # of a place that is repeated nothing is told, neither that the person stayed nor that they went
+    source = "one true place at the first time in so many hours of the clock, repeated until then"
+
+    def fresh(self, track: Track) -> BoolArray:
+        """``(T,)``: whether each place is told anew: at the first time in a span of the clock."""
+        spans = track.slots * track.step_seconds // (3600 * self.hours)
+        return np.append(True, spans[1:] != spans[:-1])[: len(track)]
+
+    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
+        """See `Channel`."""
+        fresh = self.fresh(track)
+        told = np.maximum.accumulate(np.where(fresh, np.arange(len(track)), 0))
+        return Blurred(track.points[told], np.where(fresh, moves.mesh.at(track.points), -1))
+
+    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
+        """See `Channel`."""
+        return np.where(blurred.seen[some, None] < 0, 0.0, super().log_rows(blurred, moves, some))
 
 
 @dataclass(frozen=True)
@@ -512,17 +546,20 @@ DEFAULT_CHANNELS = (
     "exact",
     "round:3",
     "round:2",
+    "snap:1km",
+    "snap:4km",
     "meshtastic:15",
     "meshtastic:13",
-    "snap:1km",
     "android",
-    "gaussian:300m",
-    "disc:500m",
     "offset:500m",
     "trim:500m",
     "planar-laplace:500m",
-    "release:utility:1km@1",
-    "release:utility:1km@0.1",
+    "planar-laplace:4km",
+    "hourly:1",
+    "hourly:4",
+    "release:utility:1km@day:48",
+    "release:utility:1km@day:12",
+    "release:utility:1km@day:3",
     "nothing",
 )
 """What an attack tries unless it is told otherwise."""
@@ -539,8 +576,10 @@ def parse_channel(text: str) -> Channel:
     text
         One of ``exact``, ``nothing``, ``round:DIGITS``, ``meshtastic:BITS``, ``snap:LENGTH``, ``android`` or
         ``android:LENGTH``, ``gaussian:LENGTH`` (standard deviation along each axis), ``disc:LENGTH`` (radius),
-        ``planar-laplace:LENGTH`` (mean distance), ``offset:LENGTH`` (radius), ``trim:LENGTH`` (radius), and
-        ``release:POLICY@EPSILON`` for this package's own. A LENGTH is such as ``500m`` or ``1.2km``.
+        ``planar-laplace:LENGTH`` (mean distance), ``offset:LENGTH`` (radius), ``trim:LENGTH`` (radius),
+        ``hourly:HOURS`` (one place in that time, repeated), and for this package's own ``release:POLICY@EPSILON`` (of
+        each release), ``release:POLICY@day:EPSILON`` or ``release:POLICY@target:LENGTH``, the last two as
+        ``--day-epsilon`` and ``--target-error`` of ``dphmm release``. A LENGTH is such as ``500m`` or ``1.2km``.
 
     Returns
     -------
@@ -582,16 +621,24 @@ def parse_channel(text: str) -> Channel:
             )
         return make(int(value))
     if kind == "release":
-        policy, _, epsilon = value.rpartition("@")
-        if not (policy and epsilon):
-            raise ConfigurationError(f"channel {text!r} needs a policy and an epsilon, such as release:utility:1km@1")
+        policy, _, budget = value.rpartition("@")
+        if not (policy and budget):
+            raise ConfigurationError(
+                f"channel {text!r} needs a policy and an epsilon, such as release:utility:1km@1, or @day:3 or "
+                "@target:900m for the epsilon"
+            )
+        aim, _, number = budget.rpartition(":")
         try:
-            return Released(ReleaseSettings(policy, float(epsilon)))
+            if aim == "day":
+                return Released(ReleaseSettings.for_a_day(float(number), policy=policy))
+            if aim == "target":
+                return Released(ReleaseSettings(policy, A_DRAW, schedule=Schedule(kilometres(number))))
+            return Released(ReleaseSettings(policy, float(budget)))
         except ValueError as problem:
             raise ConfigurationError(f"channel {text!r}: {problem}") from None
     raise ConfigurationError(
         f"channel {text!r} is none; give one of {', '.join([*_PLAIN, *(f'{name}:LENGTH' for name in _LENGTHS)])}, "
-        "round:DIGITS, meshtastic:BITS, release:POLICY@EPSILON, table:FILE, samples:FILE"
+        "round:DIGITS, meshtastic:BITS, hourly:HOURS, release:POLICY@EPSILON, table:FILE, samples:FILE"
     )
 
 
@@ -608,4 +655,5 @@ _LENGTHS: Mapping[str, Callable[[float], Channel]] = {
 _WHOLE: Mapping[str, tuple[Callable[[int], Channel], int, int]] = {
     "round": (Rounding, 0, 7),
     "meshtastic": (Meshtastic, 1, 31),
+    "hourly": (Hourly, 1, 168),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, nan
 from typing import Any
@@ -17,6 +17,8 @@ from dphmm.attack.posterior import Posterior, Track
 from dphmm.calibrate.simulation import Figure
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.facts import plain
+from dphmm.model.model import MarkovModel
+from dphmm.release.engine import ReleaseSettings
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Outcome:
         have a release; NaN where that is nothing.
     withheld
         The share of the times for which no place was released.
+    habits_m
+        As ``hindsight_m``, of an adversary who knows the habits of this person; NaN where nobody knows them.
     """
 
     user: str
@@ -58,9 +62,10 @@ class Outcome:
     released_error_m: float
     length_ratio: float
     withheld: float
+    habits_m: float = nan
 
     @classmethod
-    def measure(cls, track: Track, blurred: Blurred, posterior: Posterior) -> Outcome:
+    def measure(cls, track: Track, blurred: Blurred, posterior: Posterior, knowing: Posterior | None = None) -> Outcome:
         """The measures of one person.
 
         Parameters
@@ -71,6 +76,8 @@ class Outcome:
             What was released.
         posterior
             What the adversary believes.
+        knowing
+            What one believes who knows the person's habits.
 
         Returns
         -------
@@ -91,6 +98,7 @@ class Outcome:
             _mean_distance(blurred.points[told], track.points[told]) if told.any() else nan,
             released / true if true > 0 else nan,
             float(1 - told.mean()),
+            nan if knowing is None else _mean_distance(knowing.estimates, track.points),
         )
 
 
@@ -113,7 +121,16 @@ def _home_error(track: Track, posterior: Posterior) -> float:
     return 1000.0 * float(np.hypot(*(guess - home)))
 
 
-MEASURES = ("at_once_m", "hindsight_m", "certainty", "right", "released_error_m", "length_ratio", "withheld")
+MEASURES = (
+    "at_once_m",
+    "hindsight_m",
+    "habits_m",
+    "certainty",
+    "right",
+    "released_error_m",
+    "length_ratio",
+    "withheld",
+)
 """The measures that are means over people."""
 
 
@@ -129,12 +146,16 @@ class ChannelResult:
         One per person.
     home_within_m
         How near a guess must come to the home.
+    family, settings
+        The channel's.
     """
 
     name: str
     source: str
     outcomes: tuple[Outcome, ...] = field(repr=False)
     home_within_m: float
+    family: str = ""
+    settings: ReleaseSettings | None = field(default=None, repr=False)
 
     def figure(self, name: str) -> Figure:
         """The mean of a measure over the people who have it, with its 99 % interval; NaN where no one has.
@@ -167,7 +188,7 @@ class ChannelResult:
         dict
             Means, their intervals, homes found, and the outcome of each person.
         """
-        stated: dict[str, Any] = {"channel": self.name, "source": self.source}
+        stated: dict[str, Any] = {"channel": self.name, "family": self.family, "source": self.source}
         for name in MEASURES:
             stated[name], stated[f"{name}_give_or_take"] = self.figure(name).mean, self.figure(name).margin
         found_homes, homes = self.homes
@@ -177,45 +198,67 @@ class ChannelResult:
 
 @checked
 def attack_tracks(
-    tracks: Sequence[Track], channel: Channel, moves: Moves, home_within_m: float, seed: int
-) -> ChannelResult:
-    """A channel tried on some tracks.
+    tracks: Sequence[Track],
+    channels: Sequence[Channel],
+    moves: Moves,
+    home_within_m: float,
+    seed: int,
+    habits: Sequence[MarkovModel | None] = (),
+    watch: Callable[[Sequence[tuple[int, Channel]]], Iterable[tuple[int, Channel]]] = iter,
+) -> tuple[ChannelResult, ...]:
+    """Channels tried on some tracks.
 
     Parameters
     ----------
     tracks
         At least one.
-    channel, moves
-        How they are blurred, and what the adversary thinks of moves.
+    channels, moves
+        How they are blurred, at least one way, and what the adversary thinks of moves.
     home_within_m
         How near a guess must come to a home, metres; positive.
     seed
         0 or more. A person's draws follow from it, the person's number and the channel's name.
+    habits
+        For each track a model of that person, over the cells of ``moves``: another adversary reads the same releases
+        with it. None for a person whose habits nobody knows; left out, nobody knows those of anyone.
+    watch
+        Hands on what is tried, and may show how far it has come.
 
     Returns
     -------
-    ChannelResult
-        One outcome for each track.
+    tuple of ChannelResult
+        For each channel one outcome of each track.
 
     Raises
     ------
     InvalidInputError
-        When there is no track, or a number is out of range.
+        When there is no track or channel, a number is out of range, or there are habits of another number of people.
     StochasticError
         When the model and the releases do not go together.
     """
-    if seed < 0 or not tracks or not home_within_m > 0 or not isfinite(home_within_m):
+    if seed < 0 or not tracks or not channels or not home_within_m > 0 or not isfinite(home_within_m):
         raise InvalidInputError(
-            f"there are {len(tracks)} tracks, home_within_m is {home_within_m}, seed {seed}; give a track, a "
-            "positive length, and a seed of 0 or more"
+            f"there are {len(tracks)} tracks and {len(channels)} channels, home_within_m is {home_within_m}, seed "
+            f"{seed}; give a track, a channel, a positive length, and a seed of 0 or more"
         )
-    outcomes = []
-    for number, track in enumerate(tracks):
-        words = [seed, number, *channel.name.encode()]
-        blurred = channel.blur(track, moves, np.random.default_rng(words))
+    if len(habits) not in (0, len(tracks)):
+        raise InvalidInputError(f"there are {len(tracks)} tracks and habits of {len(habits)} people; give them of each")
+    tried = [(number, channel) for number in range(len(tracks)) for channel in channels]
+    outcomes, own, theirs = list[Outcome](), None, -1
+    for number, channel in watch(tried):
+        track, known = tracks[number], habits[number] if habits else None
+        if number != theirs:  # of one person at a time: these are dense matrices
+            own, theirs = None if known is None else Moves(known, moves.parts, moves.redrawn), number
+        blurred = channel.blur(track, moves, np.random.default_rng([seed, number, *channel.name.encode()]))
         try:
-            found = channel.posterior(blurred, track, moves)
+            public, knowing = (None if who is None else channel.posterior(blurred, track, who) for who in (moves, own))
         except StochasticError as problem:
             raise StochasticError(f"{channel.name}, user {track.user}: {problem}") from None
-        outcomes.append(Outcome.measure(track, blurred, found))
-    return ChannelResult(channel.name, channel.source, tuple(outcomes), home_within_m)
+        assert public is not None
+        outcomes.append(Outcome.measure(track, blurred, public, knowing))
+    return tuple(
+        ChannelResult(
+            one.name, one.source, tuple(outcomes[at :: len(channels)]), home_within_m, one.family, one.settings
+        )
+        for at, one in enumerate(channels)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.attack.mesh import Mesh, Moves, logs_of
 from dphmm.attack.posterior import Posterior, Track, posterior_of_rows
 from dphmm.errors import DataFileError, InvalidInputError
-from dphmm.release.engine import ReleaseSettings
+from dphmm.model.model import MarkovModel
+from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.numpy_files import read_npz
 from dphmm.tables.table import Table
@@ -52,11 +53,17 @@ class Channel(ABC):
     draws
         Whether something is drawn at each time. Where nothing is, a release like the one before it is no new evidence
         about a person who has stayed at one place, and ``log_rows`` are probabilities, not densities up to a factor.
+    family
+        What channels that differ in one number share: a picture joins them by a line. Empty for one by itself.
+    settings
+        This package's settings, where it releases by them.
     """
 
     name: str
     source: str
     draws: bool = True
+    family: str = ""
+    settings: ReleaseSettings | None = None
 
     @abstractmethod
     def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:
@@ -114,6 +121,11 @@ class Channel(ABC):
         return posterior_of_rows(moves, track, partial(self.log_rows, blurred, moves), held)
 
 
+def in_words(kilometres: float) -> str:
+    """A length as people say it."""
+    return f"{kilometres:g} km" if kilometres >= 1 else f"{1000 * kilometres:g} m"
+
+
 def same_as_before(seen: Any) -> BoolArray:
     """``(T,)``: where a row is the same as the one before it; false at the first."""
     rows = np.asarray(seen).reshape(len(seen), -1)
@@ -127,7 +139,8 @@ _SUM = 1e-6
 class Released(Channel):
     """This package's releases: drawn by its engine about the cell's centre, with the densities that it computes.
 
-    The engine begins anew wherever the adversary's knowledge does (see `Track.begins`).
+    The engine's belief begins anew wherever the adversary's knowledge does (see `Track.begins`); what was spent counts
+    on.
 
     Parameters
     ----------
@@ -141,15 +154,30 @@ class Released(Channel):
     @property
     def name(self) -> str:  # type: ignore[override]
         """As a table shows it."""
-        return f"dphmm {self.settings.policy}, ε {self.settings.epsilon:g}"
+        schedule, found = self.settings.schedule, f"dphmm {self.settings.policy}, "
+        if schedule is None:
+            return f"{found}ε {self.settings.epsilon:g}"
+        hours = schedule.window_seconds / 3600
+        window = "a day" if hours == 24 else f"in {hours:g} h"
+        aims = [] if schedule.target_error is None else [f"target {in_words(schedule.target_error)}"]
+        aims += [] if schedule.window_epsilon is None else [f"ε {schedule.window_epsilon:g} {window}"]
+        return found + ", ".join(aims)
+
+    @property
+    def family(self) -> str:  # type: ignore[override]
+        """See `Channel`: the name without its numbers."""
+        schedule = self.settings.schedule
+        aim = "ε each" if schedule is None else "a target" if schedule.window_epsilon is None else "ε a day"
+        return f"dphmm {self.settings.policy}, {aim}"
 
     def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:
         """See `Channel`."""
-        engine = self.settings.engine(moves.model, rng)
+        engine = _engine(self.settings, moves.model).another(rng)
         points, rows = np.full(track.points.shape, np.nan), np.empty((len(track), moves.grid.size))
         for t, (state, begins, steps) in enumerate(zip(track.states.tolist(), track.begins, track.steps, strict=True)):
             if begins:
-                engine.restart(int(track.slots[t]))
+                engine.person.first = int(track.slots[t])
+                engine.resume(None, 0, account=engine.person.account)
             step = engine.prepare(steps=max(1, int(steps)) if not begins else 1)
             record = engine.draw(step, state)
             rows[t] = engine.log_likelihood(step, record.released)
@@ -160,6 +188,12 @@ class Released(Channel):
     def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:  # noqa: ARG002 - kept as released
         """See `Channel`."""
         return np.asarray(blurred.seen[some])
+
+
+@lru_cache(maxsize=16)
+def _engine(settings: ReleaseSettings, model: MarkovModel) -> Releaser:
+    """What all people's engines share: bodies of the noise, and how errors grow."""
+    return settings.engine(model)
 
 
 @checked

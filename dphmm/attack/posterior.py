@@ -87,7 +87,7 @@ class Track:
         return self.points[self.states == np.bincount(self.states).argmax()].mean(axis=0) if home is None else home
 
     @classmethod
-    def from_trajectory(cls, person: Trajectory, moves: Moves, most: int) -> Track | None:
+    def from_trajectory(cls, person: Trajectory, moves: Moves, most: int, first: int | None = None) -> Track | None:
         """The first slots of a trajectory, at most `most`, with a fix within the region; None where there is none.
 
         Parameters
@@ -98,6 +98,8 @@ class Track:
             The model's clock, grid and moves.
         most
             How many slots at most.
+        first
+            Slots before this one are left out.
 
         Returns
         -------
@@ -107,7 +109,8 @@ class Track:
         grid, step = moves.grid, moves.model.step
         slotted = person.resample(step)
         states = grid.locate(slotted.latitude, slotted.longitude)
-        kept = np.flatnonzero(states != OUTSIDE)[:most]
+        inside = states != OUTSIDE
+        kept = np.flatnonzero(inside if first is None else inside & (slotted.slots >= first))[:most]
         if not len(kept):
             return None
         slots, states = slotted.slots[kept], states[kept]

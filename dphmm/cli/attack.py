@@ -29,14 +29,14 @@ _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
     multiple=True,
     metavar="TEXT",
     help="A way to blur: round:3, android, offset:500m, release:utility:1km@1, table:FILE, … May be repeated. "
-    "[default: fifteen of them]",
+    "[default: eighteen of them]",
 )
 @click.option("--areas", type=click.Path(), metavar="FILE", help="Attack tables of people by area and hour instead.")
 @click.option("--label", metavar="PROPERTY", help="With --areas: what names a polygon. [default: category or name]")
 @click.option("--user-epsilon", metavar="EPSILON", help="With --areas: the budget of a table with noise. [default: 1]")
 @click.option("--zone", metavar="ZONE", help="With --areas: the time zone of hours. [default: UTC]")
 @click.option("--home-within", default="200m", show_default=True, metavar="LENGTH", help="When a home counts as found.")
-@click.option("--most-steps", default=432, show_default=True, help="At most this many times of each person.")
+@click.option("--most-steps", default=288, show_default=True, help="At most this many times of each person.")
 @click.option("--seed", default=0, show_default=True, help="Which draws.")
 @click.option("-o", "--output", type=FILE, help="A new .html page, .csv table, or .png, .svg or .pdf.")
 @input_options
@@ -46,9 +46,11 @@ _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
 def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[str, ...], **given: Any) -> None:
     """What deployed ways of blurring places give away of the people in DATA, all under one adversary.
 
-    Rounding, grids, Meshtastic's bits, Android's approximate location, fresh noise, a fixed offset, trimming about
-    home, planar Laplace and this package's own releases are tried on the same true places. Without DATA it takes
-    people of a synthetic city, who do not exist. DATA are private, and so is what is found.
+    Rounding, grids, Meshtastic's bits, Android's approximate location, a fixed offset, trimming about home, planar
+    Laplace, a place now and then and this package's own releases are tried on the same true places, the later half of
+    each person's days; a second adversary has learned the person's habits from the earlier half. It says which of this
+    package's settings to take. Without DATA it takes people of a synthetic city, who do not exist. DATA are private,
+    and so is what is found.
 
     With --areas it tries what tables of people by area and hour give away, as they are, with small numbers hidden and
     with noise: tracks that are recovered, and who is in the data.
@@ -146,19 +148,22 @@ def _write(found: Attacked, output: Path, overwrite: bool) -> None:
 def _print(found: Attacked) -> None:
     warn(found.warnings())
     within = f"homes in {1000 * found.home_within_km:,.0f} m"
-    header = ("channel", "release off (m)", "at once (m)", "hindsight (m)", within, "sure", "right", "way", "left out")
+    header = ("channel", "release off (m)", "at once (m)", "hindsight (m)", "knows habits (m)", within)
+    header += ("sure", "right", "way", "left out")
     title = (
-        f"{found.people} {found.about}, {found.fixes:,} times; the adversary tells apart squares of "
-        f"{1000 * found.part_km:,.0f} m"
+        f"{found.people} {found.about}, {found.fixes:,} times, habits of {found.habits_known} known; the adversary "
+        f"tells apart squares of {1000 * found.part_km:,.0f} m"
     )
     say_table(header, [_row(result) for result in found.results], title)
+    for sentence in found.advice:
+        echo(sentence)
 
 
 def _row(result: ChannelResult) -> list[str]:
     homes, people = result.homes
     return [
         result.name,
-        *(_of(result, name, 0) for name in ("released_error_m", "at_once_m", "hindsight_m")),
+        *(_of(result, name, 0) for name in ("released_error_m", "at_once_m", "hindsight_m", "habits_m")),
         f"{homes}/{people}",
         *(_of(result, name, 2) for name in ("certainty", "right", "length_ratio", "withheld")),
     ]

@@ -8,14 +8,18 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dphmm.arguments import checked
 from dphmm.attack.deployed_channels import DEFAULT_CHANNELS, parse_channel
+from dphmm.attack.frontier import advice
 from dphmm.attack.measures import MEASURES, ChannelResult, attack_tracks
 from dphmm.attack.mesh import Moves
 from dphmm.attack.noise_channel import Channel, Samples, TableChannel
 from dphmm.attack.posterior import Track
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.facts import fact, facts_of
+from dphmm.jobs.adversaries import before, habits
 from dphmm.jobs.models import Model, load_model, read_others, region
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.progress import Watch, unwatched
@@ -23,16 +27,20 @@ from dphmm.model.fitting import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequences
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.release.ledger import DAY_SECONDS
+from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import write_csv
 from dphmm.tables.output import new_file
 
 HOME_WITHIN_KM = 0.2
 """How near a guess must come to a home, unless it is said."""
-MOST_STEPS = 432
-"""How many times of each person are looked at unless it is said: three days of ten minutes."""
+MOST_STEPS = 288
+"""How many times of each person are looked at unless it is said: two days of ten minutes."""
+LEAST_DAYS = 4
+"""Of whom there are so many days with a place, the habits are learned from the earlier half of them."""
 
-_CITY_PEOPLE, _CITY_ATTACKED, _CITY_DAYS, _CITY_MINUTES = 24, 8, 5, 10.0
+_CITY_PEOPLE, _CITY_ATTACKED, _CITY_DAYS, _CITY_MINUTES = 24, 8, 8, 10.0
 _CITY_CELL_KM = 0.25
 _CITY = "people of the synthetic city, who do not exist"
 
@@ -49,6 +57,8 @@ class Attacked:
         How many people were looked at, and how many times of them in all.
     left_out
         How many people had no fix within the region.
+    habits_known
+        Of how many people the habits were learned, from the earlier half of their days.
     about
         Who they are, in words.
     is_invented
@@ -69,6 +79,7 @@ class Attacked:
     people: int = field(metadata=fact())
     fixes: int = field(metadata=fact())
     left_out: int = field(metadata=fact("people_left_out"))
+    habits_known: int = field(metadata=fact("people_with_known_habits"))
     cell_km: float = field(metadata=fact())
     part_km: float = field(metadata=fact("adversary_resolution_km"))
     step_seconds: float = field(metadata=fact())
@@ -86,7 +97,12 @@ class Attacked:
         dict
             Names of facts → plain JSON values.
         """
-        return facts_of(self)
+        return facts_of(self, which_to_take=self.advice)
+
+    @property
+    def advice(self) -> list[str]:
+        """Which of this package's settings to take, and how many homes the usual one gives away: see `advice`."""
+        return advice(self.results)
 
     def warnings(self) -> list[str]:
         """What a reader of the table should know first.
@@ -144,7 +160,8 @@ def attack(
     """Try what ways of blurring give away of people, as ``dphmm attack`` does.
 
     Every channel blurs the same true places, and one adversary, who knows the channel and the model, says where the
-    people were: at once, and in hindsight (see `dphmm.attack`).
+    people were: at once, and in hindsight (see `dphmm.attack`). Of people with `LEAST_DAYS` days or more the later half
+    is blurred; another adversary has learned the person's habits from the earlier half (`dphmm.model.habits`).
 
     Parameters
     ----------
@@ -159,7 +176,8 @@ def attack(
     home_within_km
         How near a guess must come to a home to count as finding it.
     most_steps
-        The largest number of times of each person that are looked at: the first ones within the region.
+        The largest number of times of each person that are looked at: the first ones within the region, of the later
+        half of the days.
     allow_own_model
         Whether to go on with people whose own data the model has seen: the adversary then knows them already.
     seed
@@ -207,25 +225,57 @@ def attack(
         everyone, about = people.trajectories, "people of the data"
     moves = Moves(learned)
     made = [_channel(one, moves, everyone) for one in channels]
-    tracks = [track for person in everyone if (track := Track.from_trajectory(person, moves, most_steps)) is not None]
-    if not tracks:
+    found = [both for person in everyone if (both := halves(person, moves, most_steps)) is not None]
+    if not found:
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
+    tracks, known = zip(*found, strict=True)
     within = 1000 * home_within_km
-    results = [attack_tracks(tracks, channel, moves, within, seed) for channel in watch(made, "Attacking", len(made))]
+    results = attack_tracks(
+        tracks, made, moves, within, seed, known, lambda items: watch(items, "Attacking", len(items))
+    )
     return Attacked(
         about=about,
         people=len(tracks),
         fixes=sum(map(len, tracks)),
         left_out=len(everyone) - len(tracks),
+        habits_known=sum(one is not None for one in known),
         cell_km=moves.grid.cell_km,
         part_km=moves.mesh.cell_km,
         step_seconds=learned.step,
         home_within_km=home_within_km,
         learned_from_them=own,
         seed=seed,
-        results=tuple(results),
+        results=results,
         is_invented=data is None,
     )
+
+
+def halves(person: Trajectory, moves: Moves, most: int) -> tuple[Track, MarkovModel | None] | None:
+    """The later half of a person's days, and how they move by the earlier half.
+
+    Days are of UTC. Of a person with fewer than `LEAST_DAYS` that have a place all are taken, and no habits are known.
+
+    Parameters
+    ----------
+    person
+        The trajectory.
+    moves
+        What everybody knows of moves.
+    most
+        How many times of the track at most.
+
+    Returns
+    -------
+    tuple of Track and MarkovModel, or None
+        None where no fix lies within the region.
+    """
+    slotted, day = person.resample(moves.model.step), int(DAY_SECONDS // moves.model.step)
+    inside = slotted.slots[moves.grid.locate(slotted.latitude, slotted.longitude) != OUTSIDE]
+    days = np.unique(inside // max(1, day))
+    begins = int(days[len(days) // 2]) * day if day and len(days) >= LEAST_DAYS else None
+    track = Track.from_trajectory(person, moves, most, begins)
+    known = None if begins is None else before(person, moves.model, begins)
+    return None if track is None else (track, None if known is None else habits(moves.model, known))
 
 
 def _invented() -> tuple[tuple[Trajectory, ...], MarkovModel]:

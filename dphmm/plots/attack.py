@@ -1,17 +1,33 @@
-"""What ways of blurring give away, beside each other: one picture, and the page of a report."""
+"""What ways of blurring give away, beside each other: a picture of errors and of the frontier, and a report's page."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import cycle
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.attack.deployed_channels import in_words
+from dphmm.arrays import FloatArray
+from dphmm.attack.frontier import KNOWING, frontier_lines, usual
 from dphmm.attack.measures import ChannelResult
-from dphmm.jobs.attacks import Attacked
-from dphmm.plots.figures import BLUE, GREY, ORANGE, RED, legend_below, new_panels, open_frame, png
+from dphmm.attack.noise_channel import in_words
+from dphmm.jobs.attacks import LEAST_DAYS, Attacked
+from dphmm.plots.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    label_curves,
+    legend_below,
+    new_panels,
+    open_frame,
+    png,
+)
 from dphmm.reports import Cell, Picture, Section
 
 if TYPE_CHECKING:
@@ -21,13 +37,14 @@ _MARKS = (
     ("released_error_m", "the released place", "s", GREY),
     ("at_once_m", "adversary, at once", "o", ORANGE),
     ("hindsight_m", "adversary, in hindsight", "D", RED),
+    ("habits_m", "adversary who knows habits", "v", PURPLE),
 )
 _LEAST_M = 10.0
 
 
 @checked
 def attack_figure(found: Attacked) -> Any:
-    """A matplotlib figure: how far off releases and the adversary are, and how many homes are found.
+    """A matplotlib figure: how far off releases and adversaries are, how many homes are found, and the frontier.
 
     Parameters
     ----------
@@ -37,19 +54,74 @@ def attack_figure(found: Attacked) -> Any:
     Returns
     -------
     matplotlib.figure.Figure
-        Two panels, a row for each channel.
+        Two panels with a row for each channel; below them error at once against that of each adversary.
 
     Raises
     ------
     MissingDependencyError
         Without matplotlib.
     """
-    height = 1.6 + 0.34 * len(found.results)
-    figure, (left, right) = new_panels(6.4, height, columns=2, sharey=True, width_ratios=(3, 1))
+    height, measures = 1.6 + 0.34 * len(found.results), ["hindsight_m", "habits_m"][: 1 + bool(found.habits_known)]
+    figure, _ = new_panels(7.2, height + 4.4, rows=0)
+    above, below = figure.subfigures(2, 1, height_ratios=(height, 4.4))
+    left, right = above.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     draw_errors(left, found.results)
     draw_homes(right, found.results)
-    legend_below(left, columns=3)
+    legend_below(left, columns=2)
+    panels = below.subplots(1, len(measures), sharex=True, sharey=True, squeeze=False)[0]
+    default = usual(found.results)
+    for ax, measure in zip(panels, measures, strict=True):
+        at = None if default is None else (default.figure("at_once_m").mean, default.figure(measure).mean)
+        draw_frontier(ax, frontier_lines(found.results, measure), KNOWING[measure], at)
+    legend_below(panels[0], 3, size=7)
     return figure
+
+
+_OURS = (BLUE, "#56b4e9", "#003f6b")
+_OTHERS, _SHAPES = (ORANGE, RED, GREEN, PURPLE, "#000000"), "sD^vpPX<>dh8"
+
+
+def draw_frontier(
+    ax: Axes, lines: Mapping[str, FloatArray], whose: str, default: tuple[float, float] | None = None
+) -> None:
+    """Error at once against an adversary's, a line for each family, on logarithmic axes; below 10 m as 10 m.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    lines
+        Family → ``(k, 2)`` metres, as `dphmm.attack.frontier.frontier_lines` gives them; blue where it is dphmm's.
+    whose
+        The adversary, for the axis.
+    default
+        Where the setting lies that is taken unless told otherwise.
+    """
+    ours = [name for name in lines if name.startswith("dphmm")]
+    rest = sorted((name for name in lines if name not in ours), key=lambda name: len(lines[name]) < 2)  # lines first
+    styles = {name: (colour, "o", 2.2) for name, colour in zip(ours, cycle(_OURS), strict=False)}
+    for name, colour, shape in zip(rest, cycle(_OTHERS), cycle(_SHAPES), strict=False):
+        styles[name] = (colour if len(lines[name]) > 1 else GREY, shape, 1.2)
+    for name, (colour, marker, width) in styles.items():
+        near, far = np.maximum(lines[name], _LEAST_M).T
+        ax.plot(near, far, marker=marker, color=colour, lw=width, ms=5, label=name, zorder=2 + width)
+    if default is not None:
+        at = np.maximum(default, _LEAST_M)
+        ax.plot(*at, "*", color=BLUE, mec="white", ms=15, ls="", label="the default of dphmm release", zorder=6)
+    drawn = np.concatenate([np.ravel(line.get_data()) for line in ax.lines])
+    ends = 0.8 * float(np.nanmin(drawn)), 1.3 * float(np.nanmax(drawn))
+    ax.plot(ends, ends, color=GREY, ls="--", lw=1, label="as far off as at once", zorder=1)
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    for axis in (ax.xaxis, ax.yaxis):
+        ticks = [k * 10.0**power for power in range(8) for k in (1, 3) if ends[0] <= k * 10.0**power <= ends[1]]
+        axis.set_ticks(ticks, [in_words(tick / 1000) for tick in ticks])
+        axis.set_ticks([], minor=True)
+    ax.set_aspect("equal")
+    label_curves(ax, "a reader at once is off by", f"{whose} is off by")
+    for label in (ax.xaxis.label, ax.yaxis.label):
+        label.set_size(8)
+    ax.tick_params(labelsize=8)
+    open_frame(ax)
 
 
 def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
@@ -67,7 +139,8 @@ def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
         values = np.array([result.figure(name).mean for result in results])
         ax.plot(np.maximum(values, _LEAST_M), rows, marker, color=colour, ms=5, label=label, zorder=3)
     pairs = np.array([[result.figure(name).mean for name, *_ in _MARKS[1:]] for result in results])
-    ax.hlines(rows, *np.maximum(pairs.T, _LEAST_M), color=RED, lw=1.2, alpha=0.5, zorder=2)
+    ends = np.maximum([np.nanmin(pairs, axis=1), np.nanmax(pairs, axis=1)], _LEAST_M)
+    ax.hlines(rows, *ends, color=RED, lw=1.2, alpha=0.5, zorder=2)
     ax.set_yticks(rows, [result.name for result in results], fontsize=8)
     ax.set_xscale("log")
     drawn = np.concatenate([line.get_xdata() for line in ax.lines])
@@ -153,15 +226,17 @@ def attack_sections(found: Attacked) -> list[Section]:
     within = f"{1000 * found.home_within_km:,.0f} m"
     caption = (
         "Mean distances from the true places: of what was released, and of the adversary's estimate at once and in "
-        f"hindsight. Right: homes found within {within}."
+        f"hindsight. Right: homes found within {within}. Below: the better, the farther up and to the left."
     )
-    header = ["channel", "released, off by (m)", "at once (m)", "in hindsight (m)", f"homes within {within}"]
-    header += ["sure", "right", "way, times the true one", "left out"]
+    header = ["channel", "released, off by (m)", "at once (m)", "in hindsight (m)", "knows habits (m)"]
+    header += [f"homes within {within}", "sure", "right", "way, times the true one", "left out"]
     rows = [_row(result) for result in found.results]
     done = [
         f"{found.fixes:,} times of {found.people} {found.about}, every {found.step_seconds:,.0f} s; cells of "
         f"{1000 * found.cell_km:,.0f} m, of which the adversary tells apart squares of {1000 * found.part_km:,.0f} m. "
         f"Whether the model was learned from them: {found.learned_from_them}.",
+        f"Of {found.habits_known} of them, with {LEAST_DAYS} days or more, the later half of the days was blurred, and "
+        "the adversary who knows habits learned them from the earlier half; others are left out of that column.",
         "In small print: the 99 % interval of a mean over people like these (Student's; none for one person).",
         "'Sure' is the mean probability that the adversary gives the likeliest cell in hindsight, 'right' how often it "
         "is the true one: an adversary who is surer than right is misled by the model. Where releases lie nearer than "
@@ -171,7 +246,7 @@ def attack_sections(found: Attacked) -> list[Section]:
     ]
     sources = [(result.name, result.source) for result in found.results]
     return [
-        Section("What is given away", pictures=[Picture(png(attack_figure(found)), caption, wide=True)]),
+        Section("What is given away", found.advice, pictures=[Picture(png(attack_figure(found)), caption, wide=True)]),
         Section("In numbers", header=header, rows=rows),
         Section("The channels", header=("channel", "where it comes from"), rows=sources),
         Section("How it was done", [*found.warnings(), *done]),
@@ -182,7 +257,7 @@ def _row(result: ChannelResult) -> list[str | Cell]:
     homes, people = result.homes
     return [
         result.name,
-        *(_figure(result, name, ",.0f") for name in ("released_error_m", "at_once_m", "hindsight_m")),
+        *(_figure(result, name, ",.0f") for name in ("released_error_m", "at_once_m", "hindsight_m", "habits_m")),
         Cell(f"{homes} of {people}", mark="bad" if people and 2 * homes >= people else ""),
         *(_figure(result, name, ".2f") for name in ("certainty", "right", "length_ratio", "withheld")),
     ]

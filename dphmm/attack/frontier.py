@@ -1,0 +1,109 @@
+"""The frontier: how near a reader comes at once, for how far off adversaries stay in hindsight; what to take from it.
+
+Somebody in hindsight knows all that the reader at once knows, and more, so that no way of blurring puts them farther
+off than the reader, but as far as models are wrong. Better is nearer at once with the adversary as far off as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import numpy as np
+
+from dphmm.arrays import FloatArray
+from dphmm.attack.measures import ChannelResult
+from dphmm.release.engine import ReleaseSettings
+
+KNOWING = {"hindsight_m": "an adversary in hindsight", "habits_m": "an adversary who knows their habits"}
+"""The adversaries that error at once is held against, the one who knows less first: measures and words."""
+
+
+def protection(results: Sequence[ChannelResult]) -> str:
+    """Whose error counts as protection: that of the adversary who knows habits, where those of anyone are known.
+
+    Parameters
+    ----------
+    results
+        What was found of each channel, of the same people.
+
+    Returns
+    -------
+    str
+        One of `KNOWING`.
+    """
+    return "habits_m" if any(isfinite(one.figure("habits_m").mean) for one in results) else "hindsight_m"
+
+
+def frontier_lines(results: Sequence[ChannelResult], measure: str) -> dict[str, FloatArray]:
+    """Error at once and in hindsight of each family of channels, as a picture draws them.
+
+    Parameters
+    ----------
+    results
+        What was found of each channel.
+    measure
+        One of `KNOWING`.
+
+    Returns
+    -------
+    dict
+        The family's name, or that of a channel by itself → ``(k, 2)`` metres, from the nearest at once.
+    """
+    found: dict[str, list[list[float]]] = {}
+    for one in results:
+        found.setdefault(one.family or one.name, []).append([one.figure(k).mean for k in ("at_once_m", measure)])
+    return {name: np.array(sorted(points)) for name, points in found.items()}
+
+
+def usual(results: Sequence[ChannelResult]) -> ChannelResult | None:
+    """The channel that is what ``dphmm release`` does unless told otherwise; None where it was not tried."""
+    return next((one for one in results if one.settings == ReleaseSettings.for_a_day()), None)
+
+
+def advice(results: Sequence[ChannelResult]) -> list[str]:
+    """Which of this package's settings to take, what is nearer at no less protection, and what homes the usual one hides.
+
+    Of the settings that protect at least as much as the usual one (see `usual`, `protection`) that one is taken which
+    is nearest at once.
+
+    Parameters
+    ----------
+    results
+        What was found of each channel, of the same people.
+
+    Returns
+    -------
+    list of str
+        Sentences; none where the usual setting was not tried.
+    """
+    default, measure = usual(results), protection(results)
+    if default is None:
+        return []
+    tried = [(one.figure("at_once_m").mean, one.figure(measure).mean, one) for one in results]
+    near, far, _ = next(row for row in tried if row[2] is default)
+    ours = [row for row in tried if row[2].settings is not None]
+    at_once, later, best = min((row for row in ours if row[1] >= far), key=lambda row: (row[0], row[2] is not default))
+    if best is default:
+        said = (
+            f"Keep the default, {best.name}: a reader is {near:,.0f} m off at once and {KNOWING[measure]} {far:,.0f} "
+            f"m; of the {len(ours)} settings of dphmm that were tried none is nearer at once and protects as much."
+        )
+    else:
+        said = (
+            f"Take {best.name}: a reader is {at_once:,.0f} m off at once instead of {near:,.0f} m with the default, "
+            f"{default.name}, and {KNOWING[measure]} {later:,.0f} m instead of {far:,.0f} m."
+        )
+    better = [
+        f"{one.name} ({first:,.0f} and {last:,.0f} m)"
+        for first, last, one in tried
+        if one.settings is None and first <= at_once and last >= later
+    ]
+    if better:
+        said += f" Nearer at once and no less protected from this adversary, without a promise: {', '.join(better)}."
+    homes, people = default.homes
+    if not people:
+        return [said]
+    fewer = [f"{one.name} ({one.homes[0]})" for first, _, one in tried if first <= near and one.homes[0] < homes]
+    others = f"fewer with {', '.join(fewer)}" if fewer else "no channel gives away fewer"
+    return [said, f"With the default {homes} of {people} homes are found; of what is as near at once, {others}."]
