@@ -746,8 +746,8 @@ def audits_and_jobs() -> None:
     )  # fmt: skip
     moves = attack.Moves(movement.MarkovModel(np.full((1, 1), 1.0), [1.0], ONE, 60.0))
     right(
-        "attack.attack_tracks", attack.attack_tracks, "tracks channel moves",
-        tracks=[attack.Track.from_trajectory(TRACK, moves, 9)], channel=attack.parse_channel("round:2"),
+        "attack.attack_tracks", attack.attack_tracks, "tracks channels moves habits watch",
+        tracks=[attack.Track.from_trajectory(TRACK, moves, 9)], channels=[attack.parse_channel("round:2")],
         moves=moves, home_within_m=200.0, seed=0
     )  # fmt: skip
     right("jobs.attack", jobs.attack, data=str(town), model="missing.npz", channels=["round:2"], seed=1, most_steps=2,

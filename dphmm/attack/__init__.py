@@ -1,7 +1,7 @@
 """The attack lab: what deployed ways of blurring places give away, all under one smoother.
 
 - `parse_channel`: a way of blurring out of its text. Subclass `Channel` for one of your own; `TableChannel` is a table.
-- `attack_tracks`: a channel tried on people, a `ChannelResult` with an `Outcome` for each.
+- `attack_tracks`: channels tried on people, a `ChannelResult` for each with an `Outcome` for each of them.
 """
 
 from dphmm.attack.deployed_channels import DEFAULT_CHANNELS, parse_channel

@@ -62,7 +62,7 @@ def usual(results: Sequence[ChannelResult]) -> ChannelResult | None:
 
 
 def advice(results: Sequence[ChannelResult]) -> list[str]:
-    """Which of this package's settings to take, what is nearer at no less protection, and what homes the usual one hides.
+    """Which of this package's settings to take, what else is nearer and protects as much, and homes that are found.
 
     Of the settings that protect at least as much as the usual one (see `usual`, `protection`) that one is taken which
     is nearest at once.

@@ -148,8 +148,8 @@ def _write(found: Attacked, output: Path, overwrite: bool) -> None:
 def _print(found: Attacked) -> None:
     warn(found.warnings())
     within = f"homes in {1000 * found.home_within_km:,.0f} m"
-    header = ("channel", "release off (m)", "at once (m)", "hindsight (m)", "knows habits (m)", within)
-    header += ("sure", "right", "way", "left out")
+    errors = ("release off (m)", "at once (m)", "hindsight (m)", "knows habits (m)")
+    header = ("channel", *errors, within, "sure", "right", "way", "left out")
     title = (
         f"{found.people} {found.about}, {found.fixes:,} times, habits of {found.habits_known} known; the adversary "
         f"tells apart squares of {1000 * found.part_km:,.0f} m"

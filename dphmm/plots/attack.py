@@ -108,7 +108,7 @@ def draw_frontier(
     if default is not None:
         at = np.maximum(default, _LEAST_M)
         ax.plot(*at, "*", color=BLUE, mec="white", ms=15, ls="", label="the default of dphmm release", zorder=6)
-    drawn = np.concatenate([np.ravel(line.get_data()) for line in ax.lines])
+    drawn = np.maximum(np.concatenate(list(lines.values())), _LEAST_M)
     ends = 0.8 * float(np.nanmin(drawn)), 1.3 * float(np.nanmax(drawn))
     ax.plot(ends, ends, color=GREY, ls="--", lw=1, label="as far off as at once", zorder=1)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
@@ -119,7 +119,7 @@ def draw_frontier(
     ax.set_aspect("equal")
     label_curves(ax, "a reader at once is off by", f"{whose} is off by")
     for label in (ax.xaxis.label, ax.yaxis.label):
-        label.set_size(8)
+        label.set_fontsize(8)
     ax.tick_params(labelsize=8)
     open_frame(ax)
 

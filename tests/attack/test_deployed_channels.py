@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from dphmm.attack.deployed_channels import (
     FixedOffset,
     Gaussian,
     GridSnapping,
+    Hourly,
     Meshtastic,
     Nothing,
     PlanarLaplace,
@@ -25,9 +27,9 @@ from dphmm.attack.deployed_channels import (
 from dphmm.attack.noise_channel import Blurred, Channel, Released, TableChannel
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.model import MarkovModel
-from dphmm.release import ReleaseSettings
+from dphmm.release import Releaser, ReleaseSettings
 from dphmm.space import Places
-from tests.attack.scene import STEP, grid, moves, walk
+from tests.attack.scene import STEP, grid, moves, track, walk
 from tests.sizes import fewer
 
 ALPHA, PEOPLE, STEPS, SEED = 1e-3, fewer(80, 50), 14, 20241107
@@ -56,6 +58,16 @@ class SquaredOffset(AndroidCoarse):
         return Blurred(moves.grid.projection.to_plane(*released.T), released)
 
 
+@dataclass(frozen=True)
+class NewEachTime(Hourly):
+    """A repeat is taken for a place told anew."""
+
+    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> np.ndarray:
+        last = np.maximum.accumulate(np.where(blurred.seen >= 0, np.arange(len(blurred.seen)), 0))
+        there = blurred.seen[last][some, None] == np.arange(len(moves.mesh.points))
+        return np.where(there, 0.0, -20.0)
+
+
 def excess(channel: Channel, broken: Channel | None = None, of: Moves | None = None) -> float:
     """How many standard errors the adversary's belief in the truth lies from what they themselves expect it to be.
 
@@ -78,7 +90,7 @@ def excess(channel: Channel, broken: Channel | None = None, of: Moves | None = N
 
 FRESH = [Gaussian(0.2), UniformDisc(0.3), PlanarLaplace(0.25)]
 SNAPPED = [Rounding(2), Rounding(3), GridSnapping(0.4), Meshtastic(16)]
-HIDDEN = [AnyZone(0.3), SquaredOffset(2.0)]
+HIDDEN = [AnyZone(0.3), SquaredOffset(2.0), Hourly(1)]
 
 
 @pytest.mark.parametrize("channel", [*FRESH, *SNAPPED, *HIDDEN], ids=lambda one: one.name)
@@ -97,6 +109,7 @@ BROKEN = {
     "a smaller disc": (PlanarLaplace(0.25), PlanarLaplace(0.12)),
     "another number of bits": (Meshtastic(16), Meshtastic(17)),
     "a larger zone": (AnyZone(0.15), AnyZone(0.5)),
+    "repeats that are news": (Hourly(1), NewEachTime(1)),
     "a smaller offset": (FixedOffset(0.3, fineness=6), FixedOffset(0.1, fineness=6)),
 }
 
@@ -116,7 +129,7 @@ def test_repeating_a_release_without_randomness_is_no_evidence_but_fresh_noise_a
     of = moves(3, 5, seed=2, stay=0.98, redrawn=0.0)
     person = walk(of, 60, np.random.default_rng(5))
     staying = [walk(of, 60, np.random.default_rng([1, number])) for number in range(12)]
-    fresh = attack_tracks(staying, Gaussian(0.3), of, 200.0, 0)
+    fresh = attack_tracks(staying, [Gaussian(0.3)], of, 200.0, 0)[0]
     assert fresh.figure("hindsight_m").mean < fresh.figure("released_error_m").mean / 2
     rows = Rounding(2).posterior(Rounding(2).blur(person, of, np.random.default_rng(0)), person, of)
     assert rows.hindsight.max() < 1.0
@@ -180,3 +193,44 @@ def test_models_that_the_passes_cannot_take_are_refused():
         Moves(MarkovModel(np.eye(wide.size), np.full(wide.size, 1 / wide.size), wide, STEP))
     with pytest.raises(ConfigurationError, match="parts are 0"):
         Moves(MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25), cells, STEP), parts=0)
+
+
+def test_one_place_in_some_hours_is_the_first_of_each_span_of_the_clock_until_the_next():
+    of = moves(4, 3)
+    points = of.mesh.points[[0, 5, 40, 80, 81, 100, 7]]
+    slots = np.array([1005, 1006, 1010, 1012, 1018, 1023, 1024])  # spans of 2 h begin at 996, 1008 and 1020
+    person = track(of, points, slots)
+    blurred = Hourly(2).blur(person, of, np.random.default_rng(0))
+    np.testing.assert_array_equal(blurred.points, points[[0, 0, 2, 2, 2, 5, 5]])
+    rows = Hourly(2).log_rows(blurred, of, slice(None))
+    assert [np.isfinite(row).sum() for row in rows] == [1, 144, 1, 144, 144, 1, 144]
+    assert (rows[[0, 2, 5], [0, 40, 100]] == 0).all()
+
+
+def test_rounding_is_the_nearest_decimal_of_degrees():
+    of = moves(4, 1)
+    person = track(of, of.mesh.points[[0, 6, 15]], np.array([3, 4, 5]))
+    released = Rounding(2).blur(person, of, np.random.default_rng(0)).seen
+    for (north, east), one in zip(released.tolist(), range(3), strict=True):
+        for found, true in ((north, person.latitude[one]), (east, person.longitude[one])):
+            nearest = min((Fraction(k, 100) for k in range(-4000, 6000)), key=lambda x: abs(x - Fraction(float(true))))
+            assert found == float(nearest)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_days_budget_lasts_through_what_the_adversary_cannot_follow(is_broken, monkeypatch):
+    """Of a person who is taken for a new one six times in four hours; the broken twin forgets what was spent."""
+    of, spent = moves(8, 1, seed=1), list[float]()
+    person = track(of, of.mesh.points[np.arange(24) % 16], 1000 + np.arange(24), np.arange(24) % 4 == 0)
+    draw, resume = Releaser.draw, Releaser.resume
+
+    def drawn(self, step, state):
+        spent.append(step.epsilon)
+        return draw(self, step, state)
+
+    monkeypatch.setattr(Releaser, "draw", drawn)
+    if is_broken:
+        monkeypatch.setattr(Releaser, "resume", lambda self, belief, count, account=None: resume(self, belief, count))
+    Released(ReleaseSettings.for_a_day(20.0, policy="utility:250m")).blur(person, of, np.random.default_rng(3))
+    assert np.count_nonzero(spent) > 1
+    assert (sum(spent) > 20) == is_broken

@@ -117,7 +117,7 @@ def test_an_attack_that_the_model_cannot_explain_names_the_channel_and_the_perso
     of = moves(2, 1)
     person = track(of, of.grid.points[[0, 1]] + 0.01, np.array([0, 1]))
     with pytest.raises(StochasticError, match="torn, user ann: release 1: no possible state"):
-        attack_tracks([person], _Torn(), of, 200.0, 0)
+        attack_tracks([person], [_Torn()], of, 200.0, 0)
 
 
 class _Torn(Exact):
@@ -138,5 +138,5 @@ def test_an_offset_of_android_beyond_the_adversarys_squares_ends_no_attack(seed,
     far = 2500.0 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])[seed]
     plain = AndroidCoarse.blur_with
     monkeypatch.setattr(AndroidCoarse, "blur_with", lambda self, places, _: plain(self, places, np.tile(far, (8, 1))))
-    found = attack_tracks([person], AndroidCoarse(), of, 200.0, 0)
+    found = attack_tracks([person], [AndroidCoarse()], of, 200.0, 0)[0]
     assert found.outcomes[0].hindsight_m < 1500

@@ -98,7 +98,7 @@ def people(of, count=3, steps=60, offset=0.0, seed=0):
 def test_an_offset_of_an_app_is_learned_from_the_other_peoples_pairs():
     of = moves(3, 1, stay=0.9)
     tracks, true, released = people(of, offset=0.25)
-    found = attack_tracks(tracks, Samples("app", released, true), of, 200.0, 0)
+    found = attack_tracks(tracks, [Samples("app", released, true)], of, 200.0, 0)[0]
     told = dict(vars(found.outcomes[0]))
     assert told["released_error_m"] > 240
     assert found.figure("right").mean > 0.8

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dphmm.attack import parse_channel
+from dphmm.attack import Moves, parse_channel
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs import Data, attack, learn, region
+from dphmm.jobs.attacks import LEAST_DAYS, halves
+from dphmm.jobs.models import load_model
 from dphmm.readers import read
-from dphmm.space import Grid
+from dphmm.space import Grid, Trajectory
 
 TOWN = "data/sample/geolife"
 
@@ -125,10 +127,39 @@ def test_data_elsewhere_and_models_of_another_kind_are_refused(model, tmp_path):
         attack(Data((TOWN,), users=("000",)), hourly, ["round:2"])
 
 
+@pytest.mark.parametrize("days", [LEAST_DAYS - 1, LEAST_DAYS, 7])
+def test_the_later_half_of_the_days_is_blurred_and_habits_are_of_the_earlier_alone(model, days):
+    learned = load_model(model)
+    moves, first = Moves(learned), 20_000 * 144
+    slots = np.concatenate([first + 144 * day + np.arange(0, 144, 7) for day in range(days)])
+    steps = np.random.default_rng(1).choice(learned.space.size, len(slots))
+
+    def halves_of(states):
+        places = learned.space.latlon(states)
+        times = (slots * 600).astype("datetime64[s]").astype("datetime64[us]")
+        return halves(Trajectory("ann", times, *places.T), moves, 50)
+
+    track, known = halves_of(steps)
+    half = days // 2 if days >= LEAST_DAYS else 0
+    assert len(track) == min(50, len(slots) - 21 * half)
+    assert track.slots[0] == first + 144 * half
+    if days < LEAST_DAYS:
+        assert known is None
+        return
+    later = np.where(slots < track.slots[0], steps, steps[::-1])
+    earlier = np.where(slots < track.slots[0], 0, steps)
+    kept, changed = (halves_of(states)[1] for states in (later, earlier))
+    assert kept is not None
+    assert changed is not None
+    np.testing.assert_array_equal(kept.transition.toarray(), known.transition.toarray())
+    assert np.abs(changed.initial - known.initial).max() > 0.01
+
+
 def test_invented_people_are_said_to_be_invented():
     found = attack(channels=["round:3"], most_steps=6)
     assert found.is_invented
-    assert found.people == 8
+    assert found.people == found.habits_known == 8
+    assert found.facts()["which_to_take"] == []
     assert found.about == "people of the synthetic city, who do not exist"
 
 
