@@ -79,6 +79,7 @@ NOT_VARIED = {
     "plots.attack_figure": "takes what an attack found alone",
     "plots.attack_sections": "takes what an attack found alone",
     "plots.attack_verdict": "takes what an attack found alone",
+    "plots.calibration_figure": "takes a calibration alone",
     "plots.audit_sections": "takes an audit alone",
     "plots.draw_basemap": "takes axes, a basemap and a projection alone",
     "plots.draw_hull": "takes axes and a hull alone",

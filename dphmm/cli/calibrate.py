@@ -18,7 +18,7 @@ from dphmm.cli.inputs import (
     settings_of,
     true_data,
 )
-from dphmm.cli.leakage import check_picture, draw
+from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option("--known", multiple=True, type=click.Path(), help="Earlier data of people, which somebody has.")
 @known_format_options
 @noise_options
-@click.option("--plot", type=FILE, help="Draw the trade-off into this new file; needs --row.")
+@click.option("--plot", type=FILE, help="Draw errors by epsilon, and the frontier beside grids and noise; needs --row.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def calibrate_command(**given: Any) -> None:
     """Which epsilon, for a model and a policy, and what it achieves.
@@ -79,7 +79,7 @@ def calibrate_command(**given: Any) -> None:
     its outputs; with --over of all within that time; with --share 0.1 of all up to the event's end, for nine in ten of
     the people who do it, by simulation. What --never-surer does instead is said beside it.
     """
-    from dphmm.jobs.calibrations import Targets, calibrate
+    from dphmm.jobs.calibrations import BESIDE, Targets, calibrate
 
     check_picture(given["plot"])
     if given["model"] is None:
@@ -105,6 +105,7 @@ def calibrate_command(**given: Any) -> None:
         seed=given["seed"],
         first=None if given["first"] is None else first_slot(given["model"], given["first"]),
         known=None if given["against"] == "public" else known,
+        beside=() if given["plot"] is None else BESIDE,
         watch=progress,
     )
     if known is not None:
@@ -114,9 +115,10 @@ def calibrate_command(**given: Any) -> None:
     else:
         _print(found)
     if given["plot"] is not None:
-        from dphmm.plots.curves import trade_off
+        from dphmm.plots.attack import calibration_figure
+        from dphmm.plots.figures import save_picture
 
-        draw(given["plot"], lambda ax: trade_off(ax, found))
+        save_picture(calibration_figure(found), given["plot"], private=known is not None)
     warn(found.warnings())
 
 

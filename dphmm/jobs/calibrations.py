@@ -15,7 +15,8 @@ import numpy as np
 from scipy.special import expit
 
 from dphmm.arguments import checked
-from dphmm.arrays import check_budget
+from dphmm.arrays import FloatArray, IntArray, check_budget
+from dphmm.attack import Channel, Moves, Track, parse_channel
 from dphmm.audit.sequence import PUBLIC
 from dphmm.calibrate.budgets import (
     epsilon_for_error,
@@ -269,6 +270,8 @@ class Calibrated:
         How a limit on an event holds; None without one.
     knows
         What the adversary knows of how people move, in words.
+    beside
+        What other channels disclose of the same simulated people, by family.
     """
 
     settings: ReleaseSettings
@@ -283,6 +286,20 @@ class Calibrated:
     model: str | None
     event: EventLimited | None = None
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
+    beside: tuple[tuple[str, Simulation], ...] = ()
+
+    @property
+    def frontier(self) -> dict[str, FloatArray]:
+        """A reader's error at once and the adversary's in hindsight, of the row's budgets and of channels beside them.
+
+        The family's name → ``(k, 2)`` metres, from the nearest at once; empty without simulated people.
+        """
+        ours, points = f"dphmm {self.settings.policy}, ε each", dict[str, list[tuple[float, float]]]()
+        done = [(ours, one.simulation) for one in (*self.row, self.achieved) if one.simulation is not None]
+        for family, one in (*done, *self.beside):
+            at = (1000 * one.figure("estimate").mean, 1000 * one.figure("hindsight").mean)
+            points.setdefault(family, []).append(at)
+        return {family: np.array(sorted(found)) for family, found in points.items()}
 
     def warnings(self) -> list[str]:
         """Where the budget may miss the target that binds it by more than a tenth, with what to do about it.
@@ -380,6 +397,7 @@ def calibrate(
     seed: int = 0,
     first: int | None = None,
     known: DataLike | None = None,
+    beside: Sequence[str] = (),
     watch: Watch = unwatched,
 ) -> Calibrated:
     """The largest budget of a release that meets some targets, as ``dphmm calibrate`` does.
@@ -420,6 +438,9 @@ def calibrate(
         Earlier data of people: targets are held against somebody who has them. Simulated people move by their habits,
         one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. What is
         found is private then.
+    beside
+        Channels (see `dphmm.attack.parse_channel`) by which the same simulated people are released, for
+        `Calibrated.frontier`; such as `BESIDE`. Models that no attack takes stand alone.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -481,7 +502,16 @@ def calibrate(
         str(model) if isinstance(model, str | Path) else None,
         None if event is None else job.limited(event, achieved),
         HABITS if theirs else PUBLIC.knows,
+        job.beside(beside),
     )
+
+
+BESIDE = (
+    *(f"snap:{length}" for length in ("500m", "1km", "2km", "4km")),
+    *(f"planar-laplace:{length}" for length in ("500m", "1km", "2km", "4km", "8km")),
+    *(f"hourly:{hours}" for hours in (1, 2, 4, 8)),
+)
+"""What budgets stand beside in a picture: grids, planar Laplace and a place now and then."""
 
 
 def _habits_of(known: DataLike, model: MarkovModel) -> tuple[MarkovModel, ...]:
@@ -724,6 +754,37 @@ class _Job:
             doing = None if self.event is None else self._simulated(epsilon, what, self.seed + _OTHERS, self.event)
         hour, day = epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step)
         return Achieved(epsilon, error, hour, day, simulation, doing)
+
+    def beside(self, channels: Sequence[str]) -> tuple[tuple[str, Simulation], ...]:
+        """The family of each channel, and what it discloses of the people of `achieved`, anywhere in a cell each time.
+
+        None without people, or for a model that an attack does not take: one with classes of time, or of named places.
+        """
+        try:
+            moves = Moves(self.engine.model, 1) if channels and self.people else None
+        except ConfigurationError:
+            moves = None
+        if moves is None:
+            return ()
+        grid, slots, never = moves.grid, self.first + np.arange(self.steps), np.zeros(self.steps, np.bool_)
+
+        def blurring(channel: Channel, path: IntArray, rng: np.random.Generator) -> FloatArray:
+            points = grid.points[path] + grid.cell_km * (rng.random((self.steps, 2)) - 0.5)
+            latitude, longitude = grid.projection.to_latlon(points).T
+            track = Track("", slots, latitude, longitude, points, path, never, never, moves.model.step)
+            return channel.log_rows(channel.blur(track, moves, rng), moves, slice(None))
+
+        return tuple(
+            (
+                one.family or one.name,
+                simulate(
+                    self.engine, 1.0, self.people, self.steps, self.seed + _OTHERS,
+                    partial(self.watch, what=f"Releasing: {one.name}", total=self.people),
+                    first=self.first, habits=self.habits, blurring=partial(blurring, one),
+                ),
+            )
+            for one in map(parse_channel, channels)
+        )  # fmt: skip
 
     def _searched(
         self, figure: Callable[[float, str, int], Figure], bound: float, start: float, about: str, fine: bool = False

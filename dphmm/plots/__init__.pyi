@@ -1,5 +1,5 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
-from .attack import attack_figure, attack_sections, attack_verdict
+from .attack import attack_figure, attack_sections, attack_verdict, calibration_figure
 from .audit_report import audit_sections
 from .basemap import Basemap, PlaceName, extract_basemap, read_basemap, shipped_basemap
 from .curves import (
@@ -44,6 +44,7 @@ __all__ = [
     "audit_sections",
     "budget_and_loss",
     "budgets_over_time",
+    "calibration_figure",
     "draw_basemap",
     "draw_density",
     "draw_edges",

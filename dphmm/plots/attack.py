@@ -14,7 +14,10 @@ from dphmm.arrays import FloatArray
 from dphmm.attack.frontier import KNOWING, frontier_lines, usual
 from dphmm.attack.measures import ChannelResult
 from dphmm.attack.noise_channel import in_words
+from dphmm.audit.sequence import PUBLIC
 from dphmm.jobs.attacks import LEAST_DAYS, Attacked
+from dphmm.jobs.calibrations import Calibrated
+from dphmm.plots.curves import trade_off
 from dphmm.plots.figures import (
     BLUE,
     GREEN,
@@ -77,12 +80,49 @@ def attack_figure(found: Attacked) -> Any:
     return figure
 
 
+@checked
+def calibration_figure(found: Calibrated) -> Any:
+    """A matplotlib figure: errors by epsilon, and a reader's error at once against the adversary's in hindsight.
+
+    Parameters
+    ----------
+    found
+        A calibration with a row of at least two budgets and simulated people, as `dphmm.jobs.calibrate` returns it.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Two panels; the star is the budget that was found.
+
+    Raises
+    ------
+    InvalidInputError
+        When there is no such row.
+    MissingDependencyError
+        Without matplotlib.
+    """
+    lines = found.frontier
+    figure, panels = new_panels(11.0 if lines else 7.0, 4.8, columns=2 if lines else 1)
+    trade_off(panels[0], found)
+    if lines and found.achieved.simulation is not None:
+        figures = found.achieved.simulation.figure
+        at = 1000 * figures("estimate").mean, 1000 * figures("hindsight").mean
+        whose = KNOWING["hindsight_m" if found.knows == PUBLIC.knows else "habits_m"]
+        draw_frontier(panels[1], lines, whose, at, "the budget found")
+        legend_below(panels[1], 3)
+    return figure
+
+
 _OURS = (BLUE, "#56b4e9", "#003f6b")
 _OTHERS, _SHAPES = (ORANGE, RED, GREEN, PURPLE, "#000000"), "sD^vpPX<>dh8"
 
 
 def draw_frontier(
-    ax: Axes, lines: Mapping[str, FloatArray], whose: str, default: tuple[float, float] | None = None
+    ax: Axes,
+    lines: Mapping[str, FloatArray],
+    whose: str,
+    marked: tuple[float, float] | None = None,
+    label: str = "the default of dphmm release",
 ) -> None:
     """Error at once against an adversary's, a line for each family, on logarithmic axes; below 10 m as 10 m.
 
@@ -94,8 +134,8 @@ def draw_frontier(
         Family → ``(k, 2)`` metres, as `dphmm.attack.frontier.frontier_lines` gives them; blue where it is dphmm's.
     whose
         The adversary, for the axis.
-    default
-        Where the setting lies that is taken unless told otherwise.
+    marked, label
+        Where the setting lies that stands out, and what it is.
     """
     ours = [name for name in lines if name.startswith("dphmm")]
     rest = sorted((name for name in lines if name not in ours), key=lambda name: len(lines[name]) < 2)  # lines first
@@ -105,21 +145,21 @@ def draw_frontier(
     for name, (colour, marker, width) in styles.items():
         near, far = np.maximum(lines[name], _LEAST_M).T
         ax.plot(near, far, marker=marker, color=colour, lw=width, ms=5, label=name, zorder=2 + width)
-    if default is not None:
-        at = np.maximum(default, _LEAST_M)
-        ax.plot(*at, "*", color=BLUE, mec="white", ms=15, ls="", label="the default of dphmm release", zorder=6)
+    if marked is not None:
+        ax.plot(*np.maximum(marked, _LEAST_M), "*", color=BLUE, mec="white", ms=15, label=label, zorder=6)
     drawn = np.maximum(np.concatenate(list(lines.values())), _LEAST_M)
     ends = 0.8 * float(np.nanmin(drawn)), 1.3 * float(np.nanmax(drawn))
     ax.plot(ends, ends, color=GREY, ls="--", lw=1, label="as far off as at once", zorder=1)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    marks = (1, 3) if ends[1] > 30 * ends[0] else (1, 2, 5)
     for axis in (ax.xaxis, ax.yaxis):
-        ticks = [k * 10.0**power for power in range(8) for k in (1, 3) if ends[0] <= k * 10.0**power <= ends[1]]
+        ticks = [k * 10.0**power for power in range(8) for k in marks if ends[0] <= k * 10.0**power <= ends[1]]
         axis.set_ticks(ticks, [in_words(tick / 1000) for tick in ticks])
         axis.set_ticks([], minor=True)
     ax.set_aspect("equal")
     label_curves(ax, "a reader at once is off by", f"{whose} is off by")
-    for label in (ax.xaxis.label, ax.yaxis.label):
-        label.set_fontsize(8)
+    for text in (ax.xaxis.label, ax.yaxis.label):
+        text.set_fontsize(8)
     ax.tick_params(labelsize=8)
     open_frame(ax)
 

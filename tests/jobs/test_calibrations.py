@@ -15,6 +15,7 @@ from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import Targets, calibrate
 from dphmm.jobs.calibrations import _plans_by_support
 from dphmm.model import draw_paths
+from dphmm.model.point_estimate import within_cell
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space import Grid
 
@@ -60,6 +61,34 @@ def test_tables_have_their_budget_too(mechanism):
     assert odds.by_target["odds"] == pytest.approx(log(3.0) / hops)
     with pytest.raises(BudgetError, match=r"no table errs by 100 km: it does by \S+ km at epsilon 0.001; give"):
         calibrate(moves, settings, Targets(error=100.0), people=0)
+
+
+def test_what_stands_beside_is_of_the_same_people_and_between_everything_and_nothing():
+    """`exact` is off by what lies within a cell, `nothing` by what the model leaves open; frontiers are in metres."""
+    found = calibrate(
+        model(), SETTINGS, Targets(error=1.5), people=4, over_seconds=6 * 3600, row=[0.3],
+        beside=["exact", "snap:1km", "nothing"],
+    )  # fmt: skip
+    at = found.frontier
+    assert at["as it is"][0, 0] == pytest.approx(1000 * within_cell(0.5), rel=1e-6)
+    assert at["as it is"][0, 1] == pytest.approx(500 * (2**0.5 + np.arcsinh(1)) / 6, rel=0.02)  # the mean distance
+    assert at["nothing released"][0, 1] == pytest.approx(1000 * found.uninformed, rel=1e-6)
+    assert (at["as it is"] < at["snapped to …"]).all()
+    assert (at["snapped to …"] < at["nothing released"]).all()
+    ours = at["dphmm utility:1km, ε each"]
+    assert len(ours) == 2
+    assert sorted(ours[:, 1]) == sorted(
+        1000 * one.simulation.figure("hindsight").mean for one in (found.achieved, *found.row)
+    )
+    assert calibrate(model(), SETTINGS, Targets(error=1.5), people=0, beside=["exact"]).frontier == {}
+
+
+def test_budgets_of_a_model_that_no_attack_takes_stand_alone():
+    clock = TimeClasses(tuple(int(hour % 24 >= 20) for hour in range(168)), 3600.0)
+    plain = model()
+    mixed = MarkovModel([plain.transition] * 2, [plain.initial] * 2, GRID, 3600.0, time_classes=clock)
+    found = calibrate(mixed, SETTINGS, Targets(error=1.5), people=2, over_seconds=7200, beside=["exact"])
+    assert list(found.frontier) == ["dphmm utility:1km, ε each"]
 
 
 def test_odds_and_certainty_hold_for_releases_and_add_up_over_time():
