@@ -271,7 +271,7 @@ class Calibrated:
     knows
         What the adversary knows of how people move, in words.
     beside
-        What other channels disclose of the same simulated people, by family.
+        What other channels disclose of simulated people, by family.
     """
 
     settings: ReleaseSettings
@@ -439,7 +439,7 @@ def calibrate(
         one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. What is
         found is private then.
     beside
-        Channels (see `dphmm.attack.parse_channel`) by which the same simulated people are released, for
+        Channels (see `dphmm.attack.parse_channel`) by which simulated people are released as well, at most 64, for
         `Calibrated.frontier`; such as `BESIDE`. Models that no attack takes stand alone.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
@@ -512,6 +512,9 @@ BESIDE = (
     *(f"hourly:{hours}" for hours in (1, 2, 4, 8)),
 )
 """What budgets stand beside in a picture: grids, planar Laplace and a place now and then."""
+
+_MOST_BESIDE = 64
+"""Of how many simulated people at most."""
 
 
 def _habits_of(known: DataLike, model: MarkovModel) -> tuple[MarkovModel, ...]:
@@ -766,6 +769,7 @@ class _Job:
             moves = None
         if moves is None:
             return ()
+        people = min(self.people, _MOST_BESIDE)
         grid, slots, never = moves.grid, self.first + np.arange(self.steps), np.zeros(self.steps, np.bool_)
 
         def blurring(channel: Channel, path: IntArray, rng: np.random.Generator) -> FloatArray:
@@ -778,8 +782,8 @@ class _Job:
             (
                 one.family or one.name,
                 simulate(
-                    self.engine, 1.0, self.people, self.steps, self.seed + _OTHERS,
-                    partial(self.watch, what=f"Releasing: {one.name}", total=self.people),
+                    self.engine, 1.0, people, self.steps, self.seed + _OTHERS,
+                    partial(self.watch, what=f"Releasing: {one.name}", total=people),
                     first=self.first, habits=self.habits, blurring=partial(blurring, one),
                 ),
             )

@@ -65,8 +65,8 @@ def attack_figure(found: Attacked) -> Any:
         Without matplotlib.
     """
     height, measures = 1.6 + 0.34 * len(found.results), ["hindsight_m", "habits_m"][: 1 + bool(found.habits_known)]
-    figure, _ = new_panels(7.2, height + 4.4, rows=0)
-    above, below = figure.subfigures(2, 1, height_ratios=(height, 4.4))
+    figure, _ = new_panels(7.2, height + 4.9, rows=0)
+    above, below = figure.subfigures(2, 1, height_ratios=(height, 4.9))
     left, right = above.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     draw_errors(left, found.results)
     draw_homes(right, found.results)

@@ -37,7 +37,8 @@ def test_it_prints_a_table_and_json_of_the_same(monkeypatch):
     facts = json.loads(stated.stdout)
     row = next(line for line in table.stdout.splitlines() if line.startswith("rounded to 2 digits"))
     assert f"{facts['channels'][0]['hindsight_m']:,.0f}" in row
-    assert "8 people of the synthetic city, who do not exist, 48 times" in table.stdout
+    assert "8 people of the synthetic city, who do not exist, 48 times, habits of 8 known" in table.stdout
+    assert f"{facts['channels'][0]['habits_m']:,.0f}" in row
     assert not table.stderr
 
 
@@ -81,3 +82,24 @@ def test_the_page_names_every_channel_that_is_tried_and_every_kind_that_there_is
         assert f"| {parse_channel(text).name} |" in PAGE
     kinds = set(re.findall(r"`([a-z-]+)(?::[^`]*)?`", PAGE.partition("## The channels")[2].partition("## Your")[0]))
     assert {text.partition(":")[0] for text in DEFAULT_CHANNELS} <= kinds
+
+
+@pytest.mark.slow
+def test_the_table_of_the_page_is_what_the_command_finds():
+    """Of three channels that are quick; what is found of one does not depend on the others."""
+    done = run("--json", *(f"--channel={text}" for text in ("round:2", "hourly:4", "nothing")))
+    for one in json.loads(done.stdout)["channels"]:
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| {one['channel']} |"))
+        said = [cell.strip() for cell in row.strip("|").split("|")]
+        names = ("released_error_m", "at_once_m", "hindsight_m", "habits_m")
+        assert said[1:5] == ["–" if one[name] is None else f"{one[name]:,.0f}" for name in names]
+        assert said[5] == f"{one['homes_found']} of {one['homes']}"
+        for cell, name in zip(said[6:], ("certainty", "right", "length_ratio", "withheld"), strict=True):
+            assert cell == ("–" if one[name] is None else f"{one[name]:.2f}")
+
+
+def test_the_sentence_of_what_to_take_follows_the_table():
+    """The numbers of the page are in the sentence that it quotes: of what the command made of its own table."""
+    quoted = next(line for line in PAGE.splitlines() if line.startswith("> Keep the default, "))
+    row = next(line for line in PAGE.splitlines() if line.startswith("| dphmm utility:1km, ε 3 a day |")).split(" | ")
+    assert f"{row[2]} m off at once and an adversary who knows their habits {row[4]} m" in quoted

@@ -13,6 +13,7 @@ from dphmm.jobs import Attacked
 from dphmm.plots import attack_figure, attack_sections, attack_verdict
 from dphmm.release import ReleaseSettings
 from dphmm.reports import html_page
+from tests.plots.test_widths import flaws
 
 ONE = Outcome("a", 10, 120.0, 80.0, 0.7, 0.6, 150.0, 300.0, 7.5, 0.0, 70.0)
 
@@ -39,6 +40,7 @@ def found(channels: int = 3, people: int = 2) -> Attacked:
 def test_every_mark_bar_and_name_lies_within_the_picture(channels):
     figure = attack_figure(found(channels))
     figure.canvas.draw()
+    assert flaws(figure) == []
     left, right, *frontier = figure.axes
     assert len(frontier) == 2
     assert [tick.get_text() for tick in left.get_yticklabels()][-1] == "nothing"

@@ -15,6 +15,7 @@ from dphmm.events import Presence
 from dphmm.jobs import Data, Targets, calibrate, compare_people, learn, region
 from dphmm.plots import (
     approach_to_supremum,
+    calibration_figure,
     error_by_share,
     event_over_time,
     leakage_over_time,
@@ -66,7 +67,13 @@ def found():
     model = learn(Data(("data/sample/geolife",), exclude_users=("000",)), space, step_seconds=600).model
     targets = Targets(error=1.0)
     return calibrate(
-        model, ReleaseSettings("utility:1km", 1.0), targets, over_seconds=1800, people=3, row=(0.1, 0.5, 2)
+        model,
+        ReleaseSettings("utility:1km", 1.0),
+        targets,
+        over_seconds=1800,
+        people=3,
+        row=(0.1, 0.5, 2),
+        beside=["snap:1km", "snap:2km", "hourly:1"],
     )
 
 
@@ -98,6 +105,12 @@ DRAWN = {
 def test_it_fits(name, width, found):
     figure, ax = new_figure(width, max(3.2, 0.5 * width))
     DRAWN[name](ax, found)
+    assert flaws(figure) == []
+
+
+def test_a_calibration_with_its_frontier_fits(found):
+    figure = calibration_figure(found)
+    assert len(figure.axes) == 2
     assert flaws(figure) == []
 
 
