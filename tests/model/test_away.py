@@ -148,7 +148,7 @@ def table(folder: Path, tracks: list[Trajectory]) -> Data:
 
 
 def test_what_is_learned_of_people_outside_is_right_about_others(tmp_path):
-    """60 people learned from, 40 others released from the model's belief (seeds 1 and 2)."""
+    """60 people learned from, 16 others released from the model's belief (seeds 1 and 2)."""
     data = table(tmp_path, leavers(60, 1))
     learned = learn(data, GRID, 300.0)
     model, away = learned.model, learned.model.away
@@ -159,7 +159,7 @@ def test_what_is_learned_of_people_outside_is_right_about_others(tmp_path):
     honest = {}
     for name, one in (("twins", model), ("none", without)):
         engine, rows = ReleaseSettings("utility:1km", 2.0).engine(one, 5), []
-        for track in leavers(40, 2):
+        for track in leavers(16, 2):
             slots, contexts = state_sequence(track, GRID, 300.0, away=away)
             places = GRID.projection.to_plane(track.latitude, track.longitude)
             engine.restart(int(slots[0]))

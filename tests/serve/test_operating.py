@@ -92,9 +92,9 @@ def test_a_phone_is_added_a_token_rotated_and_the_relay_told_while_it_runs(model
         new = run("serve", "rotate", path, "ann").output.partition("access token ")[2].split()[0]
         assert status(old) == 200
         assert run("serve", "reload", path).exit_code == 0
-        wait_for(lambda: all(status(old) == 401 for _ in range(8)), 90)  # of several workers by each
-        assert httpx.post(**posted).status_code == 200
-        assert status(new) == 200
+        # Of several workers one is replaced after another, and which of them answers is chance.
+        wait_for(lambda: all(status(old) == 401 and httpx.post(**posted).status_code == 200 for _ in range(8)), 90)
+        wait_for(lambda: status(new) == 200)
         good = path.read_text()
         path.write_text(good.replace("utility:1km", "utility:2km"))
         done = run("serve", "reload", path)
