@@ -20,36 +20,12 @@ KNOWING = {"hindsight_m": "an adversary in hindsight", "habits_m": "an adversary
 
 
 def protection(results: Sequence[ChannelResult]) -> str:
-    """Whose error counts as protection: that of the adversary who knows habits, where those of anyone are known.
-
-    Parameters
-    ----------
-    results
-        What was found of each channel, of the same people.
-
-    Returns
-    -------
-    str
-        One of `KNOWING`.
-    """
+    """Whose error counts as protection, of `KNOWING`: who knows habits, where those of anyone are known."""
     return "habits_m" if any(isfinite(one.figure("habits_m").mean) for one in results) else "hindsight_m"
 
 
 def frontier_lines(results: Sequence[ChannelResult], measure: str) -> dict[str, FloatArray]:
-    """Error at once and in hindsight of each family of channels, as a picture draws them.
-
-    Parameters
-    ----------
-    results
-        What was found of each channel.
-    measure
-        One of `KNOWING`.
-
-    Returns
-    -------
-    dict
-        The family's name, or that of a channel by itself → ``(k, 2)`` metres, from the nearest at once.
-    """
+    """Family, or the name of a channel by itself → errors at once and of an adversary, ``(k, 2)`` m, nearest first."""
     found: dict[str, list[list[float]]] = {}
     for one in results:
         found.setdefault(one.family or one.name, []).append([one.figure(k).mean for k in ("at_once_m", measure)])
@@ -65,17 +41,7 @@ def advice(results: Sequence[ChannelResult]) -> list[str]:
     """Which of this package's settings to take, what else is nearer and protects as much, and homes that are found.
 
     Of the settings that protect at least as much as the usual one (see `usual`, `protection`) that one is taken which
-    is nearest at once.
-
-    Parameters
-    ----------
-    results
-        What was found of each channel, of the same people.
-
-    Returns
-    -------
-    list of str
-        Sentences; none where the usual setting was not tried.
+    is nearest at once. Sentences; none where the usual setting was not tried.
     """
     default, measure = usual(results), protection(results)
     if default is None:
@@ -85,9 +51,10 @@ def advice(results: Sequence[ChannelResult]) -> list[str]:
     ours = [row for row in tried if row[2].settings is not None]
     at_once, later, best = min((row for row in ours if row[1] >= far), key=lambda row: (row[0], row[2] is not default))
     if best is default:
+        none = f"of the {len(ours)} settings of dphmm that were tried none is nearer at once and protects as much"
         said = (
             f"Keep the default, {best.name}: a reader is {near:,.0f} m off at once and {KNOWING[measure]} {far:,.0f} "
-            f"m; of the {len(ours)} settings of dphmm that were tried none is nearer at once and protects as much."
+            f"m; {none if len(ours) > 1 else 'no other setting of dphmm was tried'}."
         )
     else:
         said = (

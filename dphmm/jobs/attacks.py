@@ -253,21 +253,8 @@ def attack(
 def halves(person: Trajectory, moves: Moves, most: int) -> tuple[Track, MarkovModel | None] | None:
     """The later half of a person's days, and how they move by the earlier half.
 
-    Days are of UTC. Of a person with fewer than `LEAST_DAYS` that have a place all are taken, and no habits are known.
-
-    Parameters
-    ----------
-    person
-        The trajectory.
-    moves
-        What everybody knows of moves.
-    most
-        How many times of the track at most.
-
-    Returns
-    -------
-    tuple of Track and MarkovModel, or None
-        None where no fix lies within the region.
+    Days are of UTC. Of a person with fewer than `LEAST_DAYS` that have a place all are taken, and no habits are known;
+    None where no fix lies within the region.
     """
     slotted, day = person.resample(moves.model.step), int(DAY_SECONDS // moves.model.step)
     inside = slotted.slots[moves.grid.locate(slotted.latitude, slotted.longitude) != OUTSIDE]

@@ -32,7 +32,7 @@ from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from scripts.benchmarks.report import Report
 
-CELL_KM = 0.5
+CELL_KM, PARTS = 0.5, 2
 LEVELS_M = (500.0, 900.0, 1500.0)
 RESAMPLES = 2000
 SETS = {
@@ -42,11 +42,11 @@ SETS = {
 """File, region, step, the moments and days that a person needs to be left out, and at how many they are looked at."""
 
 FAMILIES = {
-    "dphmm, a day's budget": [f"release:utility:1km@day:{day}" for day in (200, 100, 50, 24, 12, 6, 3, 1.5)],
-    "dphmm, a target": [f"release:utility:1km@target:{metres}m" for metres in (600, 900, 1200, 1600, 2200, 3000)],
-    "planar Laplace": [f"planar-laplace:{metres}m" for metres in (500, 1000, 2000, 3500, 6000, 10000, 16000)],
-    "rounding": [f"snap:{metres}m" for metres in (500, 1000, 1500, 2000, 3000, 4000, 6000, 9000)],
-    "one place in some hours": [f"hourly:{hours}" for hours in (1, 2, 4, 8, 24, 72)],
+    "dphmm, a day's budget": [f"release:utility:1km@day:{day}" for day in (100, 40, 15, 5, 2)],
+    "dphmm, a target": [f"release:utility:1km@target:{metres}m" for metres in (900, 1400, 2200, 3200)],
+    "planar Laplace": [f"planar-laplace:{metres}m" for metres in (1000, 2500, 6000, 12000)],
+    "rounding": [f"snap:{metres}m" for metres in (1000, 1700, 3000, 5000, 8000)],
+    "one place in some hours": [f"hourly:{hours}" for hours in (1, 3, 8, 24)],
 }
 """Ways of releasing, from the nearest to the farthest of each kind. Two decimals of degrees are squares of 1.1 km."""
 
@@ -54,14 +54,14 @@ FAMILIES = {
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", choices=[*SETS, "city"], action="append", help="of these alone; may be repeated")
     parser.add_argument("--people", type=int, default=8, help="how many are left out at a time (default: 8)")
-    parser.add_argument("--times", type=int, default=4, help="how often others are (default: 4)")
+    parser.add_argument("--times", type=int, default=3, help="how often others are (default: 3)")
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
     real = os.environ.get("DPHMM_REAL_DATA")
     chosen = options.data or ([*SETS] if real and not report.small else ["city"])
     people, times = (3, 2) if report.small else (options.people, options.times)
-    ways = {family: texts[:: 4 if report.small else 1] for family, texts in FAMILIES.items()}
+    ways = {family: texts[:: 2 if report.small else 1] for family, texts in FAMILIES.items()}
     for name in chosen:
         if name != "city" and not real:
             report.skip(name, "DPHMM_REAL_DATA names no folder")
@@ -97,7 +97,7 @@ def attacked(
             enough.append(i)
     chosen = set(np.random.default_rng(0).permutation(enough)[time * people : (time + 1) * people].tolist())
     others = [one for i, one in enumerate(everyone) if i not in chosen]
-    moves = Moves(fit_shrunk(state_sequences(others, grid, step), grid, step).model)
+    moves = Moves(fit_shrunk(state_sequences(others, grid, step), grid, step).model, PARTS)
     halved = [halves(everyone[i], moves, most or moments) for i in sorted(chosen)]
     tracks, habits = zip(*[one for one in halved if one is not None], strict=True)
     results = attack_tracks(tracks, channels, moves, 200.0, time, habits)

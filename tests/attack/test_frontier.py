@@ -84,6 +84,7 @@ def test_without_habits_hindsight_protects_and_without_the_default_nothing_is_ad
     assert protection(results) == "hindsight_m"
     assert advice(results)[0].startswith("Keep the default, day: a reader is 1,500 m off at once and an adversary in ")
     assert advice(results[1:]) == []
+    assert advice(results[:1])[0].endswith(" 1,400 m; no other setting of dphmm was tried.")
     homeless = [replace(one, outcomes=(replace(one.outcomes[0], home_error_m=nan),)) for one in results]
     assert len(advice(homeless)) == 1
 
