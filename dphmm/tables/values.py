@@ -180,8 +180,17 @@ def parse_time(text: object) -> int:
 
 
 def since_epoch(moment: datetime) -> int:
-    """Return microseconds since 1970 in UTC; a time without a zone is taken as UTC."""
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+    """Return microseconds since 1970 in UTC; a time without a zone is taken as UTC.
+
+    Raises
+    ------
+    InvalidInputError
+        When it is not in the years 1 to 9999 in UTC, as the last hour of 9999 west of Greenwich is not.
+    """
+    try:
+        return ((moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+    except OverflowError:
+        raise InvalidInputError(f"time is {moment.isoformat()}; it must lie in the years 1 to 9999") from None
 
 
 def parse_times(texts: Sequence[str]) -> Times:

@@ -222,7 +222,7 @@ class FlowRows:
             kinds = {"unbiased": np.float64, "sure": np.bool_}
             typed |= {name: np.array(columns[name], dtype=kinds.get(name, np.int64)) for name in NUMBERS}
             return cls(typed, told["areas"]["features"], told["facts"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise DataFileError(
                 path, "holds no tables of flows; give a .parquet or .json file of 'dphmm flows'"
             ) from None

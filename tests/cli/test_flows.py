@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dphmm.cli import main
+from dphmm.errors import DataFileError
 from dphmm.writers import FlowRows
 from dphmm.writers.flow_files import is_flow_file
 
@@ -27,6 +28,15 @@ def written(tmp_path_factory):
         done = run("data/sample/geolife", *TOWN, "-o", folder / f"f.{suffix}", "--json")
         assert done.exit_code == 0, done.output
     return folder, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("count", [10**30, float("inf"), "many"])
+def test_a_count_that_is_no_whole_number_of_this_machine_is_refused_in_a_line(written, tmp_path, count):
+    told = json.loads((written[0] / "f.json").read_text())
+    told["rows"][0][told["measures"].index("count") - len(told["measures"])] = count
+    (tmp_path / "f.json").write_text(json.dumps(told))
+    with pytest.raises(DataFileError, match="holds no tables of flows; give"):
+        FlowRows.read(tmp_path / "f.json")
 
 
 def test_all_formats_hold_the_same_rows(written):

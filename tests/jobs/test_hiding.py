@@ -179,6 +179,17 @@ def test_places_may_stand_in_a_file(tmp_path):
     assert hide(RIDE, tmp_path / "homes.geojson").sentences == hide(RIDE, [HOME]).sentences
 
 
+def test_a_time_that_is_in_the_year_10000_in_utc_is_refused_in_a_line(tmp_path):
+    text = RIDE.read_text(encoding="utf-8")
+    first = text.index("<time>", text.index("<trkpt")) + len("<time>")
+    late = text[:first] + "9999-12-31T23:59:59-14:00" + text[text.index("</time>", first) :]
+    (tmp_path / "late.gpx").write_text(late, encoding="utf-8")
+    with pytest.raises(
+        DataFileError, match=r"track 1: time is 9999-12-31T23:59:59-14:00; it must lie in the years 1 to"
+    ):
+        read_recording(tmp_path / "late.gpx")
+
+
 @pytest.mark.parametrize(
     ("near", "more", "error", "match"),
     [
