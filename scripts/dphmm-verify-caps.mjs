@@ -29,8 +29,8 @@ function pairs(value, name, length = null) {
 }
 function doubles(value, length, name) { // doubles as pairs of whole numbers m, k: m / 2**k in lowest terms
   return pairs(value, name, length).map(([m, k]) => {
-    const lowest = integer(k, name, 0, 1074) ? integer(m, name, 0) % 2 === 1 : m === 0 || m === 1;
-    hold(lowest, `${name} is not in lowest terms, or above 1`); return [BigInt(m), BigInt(k)];
+    const [most, odd] = [1n << BigInt(integer(k, name, 0, 1074)), integer(m, name, 0) % 2 === 1];
+    hold((odd || k === 0) && BigInt(m) <= most, `${name} is not in lowest terms, or above 1`); return [BigInt(m), BigInt(k)];
   });
 }
 const members = (value, size, name) => bits(ranges(value, size, name));

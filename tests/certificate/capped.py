@@ -389,6 +389,11 @@ def a_prior_that_is_surer(lines):
             _anew(lines, one)
 
 
+@lie("with_priors", "is not in lowest terms, or above 1")
+def a_prior_above_one(lines):
+    part(lines, "prior", lambda prior: prior["start"].__setitem__(slice(0, 2), [3, 1]))
+
+
 @lie("by_hours", "the probabilities are not those of the model's hash")
 def a_changed_probability_of_an_hour(lines):
     part(lines, "chances", lambda chances: chances["moves"][7][3].__setitem__(0, chances["moves"][7][3][0] - 2))

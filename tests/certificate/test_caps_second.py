@@ -160,6 +160,15 @@ def test_the_script_says_what_the_first_says(node, tmp_path):
     assert len(SECOND.read_text().splitlines()) <= 700
 
 
+def test_both_compare_a_text_with_brackets(node, tmp_path):
+    text = "(state:6 at 1 | state:7 at 2) & !(state:12 between 1 and 3)"
+    engine = ReleaseSettings("utility:1km", 1, caps=(Cap(text, 0.5),)).engine(settled(town()), 7)
+    lines = walked(engine, [(0, 0), (1, 1), (6, 2)])
+    code, said = run(node, tmp_path, "\n".join(texts(lines)))
+    first = subprocess.run([VERIFIER, "proof.jsonl"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (code, said, "the automaton" in said) == (0, first.stdout, False)
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
