@@ -14,7 +14,7 @@ import {
   ranges, textOf,
 } from "./dphmm-verify.mjs";
 export { Refused };
-const [BITS, ROUND, DEPTH, LONGEST, WEEK, MEBIBYTES] = [320n, 60n, 64n, 1_000_000, 604_800n, 4096];
+const [BITS, ROUND, DEPTH, WIDE, DIGITS, LONGEST, WEEK, MEBIBYTES] = [320n, 60n, 64n, 384n, 194, 1_000_000, 604_800n, 4096];
 const ONE = 1n << BITS;
 const VALUES = new Map([..."0123456789abcdefghijklmnopqrstuvwxyz"].map((sign, value) => [sign, BigInt(value)]));
 const whole = (number) => new Fraction(BigInt(number));
@@ -160,7 +160,7 @@ class Chances { // the probabilities of moves and of first states
     hold(!none, "a possible move has the probability 0");
     this.shifts = rows.map((one) => largest(one.flatMap(([, row]) => row.map(([, k]) => k)), 0n)); this.starts = starts;
     this.width = BITS + 96n + largest(this.shifts); this.lane = (1n << this.width) - 1n; this.known = chain === of.size;
-    this.masks = new Map();
+    [this.masks, this.powers] = [new Map(), []];
     this.rows = rows.map((one, m) => one.map(([to, row]) => [to, row.map(([p, k]) => p << (this.shifts[m] - k))]));
     this.columns = this.rows.map((one) => {
       const found = one.map(() => [[], []]); one.forEach(([to, by], s) => to.forEach((j, k) => { found[j][0].push(s); found[j][1].push(by[k]); }));
@@ -195,6 +195,48 @@ class Chances { // the probabilities of moves and of first states
       for (let k = 0; k < from.length; k += 1) { const value = values[from[k]]; if (value) sum += value * by[k]; }
       sum = ((sum + over) >> shift) & mask; hold(!(sum & full), "probabilities of moves sum to more than one"); return sum;
     });
+  }
+  bridged(values, slot, to, up) { // the same over many slots, by powers of the matrix where going step by step takes longer; back where `to` is before
+    for (const way = to < slot ? -1 : 1; slot !== to;) {
+      const level = this.level(Math.abs(to - slot));
+      values = level ? this.leapt(values, this.powers[level], way < 0, up) : this.moved(values, way < 0 ? slot : slot + 1, way < 0, up);
+      slot += way * 2 ** level;
+    }
+    return values;
+  }
+  level(count) { // by which power of two to go on through a gap
+    const [n, moves] = [this.state.length, this.rows[0].reduce((sum, [to]) => sum + to.length, 0)]; let level = 0;
+    const pays = (next) => !this.of.hours && count * moves > 2 * n ** 3 && Math.floor(count / 2 ** next) > n / 16;
+    while (2 ** (level + 1) <= count && (level + 1 < this.powers.length || pays(level + 1))) level += 1;
+    if (level && !this.powers.length) {
+      const dense = ([to, by]) => { const row = new Array(n).fill(0n); to.forEach((j, k) => { row[j] = by[k] << WIDE; }); return row; };
+      this.keep(this.rows[0].map(dense), this.shifts[0], 1n);
+    }
+    while (level && this.powers.length <= level) this.square(this.powers.at(-1));
+    return level;
+  }
+  keep(given, shift, off) { // a power, over 2**WIDE, and how far from it an entry may be; none that is possible becomes 0
+    const rows = given.map((row) => row.map((one) => one >> shift || BigInt(one > 0n)));
+    this.powers.push({ rows, columns: rows.map((_, j) => rows.map((row) => row[j])), off });
+  }
+  square({ rows, columns, off }) { // row by row, with all columns in one number: so many hexadecimal digits for each
+    const most = largest(rows.map(sumOf)) + BigInt(rows.length) * off; hold(most >> WIDE < 2n, "probabilities of moves sum to more than one");
+    const digits = (one, count) => one.toString(16).padStart(count * DIGITS, "0");
+    const packed = rows.map((row) => BigInt(`0x${row.map((one) => digits(one, 1)).join("")}`));
+    const found = rows.map((row) => {
+      const text = digits(row.reduce((sum, one, k) => (one ? sum + one * packed[k] : sum), 0n), rows.length);
+      return rows.map((_, j) => BigInt(`0x${text.slice(j * DIGITS, (j + 1) * DIGITS)}`));
+    });
+    this.keep(found, WIDE, ((off * (most + largest(columns.map(sumOf)))) >> WIDE) + 2n);
+  }
+  leapt(values, { rows, columns, off }, back, up) {
+    const lanes = up.map((_, k) => values.map((value) => (value >> (BigInt(k) * this.width)) & this.lane)); const far = lanes.map((lane) => off * sumOf(lane));
+    return (back ? rows : columns).map((by) => this.pack(lanes.map((lane, k) => {
+      let sum = 0n;
+      for (let s = 0; s < by.length; s += 1) if (lane[s]) sum += lane[s] * by[s];
+      const one = up[k] ? sum && ceil(sum + far[k], WIDE) : (sum > far[k] ? sum - far[k] : 0n) >> WIDE;
+      hold(!(one >> (BITS + 64n)), "probabilities of moves sum to more than one"); return one;
+    })));
   }
   around(shift, up) { // for lanes that are rounded up or down: what is added before a shift, what is kept after it, and bits that stay 0
     const key = `${shift} ${up}`;
@@ -251,12 +293,13 @@ class Event { // an automaton: for each slot from `at` on, of each progress and 
     const [ways, four] = [[true, false, false, true], 4n * chances.width];
     const last = this.yes.flatMap((happens) => [happens, !happens, happens, !happens].map((one) => (one ? ONE : 0n)));
     let values = new Array(chances.state.length).fill(chances.pack(last));
-    for (let slot = end; slot >= least; slot -= 1) {
+    const ends = new Set(wanted); for (let slot = Math.max(at - 1, least); slot <= end; slot += 1) ends.add(slot);
+    [...ends].sort((a, b) => b - a).forEach((slot, k, all) => {
       if (wanted.has(slot)) found.set(slot, values);
       const layer = slot >= at ? this.layers[slot - at] : null;
       if (layer) values = this.parted(values, layer, four);
-      if (slot > least) values = chances.moved(values, slot, true, Array.from({ length: layer ? layer.targets.length : 1 }, () => ways).flat());
-    }
+      if (slot > least) values = chances.bridged(values, slot, all[k + 1], Array.from({ length: layer ? layer.targets.length : 1 }, () => ways).flat());
+    });
     return found;
   }
   isSaid(said, at, where) { // whether it happens on exactly the paths on which its text says so: both are followed over all paths at once
@@ -288,7 +331,7 @@ class Belief { // bounds on the masses of a chain and an event's progress, from 
       const week = hours ? whole(WEEK).over(step) : whole(1);
       hold(first - at <= LONGEST && week.den === 1n, "an event begins too long before the first release");
       const until = first + Number((((BigInt(at - first) % week.num) + week.num) % week.num));
-      for (let slot = first + 1; slot <= until; slot += 1) this.ahead(slot);
+      this.ahead(first, until);
     }
     this.join(); this.move(first);
     if (at >= first) return;
@@ -297,14 +340,18 @@ class Belief { // bounds on the masses of a chain and an event's progress, from 
       hold((off < 0n ? -off : off) <= one / 10n ** 8n + ONE / 10n ** 12n, "the model does not begin at rest, and an event before the first release");
     }));
   }
-  ahead(slot) { this.values = this.chances.moved(this.values, slot, false, Array.from({ length: 2 * this.count }, (_, k) => k % 2 === 1)); }
+  ahead(slot, to) { this.values = this.chances.bridged(this.values, slot, to, Array.from({ length: 2 * this.count }, (_, k) => k % 2 === 1)); }
   join() {
     if (this.slot < this.at || this.slot >= this.at + this.event.layers.length) return;
     const layer = this.event.layers[this.slot - this.at]; this.values = this.event.joined(this.values, layer, 2n * this.chances.width);
     this.count = layer.after;
   }
-  move(slot) {
-    hold(slot - this.slot <= LONGEST, "a gap is too long to be followed"); while (this.slot < slot) { this.slot += 1; this.ahead(this.slot); this.join(); }
+  move(slot) { // at once where the event has not begun, or is over
+    hold(slot - this.slot <= LONGEST, "a gap is too long to be followed");
+    while (this.slot < slot) {
+      const [before, over] = [this.slot, this.slot + 1 >= this.at + this.event.layers.length];
+      this.slot = over ? slot : Math.min(slot, Math.max(before + 1, this.at - 1)); this.ahead(before, this.slot); this.join();
+    }
   }
   possible() { // of each state whether anyone can be there
     const found = new Array(this.chances.size).fill(false); this.values.forEach((value, s) => { if (value) found[this.chances.state[s]] = true; });

@@ -16,7 +16,7 @@ from dphmm import ReleaseSettings
 from dphmm.events import Cap
 from tests.certificate import certificates as whole
 from tests.certificate.capped import FILE, VERIFIER, drawn, mutated, refusal, settled, verifier
-from tests.certificate.certificates import canonical, town, walked
+from tests.certificate.certificates import canonical, parts_of, town, walked
 from tests.certificate.test_caps import of_outside, of_pairs
 from tests.certificate.test_lies import mutated as mutated_anywhere
 from tests.certificate.vectors import number_of, replaced, texts
@@ -109,34 +109,47 @@ def test_other_models_are_judged_alike(node, tmp_path):
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 
 
+def computed(node: str, folder: Path, script: str) -> Any:
+    """What lines of JavaScript inside the second verifier find, as text of JSON, whose whole numbers are texts."""
+    text = SECOND.read_text().replace("./dphmm-verify.mjs", str(SECOND.with_name("dphmm-verify.mjs")))
+    text += "const told = (_, one) => (typeof one === 'bigint' ? String(one) : one);\n"
+    text += f"console.log('found ' + JSON.stringify((() => {{ {script} }})(), told));\n"
+    (folder / "computed.mjs").write_text(text)
+    done = subprocess.run([node, folder / "computed.mjs"], capture_output=True, text=True, check=False)
+    (found,) = (line for line in done.stdout.splitlines() if line.startswith("found "))
+    return json.loads(found.removeprefix("found "))
+
+
 def test_bounds_are_those_of_the_first(node, tmp_path):
-    """Powers and sums over a lattice, whose values the first verifier's tests compare with mpmath and with sums."""
-    rng = random.Random(5)
+    """Powers, and sums over a lattice, whose values the first one's tests compare with mpmath and with sums."""
+    rng, base = random.Random(5), verifier()
     powers = [rng.randrange(rng.choice([1 << 20, 1 << 62, 1 << 71])) for _ in range(200)]
-    bodies = [
-        [(1, 0), (0, 1)],
-        [(3, 0), (4, 1), (-1, 1)],
-        [(2, 4)],
-        [(7, 1), (3, 5), (-4, 3)],
-        [(1500, 500), (-500, 1500)],
-    ]
-    script = SECOND.read_text().replace("./dphmm-verify.mjs", str(SECOND.with_name("dphmm-verify.mjs")))
-    script += f"""
-    const told = (some) => JSON.stringify(some, (_, one) => (typeof one === "bigint" ? String(one) : one));
-    const bounds = (x) => [power(BigInt(x), false), power(BigInt(x), true)];
-    console.log(told({json.dumps([str(x) for x in powers])}.map(bounds)));
-    console.log(told({json.dumps(bodies)}.map((one) => new Ring(one.map((v) => v.map(BigInt)))).map((body) =>
-      [body.total(Fraction.of("9/4"), false), body.total(Fraction.of("9/4"), true)])));
-    """
-    (tmp_path / "bounds.mjs").write_text(script)
-    done = subprocess.run([node, tmp_path / "bounds.mjs", "x", "y"], capture_output=True, text=True, check=False)
-    found, sums = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
-    base = verifier()
-    assert [[int(one) for one in pair] for pair in found] == [
-        [base.power(x, up) for up in (False, True)] for x in powers
-    ]
-    wanted = [[base.Body(one).total(Fraction(9, 4), up) for up in (False, True)] for one in bodies]
-    assert [[int(one) for one in pair] for pair in sums] == wanted
+    script = (
+        f"return {json.dumps([str(x) for x in powers])}.map((x) => [false, true].map((up) => power(BigInt(x), up)));"
+    )
+    wanted = [[str(base.power(x, up)) for up in (False, True)] for x in powers]
+    assert computed(node, tmp_path, script) == wanted
+    bodies = [[(1, 0), (0, 1)], [(3, 0), (4, 1), (-1, 1)], [(2, 4)], [(7, 1), (3, 5), (-4, 3)], [(1500, 500)]]
+    script = f"""const bodies = {json.dumps(bodies)}.map((one) => new Ring(one.map((v) => v.map(BigInt))));
+    return bodies.map((body) => [false, true].map((up) => body.total(Fraction.of("9/4"), up)));"""
+    wanted = [[str(base.Body(one).total(Fraction(9, 4), up)) for up in (False, True)] for one in bodies]
+    assert computed(node, tmp_path, script) == wanted
+
+
+@pytest.mark.parametrize("steps", [3, 5_000])
+def test_gaps_are_bridged_as_by_the_first(node, tmp_path, steps):
+    """Step by step and by powers of the matrix, there and back."""
+    lines = [json.loads(text) for text in GIVEN["bases"]["capped_town"]["lines"]]
+    (of,), (value,) = ([part["value"] for part in parts_of(lines, kind)] for kind in ("model", "chances"))
+    model = verifier().Model(value, of)
+    row = [verifier().ONE if s == 12 else 0 for s in range(model.chain)]
+    ways = [(0, steps, False), (0, steps, True), (steps, 0, False), (steps, 0, True)]
+    wanted = [[str(one) for one in model.moved([row], *way)[0]] for way in ways]
+    assert bool(model.powers) == (steps > 3)
+    script = f"""const chances = new Chances(parse({canonical(value)!r}), new Model(parse({canonical(of)!r})));
+    const row = chances.state.map((s) => (s === 12 ? ONE : 0n));
+    return {json.dumps(ways)}.map(([slot, to, up]) => chances.bridged(row, slot, to, [up]));"""
+    assert computed(node, tmp_path, script) == wanted
 
 
 # ---- the script ------------------------------------------------------------------------------------------------------
