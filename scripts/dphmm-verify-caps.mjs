@@ -469,7 +469,8 @@ class Said { // presence in numbered states, in windows of steps or of days in U
     const atom = (where, from, last) => {
       const some = where.split(","); hold(some.every(Boolean), "the text is none of these"); return { states: new Set(some.map(Number)), first: from, last };
     };
-    const made = row ? row.replaceAll("state:", "").split(" then ").map((where, k) => atom(where, this.first + Number(begin) + k, this.first + Number(begin) + k))
+    const slot = (k) => this.first + Number(begin) + k;
+    const made = row ? row.replaceAll("state:", "").split(" then ").map((where, k) => atom(where, slot(k), slot(k)))
       : [atom(states, ...this.window(one ?? start, one ?? end, clipped))];
     const mask = ((1n << BigInt(made.length)) - 1n) << BigInt(this.atoms.length); this.atoms.push(...made); return (seen) => (seen & mask) === mask;
   }
