@@ -45,10 +45,10 @@ def test_the_archive_is_small_and_of_the_form_of_the_open_container_initiative(a
         (manifest,) = json.load(layout.extractfile(names["index.json"]))["manifests"]
         listed = json.load(layout.extractfile(names[manifest["digest"].replace("sha256:", "blobs/sha256/")]))
     assert sum(layer["size"] for layer in listed["layers"]) == pytest.approx(archive.stat().st_size, rel=0.01)
-    assert archive.stat().st_size < 450e6
+    assert archive.stat().st_size < 150e6
 
 
-def test_a_fix_is_answered_from_a_root_that_cannot_be_written_and_nothing_is_compiled(image, tmp_path):
+def test_a_fix_is_answered_and_work_is_done_from_a_root_that_cannot_be_written(image, tmp_path):
     root, told = image
     assert (told["User"], told["Entrypoint"], told["WorkingDir"]) == ("10001:10001", ["dphmm"], "/var/lib/dphmm")
     people = tmp_path / "people"
@@ -59,7 +59,6 @@ def test_a_fix_is_answered_from_a_root_that_cannot_be_written_and_nothing_is_com
         ("--ro-bind", root, "/"), ("--dev", "/dev"), ("--proc", "/proc"), ("--perms", "1777", "--tmpfs", "/tmp"),
         ("--bind", people, told["WorkingDir"]), ("--chdir", told["WorkingDir"]), ("--tmpfs", "/mnt"),
         ("--ro-bind", ROOT / "data" / "sample", "/mnt/sample"),
-        ("--ro-bind", ROOT / "scripts" / "relay" / "compile_loops.py", "/mnt/compile_loops.py"),
         ("--ro-bind", Path(__file__).with_name("image_client.py"), "/mnt/client.py"),
         ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
     ]  # fmt: skip
@@ -71,6 +70,5 @@ def test_a_fix_is_answered_from_a_root_that_cannot_be_written_and_nothing_is_com
     seen = json.loads(done.stdout.splitlines()[-1])
     print(seen)
     assert (seen["uid"], seen["answer"][0], abs(seen["ended"]), seen["unready"] != 0) == (10001, 200, 15, True)
-    assert seen["started"][0] > 10
-    assert seen["started"] == [seen["started"][0]] * 2 == seen["worked"]
-    assert {path.name for path in people.iterdir()} >= {"relay.toml", "relay.npz", "people.db"}
+    made = {"relay.toml", "relay.npz", "people.db", "releases.csv", "public.gpx"}
+    assert {path.name for path in people.iterdir()} >= made
