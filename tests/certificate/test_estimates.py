@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import io
+import random
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from tests.certificate import certificates
 from tests.certificate.capped import settled
 from tests.certificate.certificates import PATH, ROOT, Lies, canonical, published, town
 from tests.certificate.test_caps import of_outside, of_pairs
+from tests.sizes import fewer
 
 VERIFIER = ROOT / "scripts" / "dphmm-verify-estimates"
 LIES = Lies()
@@ -346,6 +350,59 @@ def test_every_lie_is_refused_with_its_reason(worlds, world, reason, told):
     found = worlds[world].judged(rows)
     assert isinstance(found, str), "it is believed"
     assert re.match(rf"(line \d+: .*)?({reason})", found), found
+
+
+@pytest.mark.parametrize("name", list(WORLDS))
+def test_no_cell_of_a_belief_can_be_changed(worlds, name):
+    """By two units of its last digit or more; flags and counts to anything."""
+    world, rng, base = worlds[name], random.Random(name), verifier()
+    columns = sorted(world.judged()["columns"] - base.AT_ANY - {"crs"})
+    for _ in range(fewer(60, 15)):
+        rows = copy.deepcopy(world.rows)
+        row, column = rng.choice(rows), rng.choice(columns)
+        if not re.fullmatch(r"-?[0-9]+\.[0-9]+", row[column]):
+            row[column] += "1"
+        elif column.endswith("itude"):
+            row[column] = base.degree(float(row[column]) + rng.choice([-1, 1]) * 10 ** rng.uniform(-5.6, 0))
+        else:
+            row[column] = base.written(
+                float(row[column]) * (1 + rng.choice([-1, 1]) * 10 ** rng.uniform(-5.6, 0)) + 1e-9
+            )
+        assert "the row says" in str(world.judged(rows)) or rows == world.rows, (column, row[column])
+
+
+def test_no_change_of_a_models_file_is_believed(worlds, tmp_path):
+    """Of an array's number, of a text, or of any byte: another hash, or a file that does not read."""
+    base, rng = verifier(), random.Random(5)
+    for world in (worlds["plain"], worlds["outside"], worlds["pairs"], worlds["by_hours"]):
+        with np.load(world.model_file) as file:
+            given = dict(file)
+        given.pop("square", None), given.pop("about")
+        for name in given:
+            with np.load(world.model_file) as file:
+                changed = dict(file)
+            flat = changed[name].reshape(-1)
+            at = rng.randrange(flat.size)
+            flat[at] = flat[at] + 1 if flat.dtype.kind == "i" else np.nextafter(flat[at], 2)
+            np.savez(tmp_path / "changed.npz", **changed)
+            with pytest.raises((base.caps.RefusedError, LookupError, TypeError, ValueError)):
+                base.verify(
+                    [canonical(line).encode() + b"\n" for line in world.lines],
+                    {"ann": world.rows},
+                    base.File(tmp_path / "changed.npz"),
+                )
+    data = worlds["plain"].model_file.read_bytes()
+    proof, script = tmp_path / "proof.jsonl", [str(tmp_path / "some.npz")]
+    proof.write_text("".join(canonical(line) + "\n" for line in worlds["plain"].lines))
+    for _ in range(fewer(100, 20)):
+        some = bytearray(data)
+        for _ in range(rng.randrange(1, 4)):
+            some[rng.randrange(len(some))] = rng.randrange(256)
+        Path(script[0]).write_bytes(bytes(some[: rng.choice([len(some), rng.randrange(len(some))])]))
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(base.base, "limit", lambda _: None)
+            code = base.main([str(proof), str(worlds["plain"].rows_file), "--model", script[0]])
+        assert code in (1, 2) or base.arrays(script[0]) == base.arrays(worlds["plain"].model_file)
 
 
 def test_another_model_is_refused(worlds, tmp_path):
