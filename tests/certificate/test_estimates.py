@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
+from dphmm.events import Cap
 from dphmm.model.held_radii import HeldRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.release.schedule import Schedule
 from dphmm.space import Grid
-from tests.certificate import certificates
+from tests.certificate import capped, certificates
 from tests.certificate.capped import settled
 from tests.certificate.certificates import PATH, ROOT, Lies, canonical, published, town
 from tests.certificate.test_caps import of_outside, of_pairs
@@ -350,6 +351,17 @@ def test_every_lie_is_refused_with_its_reason(worlds, world, reason, told):
     found = worlds[world].judged(rows)
     assert isinstance(found, str), "it is believed"
     assert re.match(rf"(line \d+: .*)?({reason})", found), found
+
+
+@pytest.mark.parametrize("make", [of_outside, of_pairs])
+def test_the_probabilities_by_which_caps_are_kept_are_those_of_the_file(tmp_path, make):
+    """Of models with people outside or pairs of states the verifier of caps does not recompute the hash."""
+    world = World(tmp_path, replace(SETTINGS, caps=(Cap("state:6,7 between 1 and 3", 0.9),)).engine(make(), 7))
+    assert world.judged()["capped"] == {"ann"}
+    assert capped.refusal(world.lines) is None
+    capped.part(world.lines, "chances", lambda one: one["moves"][0][3].__setitem__(0, one["moves"][0][3][0] - 2))
+    assert capped.refusal(world.lines) is None, "by itself it does not notice"
+    assert "probabilities, by which caps are kept, are not those of the model's file" in str(world.judged())
 
 
 @pytest.mark.parametrize("name", list(WORLDS))
