@@ -93,11 +93,11 @@ def _drawn(one: TimedRelease) -> tuple[float, float, float, float]:
     if one.record.released is None:
         return math.nan, math.nan, math.nan, math.nan
     x, y = one.record.released
-    return x, y, _told(one.record.expected_error * 1000.0), _told(one.record.component_error * 1000.0)
+    return x, y, _to_digits(one.record.expected_error * 1000.0), _to_digits(one.record.component_error * 1000.0)
 
 
-def _told(number: float) -> float:
-    """Round what follows from probabilities to `DIGITS` digits, so that who recomputes it gets the same to the last."""
+def _to_digits(number: float) -> float:
+    """Round what follows from probabilities to `DIGITS` digits, so that anyone who recomputes it gets the same ones."""
     return float(f"{number:.{DIGITS}g}")
 
 
@@ -128,10 +128,10 @@ COLUMNS = (
     Column("y_km", "number", lambda one: _drawn(one)[1]),
     Column("estimate_latitude", "number", lambda one: _degrees(one.estimate_latitude)),
     Column("estimate_longitude", "number", lambda one: _degrees(one.estimate_longitude)),
-    Column("estimate_radius_m", "number", lambda one: _told(one.estimate_radius * 1000.0)),
-    Column("radius_90_m", "number", lambda one: _told(one.held_radius * 1000.0)),
-    Column("adversary_error_m", "number", lambda one: _told(one.record.adversary_error * 1000.0)),
-    Column("adversary_certainty", "number", lambda one: _told(one.record.adversary_certainty)),
+    Column("estimate_radius_m", "number", lambda one: _to_digits(one.estimate_radius * 1000.0)),
+    Column("radius_90_m", "number", lambda one: _to_digits(one.held_radius * 1000.0)),
+    Column("adversary_error_m", "number", lambda one: _to_digits(one.record.adversary_error * 1000.0)),
+    Column("adversary_certainty", "number", lambda one: _to_digits(one.record.adversary_certainty)),
     Column("epsilon", "number", lambda one: one.record.epsilon),
     Column("epsilon_so_far", "number", lambda one: _or_nan(one.record.epsilon_so_far)),
     Column("epsilon_last_day", "number", lambda one: _or_nan(one.record.epsilon_last_day)),
@@ -146,7 +146,7 @@ COLUMNS = (
     Column("constrained_factor", "number", lambda one: one.record.constrained_factor),
     Column("components", "count", lambda one: one.record.components),
     Column("component_states", "count", lambda one: one.record.component_size),
-    Column("component_certainty", "number", lambda one: _told(one.record.component_certainty)),
+    Column("component_certainty", "number", lambda one: _to_digits(one.record.component_certainty)),
     Column("component_error_m", "number", lambda one: _drawn(one)[3]),
     Column("table_gain", "number", lambda one: _or_nan(one.record.gain)),
     Column("open", "flag", lambda one: one.record.open),

@@ -20,7 +20,9 @@ def test_times_with_a_zone_are_converted_and_those_without_are_utc(moment, minut
     assert parse_time(f" {moment.isoformat(' ')}Z ") == exact
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2008-02-30T00:00:00", "1440395361", "12:00", "NaT", "9999-12-31T23:00-14:00"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "2008-02-30T00:00:00", "1440395361", "12:00", "NaT", "9999-12-31T23:00-14:00"]
+)
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(ValueError, match="ISO 8601"):
         parse_time(text)
