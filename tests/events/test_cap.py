@@ -201,6 +201,19 @@ def test_corners_of_cells_are_outputs_and_their_distances_bound_what_lies_betwee
             before = found
 
 
+@pytest.mark.parametrize("direction", [(0, 1), (1, 0), (2, -1), (-1, -3)])
+def test_cells_on_a_line_are_written_in_an_order_of_the_plane_whichever_way_its_normal_points(direction):
+    along = np.array(direction, float)
+    across = np.array([[-along[1], along[0]]]) / np.linalg.norm(along)
+    places = np.outer([0.0, 1.0, 4.0, 5.0], along)
+    plus, minus = np.array([3.0, 0.1, 0.1, 0.1]), np.array([0.1, 0.1, 1.0, 4.0])
+    one, other = (
+        Sectors(places, sign * along[np.newaxis] / (along @ along), across).cells(plus, minus, 1.0)[1]
+        for sign in (1, -1)
+    )
+    assert one == other != one[::-1]
+
+
 def test_a_mass_is_below_another_by_more_than_rounding_or_is_nothing():
     """Within rounding is not below: else the bound on a quotient would be one that exact sums pass."""
     pairs = [(0, 0), (0, 1), (1 - 2 * ROUNDING, 1), (1 - ROUNDING / 2, 1), (1, 1), (1, 1 + ROUNDING), (1.5, 1)]

@@ -205,9 +205,13 @@ def test_long_windows_are_worked_through_in_blocks(monkeypatch):
     rng = np.random.default_rng(0)
     rows = np.log(rng.random((30, 3)))
     event = AtLeast(1, [Presence([2], 3, 8), Times([0], 5, 27, 9)])
+    seldom = [0, 3, 7, 8, 14, 22, 26]  # blocks are entered in their middle too
     whole = events.log_odds(CHAIN, START, rows, event)
+    some = events.log_odds(CHAIN, START, rows[: len(seldom)], event, times=seldom)
     monkeypatch.setattr("dphmm.events.product_chain._HELD", 1)
     np.testing.assert_allclose(events.log_odds(CHAIN, START, rows, event), whole, rtol=1e-13)
+    found = events.log_odds(CHAIN, START, rows[: len(seldom)], event, times=seldom)
+    np.testing.assert_allclose(found, some, rtol=1e-13)
 
 
 def test_a_long_gap_after_the_event_costs_no_more_than_the_way_to_rest():
