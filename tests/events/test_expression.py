@@ -182,6 +182,12 @@ def test_what_lies_before_the_first_release_is_left_out_where_the_text_says_so_a
         parse_event("at:home then at:work from 2024-03-02T23:00Z").resolve(PLACES, HOURS)
 
 
+def test_an_event_begins_at_its_first_step_that_a_window_holds_be_it_the_only_one():
+    assert parse_event("at:home between 2024-03-02T22:00Z and 2024-03-02T23:00Z").begins(HOURS) == -2
+    assert parse_event("at:home between 2024-03-02T22:10Z and 2024-03-02T22:50Z").begins(HOURS) == 0  # holds none
+    assert parse_event("at:home on 2024-03-02 from the first release | at:work at 3").begins(HOURS) == 0
+
+
 def test_counts_are_of_steps_of_visits_and_of_days():
     assert parse_event("at:home at least 3 times between 2 and 9").resolve(PLACES) == Times([0], 2, 9, 3)
     assert parse_event("at:home at least 3 visits between 2 and 9").resolve(PLACES) == Times([0], 2, 9, 3, visits=True)
