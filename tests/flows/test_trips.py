@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dphmm.flows.trips import visits_of
+from dphmm.flows.trips import _EARTH_KM, visits_of
 
 MINUTE = 60_000_000
 
@@ -49,10 +49,10 @@ def test_visits_and_trips_are_those_of_a_walk(seed):
         person += [who] * n
         times += own.tolist()
         areas += where.tolist()
-    place = np.linspace(0, 1, len(person))
+    north, east = 50 + rng.random(len(person)), 5 * rng.random(len(person))
     found = visits_of(
         np.array(person, dtype=np.int64), np.array(times, dtype=np.int64), np.array(areas, dtype=np.int64),
-        place, place, 60 * stay, 60 * gap,
+        north, east, 60 * stay, 60 * gap,
     )  # fmt: skip
     expected = [walk(*one, stay * MINUTE, gap * MINUTE) for one in people]
     rows = zip(found.person.tolist(), found.area.tolist(), found.start.tolist(), found.end.tolist(), strict=True)
@@ -60,4 +60,9 @@ def test_visits_and_trips_are_those_of_a_walk(seed):
     at = found.trips
     ends = np.stack([found.person[at], found.area[at], found.area[at + 1], found.end[at]], axis=1).tolist()
     assert list(map(tuple, ends)) == [(who, *one) for who, (_, trips) in enumerate(expected) for one in trips]
-    assert len(found.lengths) == len(at)
+    # Chords of a sphere, whose arcs are the lengths.
+    latitude, longitude = np.radians(found.latitude), np.radians(found.longitude)
+    level = np.cos(latitude)
+    places = np.stack([level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)], axis=1)
+    chords = np.linalg.norm(places[at + 1] - places[at], axis=1)
+    np.testing.assert_allclose(found.lengths, 2 * _EARTH_KM * np.arcsin(chords / 2), rtol=1e-9)
