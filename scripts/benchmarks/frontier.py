@@ -42,10 +42,10 @@ SETS = {
 """File, region, step, the moments and days that a person needs to be left out, and at how many they are looked at."""
 
 FAMILIES = {
-    "dphmm, a day's budget": [f"release:utility:1km@day:{day}" for day in (100, 40, 15, 5, 2)],
-    "dphmm, a target": [f"release:utility:1km@target:{metres}m" for metres in (900, 1400, 2200, 3200, 4500)],
+    "dphmm, a day's budget": [f"release:utility:1km@day:{day}" for day in (250, 100, 40, 15, 5, 2)],
+    "dphmm, a target": [f"release:utility:1km@target:{metres}m" for metres in (600, 900, 1400, 2200, 3200, 4500)],
     "planar Laplace": [f"planar-laplace:{metres}m" for metres in (600, 1000, 2500, 6000, 12000)],
-    "rounding": [f"snap:{metres}m" for metres in (1000, 1700, 3000, 5000, 8000)],
+    "rounding": [f"snap:{metres}m" for metres in (1000, 1700, 3000, 5000, 8000, 12000)],
     "one place in some hours": [f"hourly:{hours}" for hours in (1, 3, 8, 24, 72)],
 }
 """Ways of releasing, from the nearest to the farthest of each kind. Two decimals of degrees are squares of 1.1 km."""
@@ -54,7 +54,7 @@ FAMILIES = {
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", choices=[*SETS, "city"], action="append", help="of these alone; may be repeated")
     parser.add_argument("--people", type=int, default=8, help="how many are left out at a time (default: 8)")
-    parser.add_argument("--times", type=int, default=3, help="how often others are (default: 3)")
+    parser.add_argument("--times", type=int, default=4, help="how often others are (default: 4)")
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
@@ -126,14 +126,17 @@ def tell(report: Report, name: str, ways: Mapping[str, Sequence[str]], found: Ma
             if not np.isfinite(at[family]):
                 report.skip(what, "beyond the settings tried")
                 continue
-            low, high = interval(drawn[family])
             beside = {"limit: the adversary's own error": level}
             if ours and not family.startswith("dphmm"):
                 best = min(ours, key=at.__getitem__)
                 less = 100 * (at[best] / at[family] - 1)
                 ends = interval(100 * (drawn[best] / drawn[family] - 1))
-                beside[f"{best}, {less:+.0f} % ({ends[0]:+.0f} to {ends[1]:+.0f})"] = at[best]
-            report.row(f"{what}, {low:,.0f} to {high:,.0f}", at[family], "m", beside)
+                beside[f"{best}, {less:+.0f} %{_said(ends, '+.0f')}"] = at[best]
+            report.row(f"{what}{_said(interval(drawn[family]), ',.0f')}", at[family], "m", beside)
+
+
+def _said(ends: tuple[float, float], form: str) -> str:
+    return f" ({ends[0]:{form}} to {ends[1]:{form}})" if np.isfinite(ends[0]) else " (interval beyond the settings)"
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:

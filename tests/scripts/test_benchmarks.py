@@ -12,6 +12,7 @@ from dphmm import MarkovModel
 from dphmm.model import Observations, filter, learn_from_releases, most_probable_path, smooth
 from scripts.benchmarks import peers
 from scripts.benchmarks.__main__ import STAGES, main
+from scripts.benchmarks.frontier import at_level, interval
 
 pytestmark = pytest.mark.slow  # a tool of the project, and none of what it is for
 
@@ -61,3 +62,18 @@ def test_a_peer_finds_what_is_found_here(name):
     first, moves = work["learning"]()
     np.testing.assert_allclose(np.asarray(first), found.initial, atol=1e-12)
     np.testing.assert_allclose(np.asarray(moves), found.transition.toarray(), atol=1e-12)
+
+
+def test_a_reader_at_a_level_lies_between_settings_as_on_logarithmic_axes_and_nowhere_beyond_them():
+    settings = np.array([[400.0, 100.0], [1600.0, 900.0], [200.0, 50.0]])  # errors at once and against habits
+    assert at_level(settings, 300.0) == pytest.approx(800.0)
+    assert at_level(settings, 100.0) == pytest.approx(400.0)
+    assert np.isnan(at_level(settings, 49.0))
+    assert np.isnan(at_level(settings, 901.0))
+
+
+def test_an_interval_is_the_middle_of_what_resampled_people_give_and_none_where_too_many_lie_beyond():
+    values = np.arange(1000.0)
+    assert interval(values) == pytest.approx((25, 974), abs=1)
+    assert interval(np.append(values, np.full(40, np.nan))) == interval(values)
+    assert np.isnan(interval(np.append(values, np.full(60, np.nan)))).all()
