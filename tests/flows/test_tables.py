@@ -75,6 +75,8 @@ def test_windows_of_whole_weeks_have_weeks_below_them(window, levels):
     days = FlowSettings("visits", visits_per_person=1, window=window, tree=True, first_day="2024-03-04", last_day=last)
     table = Table("visits", days.layout(AREAS))
     assert [name for name, _ in table.levels] == levels
+    for name, parts in table.levels:
+        assert parts[0].tolist() == [day // (7 if name == "week" else window) for day in range(2 * window)]
 
 
 def test_levels_are_called_by_districts_and_everywhere():
