@@ -47,6 +47,8 @@ def test_all_formats_hold_the_same_rows(written):
     assert parquet.facts["epsilon"] == "50"
     for name, column in parquet.columns.items():
         assert (column == told.columns[name]).all()
+    cells = parquet.columns["level"] == "area"
+    assert parquet.columns["count"][cells].min() == 1  # of nothing there is no row, of one person there is
     assert is_flow_file(folder / "f.parquet")
     assert is_flow_file(folder / "f.json")
     assert not is_flow_file(folder / "f.csv")

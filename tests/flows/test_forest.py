@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import cvxopt
 import numpy as np
@@ -114,3 +114,20 @@ def test_balanced_estimates_are_those_of_a_quadratic_program(seed):
     whole = rounded_balanced(found, out, into)
     assert np.abs(whole - found).max() < 1 + 1e-4
     assert (np.bincount(out, whole, n) == np.bincount(into, whole, n)).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_balanced_whole_numbers_are_the_nearest_of_all_that_are(seed):
+    rng, n = np.random.default_rng(seed), 3
+    out, into = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
+    there, around = rng.uniform(0, 3, (n, n)), rng.uniform(0, 2, 2)  # pairs there and back, and rounds of all three
+    leaves = (there + there.T) / 2
+    for step, weight in zip((1, 2), around, strict=True):
+        leaves[np.arange(n), (np.arange(n) + step) % n] += weight
+    leaves = leaves.ravel()
+    off = [
+        np.abs(np.floor(leaves) + ups - leaves).sum()
+        for ups in product((0, 1), repeat=n * n)
+        if (np.bincount(out, np.floor(leaves) + ups, n) == np.bincount(into, np.floor(leaves) + ups, n)).all()
+    ]
+    assert np.abs(rounded_balanced(leaves, out, into) - leaves).sum() == pytest.approx(min(off))
