@@ -12,6 +12,7 @@ import numpy as np
 import shapely
 
 from dphmm.arguments import checked
+from dphmm.arrays import as_integers
 from dphmm.errors import ConfigurationError, DataFileError, check_installed, need
 from dphmm.flows.areas import Areas
 from dphmm.flows.rows import KEYS, NUMBERS
@@ -219,8 +220,8 @@ class FlowRows:
             if told["format"] != FORMAT:
                 raise ValueError
             typed = {name: np.array(columns[name], dtype=object) for name in KEYS}
-            kinds = {"unbiased": np.float64, "sure": np.bool_}
-            typed |= {name: np.array(columns[name], dtype=kinds.get(name, np.int64)) for name in NUMBERS}
+            typed |= {"unbiased": np.array(columns["unbiased"], float), "sure": np.array(columns["sure"], bool)}
+            typed |= {name: as_integers(columns[name], name) for name in NUMBERS if name not in typed}
             return cls(typed, told["areas"]["features"], told["facts"])
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise DataFileError(

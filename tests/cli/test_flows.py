@@ -30,7 +30,7 @@ def written(tmp_path_factory):
     return folder, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("count", [10**30, float("inf"), "many"])
+@pytest.mark.parametrize("count", [10**30, float("inf"), float("nan"), 1e300, 1.5, "many"])
 def test_a_count_that_is_no_whole_number_of_this_machine_is_refused_in_a_line(written, tmp_path, count):
     told = json.loads((written[0] / "f.json").read_text())
     told["rows"][0][told["measures"].index("count") - len(told["measures"])] = count
