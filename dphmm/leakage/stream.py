@@ -358,6 +358,10 @@ def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
     bad = np.flatnonzero(~(np.isfinite(budgets) & (budgets >= 0)))
     if bad.size:
         raise BudgetError(f"epsilon {bad[0]} is {budgets[bad[0]]}; budgets are finite and not negative")
+    if (budgets > np.finfo(np.float64).max / (2 * budgets.size)).any():
+        raise BudgetError(
+            f"epsilons reach {budgets.max():g}, and their sum is more than a number holds; give smaller ones"
+        )
     return budgets
 
 

@@ -174,6 +174,7 @@ def test_a_night_belongs_to_the_day_on_which_it_begins():
 
 def test_what_lies_before_the_first_release_is_left_out_where_the_text_says_so_and_refused_elsewhere():
     assert steps_within("at:home between 2024-03-01 and 2024-03-03 from the first release") == list(range(24))
+    assert steps_within("at:home between 2024-03-01T00:00Z and 2024-03-03T01:00Z from the first release") == [0]
     with pytest.raises(EventError, match="write 'from the first release' behind the window"):
         steps_within("at:home between 2024-03-01 and 2024-03-03")
     with pytest.raises(EventError, match="holds no step from the first release on, at 2024-03-03T00:00:00Z"):

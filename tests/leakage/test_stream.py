@@ -235,3 +235,8 @@ def test_a_matrix_that_is_filled_anew_for_every_step_is_read_anew():
 
     copies = [np.array([[stay, 1 - stay], [1 - stay, stay]]) for stay in (1.0, 0.7, 0.7)]
     assert np.array_equal(backward(one_after_another(), [0.5, 0, 0, 0]), backward(copies, [0.5, 0, 0, 0]))
+
+
+def test_budgets_whose_sum_no_number_holds_are_refused():
+    with pytest.raises(BudgetError, match=r"reach 1e\+308, and their sum is more than a number holds"):
+        backward([[0.5, 0.5], [0.5, 0.5]], [1e308] * 4)
