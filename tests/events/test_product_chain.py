@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from dphmm import events
 from dphmm.errors import EventError, InvalidInputError, StochasticError
 from dphmm.events import AtLeast, EventOdds, Pattern, Presence, Times
+from dphmm.events.product_chain import Chain, _moved
 from tests.events import oracles
 from tests.events.instances import random_event, random_initial, random_matrix, random_noise
 
@@ -199,6 +200,17 @@ def test_an_event_that_is_all_but_certain_keeps_its_odds():
     odds = EventOdds(matrix, [1 - tiny, tiny], Presence([1], 1, 2))
     assert odds.prior == pytest.approx(np.log(2.5e-18), abs=1e-9)
     assert EventOdds(matrix, [1 - tiny, tiny], ~Presence([1], 1, 2)).prior == pytest.approx(-odds.prior)
+
+
+@pytest.mark.parametrize("faint", [-1.0, -900.0, -np.inf])
+def test_rows_that_are_moved_together_keep_masses_however_faint(faint):
+    matrix = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
+    logs = np.array([[0.0, -np.inf, faint], [faint, 0.0, -np.inf]])
+    with np.errstate(divide="ignore"):
+        expected = np.logaddexp.reduce(logs[:, :, np.newaxis] + np.log(matrix), axis=1)
+    np.testing.assert_allclose(
+        _moved(Chain.of_matrices(matrix, 3).operator(0, 1), logs, back=False), expected, rtol=1e-13
+    )
 
 
 def test_long_windows_are_worked_through_in_blocks(monkeypatch):
