@@ -200,9 +200,9 @@ def attack(
 
     Examples
     --------
-    >>> found = attack(channels=("round:3", "disc:500m"), most_steps=48)
+    >>> found = attack(channels=("round:3", "disc:2km"), most_steps=48)
     >>> [result.name for result in found.results]
-    ['rounded to 3 digits', 'fresh within 500 m']
+    ['rounded to 3 digits', 'fresh within 2 km']
     >>> sharp, fresh = (result.figure("hindsight_m").mean for result in found.results)
     >>> sharp < fresh < found.results[1].figure("released_error_m").mean
     True

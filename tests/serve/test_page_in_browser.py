@@ -280,6 +280,22 @@ def test_several_people_are_on_one_map_and_the_page_is_any_one_s(config, browser
         assert [page.evaluate(ask, user) for user in ("bob", "ann")] == [100, 0]
 
 
+def test_a_look_for_news_while_a_person_is_added_does_not_close_the_page(config, browser):
+    """The page has another cookie then, and what was asked with the one before is refused."""
+    late = []
+    with relay(config()) as client, page_of(browser, client) as page:
+        page.route("**/page/state*", lambda route: route.continue_() if late else late.append(route))
+        while not late:
+            page.wait_for_timeout(20)
+        page.click("summary:has-text('Add a person')")
+        page.fill("#other-token", TOKEN["bob"])
+        page.press("#other-token", "Enter")
+        page.wait_for_selector("#people li:has-text('bob')")
+        late[0].fulfill(status=401, json={})
+        page.wait_for_timeout(500)
+        assert page.is_visible("#people li:has-text('bob')")
+
+
 def test_places_are_found_in_the_map_on_board_and_nothing_is_asked_for_it(config, browser, tmp_path):
     pytest.importorskip("pyogrio")
     names = [("Angra do Heroísmo", 45.02, -30.03), ("Praia", 44.98, -29.97)]

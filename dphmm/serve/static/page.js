@@ -13,6 +13,7 @@ let trail = []; // what the chosen reader was told
 let next = 0; // the number of the first release that is not in it
 let shown = null; // the index of the moment that is looked at; null: the last
 let timer = 0;
+let entering = null; // the last log-in
 let map = null, zones = null;
 const layers = {};
 
@@ -24,9 +25,14 @@ async function ask(path, body) {
     headers: { "Content-Type": "application/json", "X-CSRF-Token": state ? state.csrf : "" },
   };
   const whose = person ? (path.includes("?") ? "&user=" : "?user=") + encodeURIComponent(person) : "";
-  const answer = await fetch("page/" + path + whose, { credentials: "same-origin", ...options });
+  const before = entering, sent = fetch("page/" + path + whose, { credentials: "same-origin", ...options });
+  if (path === "login") entering = sent;
+  const answer = await sent;
   const told = await answer.json().catch(() => ({}));
-  if (answer.status === 401 && path !== "login") logIn();
+  if (answer.status === 401 && path !== "login") {
+    if (entering !== before) { await entering; return ask(path, body); } // a log-in since then gave the page another cookie
+    logIn();
+  }
   if (!answer.ok) throw new Error(problemOf(path, answer.status, told.error || ""));
   return told;
 }
