@@ -36,8 +36,10 @@ def page_of(browser, client, size=DESK, tiles=(), language="en-GB"):
     viewport = {"width": size[0], "height": size[1]}
     context = browser.new_context(viewport=viewport, locale=language, has_touch=size == PHONE, accept_downloads=True)
     page = context.new_page()
-    # the page looks again for news every few seconds: here it has less patience
-    page.add_init_script("const later = window.setTimeout; window.setTimeout = (f, ms) => later(f, Math.min(ms, 400));")
+    # pages look again for news every few seconds: here they have less patience
+    context.add_init_script(
+        "const later = window.setTimeout; window.setTimeout = (f, ms) => later(f, Math.min(ms, 400));"
+    )
     page.set_default_timeout(15_000)
     page.on("request", lambda one: wrong.append(one.url) if not one.url.startswith(hosts) else None)
     page.on("pageerror", lambda one: wrong.append(str(one)))
