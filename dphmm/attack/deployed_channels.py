@@ -312,7 +312,7 @@ class Hourly(Exact):
     hours: int
     label = "one place in {} h"
     draws = True  # of a place that is repeated nothing is told, neither that the person stayed nor that they went
-    source = "one true place at the first time in so many hours of the clock, repeated until then"
+    source = "the true place at the first time in each span of hours of the clock, repeated until the next"
 
     def fresh(self, track: Track) -> BoolArray:
         """``(T,)``: whether each place is told anew: at the first time in a span of the clock."""

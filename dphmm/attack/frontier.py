@@ -20,7 +20,7 @@ KNOWING = {"hindsight_m": "an adversary in hindsight", "habits_m": "an adversary
 
 
 def protection(results: Sequence[ChannelResult]) -> str:
-    """Whose error counts as protection, of `KNOWING`: who knows habits, where those of anyone are known."""
+    """Whose error counts as protection, of `KNOWING`: the one who knows habits, where anyone's are known."""
     return "habits_m" if any(isfinite(one.figure("habits_m").mean) for one in results) else "hindsight_m"
 
 

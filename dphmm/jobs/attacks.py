@@ -38,7 +38,7 @@ HOME_WITHIN_KM = 0.2
 MOST_STEPS = 288
 """How many times of each person are looked at unless it is said: two days of ten minutes."""
 LEAST_DAYS = 4
-"""Of whom there are so many days with a place, the habits are learned from the earlier half of them."""
+"""Days with a place that a person needs for habits to be learned from the earlier half of them."""
 
 _CITY_PEOPLE, _CITY_ATTACKED, _CITY_DAYS, _CITY_MINUTES = 24, 8, 8, 10.0
 _CITY_CELL_KM = 0.25
