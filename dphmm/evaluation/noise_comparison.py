@@ -178,18 +178,10 @@ def _measured(
 
 
 def compare_noise_of(evaluation: Evaluation, watch: Watch = unwatched) -> Iterator[tuple[str, NoiseRow]]:
-    """Each policy of an evaluation with the rows of `compare_noise` on its people, over the models of all folds.
-
-    Raises
-    ------
-    ConfigurationError
-        When a policy hides a δ-location set alone, whose promises between any two states are no constants.
-    """
+    """Each policy of an evaluation with the rows of `compare_noise` on its people, over the models of all folds."""
     config, split = evaluation.config, evaluation.split
     for policy in config.policies:
         base = config.base(policy).release_settings
-        if base.delta is not None:
-            raise ConfigurationError(f"policy {policy!r} has a delta; compare noise without one")
         found: dict[tuple[str, str], list[NoiseRow]] = {}
         _say_coarse(base, MarkovModel.load(model_file(evaluation.checkpoint.folder, int(split.folds[0]))))
         for fold in watch(np.unique(split.folds).tolist(), f"Comparing under {policy}"):
@@ -232,9 +224,13 @@ def compared_noise(
     Raises
     ------
     DphmmError
-        As `load_config` and `Evaluation.open`, and for a policy with a ``delta``.
+        As `load_config` and `Evaluation.open`, and for a policy with a ``delta``: what a δ-location set alone promises
+        for two states is no constant.
     """
     what = config if isinstance(config, EvaluationConfig) else load_config(config)
+    for policy in what.policies:
+        if what.base(policy).release_settings.delta is not None:
+            raise ConfigurationError(f"policy {policy!r} has a delta; compare noise without one")
     data = what.people
     found: dict[str, list[NoiseRow]] = {}
     with closing(Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:

@@ -75,7 +75,8 @@ def test_a_data_set_is_compared_and_its_table_is_private(config, tmp_path):
     with path.open(newline="") as stream:
         assert sum(1 for _ in csv.reader(stream)) == 1 + sum(map(len, found.values()))
     with pytest.raises(ConfigurationError, match="has a delta; compare noise without one"):
-        compared_noise(own.model_copy(update={"policies": ("complete",)}), tmp_path / "other")
+        compared_noise(own.model_copy(update={"policies": ("utility", "complete")}), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_figure_has_a_panel_for_each_comparison():
