@@ -160,11 +160,11 @@ def leak_command(
     ):
         raise ConfigurationError("--releases goes with --model and nothing else: the file says the budgets")
     else:
+        made = stated_settings_of(given)
+        told = None if made is None else realised_of_releases(given["model"], releases, made, person)
         found = leak_of_releases(given["model"], releases, person, certificate)
         if found.unbounded and plot is not None:
             raise ConfigurationError("a release can rule a possible place out: leakage is infinite; leave --plot out")
-        made = stated_settings_of(given)
-        told = None if made is None else realised_of_releases(given["model"], releases, made, person)
     widest = None if window is None else _widest(found, window)
     if as_json:
         more = {"window": widest, "realised": None if told is None else told.facts()}

@@ -31,7 +31,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import Limits
+from dphmm.release.ledger import Account, Limits
 from dphmm.release.record import NO_GAIN
 from dphmm.release.session_database import is_server
 from dphmm.release.session_store import MAIN_QUERY
@@ -431,11 +431,16 @@ def sessions_of(
     ------
     ConfigurationError
         When limits are given without a session.
+    BudgetExceededError
+        When there is no such file yet, and its limits would not allow anybody a first release; none is made then.
     DataFileError, OutputError
         As the file of sessions says.
     """
     if session is None and limits is not None:
         raise ConfigurationError("limits need a session to be kept in; name a file with --session")
+    if session is not None and limits is not None and not is_server(session) and not Path(session).exists():
+        first = engine.another().prepare()
+        limits.check(Account(), 0, first.epsilon, first.constrained_factor)
     with nullcontext() if session is None else RecordedPeople(session, engine, limits, accepted) as recorded:
         yield recorded
 

@@ -19,6 +19,7 @@ from dphmm.plots.figures import GREY, ORANGE, label_map, new_figure, png, save
 from dphmm.plots.webmap import MapLayer, web_map
 from dphmm.reports import Picture, Section, html_page
 from dphmm.tables import check_output, new_file, write_text
+from dphmm.tables.values import writable
 from dphmm.writers.flow_files import MEASURES, FlowRows
 
 if TYPE_CHECKING:
@@ -253,13 +254,13 @@ def show_flows(
     if where.suffix.lower() not in (*PICTURES, *PAGES):
         raise ConfigurationError(f"{where}: no map goes by {where.suffix!r}; use {', '.join((*PICTURES, *PAGES))}")
     check_output(where, overwrite)
-    rows = FlowRows.read(path)
+    rows, named = FlowRows.read(path), writable(title or f"Flows of {Path(path).name}")
     if where.suffix.lower() in PAGES:
-        write_text(where, flow_map(rows, title or f"Flows of {Path(path).name}"), overwrite)
+        write_text(where, flow_map(rows, named), overwrite)
         return where
     figure, ax = new_figure(9.0, 8.0)
     draw_flows(ax, rows)
-    ax.set_title(title or f"Flows of {Path(path).name}")
+    ax.set_title(named)
     with new_file(where, overwrite) as part:
         save(figure, part, dpi=130, format=where.suffix[1:].lower())
     return where

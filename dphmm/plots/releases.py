@@ -46,7 +46,7 @@ from dphmm.space.projection import LocalProjection
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
-from dphmm.tables.values import parse_time
+from dphmm.tables.values import parse_time, writable
 from dphmm.tables.vector_files import check_vector_file
 from dphmm.writers.geopackage import places, trips, user_trips
 from dphmm.writers.table import ReleaseTable
@@ -539,7 +539,7 @@ def show(
     space = None if learned is None else learned.states
     areas = read_polygons(layer) if layer is not None else ()
     found = ReleaseMap(table, space, tracks, areas, drawn.graph, drawn.text, basemap, " ".join(drawn.remarks))
-    _write(found, path, title or found.title, overwrite, true is not None, tiles)
+    _write(found, path, writable(title or found.title), overwrite, true is not None, tiles)
     return path
 
 

@@ -25,6 +25,7 @@ from dphmm.release.trajectory import release_trajectory
 from dphmm.reports import Picture, Section, html_page
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
 from dphmm.tables import check_output, iso_time, private_name, write_text
+from dphmm.tables.values import writable
 from dphmm.tables.vector_files import check_vector_file
 from dphmm.writers.table import ReleaseTable
 
@@ -201,7 +202,7 @@ def _page(
         Section("What is not promised", points=found.not_promised),
         Section("How it was made", header=("", ""), rows=(*found.made, *_origin(source))),
     ]
-    named = title or f"Private locations: {source.resolve().name}"
+    named = writable(title or f"Private locations: {source.resolve().name}")
     return html_page(named, _summary(found, table), bool(found.warnings), sections, PRIVATE if private else "")
 
 

@@ -58,6 +58,11 @@ def is_text(text: str) -> bool:
     return True
 
 
+def writable(text: str) -> str:
+    """Put a question mark for each half of a character in a text (see `is_text`), so that a page can have it."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def plain_text(value: object) -> str:
     """Write a value of a typed file as a CSV would have it: None is empty, and a whole float has no point."""
     if value is None:

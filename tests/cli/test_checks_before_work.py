@@ -147,3 +147,23 @@ def test_the_demo_writes_nothing_for_a_policy_that_is_none(run, tmp_path, monkey
     for wrong in (("--policy", "[]"), ("--policy", "zone:nowhere.geojson"), ("--epsilon", "-1"), ("--seed", "-1")):
         assert run("demo", "-o", "city", *wrong).exit_code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("name", "words", "says"),
+    [
+        ("release session", ["--limit-constrained", "1e-15"], "the constrained-DP limit of 1e-15 would be passed"),
+        ("leak model", ["--certificate", "new.json", "--never-surer", "2147483648"], "never-surer"),
+    ],
+)
+def test_what_another_option_refuses_leaves_no_file(run, name, words, says):
+    """A limit below the first release of anybody leaves no session agreed on; a wrong cap leaves no certificate."""
+    assert says in refused(run, name, [*BASES[name], *words])
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("name", ["show", "report sessions"])
+def test_a_title_with_half_a_character_is_written_with_a_question_mark(run, name):
+    assert run(*_path(name), *BASES[name], "--title", "a\udc80b").exit_code == 0
+    assert "<title>a?b</title>" in Path("new.html").read_text()
