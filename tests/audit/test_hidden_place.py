@@ -120,6 +120,13 @@ def test_passing_through_quickly_tells_nothing_and_a_stop_does():
     assert known_of(ZONE, [ZONE.log_likelihoods(slow)])[0].certainty > 1 / CELLS**2
 
 
+def test_before_anything_is_told_a_place_is_even_in_its_square():
+    """A coordinate even in a side ``s`` has variance ``s² / 12``, and there are two."""
+    for known in known_of(ZONE, []):
+        assert known.before_km == pytest.approx(ZONE.square.side_km / 6**0.5, rel=1e-9)
+        assert known.error_km == pytest.approx(known.before_km, rel=1e-12)
+
+
 def test_stretches_add_up():
     one, two = ZONE.log_likelihoods(Stretch(None, gate(0.2))), ZONE.log_likelihoods(Stretch(gate(0.4), None))
     both = known_of(ZONE, [one, two])

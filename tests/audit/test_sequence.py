@@ -156,6 +156,7 @@ def test_one_possible_state_is_refused_or_reported():
         audit_sequence(Releaser(model, f, policy, 1.0), sequence)
     audit = audit_sequence(Releaser(model, f, policy, 1.0, allow_known=True), sequence)
     assert audit.exposed_steps == (0, 1)
+    assert audit.facts(["a", "b"])["exposed_releases"] == [1, 2], "people count from one"
 
 
 @pytest.mark.parametrize(
