@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import CoordinateError, InvalidInputError, StateError, TimeOrderError
-from dphmm.jobs.landmarks import losses_on_clock, noise_scale, release_places
+from dphmm.jobs.landmarks import Scheme, landmark_series, losses_on_clock, noise_scale, release_places
 from dphmm.jobs.mobility import Mobility
 from dphmm.landmarks import Adaptive, leakage, skip, timeline, uniform
 from dphmm.model import reverses
+from dphmm.tables import TimedTable
 from tests.running_example import F
 
 SIZE = 6
@@ -127,6 +130,20 @@ def test_the_initial_distribution_holds_at_the_first_release():
 def test_a_release_that_rules_states_out_has_no_bounded_loss():
     line = timeline(range(2), [])
     assert np.isinf(losses_on_clock(line, np.arange(2), np.array([1.0, np.inf]))).all()
+
+
+@pytest.mark.parametrize("following", [False, True])
+def test_losses_are_certified_where_they_are_sums_of_budgets(tmp_path, following):
+    moves = [[0.8, 0.2], [0.0, 1.0]] if following else None
+    table = TimedTable(np.arange(1, 6), {"beats": np.arange(5.0)})
+    done = landmark_series(table, 20, 1.5, [2, 5], Scheme("uniform"), seed=1, forward=moves)
+    done.certify(tmp_path / "proof.jsonl")
+    lines = map(json.loads, (tmp_path / "proof.jsonl").read_text().splitlines())
+    (told,) = [line for line in lines if "budgets" in line]
+    if following:
+        assert told["losses"] is None
+    else:
+        np.testing.assert_allclose(np.array(told["losses"], float), [1.5, 1.0, 1.5, 1.5, 1.0], rtol=1e-12)
 
 
 def test_what_cannot_be_released_is_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import click
@@ -103,6 +104,12 @@ def test_the_commands_take_a_learned_model(tmp_path):
 def test_a_person_without_releases_is_refused():
     with pytest.raises(InvalidInputError, match="'bob' has no releases"):
         leak_of_releases(model(), ReleaseTable.from_releases(released(0)), "bob")
+
+
+def test_of_two_people_one_is_named():
+    two = [*released(0), *(replace(one, user="bob") for one in released(1))]
+    with pytest.raises(ConfigurationError, match="holds 2 users; say which"):
+        leak_of_releases(model(), ReleaseTable.from_releases(two))
 
 
 @pytest.mark.parametrize("steps", [300_000, slow(2_000_000)])

@@ -161,6 +161,15 @@ def test_every_count_gets_noise_and_the_parts_sum_to_the_budget(monkeypatch, eps
     assert found.family == ("table" if "table" in found.spent else "kernel")
 
 
+def test_with_a_large_budget_moves_are_as_frequent_as_they_were():
+    """People who go round four cells and never back, a thousand moves of each cell beside little noise."""
+    found = fit_private([[0, 1, 5, 4] * 25] * 40, GRID, 60, 100_000, 100, 40, rng=1)
+    assert found.family == "table"
+    moves = found.model.transition.toarray()
+    for here, there in ((0, 1), (1, 5), (5, 4), (4, 0)):
+        assert moves[here, there] > 0.95 * (1 - moves[here, here])
+
+
 @pytest.mark.parametrize("table", [False, True])
 def test_the_file_is_a_function_of_the_noisy_counts(monkeypatch, tmp_path, table):
     """With the same noisy counts, nobody, one person and many give the same bytes."""
