@@ -430,7 +430,7 @@ def extend(
     if model.time_classes is not None or model.state_pairs is not None or (order == 2 and model.away is not None):
         raise ConfigurationError(f"the model {model.in_words}; extend one of first order, for pairs with --no-away")
     base = model.transitions[0]
-    listed = [_checked(one, model.chain_size) for one in sequences]
+    listed = [_checked(one) for one in sequences]
     each = [moves_of(one, model.chain_size) for one in listed]
     seen = all_moves(each)
     everywhere = MoveTable(base, np.arange(model.chain_size))
@@ -471,12 +471,10 @@ def extend(
     return Extension(made, class_weight, pair_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
 
 
-def _checked(sequence: tuple[npt.ArrayLike, npt.ArrayLike], size: int) -> tuple[IntArray, IntArray]:
+def _checked(sequence: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[IntArray, IntArray]:
     slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
     if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
         raise StateError("slot numbers must increase, one per state")
-    if len(states) and (states.min() < -1 or states.max() >= size):
-        raise StateError(f"a state of a sequence does not exist; states are 0 to {size - 1}, or -1")
     return slots, states
 
 

@@ -147,6 +147,7 @@ def test_one_person_alone_is_shrunk_by_the_usual_weight_and_nonsense_is_refused(
     assert fit_shrunk([[0, 1, 1]], GRID, 60).weight == 30
     with pytest.raises(InvalidInputError, match="weight"):
         fit_shrunk([[0, 1]], GRID, 60, weight=0.0)
+    assert [fit_shrunk([[0, 1]], GRID, 60, weight=weight).weight for weight in (1e-30, 1e30)] == [1e-30, 1e30]
     with pytest.raises(StateError):
         fit_shrunk([[0, 99]], GRID, 60)
     reach = SpeedLimit(GRID, 60)
