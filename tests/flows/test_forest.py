@@ -116,6 +116,21 @@ def test_balanced_estimates_are_those_of_a_quadratic_program(seed):
     assert (np.bincount(out, whole, n) == np.bincount(into, whole, n)).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_large_counts_are_balanced_to_a_thousandth_of_those_of_a_place(seed):
+    """Ten thousands of trips, some pairs with hardly any, and noise of 30 a number."""
+    rng, n = np.random.default_rng(seed), 8
+    out, into = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
+    counted = rng.gamma(0.3, 2e4, (n, n))
+    block = out // 2 * 4 + into // 2
+    tree, true = Forest(n * n, [block]), (counted + counted.T).ravel()
+    measured = [one + rng.normal(0, 30, one.size) for one in (true, np.bincount(block, true))]
+    found = tree.balanced(measured, [900.0, 900.0], out, into)
+    off = np.bincount(out, found, n) - np.bincount(into, found, n)
+    assert np.abs(off).max() < 1e-3 * found.sum() / n
+    assert np.sqrt(np.mean((found - true) ** 2)) < 30, "no farther off than what was measured"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_balanced_whole_numbers_are_the_nearest_of_all_that_are(seed):
     rng, n = np.random.default_rng(seed), 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -52,6 +53,14 @@ def test_nights_are_those_of_the_zone():
     # 0: nights in Tokyo are 13 to 21 o'clock: 5 h at 5 on Monday, 2 h at 3, 7 h at 7; days are 0 to 8: 13 h at 3.
     assert found.person.tolist()[0] == 0
     assert found.cells["home-work"].tolist()[0] == 7 * len(AREAS) + 3
+
+
+def test_a_trip_counts_for_the_area_that_is_left_and_the_next_one():
+    times = [f"2024-03-04T{hour:02}:00" for hour in range(4)]
+    days = visits(*((0, area, time, time) for area, time in zip((3, 5, 7, 2), times, strict=True)))
+    layout = FlowSettings("flows", stay=0).layout(AREAS)
+    (found,) = events_of(replace(days, leads_on=np.array([True, True, False, False])), layout, ["flows"]).values()
+    assert found.cells["flows"].tolist() == [3 * len(AREAS) + 5, 5 * len(AREAS) + 7]
 
 
 def test_days_from_the_first_to_the_last_count_both_included():

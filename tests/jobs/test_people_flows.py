@@ -246,6 +246,7 @@ def test_counts_follow_from_noisy_numbers_alone(monkeypatch):
         ({"tree": True}, "give --window too"),
         ({"first_day": "today", "last_day": "2024-03-01"}, "give one such as 2024-03-01"),
         ({"trips_per_person": 0}, "give 1 to 100000"),
+        ({"confidence": 0.9991}, r"give 0\.5 to 0\.999"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, said):
