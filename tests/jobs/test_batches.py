@@ -29,7 +29,7 @@ from dphmm.jobs.batches import (
     release_everyone,
 )
 from dphmm.jobs.people import Data
-from dphmm.jobs.run_folder import JOURNAL, KEY, LOCK, FolderLock, Published, user_file
+from dphmm.jobs.run_folder import JOURNAL, KEY, LOCK, Entry, FolderLock, Published, user_file
 from dphmm.jobs.workers import DaskCluster, Processes
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -368,6 +368,13 @@ def damage(folder, how):
         path.write_bytes(path.read_bytes()[:-40])
     else:
         path.write_bytes(path.read_bytes().replace(b"w3", b"w4"))
+
+
+def test_a_lost_file_of_somebody_of_whom_nothing_is_left_to_release_is_refused(started):
+    folder, _ = started
+    damage(folder, "absent")
+    with pytest.raises(DataFileError, match="cannot be made again as it was"):
+        Published(folder, "csv").add([Entry("w3", 0, "")])
 
 
 @pytest.mark.parametrize("how", ["absent", "empty", "cut off", "altered"])

@@ -63,6 +63,7 @@ def test_no_more_than_asked_for_is_in_memory_and_sorted_rows_are_read_once(tmp_p
     assert max(part.points for part in parts) <= 400
     assert sum(part.points for part in parts) == 3000
     assert len(read_groups) <= 30 + 30 + len(parts)  # the names, the rows, and groups that two parts share
+    assert [len(part.trajectories) for part in file.by_people(1)] == [1] * 30, "or one person's where they are more"
 
 
 def test_whole_columns_say_what_single_rows_do(tmp_path, monkeypatch):

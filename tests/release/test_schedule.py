@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dphmm import Limits, MarkovModel, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
 from dphmm.model.belief import Belief
-from dphmm.release.schedule import Arrivals, Growth, Scheduling
+from dphmm.release.schedule import Arrivals, Growth, Scheduling, _represented
 from dphmm.release.step import NextRelease
 from tests.running_example import F, graph
 
@@ -143,6 +143,22 @@ def test_the_error_after_a_draw_is_that_of_enumeration(epsilon):
 def test_the_broken_noise_of_half_the_scale_fails_that_test():
     prior = np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
     assert enumerated(prior, 4.0) != pytest.approx(enumerated(prior, 2.0), rel=0.12)
+
+
+def test_a_belief_in_more_states_than_are_looked_at_is_represented_by_some_that_are_spread_alike():
+    """Of 2500 places 768 at most, in blocks of few: mean and spread move by a block's side at most, seed 1."""
+    points = np.stack(np.meshgrid(*2 * [np.arange(-30.0, 20.0)]), axis=-1).reshape(-1, 2)
+    prior, possible = np.random.default_rng(1).dirichlet(np.ones(2500)), np.arange(2500) % 7 > 0
+    states, masses = _represented(prior, possible, points)
+    assert 400 < len(states) <= 768
+    assert possible[states].all()
+    assert masses.sum() == pytest.approx(prior[possible].sum())
+    moments = [
+        (mean := np.average(place, axis=0, weights=mass), np.average((place - mean) ** 2, axis=0, weights=mass) ** 0.5)
+        for place, mass in ((points[states], masses), (points[possible], prior[possible]))
+    ]
+    np.testing.assert_allclose(*moments, atol=0.3)
+    assert np.array_equal(_represented(prior, possible, points + 100.0)[0], states)
 
 
 def test_the_growth_of_an_error_is_that_of_powers_of_the_matrix():

@@ -116,6 +116,17 @@ def test_a_file_that_cannot_be_served_is_refused_in_one_line_before_a_socket_is_
 
 
 @pytest.mark.parametrize(
+    ("listen", "address"), [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:65535", ("::1", 65535)), ("here:65536", None)]
+)
+def test_a_relay_listens_at_any_port_that_there_is(config, listen, address):
+    if address is None:
+        with pytest.raises(ValueError, match="host:port"):
+            config(listen=listen)
+    else:
+        assert config(listen=listen).address == address
+
+
+@pytest.mark.parametrize(
     "keys",
     [
         {"device": [{"user": "ann", "token": SECRET[:15]}]},
