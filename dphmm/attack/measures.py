@@ -251,10 +251,10 @@ def attack_tracks(
             own, theirs = None if known is None else Moves(known, moves.parts, moves.redrawn), number
         blurred = channel.blur(track, moves, np.random.default_rng([seed, number, *channel.name.encode()]))
         try:
-            public, knowing = (None if who is None else channel.posterior(blurred, track, who) for who in (moves, own))
+            public = channel.posterior(blurred, track, moves)
+            knowing = None if own is None else channel.posterior(blurred, track, own)
         except StochasticError as problem:
             raise StochasticError(f"{channel.name}, user {track.user}: {problem}") from None
-        assert public is not None
         outcomes.append(Outcome.measure(track, blurred, public, knowing))
     return tuple(
         ChannelResult(

@@ -33,10 +33,6 @@ _AT_ONCE = 1 << 20
 """About how many pairs of an output and a state have their densities worked out at once."""
 
 
-Blurring = Callable[[IntArray, np.random.Generator], FloatArray]
-"""Another way to release a path ``(steps,)``: log densities ``(steps, N)`` of what it gave, drawn with a generator."""
-
-
 class PathReleases:
     """People's releases at a budget, one a step.
 
@@ -54,15 +50,11 @@ class PathReleases:
         How many releases each person has.
     first
         The time step of the first one, counted from 1970.
-    blurring
-        Another way to release them, which costs no budget; left out, the engine's.
     """
 
-    def __init__(
-        self, engine: Releaser, epsilon: float, steps: int, first: int, blurring: Blurring | None = None
-    ) -> None:
-        self.engine, self.epsilon, self.steps, self.first, self.blurring = engine, epsilon, steps, first, blurring
-        self._plans = None if blurring is not None else _public_plans(engine, steps, first)
+    def __init__(self, engine: Releaser, epsilon: float, steps: int, first: int) -> None:
+        self.engine, self.epsilon, self.steps, self.first = engine, epsilon, steps, first
+        self._plans = _public_plans(engine, steps, first)
 
     @property
     def is_one_by_one(self) -> bool:
@@ -81,8 +73,6 @@ class PathReleases:
         error
             The mean of what the releases are expected to err by; NaN where nothing was drawn.
         """
-        if self.blurring is not None:
-            return self.blurring(path, rng), 0.0, 0.0, float("nan")
         rows = None if self._plans is None else self._together(self._plans, path, rng)
         if rows is not None:
             return rows, self.epsilon * self.steps, 0.0, self._error
@@ -359,7 +349,6 @@ def simulate(
     event: Event | None = None,
     first: int = 0,
     habits: Sequence[MarkovModel] = (),
-    blurring: Blurring | None = None,
 ) -> Simulation:
     """Release people whose paths follow the engine's model, one release a step, and say what is known of them.
 
@@ -388,8 +377,6 @@ def simulate(
         How each person moves, one model after another and then from the start again: the adversary knows that of the
         person, and the estimate, which follows from the engine's model, is held against the path. Left out, everyone
         moves as the engine's model says.
-    blurring
-        Another way to release the same people's paths, such as a grid; left out, the engine's.
 
     Returns
     -------
@@ -416,12 +403,12 @@ def simulate(
     """
     if people < 2 or steps < 1:
         raise InvalidInputError(f"there are {people} people and {steps} steps; give at least 2 and 1")
-    releases = PathReleases(releaser, epsilon, steps, first, blurring)
+    releases = PathReleases(releaser, epsilon, steps, first)
     odds = None if event is None else EventOdds(*chain_of(releaser.model, first), event)
-    moving = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
     if habits and event is not None:
         raise InvalidInputError("an event is asked about for people who move as the model says; leave the habits out")
     own = [habits[number % len(habits)] for number in range(people)] if habits else [releaser.model] * people
+    moving = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
     if habits:
         paths = np.concatenate([draw_paths(one, 1, steps, first, moving) for one in own]).astype(np.int64)
     elif event is None or odds is None:

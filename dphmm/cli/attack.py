@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,15 +148,19 @@ def _write(found: Attacked, output: Path, overwrite: bool) -> None:
 
 def _print(found: Attacked) -> None:
     warn(found.warnings())
-    within = f"homes in {1000 * found.home_within_km:,.0f} m"
-    errors = ("release off (m)", "at once (m)", "hindsight (m)", "knows habits (m)")
-    header = ("channel", *errors, within, "sure", "right", "way", "left out")
     title = (
         f"{found.people} {found.about}, {found.fixes:,} times, habits of {found.habits_known} known; the adversary "
         f"tells apart squares of {1000 * found.part_km:,.0f} m"
     )
-    say_table(header, [_row(result) for result in found.results], title)
-    for sentence in found.advice:
+    say_channels(found.results, title, found.advice)
+
+
+def say_channels(results: Sequence[ChannelResult], title: str, advice: Sequence[str]) -> None:
+    """What channels give away as a table, a row for each, and which of them to take."""
+    errors = ("release off (m)", "at once (m)", "hindsight (m)", "knows habits (m)")
+    homes = f"homes in {results[0].home_within_m:,.0f} m"
+    say_table(("channel", *errors, homes, "sure", "right", "way", "left out"), [_row(one) for one in results], title)
+    for sentence in advice:
         echo(sentence)
 
 
@@ -164,7 +169,7 @@ def _row(result: ChannelResult) -> list[str]:
     return [
         result.name,
         *(_of(result, name, 0) for name in ("released_error_m", "at_once_m", "hindsight_m", "habits_m")),
-        f"{homes}/{people}",
+        f"{homes}/{people}" if people else "-",
         *(_of(result, name, 2) for name in ("certainty", "right", "length_ratio", "withheld")),
     ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dphmm.cli.attack import say_channels
 from dphmm.cli.console import FILE, Once, echo, progress, say, say_table, shown, warn
 from dphmm.cli.inputs import (
     AIMS,
@@ -62,7 +63,9 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option("--known", multiple=True, type=click.Path(), help="Earlier data of people, which somebody has.")
 @known_format_options
 @noise_options
-@click.option("--plot", type=FILE, help="Draw errors by epsilon, and the frontier beside grids and noise; needs --row.")
+@click.option(
+    "--plot", type=FILE, help="Attack simulated people; draw errors by epsilon, and the frontier. Needs --row."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def calibrate_command(**given: Any) -> None:
     """Which epsilon, for a model and a policy, and what it achieves.
@@ -177,6 +180,9 @@ def _print(found: Calibrated) -> None:
     say("Calibrated", stated, as_json=False)
     if found.row:
         _print_row(found)
+    if found.tried:
+        people = len(found.tried[0].outcomes)
+        say_channels(found.tried, f"What {people} simulated people give away", facts["which_to_take"])
     echo(f"Run: {found.command}")
     if found.capped_command is not None:
         echo(f"Or, never surer whatever is drawn: {found.capped_command}")

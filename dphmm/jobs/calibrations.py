@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import ceil, inf, isfinite, isinf, log
@@ -15,8 +15,10 @@ import numpy as np
 from scipy.special import expit
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray, check_budget
-from dphmm.attack import Channel, Moves, Track, parse_channel
+from dphmm.arrays import IntArray, check_budget
+from dphmm.attack import Channel, ChannelResult, Moves, Track, attack_tracks, parse_channel
+from dphmm.attack.frontier import advice
+from dphmm.attack.noise_channel import Released
 from dphmm.audit.sequence import PUBLIC
 from dphmm.calibrate.budgets import (
     epsilon_for_error,
@@ -270,8 +272,9 @@ class Calibrated:
         How a limit on an event holds; None without one.
     knows
         What the adversary knows of how people move, in words.
-    beside
-        What other channels disclose of simulated people, by family.
+    tried
+        What releases at these budgets, and channels beside them, give away of simulated people, as an attack finds it;
+        see `dphmm.attack`. Empty where none were asked for, or no attack takes the model.
     """
 
     settings: ReleaseSettings
@@ -286,20 +289,7 @@ class Calibrated:
     model: str | None
     event: EventLimited | None = None
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
-    beside: tuple[tuple[str, Simulation], ...] = ()
-
-    @property
-    def frontier(self) -> dict[str, FloatArray]:
-        """A reader's error at once and the adversary's in hindsight, of the row's budgets and of channels beside them.
-
-        The family's name → ``(k, 2)`` metres, from the nearest at once; empty without simulated people.
-        """
-        ours, points = f"dphmm {self.settings.policy}, ε each", dict[str, list[tuple[float, float]]]()
-        done = [(ours, one.simulation) for one in (*self.row, self.achieved) if one.simulation is not None]
-        for family, one in (*done, *self.beside):
-            at = (1000 * one.figure("estimate").mean, 1000 * one.figure("hindsight").mean)
-            points.setdefault(family, []).append(at)
-        return {family: np.array(sorted(found)) for family, found in points.items()}
+    tried: tuple[ChannelResult, ...] = field(default=(), metadata=fact("channels"))
 
     def warnings(self) -> list[str]:
         """Where the budget may miss the target that binds it by more than a tenth, with what to do about it.
@@ -358,7 +348,7 @@ class Calibrated:
         """
         words = {"joined_places": policy_in_words(self.settings.policy), "binding": self.binding}
         found = {"epsilon": self.settings.epsilon, **words, **facts_of(self), "confidence": CONFIDENCE}
-        found["command"] = self.command
+        found |= {"command": self.command, "which_to_take": advice(self.tried)}
         return found if self.event is None else found | self.event.facts() | {"command_with_a_cap": self.capped_command}
 
 
@@ -397,7 +387,7 @@ def calibrate(
     seed: int = 0,
     first: int | None = None,
     known: DataLike | None = None,
-    beside: Sequence[str] = (),
+    beside: Sequence[str | Channel] = (),
     watch: Watch = unwatched,
 ) -> Calibrated:
     """The largest budget of a release that meets some targets, as ``dphmm calibrate`` does.
@@ -439,8 +429,9 @@ def calibrate(
         one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. What is
         found is private then.
     beside
-        Channels (see `dphmm.attack.parse_channel`) by which simulated people are released as well, at most 64, for
-        `Calibrated.frontier`; such as `BESIDE`. Models that no attack takes stand alone.
+        Channels, or their texts (see `dphmm.attack.parse_channel`), that simulated people, at most 64, are released by
+        as well as at the budgets, and attacked: `Calibrated.tried`; such as `BESIDE`. Models that no attack takes are
+        not attacked.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -502,27 +493,32 @@ def calibrate(
         str(model) if isinstance(model, str | Path) else None,
         None if event is None else job.limited(event, achieved),
         HABITS if theirs else PUBLIC.knows,
-        job.beside(beside),
+        job.tried([one.epsilon for one in (*others, achieved)], beside),
     )
 
 
 BESIDE = (
-    *(f"snap:{length}" for length in ("500m", "1km", "2km", "4km")),
-    *(f"planar-laplace:{length}" for length in ("500m", "1km", "2km", "4km", "8km")),
-    *(f"hourly:{hours}" for hours in (1, 2, 4, 8)),
+    *(f"release:utility:1km@day:{epsilon}" for epsilon in (48, 12, 3)),
+    *(f"snap:{length}" for length in ("1km", "2km", "4km")),
+    *(f"planar-laplace:{length}" for length in ("500m", "2km", "8km")),
+    *(f"hourly:{hours}" for hours in (1, 4)),
 )
-"""What budgets stand beside in a picture: grids, planar Laplace and a place now and then."""
+"""What budgets stand beside in a picture: a day's budgets, grids, planar Laplace and a place now and then."""
 
-_MOST_BESIDE = 64
-"""Of how many simulated people at most."""
+_MOST_TRIED = 64
+"""How many simulated people at most are attacked."""
+
+_PARTS = 2
+"""Into how many columns and rows of parts cells are cut for that, see `dphmm.attack.mesh`."""
 
 
-def _habits_of(known: DataLike, model: MarkovModel) -> tuple[MarkovModel, ...]:
+def _habits_of(known: DataLike, model: MarkovModel) -> tuple[tuple[IntArray, MarkovModel], ...]:
+    """At which slots people were seen in the region, and how they move."""
     tracks = tracks_of(known).values()
     found = [moments for one in tracks if (moments := before(one, model, None)) is not None]
     if not found:
         raise ConfigurationError("no place of the earlier data lies in the model's region; give data of other people")
-    return tuple(habits(model, moments) for moments in found)
+    return tuple((slots[states >= 0], habits(model, (slots, states))) for slots, states in found)
 
 
 def _steps_of(engine: Releaser, over_seconds: float | None, otherwise: int | None) -> int:
@@ -551,11 +547,16 @@ class _Job:
     seed: int
     watch: Watch
     first: int
-    habits: tuple[MarkovModel, ...] = ()
+    known: tuple[tuple[IntArray, MarkovModel], ...] = ()
     may_take_more: bool = False
     _checked: dict[tuple[float, int, int], Simulation] = field(default_factory=dict)
     """The last simulation: a search ends with the one that is told."""
     _one_release: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
+
+    @property
+    def habits(self) -> tuple[MarkovModel, ...]:
+        """How people move whose habits are known."""
+        return tuple(model for _, model in self.known)
 
     @cached_property
     def alone(self) -> tuple[float, float, float]:
@@ -758,37 +759,28 @@ class _Job:
         hour, day = epsilon * ceil(3600 / step), epsilon * ceil(DAY_SECONDS / step)
         return Achieved(epsilon, error, hour, day, simulation, doing)
 
-    def beside(self, channels: Sequence[str]) -> tuple[tuple[str, Simulation], ...]:
-        """The family of each channel, and what it discloses of the people of `achieved`, anywhere in a cell each time.
+    def tried(self, budgets: Iterable[float], channels: Sequence[str | Channel]) -> tuple[ChannelResult, ...]:
+        """What simulated people give away at some budgets and by some channels; empty without channels or people.
 
-        None without people, or for a model that an attack does not take: one with classes of time, or of named places.
+        They report at each step, or of known data as often as these did lately. Empty also for a model that no attack
+        takes: one with classes of time, or of named places.
         """
         try:
-            moves = Moves(self.engine.model, 1) if channels and self.people else None
+            moves = Moves(self.engine.model, _PARTS) if channels and self.people else None
         except ConfigurationError:
             moves = None
         if moves is None:
             return ()
-        people = min(self.people, _MOST_BESIDE)
-        grid, slots, never = moves.grid, self.first + np.arange(self.steps), np.zeros(self.steps, np.bool_)
-
-        def blurring(channel: Channel, path: IntArray, rng: np.random.Generator) -> FloatArray:
-            points = grid.points[path] + grid.cell_km * (rng.random((self.steps, 2)) - 0.5)
-            latitude, longitude = grid.projection.to_latlon(points).T
-            track = Track("", slots, latitude, longitude, points, path, never, never, moves.model.step)
-            return channel.log_rows(channel.blur(track, moves, rng), moves, slice(None))
-
-        return tuple(
-            (
-                one.family or one.name,
-                simulate(
-                    self.engine, 1.0, people, self.steps, self.seed + _OTHERS,
-                    partial(self.watch, what=f"Releasing: {one.name}", total=people),
-                    first=self.first, habits=self.habits, blurring=partial(blurring, one),
-                ),
-            )
-            for one in map(parse_channel, channels)
-        )  # fmt: skip
+        rng, model = np.random.default_rng([self.seed, 2]), self.engine.model
+        each_step = self.first + np.arange(self.steps)
+        own = [(slots[-self.steps :], habits) for slots, habits in self.known] or [(each_step, model)]
+        own = [own[number % len(own)] for number in range(min(self.people, _MOST_TRIED))]
+        tracks = [Track.drawn(f"{number}", slots, who, moves, rng) for number, (slots, who) in enumerate(own)]
+        known = [who for _, who in own] if self.known else []
+        ours = (Released(replace(self.engine.settings, epsilon=epsilon)) for epsilon in sorted(set(budgets)))
+        watch = partial(self.watch, what="Attacking", total=len(own) * (len(set(budgets)) + len(channels)))
+        others = [parse_channel(one) if isinstance(one, str) else one for one in channels]
+        return attack_tracks(tracks, [*ours, *others], moves, 200.0, self.seed, known, watch)
 
     def _searched(
         self, figure: Callable[[float, str, int], Figure], bound: float, start: float, about: str, fine: bool = False

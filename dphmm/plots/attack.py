@@ -11,10 +11,9 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
-from dphmm.attack.frontier import KNOWING, frontier_lines, usual
+from dphmm.attack.frontier import KNOWING, frontier_lines, protection, usual
 from dphmm.attack.measures import ChannelResult
 from dphmm.attack.noise_channel import in_words
-from dphmm.audit.sequence import PUBLIC
 from dphmm.jobs.attacks import LEAST_DAYS, Attacked
 from dphmm.jobs.calibrations import Calibrated
 from dphmm.plots.curves import trade_off
@@ -101,14 +100,13 @@ def calibration_figure(found: Calibrated) -> Any:
     MissingDependencyError
         Without matplotlib.
     """
-    lines = found.frontier
-    figure, panels = new_panels(11.0 if lines else 7.0, 4.8, columns=2 if lines else 1)
+    figure, panels = new_panels(11.0 if found.tried else 7.0, 4.8, columns=2 if found.tried else 1)
     trade_off(panels[0], found)
-    if lines and found.achieved.simulation is not None:
-        figures = found.achieved.simulation.figure
-        at = 1000 * figures("estimate").mean, 1000 * figures("hindsight").mean
-        whose = KNOWING["hindsight_m" if found.knows == PUBLIC.knows else "habits_m"]
-        draw_frontier(panels[1], lines, whose, at, "the budget found")
+    if found.tried:
+        measure = protection(found.tried)
+        ours = next(one for one in found.tried if one.settings == found.settings)
+        at = ours.figure("at_once_m").mean, ours.figure(measure).mean
+        draw_frontier(panels[1], frontier_lines(found.tried, measure), KNOWING[measure], at, "the budget found")
         legend_below(panels[1], 3)
     return figure
 

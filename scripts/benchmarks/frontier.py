@@ -5,7 +5,8 @@ people are left out at a time, a model is learned from the others, and what `dph
 half of the days of those left out: each family of channels at several settings, read at once, in hindsight, and by an
 adversary who has learned the person's habits from the earlier half. Along each family, between its settings, follows
 how far off a reader is at once where the adversary who knows habits is off by 500, 900 and 1,500 m. People count alike;
-intervals are of a bootstrap over them, 95 %.
+intervals are of a bootstrap over them, 95 %. Beside it stands what `dphmm calibrate --known` expects of that from the
+earlier half alone, of people who move by these habits.
 
 An adversary in hindsight knows what the reader knows and more, so that no way of releasing has a reader who is nearer
 than they are, but as far as models are wrong: what is missing to equal errors is all that any way could still win.
@@ -19,9 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from dphmm import read
-from dphmm.attack import Channel, Moves, attack_tracks, parse_channel
+from dphmm import ReleaseSettings, read
+from dphmm.attack import Channel, ChannelResult, Moves, Track, attack_tracks, parse_channel
+from dphmm.jobs import Targets, calibrate
 from dphmm.jobs.attacks import halves
 from dphmm.jobs.models import region
 from dphmm.model.fitting import fit_shrunk
@@ -68,17 +71,20 @@ def run(report: Report, options: argparse.Namespace) -> None:
             continue
         channels = [parse_channel(text) for texts in ways.values() for text in texts]
         most = 40 if report.small else None
-        found = np.concatenate([attacked(name, real or "", people, time, channels, most) for time in range(times)])
+        both = [attacked(name, real or "", people, time, channels, most) for time in range(times)]
         ends = np.cumsum([len(texts) for texts in ways.values()])[:-1]
-        tell(report, name, ways, dict(zip(ways, np.split(found, ends, axis=1), strict=True)))
+        found, expected = (
+            dict(zip(ways, np.split(np.concatenate(one), ends, axis=1), strict=True)) for one in zip(*both, strict=True)
+        )
+        tell(report, name, ways, found, expected)
 
 
 def attacked(
     name: str, folder: str, people: int, time: int, channels: Sequence[Channel], most: int | None
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Errors at once, in hindsight and against habits, metres, of some people, who are others each time.
 
-    ``(people, channels, 3)``; the model is of all others.
+    ``(people, channels, 3)``, and the same of simulated people with their habits; the model is of all others.
     """
     if name == "city":
         city = build_city()
@@ -98,41 +104,74 @@ def attacked(
     chosen = set(np.random.default_rng(0).permutation(enough)[time * people : (time + 1) * people].tolist())
     others = [one for i, one in enumerate(everyone) if i not in chosen]
     moves = Moves(fit_shrunk(state_sequences(others, grid, step), grid, step).model, PARTS)
-    halved = [halves(everyone[i], moves, most or moments) for i in sorted(chosen)]
-    tracks, habits = zip(*[one for one in halved if one is not None], strict=True)
-    results = attack_tracks(tracks, channels, moves, 200.0, time, habits)
+    halved = [(everyone[i], both) for i in sorted(chosen) if (both := halves(everyone[i], moves, most or moments))]
+    tracks, habits = zip(*[both for _, both in halved], strict=True)
+    known = pd.concat([earlier(person, both[0]) for person, both in halved])
+    expected = calibrate(
+        moves.model, ReleaseSettings("utility:1km", 1.0), Targets(day_epsilon=1e3), people=2 * len(tracks),
+        known=known, beside=channels, over_seconds=step * most if most else None,
+    ).tried[1:]  # fmt: skip
+    return errors(attack_tracks(tracks, channels, moves, 200.0, time, habits)), errors(expected)
+
+
+def earlier(person: Trajectory, track: Track) -> pd.DataFrame:
+    """A person's fixes before those of a track."""
+    before = person.between("1970-01-01", np.datetime64(int(track.slots[0] - 1) * int(track.step_seconds), "s"))
+    assert before is not None, "the track is of later days"
+    return pd.DataFrame(
+        {"user": person.user, "time": before.times, "latitude": before.latitude, "longitude": before.longitude}
+    )
+
+
+def errors(results: Sequence[ChannelResult]) -> np.ndarray:
+    """``(people, channels, 3)``."""
     outcomes = [[(one.at_once_m, one.hindsight_m, one.habits_m) for one in result.outcomes] for result in results]
     return np.array(outcomes).swapaxes(0, 1)
 
 
-def tell(report: Report, name: str, ways: Mapping[str, Sequence[str]], found: Mapping[str, np.ndarray]) -> None:
+def tell(
+    report: Report,
+    name: str,
+    ways: Mapping[str, Sequence[str]],
+    found: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+) -> None:
     """Every setting, then the reader's errors at the levels; ``(people, settings, 3)`` of each family."""
     for family, errors in found.items():
         for text, (once, hindsight, habits) in zip(ways[family], errors.mean(axis=0), strict=True):
             others = {"in hindsight": hindsight, "adversary who knows habits": habits}
             report.row(f"{name}: {text}, {len(errors)} people: at once", once, "m", others)
-    curves = {family: errors[:, :, [0, 2]] for family, errors in found.items()}
-    count = len(next(iter(curves.values())))
-    again = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
     for level in LEVELS_M:
-        at = {family: at_level(one.mean(axis=0), level) for family, one in curves.items()}
-        drawn = {
-            family: np.array([at_level(one[some].mean(axis=0), level) for some in again])
-            for family, one in curves.items()
-        }
-        ours = [family for family in curves if family.startswith("dphmm") and np.isfinite(at[family])]
-        for family in curves:
+        at, drawn = curves(found, level)
+        as_expected, drawn_of_expected = curves(expected, level)
+        ours = [family for family in found if family.startswith("dphmm") and np.isfinite(at[family])]
+        for family in found:
             what = f"{name}: {family}, habits adversary at {level:,.0f} m"
             if not np.isfinite(at[family]):
                 report.skip(what, "beyond the settings tried")
                 continue
             beside = {"limit: the adversary's own error": level}
+            if np.isfinite(as_expected[family]):
+                beside[f"as calibrate expects{_said(interval(drawn_of_expected[family]), ',.0f')}"] = as_expected[
+                    family
+                ]
             if ours and not family.startswith("dphmm"):
                 best = min(ours, key=at.__getitem__)
                 less = 100 * (at[best] / at[family] - 1)
                 ends = interval(100 * (drawn[best] / drawn[family] - 1))
                 beside[f"{best}, {less:+.0f} %{_said(ends, '+.0f')}"] = at[best]
             report.row(f"{what}{_said(interval(drawn[family]), ',.0f')}", at[family], "m", beside)
+
+
+def curves(found: Mapping[str, np.ndarray], level: float) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """The reader's error of each family at a level, and that of people drawn again."""
+    count = len(next(iter(found.values())))
+    again = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+    lines = {family: one[:, :, [0, 2]] for family, one in found.items()}
+    drawn = {
+        family: np.array([at_level(one[some].mean(axis=0), level) for some in again]) for family, one in lines.items()
+    }
+    return {family: at_level(one.mean(axis=0), level) for family, one in lines.items()}, drawn
 
 
 def _said(ends: tuple[float, float], form: str) -> str:
