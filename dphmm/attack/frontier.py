@@ -37,13 +37,16 @@ def usual(results: Sequence[ChannelResult]) -> ChannelResult | None:
     return next((one for one in results if one.settings == ReleaseSettings.for_a_day()), None)
 
 
-def advice(results: Sequence[ChannelResult]) -> list[str]:
+def advice(
+    results: Sequence[ChannelResult], default: ChannelResult | None = None, called: str = "the default"
+) -> list[str]:
     """Which of this package's settings to take, what else is nearer and protects as much, and homes that are found.
 
-    Of the settings that protect at least as much as the usual one (see `usual`, `protection`) that one is taken which
-    is nearest at once. Sentences; none where the usual setting was not tried.
+    Of the settings that protect at least as much as one of them (see `protection`) that one is taken which is nearest
+    at once: as the usual one (see `usual`), unless another is given and what it is called. Sentences; none where the
+    usual setting was not tried.
     """
-    default, measure = usual(results), protection(results)
+    default, measure = default or usual(results), protection(results)
     if default is None:
         return []
     tried = [(one.figure("at_once_m").mean, one.figure(measure).mean, one) for one in results]
@@ -53,12 +56,12 @@ def advice(results: Sequence[ChannelResult]) -> list[str]:
     if best is default:
         none = f"of the {len(ours)} settings of dphmm that were tried none is nearer at once and protects as much"
         said = (
-            f"Keep the default, {best.name}: a reader is {near:,.0f} m off at once and {KNOWING[measure]} {far:,.0f} "
+            f"Keep {called}, {best.name}: a reader is {near:,.0f} m off at once and {KNOWING[measure]} {far:,.0f} "
             f"m; {none if len(ours) > 1 else 'no other setting of dphmm was tried'}."
         )
     else:
         said = (
-            f"Take {best.name}: a reader is {at_once:,.0f} m off at once instead of {near:,.0f} m with the default, "
+            f"Take {best.name}: a reader is {at_once:,.0f} m off at once instead of {near:,.0f} m with {called}, "
             f"{default.name}, and {KNOWING[measure]} {later:,.0f} m instead of {far:,.0f} m."
         )
     better = [
@@ -73,4 +76,4 @@ def advice(results: Sequence[ChannelResult]) -> list[str]:
         return [said]
     fewer = [f"{one.name} ({one.homes[0]})" for first, _, one in tried if first <= near and one.homes[0] < homes]
     others = f"fewer with {', '.join(fewer)}" if fewer else "no channel gives away fewer"
-    return [said, f"With the default {homes} of {people} homes are found; of what is as near at once, {others}."]
+    return [said, f"With {called} {homes} of {people} homes are found; of what is as near at once, {others}."]

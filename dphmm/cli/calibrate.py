@@ -64,7 +64,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @known_format_options
 @noise_options
 @click.option(
-    "--plot", type=FILE, help="Attack simulated people; draw errors by epsilon, and the frontier. Needs --row."
+    "--plot", type=FILE, help="Attack simulated people; draw errors by epsilon and the frontier; needs --row."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def calibrate_command(**given: Any) -> None:

@@ -31,7 +31,7 @@ from dphmm.audit.realised import EventAudit, audit_events
 from dphmm.audit.robust import check_factor
 from dphmm.audit.sequence import PUBLIC, SequenceAudit, Thresholds, audit_adversaries, verdict
 from dphmm.audit.tables import edges_graph, possible_states, read_edges, read_prior, read_secrets, read_states
-from dphmm.errors import ConfigurationError, DataFileError, StochasticError
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StochasticError
 from dphmm.events import Event, EventText, parse_event
 from dphmm.facts import fact, facts_of, plain
 from dphmm.geometry.measurements import Measurements
@@ -204,10 +204,12 @@ class Subject:
         ConfigurationError
             When there is no model to say what can follow.
         StateError, InvalidInputError
-            When a state is named twice or does not exist, or there is no step.
+            When a state is named twice or does not exist, there is no step, or there are more than 50,000.
         """
         if self.model is None:
             raise ConfigurationError("--steps needs a model to say what can follow; give --model, or --possible")
+        if steps > _MOST_STEPS:
+            raise InvalidInputError(f"--steps is {steps:,}; give at most {_MOST_STEPS:,}")
         first = possible_states(start, self.names) if len(start) else None
         supports = enumerate(support_sequence(self.model, steps, first), start=1)
         found = []
@@ -216,6 +218,9 @@ class Subject:
             label = f"t = {times[0]}" + (f" to {times[-1]}" if len(times) > 1 else "")
             found.append(Constraint(label, np.frombuffer(key, dtype=np.bool_)))
         return found
+
+
+_MOST_STEPS = 50_000
 
 
 def state_names(space: StateSpace) -> tuple[str, ...]:

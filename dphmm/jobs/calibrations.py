@@ -291,6 +291,11 @@ class Calibrated:
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
     tried: tuple[ChannelResult, ...] = field(default=(), metadata=fact("channels"))
 
+    @property
+    def chosen(self) -> ChannelResult | None:
+        """What the budget found gives away, of `tried`; None where that is empty."""
+        return next((one for one in self.tried if one.settings == self.settings), None)
+
     def warnings(self) -> list[str]:
         """Where the budget may miss the target that binds it by more than a tenth, with what to do about it.
 
@@ -348,7 +353,7 @@ class Calibrated:
         """
         words = {"joined_places": policy_in_words(self.settings.policy), "binding": self.binding}
         found = {"epsilon": self.settings.epsilon, **words, **facts_of(self), "confidence": CONFIDENCE}
-        found |= {"command": self.command, "which_to_take": advice(self.tried)}
+        found |= {"command": self.command, "which_to_take": advice(self.tried, self.chosen, "the budget found")}
         return found if self.event is None else found | self.event.facts() | {"command_with_a_cap": self.capped_command}
 
 
@@ -429,7 +434,7 @@ def calibrate(
         one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. What is
         found is private then.
     beside
-        Channels, or their texts (see `dphmm.attack.parse_channel`), that simulated people, at most 64, are released by
+        Channels, or their texts (see `dphmm.attack.parse_channel`), that simulated people, at most 32, are released by
         as well as at the budgets, and attacked: `Calibrated.tried`; such as `BESIDE`. Models that no attack takes are
         not attacked.
     watch
@@ -505,7 +510,7 @@ BESIDE = (
 )
 """What budgets stand beside in a picture: a day's budgets, grids, planar Laplace and a place now and then."""
 
-_MOST_TRIED = 64
+_MOST_TRIED = 32
 """How many simulated people at most are attacked."""
 
 _PARTS = 2

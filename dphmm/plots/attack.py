@@ -102,10 +102,9 @@ def calibration_figure(found: Calibrated) -> Any:
     """
     figure, panels = new_panels(11.0 if found.tried else 7.0, 4.8, columns=2 if found.tried else 1)
     trade_off(panels[0], found)
-    if found.tried:
+    if found.chosen is not None:
         measure = protection(found.tried)
-        ours = next(one for one in found.tried if one.settings == found.settings)
-        at = ours.figure("at_once_m").mean, ours.figure(measure).mean
+        at = found.chosen.figure("at_once_m").mean, found.chosen.figure(measure).mean
         draw_frontier(panels[1], frontier_lines(found.tried, measure), KNOWING[measure], at, "the budget found")
         legend_below(panels[1], 3)
     return figure
