@@ -63,8 +63,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(report: Report, options: argparse.Namespace) -> None:
     real = os.environ.get("DPHMM_REAL_DATA")
     chosen = options.data or ([*SETS] if real and not report.small else ["city"])
-    people, times = (3, 2) if report.small else (options.people, options.times)
-    ways = {family: texts[:: 2 if report.small else 1] for family, texts in FAMILIES.items()}
+    people, times = (3, 1) if report.small else (options.people, options.times)
+    ways = {family: texts[:: 4 if report.small else 1] for family, texts in FAMILIES.items()}
     for name in chosen:
         if name != "city" and not real:
             report.skip(name, "DPHMM_REAL_DATA names no folder")
