@@ -30,6 +30,8 @@ def test_a_table_of_rows_and_an_archive_say_the_same(tmp_path):
         assert found.name == "table mine"
         np.testing.assert_array_equal(found.probabilities, table)
         np.testing.assert_array_equal(found.places, places)
+    np.savez(tmp_path / "nowhere.npz", probabilities=table)
+    assert np.isnan(TableChannel.read(tmp_path / "nowhere.npz", 4).places).all(), "outputs need not be places"
 
 
 def test_a_table_draws_what_it_says_and_its_columns_are_the_likelihood():

@@ -79,6 +79,17 @@ def test_bounds_stay_below_the_truth_on_200_sound_mechanisms():
     assert np.median(closest) > 0.3
 
 
+def test_as_many_draws_are_made_of_each_value_as_are_asked_for_and_a_quarter_of_them_is_not_counted():
+    claimed, drawn = LaplaceMechanism(1.0, 1.0, 1), {0.0: 0, 1.0: 0}
+
+    def draw(x, rng, size):
+        drawn[float(x[0])] += size
+        return claimed.sample(x, rng, size)
+
+    assert audit_pair(Broken(claimed, draw), [0.0], [1.0], 1.0, 1000, rng=2).counted == 750
+    assert drawn == {0.0: 1000, 1.0: 1000}
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_each_broken_mechanism_is_caught_over_the_edges_of_a_graph(epsilon):
     hull = SensitivityHull(graph().differences(F))
