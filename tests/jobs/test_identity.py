@@ -15,6 +15,7 @@ from dphmm.audit.sequence import replay_sequence
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, audit_identity, audit_session, release
+from dphmm.jobs.identity import IdentityAudit, Linked
 from dphmm.jobs.people import Data
 from dphmm.jobs.stored_releases import replay
 from dphmm.model.habits import WEIGHTS, with_habits
@@ -269,6 +270,13 @@ def test_probabilities_before_move_the_posterior_by_bayes_rule(tmp_path):
     (tmp_path / "prior.csv").write_text("state,probability\np0,0.2\np1,0.7\np2,0.1\n")
     table = audit_identity(tmp_path / "r.csv", model, known, SETTINGS, prior=tmp_path / "prior.csv")
     np.testing.assert_allclose(table.people[0].posterior(5), other.people[0].posterior(5))
+
+
+def test_who_is_sure_counts_in_the_last_fifth_of_probabilities():
+    rows = np.array([[0.0, -2000.0], [-2000.0, 0.0], [0.0, -0.1]])
+    sure = [Linked(user, 1.0, row[None], 0) for user, row in zip("abc", rows, strict=True)]
+    found = IdentityAudit(tuple(sure), ("a", "b"), 1, 0.9, ()).calibration()
+    assert [(one["from"], one["to"], one["count"], one["right"]) for one in found] == [(0.4, 0.6, 1, 1), (0.8, 1, 2, 0.5)]
 
 
 def test_without_names_nothing_is_said_of_single_people_and_a_report_has_pictures(tmp_path, monkeypatch):
