@@ -47,6 +47,12 @@ def test_the_step_is_the_shortest_in_which_most_are_seen_anew(every, step):
     assert choose([_at("a", 45.0, 7.0, every=every)], 42).step_seconds == 42
 
 
+def test_who_was_seen_twice_tells_of_steps_too():
+    often, twice = _at("a", 45.0, 7.0, every=300), [_at(name, 45.0, 7.0, 2, 60) for name in "bc"]
+    assert choose([often, *twice]).step_seconds == 60
+    assert choose([often, *(_at(name, 45.0, 7.0, 1) for name in "bc")]).step_seconds == 300
+
+
 def test_the_private_choice_is_the_tile_of_most_people_to_whom_each_adds_one(monkeypatch):
     votes = []
 
