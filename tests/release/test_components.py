@@ -170,6 +170,17 @@ def test_draws_follow_the_stated_probabilities():
         assert half > chi2.isf(1e-4, max(int(large.sum()) - 1, 1))  # a law at half the weight fails
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_densities_of_several_outputs_are_those_of_each(mechanism):
+    """Of noise in the plane, on a line and on points; where it is real, those lie in no common measure."""
+    noise = engine(POLICIES["zones"], mechanism=mechanism).prepare().noise
+    assert len({part.rank for part in noise.parts}) > 1
+    states = np.array([5, 0, 2, 8])
+    outputs = noise.sample(states, np.random.default_rng(4))
+    wanted = [noise.log_density(output)[states] for output in outputs]
+    np.testing.assert_allclose(noise.log_densities(outputs, states), wanted, rtol=1e-9)
+
+
 # ---- records -------------------------------------------------------------------------------------------------------
 
 

@@ -153,6 +153,7 @@ def test_a_belief_in_more_states_than_are_looked_at_is_represented_by_some_that_
     assert 400 < len(states) <= 768
     assert possible[states].all()
     assert masses.sum() == pytest.approx(prior[possible].sum())
+    assert prior[states].mean() > 1.5 * prior[possible].mean(), "the likeliest of each block"
     moments = [
         (mean := np.average(place, axis=0, weights=mass), np.average((place - mean) ** 2, axis=0, weights=mass) ** 0.5)
         for place, mass in ((points[states], masses), (points[possible], prior[possible]))
