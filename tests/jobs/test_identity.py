@@ -276,7 +276,10 @@ def test_who_is_sure_counts_in_the_last_fifth_of_probabilities():
     rows = np.array([[0.0, -2000.0], [-2000.0, 0.0], [0.0, -0.1]])
     sure = [Linked(user, 1.0, row[None], 0) for user, row in zip("abc", rows, strict=True)]
     found = IdentityAudit(tuple(sure), ("a", "b"), 1, 0.9, ()).calibration()
-    assert [(one["from"], one["to"], one["count"], one["right"]) for one in found] == [(0.4, 0.6, 1, 1), (0.8, 1, 2, 0.5)]
+    assert [(one["from"], one["to"], one["count"], one["right"]) for one in found] == [
+        (0.4, 0.6, 1, 1),
+        (0.8, 1, 2, 0.5),
+    ]
 
 
 def test_without_names_nothing_is_said_of_single_people_and_a_report_has_pictures(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from dphmm.model.held_radii import HeldRadii
 from dphmm.model.left_out import _quantile, held_radii
 from dphmm.release import release_trajectory
 from dphmm.release.settings import Schedule
-from dphmm.space import Grid, Trajectory
+from dphmm.space import Grid, Places, Trajectory
 
 GRID = Grid.over((45.0, 7.0, 45.027, 7.038), 0.5)
 SIZE, STEP = GRID.size, 300
@@ -125,6 +125,14 @@ def test_factors_that_are_none_are_refused(values):
 
 def test_of_few_people_nothing_is_said():
     assert held_radii(lambda _: town(0.5), people(town(0.5), 19, 3)) is None
+
+
+def test_of_somebody_whose_place_is_known_for_sure_no_circle_is_measured():
+    shops = Places(["a", "b"], [45.0, 45.02], [7.0, 7.0])
+    still = MarkovModel(np.eye(2), [1.0, 0.0], states=shops, step_seconds=float(STEP))
+    times = np.datetime64("2024-03-04", "us") + np.arange(60) * np.timedelta64(STEP, "s")
+    crowd = [Trajectory(f"p{number}", times, np.full(60, 45.0), np.full(60, 7.0)) for number in range(30)]
+    assert held_radii(lambda _: still, crowd) is None
 
 
 def test_a_release_says_its_circle_by_the_hours_since_the_last_draw():

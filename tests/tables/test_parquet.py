@@ -65,6 +65,19 @@ def test_a_table_reads_as_arrow_reads_it(tmp_path, options):
     assert found.times("t").tolist() == parquet.read_table(tmp_path / "a.parquet")["t"].to_pylist()
 
 
+def test_a_byte_that_changed_on_the_way_is_no_other_place(tmp_path):
+    values = np.arange(100.0)
+    table = pa.table({"user": ["a"] * 100, "x": values})
+    parquet.write_table(
+        table, tmp_path / "a.parquet", write_page_checksum=True, compression="none", use_dictionary=False
+    )
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    data[data.index(values.tobytes()) + 8 * 50] ^= 1
+    (tmp_path / "a.parquet").write_bytes(data)
+    with pytest.raises(DataFileError):
+        Table.read(tmp_path / "a.parquet")
+
+
 def test_lists_are_left_out_and_two_columns_of_one_name_are_refused(tmp_path):
     parquet.write_table(pa.table({"name": ["a"], "box": [{"x": 1.0}], "all": [[1, 2]]}), tmp_path / "a.parquet")
     assert list(Table.read(tmp_path / "a.parquet").columns) == ["name"]

@@ -39,6 +39,7 @@ def test_a_file_is_not_written_over(tmp_path):
     ("text", "error", "message"),
     [
         ("time,x\n1,2\n1,3\n", TimeOrderError, "time 1 is 1 after 1"),
+        ("time,x\n1,2\n3,3\n2,4\n", TimeOrderError, "time 2 is 2 after 3"),
         ("time,x\n2024-03-07,2\n2024-03-06,3\n", TimeOrderError, "2024-03-06T00:00:00Z after 2024-03-07"),
         ("time,x\n2024-03-07,2\n\nsoon,2\n", DataFileError, "line 4: time is 'soon'"),
         ("time,x\n1,2\n2,two\n", DataFileError, "line 3: x is 'two'"),

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm.tables.values import as_number, parse_number, parse_time, parse_times, plain_text, shorten
+from dphmm.tables.values import (
+    _LONGEST,
+    as_number,
+    one_line,
+    parse_number,
+    parse_time,
+    parse_times,
+    plain_text,
+    shorten,
+)
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)), st.integers(-1439, 1439))
@@ -59,3 +68,6 @@ def test_typed_values_become_the_texts_of_a_csv():
 
 def test_messages_stay_short():
     assert len(shorten("x" * 10_000)) < 50
+    said = one_line(ValueError("x\n" * 10_000))
+    assert (len(said), said[-5:]) == (_LONGEST, " x...")
+    assert one_line(ValueError("x" * _LONGEST)) == "x" * _LONGEST
