@@ -434,7 +434,7 @@ def calibrate(
         one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. What is
         found is private then.
     beside
-        Channels, or their texts (see `dphmm.attack.parse_channel`), that simulated people, at most 32, are released by
+        Channels, or their texts (see `dphmm.attack.parse_channel`), that simulated people, at most 16, are released by
         as well as at the budgets, and attacked: `Calibrated.tried`; such as `BESIDE`. Models that no attack takes are
         not attacked.
     watch
@@ -510,7 +510,7 @@ BESIDE = (
 )
 """What budgets stand beside in a picture: a day's budgets, grids, planar Laplace and a place now and then."""
 
-_MOST_TRIED = 32
+_MOST_TRIED = 16
 """How many simulated people at most are attacked."""
 
 _PARTS = 2

@@ -47,6 +47,7 @@ SETS = {
 FAMILIES = {
     "dphmm, a day's budget": [f"release:utility:1km@day:{day}" for day in (250, 100, 40, 15, 5, 2)],
     "dphmm, a target": [f"release:utility:1km@target:{metres}m" for metres in (600, 900, 1400, 2200, 3200, 4500)],
+    "dphmm, a constant ε": [f"release:utility:1km@{epsilon}" for epsilon in (8, 3, 1.5, 0.7, 0.3, 0.1)],
     "planar Laplace": [f"planar-laplace:{metres}m" for metres in (600, 1000, 2500, 6000, 12000)],
     "rounding": [f"snap:{metres}m" for metres in (1000, 1700, 3000, 5000, 8000, 12000)],
     "one place in some hours": [f"hourly:{hours}" for hours in (1, 3, 8, 24, 72)],
