@@ -66,8 +66,8 @@ def test_tables_have_their_budget_too(mechanism):
 def test_channels_beside_are_between_everything_and_nothing_and_budgets_are_attacked_as_they_were_simulated():
     """Two ways to the same figure: the belief's own expectation over cells, and distances from places within them.
 
-    32 people of the model, 16 of them attacked, 12 hours each, two budgets; both intervals are of 99 %, so that by chance they miss each
-    other once in a hundred figures at most. The twin attacks releases of four times the budget.
+    32 people of the model, 12 hours each, 16 of them attacked, two budgets; both intervals are of 99 %, so that by
+    chance they miss each other once in a hundred figures at most. The twin holds one budget against the other.
     """
     found = calibrate(
         model(), SETTINGS, Targets(error=1.5), people=32, over_seconds=12 * 3600, row=[0.3],
