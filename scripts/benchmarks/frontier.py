@@ -138,10 +138,10 @@ def tell(
     expected: Mapping[str, np.ndarray],
 ) -> None:
     """Every setting, then the reader's errors at the levels; ``(people, settings, 3)`` of each family."""
-    for family, errors in found.items():
-        for text, (once, hindsight, habits) in zip(ways[family], errors.mean(axis=0), strict=True):
+    for family, measured in found.items():
+        for text, (once, hindsight, habits) in zip(ways[family], measured.mean(axis=0), strict=True):
             others = {"in hindsight": hindsight, "adversary who knows habits": habits}
-            report.row(f"{name}: {text}, {len(errors)} people: at once", once, "m", others)
+            report.row(f"{name}: {text}, {len(measured)} people: at once", once, "m", others)
     for level in LEVELS_M:
         at, drawn = curves(found, level)
         as_expected, drawn_of_expected = curves(expected, level)
@@ -153,14 +153,13 @@ def tell(
                 continue
             beside = {"limit: the adversary's own error": level}
             if np.isfinite(as_expected[family]):
-                beside[f"as calibrate expects{_said(interval(drawn_of_expected[family]), ',.0f')}"] = as_expected[
-                    family
-                ]
+                ends = _said(interval(drawn_of_expected[family]), ",.0f")
+                beside[f"as calibrate expects{ends}"] = as_expected[family]
             if ours and not family.startswith("dphmm"):
                 best = min(ours, key=at.__getitem__)
                 less = 100 * (at[best] / at[family] - 1)
-                ends = interval(100 * (drawn[best] / drawn[family] - 1))
-                beside[f"{best}, {less:+.0f} %{_said(ends, '+.0f')}"] = at[best]
+                ends = _said(interval(100 * (drawn[best] / drawn[family] - 1)), "+.0f")
+                beside[f"{best}, {less:+.0f} %{ends}"] = at[best]
             report.row(f"{what}{_said(interval(drawn[family]), ',.0f')}", at[family], "m", beside)
 
 
