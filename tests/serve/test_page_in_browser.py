@@ -273,7 +273,7 @@ def test_several_people_are_on_one_map_and_the_page_is_any_one_s(config, browser
         page.wait_for_selector(".name.person:has-text('bob, ')", state="attached")
         page.wait_for_selector(".name.person:has-text('ann, ')", state="attached")
         page.select_option("#person", "bob")
-        page.wait_for_function("document.querySelector('#moment-time').textContent.includes(':')")
+        page.wait_for_selector("#main:not([inert])")
         page.fill("#buffer", "100")
         page.wait_for_selector("#save:enabled")
         page.click("#save")
@@ -282,13 +282,45 @@ def test_several_people_are_on_one_map_and_the_page_is_any_one_s(config, browser
         assert [page.evaluate(ask, user) for user in ("bob", "ann")] == [100, 0]
 
 
+def until(page, true):
+    """As `wait_for`, while the page's requests go on."""
+    wait_for(lambda: page.wait_for_timeout(20) or true())
+
+
+def test_nothing_is_typed_while_another_page_opens_and_late_answers_are_not_shown_as_theirs(config, browser):
+    """It would be lost, or saved as the other person's; without an answer all stays as it was."""
+    held, hold = [], []
+    with relay(config()) as client, page_of(browser, client) as page:
+        post(client, 0)
+        page.click("summary:has-text('Add a person')")
+        page.fill("#other-token", TOKEN["bob"])
+        page.press("#other-token", "Enter")
+        page.wait_for_selector("#people li:has-text('bob')")
+        page.route("**/page/state*", lambda route: held.append(route) if hold else route.continue_())
+        hold.append(True)
+        until(page, lambda: held)  # a look for news of ann
+        page.select_option("#person", "bob")
+        until(page, lambda: len(held) > 1)
+        assert page.locator("#main").get_attribute("inert") is not None
+        held[0].continue_()  # ann's answer comes when bob's page is asked for
+        page.wait_for_timeout(300)
+        held[1].abort()
+        page.wait_for_selector("#main:not([inert])")
+        page.wait_for_selector("#message:has-text('cannot be reached')")
+        assert page.input_value("#person") == "ann"
+        hold.clear()
+        page.select_option("#person", "bob")
+        page.wait_for_selector("#main:not([inert])")
+        page.wait_for_selector("#moment-time:has-text('–')")  # bob was never seen
+        assert page.input_value("#person") == "bob"
+
+
 def test_a_look_for_news_while_a_person_is_added_does_not_close_the_page(config, browser):
     """The page has another cookie then, and what was asked with the one before is refused."""
     late = []
     with relay(config()) as client, page_of(browser, client) as page:
         page.route("**/page/state*", lambda route: route.continue_() if late else late.append(route))
-        while not late:
-            page.wait_for_timeout(20)
+        until(page, lambda: late)
         page.click("summary:has-text('Add a person')")
         page.fill("#other-token", TOKEN["bob"])
         page.press("#other-token", "Enter")
@@ -296,6 +328,23 @@ def test_a_look_for_news_while_a_person_is_added_does_not_close_the_page(config,
         late[0].fulfill(status=401, json={})
         page.wait_for_timeout(500)
         assert page.is_visible("#people li:has-text('bob')")
+
+
+def test_a_look_for_news_waits_for_a_log_in_that_is_under_way(config, browser):
+    """Sent with the cookie of before, it would be refused and close the page."""
+    entering, asked = [], []
+    with relay(config()) as client, page_of(browser, client) as page:
+        page.route("**/page/login*", lambda route: entering.append(route))
+        page.click("summary:has-text('Add a person')")
+        page.fill("#other-token", TOKEN["bob"])
+        page.press("#other-token", "Enter")
+        until(page, lambda: entering)
+        page.on("request", lambda one: asked.append(one.url) if "page/state" in one.url else None)
+        page.wait_for_timeout(900)
+        assert asked == []
+        entering[0].continue_()
+        page.wait_for_selector("#people li:has-text('bob')")
+        until(page, lambda: asked)
 
 
 def test_places_are_found_in_the_map_on_board_and_nothing_is_asked_for_it(config, browser, tmp_path):

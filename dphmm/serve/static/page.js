@@ -24,6 +24,7 @@ async function ask(path, body) {
     method: "POST", body: JSON.stringify(body),
     headers: { "Content-Type": "application/json", "X-CSRF-Token": state ? state.csrf : "" },
   };
+  if (path !== "login" && entering) await entering.catch(() => {}); // the page has another cookie after it
   const whose = person ? (path.includes("?") ? "&user=" : "?user=") + encodeURIComponent(person) : "";
   const before = entering, sent = fetch("page/" + path + whose, { credentials: "same-origin", ...options });
   if (path === "login") entering = sent;
@@ -176,12 +177,12 @@ const momentOf = (one) => one.prediction ? `${when(one.time)} (${lastKnown(one)}
 const median = (numbers) => [...numbers].sort((a, b) => a - b)[Math.floor((numbers.length - 1) / 2)];
 
 async function readTrail() {
-  const reader = $("reader").value;
+  const reader = $("reader").value, whose = person;
   let last = -1;
   while (next !== last) {
     last = next;
     const told = await ask(`trail?reader=${encodeURIComponent(reader)}&from=${next}`);
-    if (reader !== $("reader").value) return;
+    if (reader !== $("reader").value || whose !== person) return;
     trail.push(...told.places);
     next = told.next;
   }
@@ -252,7 +253,13 @@ function showPeople() {
 
 $("person").addEventListener("change", trying(async () => {
   person = $("person").value;
-  await begin();
+  $("main").inert = true; // what is typed before the answer would be lost, or saved as another person's
+  try { await begin(); } catch (problem) {
+    person = state ? state.user : "";
+    $("person").value = person;
+    if (state) lookLater();
+    throw problem;
+  } finally { $("main").inert = false; }
 }));
 $("add-person").addEventListener("submit", trying(async () => {
   await ask("login", { token: $("other-token").value.trim(), add: true });
@@ -328,7 +335,9 @@ async function openMap() {
 // ---- over and over --------------------------------------------------------------------------------------------------
 
 async function look() {
-  state = read(await ask("state"));
+  const whose = person, told = read(await ask("state"));
+  if (whose !== person) return; // another person's page was opened since
+  state = told;
   showState();
   if (![...$("reader").options].some((one) => one.value === $("reader").value)) await changeReader();
   else if (state.count !== next || !trail.length) await readTrail();
@@ -338,7 +347,12 @@ async function again() {
   try { await look(); if ($("message").textContent === say("no_relay")) tell(""); } catch (problem) {
     if (state) tell(isAway(problem) ? say("no_relay") : problem.message, true);
   }
-  if (state) timer = setTimeout(again, LOOK_AGAIN_MS);
+  if (state) lookLater();
+}
+
+function lookLater() {
+  clearTimeout(timer);
+  timer = setTimeout(again, LOOK_AGAIN_MS);
 }
 
 async function begin() {
@@ -352,7 +366,7 @@ async function begin() {
   showState();
   zones.showInForce();
   await changeReader();
-  timer = setTimeout(again, LOOK_AGAIN_MS);
+  lookLater();
 }
 
 begin().catch((problem) => { if (state) tell(problem.message, true); });
