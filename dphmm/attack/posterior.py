@@ -20,7 +20,6 @@ from dphmm.attack.mesh import Change, Moves, logs_of
 from dphmm.errors import StochasticError
 from dphmm.model.forward_backward import backward_pass, forward_pass
 from dphmm.model.habits import NIGHT
-from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import draw_paths
 from dphmm.model.transition_operator import log_normalised, plain_masses
 from dphmm.space.states import OUTSIDE
@@ -129,20 +128,19 @@ class Track:
         return cls(person.user, slots, latitude, longitude, points, states, begins, night, step)
 
     @classmethod
-    def drawn(cls, user: str, slots: IntArray, model: MarkovModel, moves: Moves, rng: np.random.Generator) -> Track:
-        """Somebody who moves as a model says, through places of its cells as the mesh says; their home is not known.
+    def drawn(cls, user: str, count: int, first: int, moves: Moves, rng: np.random.Generator) -> Track:
+        """Somebody who moves as the model says, through places of its cells as the mesh says; their home is not known.
 
         Parameters
         ----------
         user
             Who.
-        slots
-            ``(T,)``: when they are seen, increasing, at least one. After a gap of more than a day the model begins
-            anew.
-        model
-            How they move, over the cells of ``moves``.
+        count
+            How many slots they are seen at, one after the other, at least one.
+        first
+            The first of these slots.
         moves
-            The clock, and how often somebody who stays in a cell goes to another place of it.
+            The model, and how often somebody who stays in a cell goes to another place of it.
         rng
             Where places come from.
 
@@ -151,18 +149,14 @@ class Track:
         Track
             With a place at each slot.
         """
-        grid, begins = moves.grid, np.append(True, np.diff(slots) * moves.model.step > _LONGEST_GAP_SECONDS)
-        states, within = np.empty(len(slots), dtype=np.int64), np.empty((len(slots), 2))
-        for some in np.split(np.arange(len(slots)), np.flatnonzero(begins)[1:]):
-            seen = slots[some] - slots[some[0]]
-            path = draw_paths(model, 1, int(seen[-1]) + 1, int(slots[some[0]]), rng)[0].astype(np.int64)
-            kept = np.append(False, path[1:] == path[:-1]) & (rng.random(len(path)) >= moves.redrawn)
-            since = np.maximum.accumulate(np.where(kept, 0, np.arange(len(path))))
-            states[some], within[some] = path[seen], (rng.random((len(path), 2)) - 0.5)[since[seen]]
-        points = grid.points[states] + grid.cell_km * within
+        grid = moves.grid
+        states = draw_paths(moves.model, 1, count, first, rng)[0].astype(np.int64)
+        stays = np.append(False, states[1:] == states[:-1]) & (rng.random(count) >= moves.redrawn)
+        since = np.maximum.accumulate(np.where(stays, 0, np.arange(count)))
+        points = grid.points[states] + grid.cell_km * (rng.random((count, 2)) - 0.5)[since]
         latitude, longitude = grid.projection.to_latlon(points).T
-        never = np.zeros(len(slots), dtype=np.bool_)
-        return cls(user, slots, latitude, longitude, points, states, begins, never, moves.model.step)
+        never, begins = np.zeros(count, dtype=np.bool_), np.arange(count) == 0
+        return cls(user, first + np.arange(count), latitude, longitude, points, states, begins, never, moves.model.step)
 
 
 _KEPT = 1 << 24

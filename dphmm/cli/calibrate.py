@@ -64,7 +64,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @known_format_options
 @noise_options
 @click.option(
-    "--plot", type=FILE, help="Attack simulated people; draw errors by epsilon and the frontier; needs --row."
+    "--plot", type=FILE, help="Attack simulated or known people; draw errors by epsilon and the frontier; needs --row."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def calibrate_command(**given: Any) -> None:
@@ -181,8 +181,7 @@ def _print(found: Calibrated) -> None:
     if found.row:
         _print_row(found)
     if found.tried:
-        people = len(found.tried[0].outcomes)
-        say_channels(found.tried, f"What {people} simulated people give away", facts["which_to_take"])
+        say_channels(found.tried, f"Given away of {found.tried_on}", facts["which_to_take"])
     echo(f"Run: {found.command}")
     if found.capped_command is not None:
         echo(f"Or, never surer whatever is drawn: {found.capped_command}")

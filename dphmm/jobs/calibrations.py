@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit
 
 from dphmm.arguments import checked
-from dphmm.arrays import IntArray, check_budget
+from dphmm.arrays import check_budget
 from dphmm.attack import Channel, ChannelResult, Moves, Track, attack_tracks, parse_channel
 from dphmm.attack.frontier import advice
 from dphmm.attack.noise_channel import Released
@@ -47,6 +47,7 @@ from dphmm.events.expression import EventText, parse_event
 from dphmm.events.product_chain import EventOdds
 from dphmm.facts import fact, facts_of, metres
 from dphmm.jobs.adversaries import HABITS, before, habits, tracks_of
+from dphmm.jobs.attacks import halves
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import DataLike
 from dphmm.jobs.progress import Watch, unwatched
@@ -59,6 +60,7 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.event_caps import chain_of
 from dphmm.release.ledger import DAY_SECONDS, day_steps
 from dphmm.release.step import StepPlan
+from dphmm.space.trajectory import Trajectory
 
 
 @checked
@@ -273,8 +275,9 @@ class Calibrated:
     knows
         What the adversary knows of how people move, in words.
     tried
-        What releases at these budgets, and channels beside them, give away of simulated people, as an attack finds it;
-        see `dphmm.attack`. Empty where none were asked for, or no attack takes the model.
+        What releases at these budgets, and channels beside them, give away of simulated people, or of those whose
+        earlier data are known, as an attack finds it; see `dphmm.attack`. Empty where none were asked for, or no attack
+        takes the model.
     """
 
     settings: ReleaseSettings
@@ -290,6 +293,16 @@ class Calibrated:
     event: EventLimited | None = None
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
     tried: tuple[ChannelResult, ...] = field(default=(), metadata=fact("channels"))
+
+    @property
+    def tried_on(self) -> str:
+        """Whom `tried` is about, in words."""
+        count = len(self.tried[0].outcomes) if self.tried else 0
+        people = "person" if count == 1 else "people"
+        simulated = self.knows == PUBLIC.knows
+        return (
+            f"{count} simulated {people}" if simulated else f"{count} {people}, in the later half of the earlier data"
+        )
 
     @property
     def chosen(self) -> ChannelResult | None:
@@ -434,9 +447,10 @@ def calibrate(
         one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. What is
         found is private then.
     beside
-        Channels, or their texts (see `dphmm.attack.parse_channel`), that simulated people, at most 16, are released by
-        as well as at the budgets, and attacked: `Calibrated.tried`; such as `BESIDE`. Models that no attack takes are
-        not attacked.
+        Channels, or their texts (see `dphmm.attack.parse_channel`), that people, at most 16, are released by as well as
+        at the budgets, and attacked: `Calibrated.tried`; such as `BESIDE`. They are simulated, or of known data the
+        later half of each person's days, by habits of the earlier half as `dphmm.jobs.attack` does it. Models that no
+        attack takes are not attacked.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -475,10 +489,12 @@ def calibrate(
     if known is not None and event is not None:
         raise ConfigurationError("limits on an --event are held against who knows the model; leave out --known")
     steps = _steps_of(engine, over_seconds, None if event is None else event.last + 1)
-    theirs = () if known is None else _habits_of(known, engine.model)
+    earlier = () if known is None else tuple(tracks_of(known).values())
+    theirs = () if known is None else _habits_of(earlier, engine.model)
     guaranteed = 1 if over_seconds is None else steps
     many = _PEOPLE if people is None else people
-    job = _Job(engine, targets, event, steps, guaranteed, many, seed, watch, first or 0, theirs, people is None)
+    start = 0 if first is None else first
+    job = _Job(engine, targets, event, steps, guaranteed, many, seed, watch, start, earlier, theirs, people is None)
     by_target = {name: job.budget(name, value) for name, value in targets.numbers.items()}
     chosen = rounded_down(min(by_target.values()))
     while not job.keeps(chosen):  # a smaller budget than one that was looked at may not keep the limit
@@ -511,19 +527,18 @@ BESIDE = (
 """What budgets stand beside in a picture: a day's budgets, grids, planar Laplace and a place now and then."""
 
 _MOST_TRIED = 16
-"""How many simulated people at most are attacked."""
+"""How many people at most are attacked."""
 
 _PARTS = 2
 """Into how many columns and rows of parts cells are cut for that, see `dphmm.attack.mesh`."""
 
 
-def _habits_of(known: DataLike, model: MarkovModel) -> tuple[tuple[IntArray, MarkovModel], ...]:
-    """At which slots people were seen in the region, and how they move."""
-    tracks = tracks_of(known).values()
-    found = [moments for one in tracks if (moments := before(one, model, None)) is not None]
+def _habits_of(known: Iterable[Trajectory], model: MarkovModel) -> tuple[MarkovModel, ...]:
+    """How people move who were seen in the region."""
+    found = [moments for one in known if (moments := before(one, model, None)) is not None]
     if not found:
         raise ConfigurationError("no place of the earlier data lies in the model's region; give data of other people")
-    return tuple((slots[states >= 0], habits(model, (slots, states))) for slots, states in found)
+    return tuple(habits(model, moments) for moments in found)
 
 
 def _steps_of(engine: Releaser, over_seconds: float | None, otherwise: int | None) -> int:
@@ -552,16 +567,13 @@ class _Job:
     seed: int
     watch: Watch
     first: int
-    known: tuple[tuple[IntArray, MarkovModel], ...] = ()
+    known: tuple[Trajectory, ...] = ()
+    habits: tuple[MarkovModel, ...] = ()
+    """How people move whose habits are known."""
     may_take_more: bool = False
     _checked: dict[tuple[float, int, int], Simulation] = field(default_factory=dict)
     """The last simulation: a search ends with the one that is told."""
     _one_release: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
-
-    @property
-    def habits(self) -> tuple[MarkovModel, ...]:
-        """How people move whose habits are known."""
-        return tuple(model for _, model in self.known)
 
     @cached_property
     def alone(self) -> tuple[float, float, float]:
@@ -765,10 +777,10 @@ class _Job:
         return Achieved(epsilon, error, hour, day, simulation, doing)
 
     def tried(self, budgets: Iterable[float], channels: Sequence[str | Channel]) -> tuple[ChannelResult, ...]:
-        """What simulated people give away at some budgets and by some channels; empty without channels or people.
+        """What people give away at some budgets and by some channels; empty without channels or simulated people.
 
-        They report at each step, or of known data as often as these did lately. Empty also for a model that no attack
-        takes: one with classes of time, or of named places.
+        Simulated people, who report at each step; or of known data the later half of each person's days, by habits of
+        the earlier half. Empty also for a model that no attack takes: one with classes of time, or of named places.
         """
         try:
             moves = Moves(self.engine.model, _PARTS) if channels and self.people else None
@@ -776,14 +788,16 @@ class _Job:
             moves = None
         if moves is None:
             return ()
-        rng, model = np.random.default_rng([self.seed, 2]), self.engine.model
-        each_step = self.first + np.arange(self.steps)
-        own = [(slots[-self.steps :], habits) for slots, habits in self.known] or [(each_step, model)]
-        own = [own[number % len(own)] for number in range(min(self.people, _MOST_TRIED))]
-        tracks = [Track.drawn(f"{number}", slots, who, moves, rng) for number, (slots, who) in enumerate(own)]
-        known = [who for _, who in own] if self.known else []
+        rng, most = np.random.default_rng([self.seed, 2]), min(self.people, _MOST_TRIED)
+        tracks = tuple(Track.drawn(f"{number}", self.steps, self.first, moves, rng) for number in range(most))
+        known: tuple[MarkovModel | None, ...] = ()
+        if self.known:
+            halved = [both for one in self.known if (both := halves(one, moves, self.steps)) is not None]
+            with_habits = [both for both in halved if both[1] is not None] or halved
+            chosen = np.sort(rng.permutation(len(with_habits))[:_MOST_TRIED])
+            tracks, known = zip(*(with_habits[i] for i in chosen), strict=True)
         ours = (Released(replace(self.engine.settings, epsilon=epsilon)) for epsilon in sorted(set(budgets)))
-        watch = partial(self.watch, what="Attacking", total=len(own) * (len(set(budgets)) + len(channels)))
+        watch = partial(self.watch, what="Attacking", total=len(tracks) * (len(set(budgets)) + len(channels)))
         others = [parse_channel(one) if isinstance(one, str) else one for one in channels]
         return attack_tracks(tracks, [*ours, *others], moves, 200.0, self.seed, known, watch)
 

@@ -106,6 +106,7 @@ def calibration_figure(found: Calibrated) -> Any:
         measure = protection(found.tried)
         at = found.chosen.figure("at_once_m").mean, found.chosen.figure(measure).mean
         draw_frontier(panels[1], frontier_lines(found.tried, measure), KNOWING[measure], at, "the budget found")
+        panels[1].set_title(found.tried_on, fontsize=9)
         legend_below(panels[1], 3)
     return figure
 

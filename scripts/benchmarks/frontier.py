@@ -6,7 +6,7 @@ half of the days of those left out: each family of channels at several settings,
 adversary who has learned the person's habits from the earlier half. Along each family, between its settings, follows
 how far off a reader is at once where the adversary who knows habits is off by 500, 900 and 1,500 m. People count alike;
 intervals are of a bootstrap over them, 95 %. Beside it stands what `dphmm calibrate --known` expects of that from the
-earlier half alone, of people who move by these habits.
+earlier half alone, by taking the later half of that for the days to come.
 
 An adversary in hindsight knows what the reader knows and more, so that no way of releasing has a reader who is nearer
 than they are, but as far as models are wrong: what is missing to equal errors is all that any way could still win.
@@ -85,7 +85,7 @@ def attacked(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Errors at once, in hindsight and against habits, metres, of some people, who are others each time.
 
-    ``(people, channels, 3)``, and the same of simulated people with their habits; the model is of all others.
+    ``(people, channels, 3)``, and the same of the later half of what is known of those with enough days.
     """
     if name == "city":
         city = build_city()
@@ -109,10 +109,11 @@ def attacked(
     tracks, habits = zip(*[both for _, both in halved], strict=True)
     known = pd.concat([earlier(person, both[0]) for person, both in halved])
     expected = calibrate(
-        moves.model, ReleaseSettings("utility:1km", 1.0), Targets(day_epsilon=1e3), people=2 * len(tracks),
-        known=known, beside=channels, over_seconds=step * most if most else None,
+        moves.model, ReleaseSettings("utility:1km", 1.0), Targets(day_epsilon=1e3), people=2, known=known,
+        beside=channels, over_seconds=step * (most or moments),
     ).tried[1:]  # fmt: skip
-    return errors(attack_tracks(tracks, channels, moves, 200.0, time, habits)), errors(expected)
+    enough_earlier = np.isfinite(found := errors(expected))[:, 0, 2]  # of the others no habits are known by then
+    return errors(attack_tracks(tracks, channels, moves, 200.0, time, habits)), found[enough_earlier]
 
 
 def earlier(person: Trajectory, track: Track) -> pd.DataFrame:

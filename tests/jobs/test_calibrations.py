@@ -92,16 +92,16 @@ def test_channels_beside_are_between_everything_and_nothing_and_budgets_are_atta
     assert calibrate(model(), SETTINGS, Targets(error=1.5), people=0, beside=["exact"]).tried == ()
 
 
-def test_people_whose_habits_are_known_report_as_they_did_and_are_attacked_by_who_knows_them():
-    """Somebody at one place in a region where others roam: six reports a day, the last of them on the third day."""
-    times = [f"2024-03-0{day}T{hour:02d}:00:00" for day in (1, 2, 3) for hour in range(8, 14)]
+def test_people_whose_earlier_data_are_known_are_attacked_in_their_later_half_by_who_has_the_earlier():
+    """Somebody at one place in a region where others roam, six reports a day; a second person has too few days."""
+    times = [f"2024-03-0{day}T{hour:02d}:00:00" for day in (1, 2, 3, 4) for hour in range(8, 14)]
     latitude, longitude = GRID.projection.to_latlon(GRID.points[[3]])[0]
     frame = pd.DataFrame({"user": "a", "time": times, "latitude": latitude, "longitude": longitude})
-    found = calibrate(
-        model(), SETTINGS, Targets(day_epsilon=24.0), people=3, over_seconds=10 * 3600, known=frame, beside=["nothing"]
-    )
+    both, targets = pd.concat([frame, frame.iloc[:6].assign(user="b")]), Targets(day_epsilon=24.0)
+    found = calibrate(model(), SETTINGS, targets, people=3, over_seconds=10 * 3600, known=both, beside=["nothing"])
     released, nothing = found.tried
-    assert [one.fixes for one in nothing.outcomes] == [10, 10, 10]
+    assert [one.fixes for one in nothing.outcomes] == [10], "of the third and the fourth day"
+    assert found.tried_on == "1 person, in the later half of the earlier data"
     assert nothing.figure("habits_m").mean < 0.7 * nothing.figure("at_once_m").mean
     assert released.figure("habits_m").mean < released.figure("at_once_m").mean < nothing.figure("at_once_m").mean
 
