@@ -155,7 +155,7 @@ def tell(
             beside = {"limit: the adversary's own error": level}
             if np.isfinite(as_expected[family]):
                 ends = _said(interval(drawn_of_expected[family]), ",.0f")
-                beside[f"as calibrate expects{ends}"] = as_expected[family]
+                beside[f"as calibrate expects of {len(expected[family])} people{ends}"] = as_expected[family]
             if ours and not family.startswith("dphmm"):
                 best = min(ours, key=at.__getitem__)
                 less = 100 * (at[best] / at[family] - 1)
