@@ -59,6 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", choices=[*SETS, "city"], action="append", help="of these alone; may be repeated")
     parser.add_argument("--people", type=int, default=8, help="how many are left out at a time (default: 8)")
     parser.add_argument("--times", type=int, default=4, help="how often others are (default: 4)")
+    parser.add_argument("--seed", type=int, default=0, help="who is left out with whom, and which noise is drawn")
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
@@ -72,7 +73,8 @@ def run(report: Report, options: argparse.Namespace) -> None:
             continue
         channels = [parse_channel(text) for texts in ways.values() for text in texts]
         most = 40 if report.small else None
-        both = [attacked(name, real or "", people, time, channels, most) for time in range(times)]
+        seed = options.seed
+        both = [attacked(name, real or "", people, time, channels, most, seed) for time in range(times)]
         ends = np.cumsum([len(texts) for texts in ways.values()])[:-1]
         found, expected = (
             dict(zip(ways, np.split(np.concatenate(one), ends, axis=1), strict=True)) for one in zip(*both, strict=True)
@@ -81,7 +83,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
 
 
 def attacked(
-    name: str, folder: str, people: int, time: int, channels: Sequence[Channel], most: int | None
+    name: str, folder: str, people: int, time: int, channels: Sequence[Channel], most: int | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Errors at once, in hindsight and against habits, metres, of some people, who are others each time.
 
@@ -102,7 +104,7 @@ def attacked(
         slots = track.slots[grid.locate(track.latitude, track.longitude) >= 0]
         if len(slots) >= least and len(np.unique(slots // int(DAY_SECONDS // step))) >= days:
             enough.append(i)
-    chosen = set(np.random.default_rng(0).permutation(enough)[time * people : (time + 1) * people].tolist())
+    chosen = set(np.random.default_rng(seed).permutation(enough)[time * people : (time + 1) * people].tolist())
     others = [one for i, one in enumerate(everyone) if i not in chosen]
     moves = Moves(fit_shrunk(state_sequences(others, grid, step), grid, step).model, PARTS)
     halved = [(everyone[i], both) for i in sorted(chosen) if (both := halves(everyone[i], moves, most or moments))]
@@ -113,7 +115,7 @@ def attacked(
         beside=channels, over_seconds=step * (most or moments),
     ).tried[1:]  # fmt: skip
     enough_earlier = np.isfinite(found := errors(expected))[:, 0, 2]  # of the others no habits are known by then
-    return errors(attack_tracks(tracks, channels, moves, 200.0, time, habits)), found[enough_earlier]
+    return errors(attack_tracks(tracks, channels, moves, 200.0, 1000 * seed + time, habits)), found[enough_earlier]
 
 
 def earlier(person: Trajectory, track: Track) -> pd.DataFrame:
