@@ -444,8 +444,8 @@ def calibrate(
         time, for which 0 is used where it is left out.
     known
         Earlier data of people: targets are held against somebody who has them. Simulated people move by their habits,
-        one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. What is
-        found is private then.
+        one of these people after another, and the adversary knows which; see `dphmm.model.habits.with_habits`. Of more
+        than 64 people the seed chooses 64. What is found is private then.
     beside
         Channels, or their texts (see `dphmm.attack.parse_channel`), that people, at most 16, are released by as well as
         at the budgets, and attacked: `Calibrated.tried`; such as `BESIDE`. They are simulated, or of known data the
@@ -490,7 +490,7 @@ def calibrate(
         raise ConfigurationError("limits on an --event are held against who knows the model; leave out --known")
     steps = _steps_of(engine, over_seconds, None if event is None else event.last + 1)
     earlier = () if known is None else tuple(tracks_of(known).values())
-    theirs = () if known is None else _habits_of(earlier, engine.model)
+    theirs = () if known is None else _habits_of(earlier, engine.model, seed)
     guaranteed = 1 if over_seconds is None else steps
     many = _PEOPLE if people is None else people
     start = 0 if first is None else first
@@ -528,16 +528,20 @@ BESIDE = (
 
 _MOST_TRIED = 16
 """How many people at most are attacked."""
+_MOST_KNOWN = 64
+"""Of how many people at most habits are known: each is a model of its own, of some megabytes."""
 
 _PARTS = 2
 """Into how many columns and rows of parts cells are cut for that, see `dphmm.attack.mesh`."""
 
 
-def _habits_of(known: Iterable[Trajectory], model: MarkovModel) -> tuple[MarkovModel, ...]:
-    """How people move who were seen in the region."""
+def _habits_of(known: Iterable[Trajectory], model: MarkovModel, seed: int) -> tuple[MarkovModel, ...]:
+    """How people move who were seen in the region; of more than `_MOST_KNOWN` some, as the seed says."""
     found = [moments for one in known if (moments := before(one, model, None)) is not None]
     if not found:
         raise ConfigurationError("no place of the earlier data lies in the model's region; give data of other people")
+    if len(found) > _MOST_KNOWN:
+        found = [found[i] for i in np.random.default_rng(seed).choice(len(found), _MOST_KNOWN, replace=False)]
     return tuple(habits(model, moments) for moments in found)
 
 
@@ -792,10 +796,14 @@ class _Job:
         tracks = tuple(Track.drawn(f"{number}", self.steps, self.first, moves, rng) for number in range(most))
         known: tuple[MarkovModel | None, ...] = ()
         if self.known:
-            halved = [both for one in self.known if (both := halves(one, moves, self.steps)) is not None]
-            with_habits = [both for both in halved if both[1] is not None] or halved
-            chosen = np.sort(rng.permutation(len(with_habits))[:_MOST_TRIED])
-            tracks, known = zip(*(with_habits[i] for i in chosen), strict=True)
+            with_habits: list[tuple[Track, MarkovModel | None]] = []
+            without: list[tuple[Track, MarkovModel | None]] = []
+            for i in rng.permutation(len(self.known)):
+                if (both := halves(self.known[i], moves, self.steps)) is not None:
+                    (without if both[1] is None else with_habits).append(both)
+                if len(with_habits) == _MOST_TRIED:
+                    break
+            tracks, known = zip(*(with_habits or without[:_MOST_TRIED]), strict=True)
         ours = (Released(replace(self.engine.settings, epsilon=epsilon)) for epsilon in sorted(set(budgets)))
         watch = partial(self.watch, what="Attacking", total=len(tracks) * (len(set(budgets)) + len(channels)))
         others = [parse_channel(one) if isinstance(one, str) else one for one in channels]

@@ -13,7 +13,7 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.calibrate.simulation import beliefs_along, simulate
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
-from dphmm.jobs import Targets, calibrate
+from dphmm.jobs import Targets, attacks, calibrate, calibrations
 from dphmm.jobs.calibrations import _plans_by_support
 from dphmm.model import draw_paths
 from dphmm.model.time_classes import TimeClasses
@@ -104,6 +104,20 @@ def test_people_whose_earlier_data_are_known_are_attacked_in_their_later_half_by
     assert found.tried_on == "1 person, in the later half of the earlier data"
     assert nothing.figure("habits_m").mean < 0.7 * nothing.figure("at_once_m").mean
     assert released.figure("habits_m").mean < released.figure("at_once_m").mean < nothing.figure("at_once_m").mean
+
+
+def test_of_many_people_whose_earlier_data_are_known_some_are_chosen(monkeypatch):
+    """Each one's habits are a model: those of thousands do not fit into memory."""
+    times = [f"2024-03-0{day}T{hour:02d}:00:00" for day in (1, 2, 3, 4) for hour in (8, 9)]
+    latitude, longitude = GRID.projection.to_latlon(GRID.points[[3]])[0]
+    frame = pd.DataFrame({"time": times, "latitude": latitude, "longitude": longitude})
+    many, learned = pd.concat([frame.assign(user=f"{number:03}") for number in range(90)]), []
+    for module in (calibrations, attacks):
+        usual = module.habits
+        monkeypatch.setattr(module, "habits", lambda *given, usual=usual: learned.append(given) or usual(*given))
+    found = calibrate(model(), SETTINGS, Targets(day_epsilon=24.0), people=2, known=many, beside=["nothing"])
+    assert len(found.tried[0].outcomes) == 16
+    assert len(learned) == 64 + 16
 
 
 def test_a_model_that_no_attack_takes_is_calibrated_without_one():
