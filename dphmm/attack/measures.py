@@ -246,9 +246,10 @@ def attack_tracks(
     tried = [(number, channel) for number in range(len(tracks)) for channel in channels]
     outcomes, own, theirs = list[Outcome](), None, -1
     for number, channel in watch(tried):
-        track, known = tracks[number], habits[number] if habits else None
+        track = tracks[number]
         if number != theirs:  # of one person at a time: these are dense matrices
-            own, theirs = None if known is None else Moves(known, moves.parts, moves.redrawn), number
+            known, theirs = habits[number] if len(habits) else None, number
+            own = None if known is None else Moves(known, moves.parts, moves.redrawn)
         blurred = channel.blur(track, moves, np.random.default_rng([seed, number, *channel.name.encode()]))
         try:
             public = channel.posterior(blurred, track, moves)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -116,6 +117,29 @@ def tracks_of(known: DataLike) -> dict[str, Trajectory]:
 def habits(public: MarkovModel, moments: Moments) -> MarkovModel:
     """What somebody thinks of how a person moves who has these data of them. Errors as `with_habits`."""
     return with_habits(public, *moments, day_steps(public.step) or 1).model
+
+
+@dataclass(frozen=True)
+class EachHabits(Sequence[MarkovModel | None]):
+    """How each of some people moves, learned when it is asked for: models of thousands do not fit into memory.
+
+    Parameters
+    ----------
+    public
+        The model of all.
+    moments
+        Where each person was; None of whom nothing is known, and then neither is how they move.
+    """
+
+    public: MarkovModel
+    moments: tuple[Moments | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.moments)
+
+    def __getitem__(self, number: Any) -> Any:
+        known = self.moments[number]
+        return None if known is None else habits(self.public, known)
 
 
 def before(track: Trajectory, model: MarkovModel, slot: int | None) -> Moments | None:

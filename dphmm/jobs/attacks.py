@@ -19,7 +19,7 @@ from dphmm.attack.noise_channel import Channel, Samples, TableChannel
 from dphmm.attack.posterior import Track
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.facts import fact, facts_of
-from dphmm.jobs.adversaries import before, habits
+from dphmm.jobs.adversaries import EachHabits, Moments, before
 from dphmm.jobs.models import Model, load_model, read_others, region
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.progress import Watch, unwatched
@@ -229,9 +229,10 @@ def attack(
     if not found:
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     tracks, known = zip(*found, strict=True)
+    theirs = EachHabits(learned, known)
     within = 1000 * home_within_km
     results = attack_tracks(
-        tracks, made, moves, within, seed, known, lambda items: watch(items, "Attacking", len(items))
+        tracks, made, moves, within, seed, theirs, lambda items: watch(items, "Attacking", len(items))
     )
     return Attacked(
         about=about,
@@ -250,8 +251,8 @@ def attack(
     )
 
 
-def halves(person: Trajectory, moves: Moves, most: int) -> tuple[Track, MarkovModel | None] | None:
-    """The later half of a person's days, and how they move by the earlier half.
+def halves(person: Trajectory, moves: Moves, most: int) -> tuple[Track, Moments | None] | None:
+    """The later half of a person's days, and where they were in the earlier half.
 
     Days are of UTC. Of a person with fewer than `LEAST_DAYS` that have a place all are taken, and no habits are known;
     None where no fix lies within the region.
@@ -262,7 +263,7 @@ def halves(person: Trajectory, moves: Moves, most: int) -> tuple[Track, MarkovMo
     begins = int(days[len(days) // 2]) * day if day and len(days) >= LEAST_DAYS else None
     track = Track.from_trajectory(person, moves, most, begins)
     known = None if begins is None else before(person, moves.model, begins)
-    return None if track is None else (track, None if known is None else habits(moves.model, known))
+    return None if track is None else (track, known)
 
 
 def _invented() -> tuple[tuple[Trajectory, ...], MarkovModel]:

@@ -46,7 +46,7 @@ from dphmm.events.event import Event
 from dphmm.events.expression import EventText, parse_event
 from dphmm.events.product_chain import EventOdds
 from dphmm.facts import fact, facts_of, metres
-from dphmm.jobs.adversaries import HABITS, before, habits, tracks_of
+from dphmm.jobs.adversaries import HABITS, EachHabits, Moments, before, habits, tracks_of
 from dphmm.jobs.attacks import halves
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import DataLike
@@ -794,10 +794,10 @@ class _Job:
             return ()
         rng, most = np.random.default_rng([self.seed, 2]), min(self.people, _MOST_TRIED)
         tracks = tuple(Track.drawn(f"{number}", self.steps, self.first, moves, rng) for number in range(most))
-        known: tuple[MarkovModel | None, ...] = ()
+        known: tuple[Moments | None, ...] = ()
         if self.known:
-            with_habits: list[tuple[Track, MarkovModel | None]] = []
-            without: list[tuple[Track, MarkovModel | None]] = []
+            with_habits: list[tuple[Track, Moments | None]] = []
+            without: list[tuple[Track, Moments | None]] = []
             for i in rng.permutation(len(self.known)):
                 if (both := halves(self.known[i], moves, self.steps)) is not None:
                     (without if both[1] is None else with_habits).append(both)
@@ -807,7 +807,7 @@ class _Job:
         ours = (Released(replace(self.engine.settings, epsilon=epsilon)) for epsilon in sorted(set(budgets)))
         watch = partial(self.watch, what="Attacking", total=len(tracks) * (len(set(budgets)) + len(channels)))
         others = [parse_channel(one) if isinstance(one, str) else one for one in channels]
-        return attack_tracks(tracks, [*ours, *others], moves, 200.0, self.seed, known, watch)
+        return attack_tracks(tracks, [*ours, *others], moves, 200.0, self.seed, EachHabits(moves.model, known), watch)
 
     def _searched(
         self, figure: Callable[[float, str, int], Figure], bound: float, start: float, about: str, fine: bool = False

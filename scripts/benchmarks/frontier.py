@@ -25,6 +25,7 @@ import pandas as pd
 from dphmm import ReleaseSettings, read
 from dphmm.attack import Channel, ChannelResult, Moves, Track, attack_tracks, parse_channel
 from dphmm.jobs import Targets, calibrate
+from dphmm.jobs.adversaries import EachHabits
 from dphmm.jobs.attacks import halves
 from dphmm.jobs.models import region
 from dphmm.model.fitting import fit_shrunk
@@ -108,7 +109,8 @@ def attacked(
     others = [one for i, one in enumerate(everyone) if i not in chosen]
     moves = Moves(fit_shrunk(state_sequences(others, grid, step), grid, step).model, PARTS)
     halved = [(everyone[i], both) for i in sorted(chosen) if (both := halves(everyone[i], moves, most or moments))]
-    tracks, habits = zip(*[both for _, both in halved], strict=True)
+    tracks, moments_before = zip(*[both for _, both in halved], strict=True)
+    habits = EachHabits(moves.model, moments_before)
     known = pd.concat([earlier(person, both[0]) for person, both in halved])
     expected = calibrate(
         moves.model, ReleaseSettings("utility:1km", 1.0), Targets(day_epsilon=1e3), people=2, known=known,

@@ -12,6 +12,7 @@ import pytest
 from dphmm.attack import Moves, parse_channel
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs import Data, attack, learn, region
+from dphmm.jobs.adversaries import EachHabits
 from dphmm.jobs.attacks import LEAST_DAYS, halves
 from dphmm.jobs.models import load_model
 from dphmm.readers import read
@@ -137,7 +138,8 @@ def test_the_later_half_of_the_days_is_blurred_and_habits_are_of_the_earlier_alo
     def halves_of(states):
         places = learned.space.latlon(states)
         times = (slots * 600).astype("datetime64[s]").astype("datetime64[us]")
-        return halves(Trajectory("ann", times, *places.T), moves, 50)
+        track, moments = halves(Trajectory("ann", times, *places.T), moves, 50)
+        return track, EachHabits(learned, (moments,))[0]
 
     track, known = halves_of(steps)
     half = days // 2 if days >= LEAST_DAYS else 0
