@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from urllib.parse import parse_qs
 
 import pytest
@@ -241,13 +242,14 @@ def basic(user, token):
 
 def test_so_many_messages_at_once_are_on_their_way_to_one_recipient_and_no_more(config, monkeypatch):
     monkeypatch.setattr(delivery, "_AT_ONCE", 3)
-    now, most, names = 0, 0, [f"p{k:02}" for k in range(12)]
+    now, most, taken, names = 0, 0, [], [f"p{k:02}" for k in range(12)]
 
     async def take(_):
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.05)
+        while not taken:  # none is taken before all that come at once are there
+            await asyncio.sleep(0.01)
         now -= 1
         return Response()
 
@@ -257,6 +259,9 @@ def test_so_many_messages_at_once_are_on_their_way_to_one_recipient_and_no_more(
         with relay(config(device=devices, recipient=[family])) as client:
             for name in names:
                 client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
+            wait_for(lambda: now >= 3)
+            time.sleep(0.2)
+            taken.append(True)
             wait_for(lambda: 'outcome="delivered"} 12' in client.get("/metrics").text)
     assert most == 3
 
