@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ALL_OF_THEM = ["pytest", "-n", "logical"]
+ALL_OF_THEM = ["pytest", "-n", str(os.cpu_count() + 1)]
 WITHOUT_SLOW = [*ALL_OF_THEM, "-m", "not slow"]
 
 
