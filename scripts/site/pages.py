@@ -44,7 +44,8 @@ def run_pages(pages: Iterable[Path], folder: Path) -> dict[Path, list[dict[str, 
     package = _package()
     wanted = [page for page in pages if any(one.is_run for one in blocks(page.read_text(encoding="utf-8")))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        said = list(pool.map(lambda page: _run(page, folder, package), wanted))
+        # tutorials, which come last, take longest: they begin first
+        said = list(pool.map(lambda page: _run(page, folder, package), reversed(wanted)))
     failed = [message for message in said if message]
     if failed:
         raise FailedPages("\n\n".join(failed))
