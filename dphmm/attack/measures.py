@@ -248,7 +248,7 @@ def attack_tracks(
     for number, channel in watch(tried):
         track = tracks[number]
         if number != theirs:  # of one person at a time: these are dense matrices
-            known, theirs = habits[number] if len(habits) else None, number
+            known, theirs = habits[number] if habits else None, number
             own = None if known is None else Moves(known, moves.parts, moves.redrawn)
         blurred = channel.blur(track, moves, np.random.default_rng([seed, number, *channel.name.encode()]))
         try:

@@ -119,7 +119,7 @@ def habits(public: MarkovModel, moments: Moments) -> MarkovModel:
     return with_habits(public, *moments, day_steps(public.step) or 1).model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EachHabits(Sequence[MarkovModel | None]):
     """How each of some people moves, learned when it is asked for: models of thousands do not fit into memory.
 

@@ -299,10 +299,9 @@ class Calibrated:
         """Whom `tried` is about, in words."""
         count = len(self.tried[0].outcomes) if self.tried else 0
         people = "person" if count == 1 else "people"
-        simulated = self.knows == PUBLIC.knows
-        return (
-            f"{count} simulated {people}" if simulated else f"{count} {people}, in the later half of the earlier data"
-        )
+        if self.knows == PUBLIC.knows:
+            return f"{count} simulated {people}"
+        return f"{count} {people}, in the later half of the earlier data"
 
     @property
     def chosen(self) -> ChannelResult | None:
@@ -367,6 +366,7 @@ class Calibrated:
         words = {"joined_places": policy_in_words(self.settings.policy), "binding": self.binding}
         found = {"epsilon": self.settings.epsilon, **words, **facts_of(self), "confidence": CONFIDENCE}
         found |= {"command": self.command, "which_to_take": advice(self.tried, self.chosen, "the budget found")}
+        found |= {"channels_tried_on": self.tried_on}
         return found if self.event is None else found | self.event.facts() | {"command_with_a_cap": self.capped_command}
 
 
@@ -781,33 +781,32 @@ class _Job:
         return Achieved(epsilon, error, hour, day, simulation, doing)
 
     def tried(self, budgets: Iterable[float], channels: Sequence[str | Channel]) -> tuple[ChannelResult, ...]:
-        """What people give away at some budgets and by some channels; empty without channels or simulated people.
+        """What people give away at some budgets and by some channels; empty without channels, or people in the region.
 
         Simulated people, who report at each step; or of known data the later half of each person's days, by habits of
         the earlier half. Empty also for a model that no attack takes: one with classes of time, or of named places.
         """
         try:
-            moves = Moves(self.engine.model, _PARTS) if channels and self.people else None
+            moves = Moves(self.engine.model, _PARTS) if channels else None
         except ConfigurationError:
             moves = None
         if moves is None:
             return ()
         rng, most = np.random.default_rng([self.seed, 2]), min(self.people, _MOST_TRIED)
-        tracks = tuple(Track.drawn(f"{number}", self.steps, self.first, moves, rng) for number in range(most))
-        known: tuple[Moments | None, ...] = ()
+        people: list[tuple[Track, Moments | None]]
         if self.known:
-            with_habits: list[tuple[Track, Moments | None]] = []
-            without: list[tuple[Track, Moments | None]] = []
-            for i in rng.permutation(len(self.known)):
-                if (both := halves(self.known[i], moves, self.steps)) is not None:
-                    (without if both[1] is None else with_habits).append(both)
-                if len(with_habits) == _MOST_TRIED:
-                    break
-            tracks, known = zip(*(with_habits or without[:_MOST_TRIED]), strict=True)
+            halved = [both for one in self.known if (both := halves(one, moves, self.steps)) is not None]
+            able = [both for both in halved if both[1] is not None] or halved
+            people = [able[i] for i in np.sort(rng.permutation(len(able))[:_MOST_TRIED])]
+        else:
+            people = [(Track.drawn(f"{i}", self.steps, self.first, moves, rng), None) for i in range(most)]
+        if not people:
+            return ()
+        tracks, moments = zip(*people, strict=True)
         ours = (Released(replace(self.engine.settings, epsilon=epsilon)) for epsilon in sorted(set(budgets)))
         watch = partial(self.watch, what="Attacking", total=len(tracks) * (len(set(budgets)) + len(channels)))
         others = [parse_channel(one) if isinstance(one, str) else one for one in channels]
-        return attack_tracks(tracks, [*ours, *others], moves, 200.0, self.seed, EachHabits(moves.model, known), watch)
+        return attack_tracks(tracks, [*ours, *others], moves, 200.0, self.seed, EachHabits(moves.model, moments), watch)
 
     def _searched(
         self, figure: Callable[[float, str, int], Figure], bound: float, start: float, about: str, fine: bool = False

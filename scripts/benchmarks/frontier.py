@@ -113,7 +113,7 @@ def attacked(
     habits = EachHabits(moves.model, moments_before)
     known = pd.concat([earlier(person, both[0]) for person, both in halved])
     expected = calibrate(
-        moves.model, ReleaseSettings("utility:1km", 1.0), Targets(day_epsilon=1e3), people=2, known=known,
+        moves.model, ReleaseSettings("utility:1km", 1.0), Targets(day_epsilon=1e3), people=0, known=known,
         beside=channels, over_seconds=step * (most or moments),
     ).tried[1:]  # fmt: skip
     enough_earlier = np.isfinite(found := errors(expected))[:, 0, 2]  # of the others no habits are known by then

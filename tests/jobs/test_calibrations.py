@@ -13,7 +13,7 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.calibrate.simulation import beliefs_along, simulate
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
-from dphmm.jobs import Targets, adversaries, calibrate, calibrations
+from dphmm.jobs import Targets, adversaries, calibrate, calibrations, learn
 from dphmm.jobs.calibrations import _plans_by_support
 from dphmm.model import draw_paths
 from dphmm.model.time_classes import TimeClasses
@@ -112,6 +112,9 @@ def test_of_many_people_whose_earlier_data_are_known_some_are_chosen(monkeypatch
     latitude, longitude = GRID.projection.to_latlon(GRID.points[[3]])[0]
     frame = pd.DataFrame({"time": times, "latitude": latitude, "longitude": longitude})
     many, learned = pd.concat([frame.assign(user=f"{number:03}") for number in range(90)]), []
+    outside = frame.assign(user="a", latitude=latitude + 1)
+    away = learn(pd.concat([many, outside]), GRID, step_seconds=3600).model
+    assert calibrate(away, SETTINGS, Targets(day_epsilon=24.0), people=0, known=outside, beside=["nothing"]).tried == ()
     for module in (calibrations, adversaries):
         usual = module.habits
         monkeypatch.setattr(module, "habits", lambda *given, usual=usual: learned.append(given) or usual(*given))

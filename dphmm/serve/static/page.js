@@ -253,13 +253,13 @@ function showPeople() {
 
 $("person").addEventListener("change", trying(async () => {
   person = $("person").value;
-  $("main").inert = true; // what is typed before the answer would be lost, or saved as another person's
+  $("main").inert = $("who").inert = true; // what is typed before the answer would be lost, or saved as another person's
   try { await begin(); } catch (problem) {
     person = state ? state.user : "";
     $("person").value = person;
     if (state) lookLater();
     throw problem;
-  } finally { $("main").inert = false; }
+  } finally { $("main").inert = $("who").inert = false; }
 }));
 $("add-person").addEventListener("submit", trying(async () => {
   await ask("login", { token: $("other-token").value.trim(), add: true });
