@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import time
 import urllib.request
@@ -14,6 +15,11 @@ WORK = (
     "hide /mnt/sample/ride.gpx --near 45.01,-30.01 --within 500m -o public.gpx",
 )
 RELAY = "http://127.0.0.1:8787"
+
+
+def loops(folder):
+    """How many compiled loops a folder holds."""
+    return sum(1 for _ in pathlib.Path(folder).rglob("*.nbc"))
 
 
 def main():
@@ -32,9 +38,11 @@ def main():
     relay.terminate()
     ended = relay.wait(30)
     unready = subprocess.run(["dphmm-ready"], capture_output=True).returncode
+    held = [loops("/opt/dphmm/compiled"), loops(os.environ["NUMBA_CACHE_DIR"])]
     for line in WORK:
         subprocess.run(["dphmm", *line.split()], check=True)
-    seen = {"uid": os.getuid(), "ready_s": ready, "answer": told, "ended": ended, "unready": unready}
+    held.append(loops(os.environ["NUMBA_CACHE_DIR"]))
+    seen = {"uid": os.getuid(), "ready_s": ready, "answer": told, "ended": ended, "unready": unready, "loops": held}
     print(json.dumps(seen))
 
 
