@@ -1,4 +1,4 @@
-"""The parts of a certificate as plain JSON values of one form: places, models, policies and noise.
+"""A certificate's lines in canonical JSON, and its parts as plain values: places, models, policies and noise.
 
 Everything here is a function of public things. There are no floats: whole numbers are numbers, up to ``2**53``, and all
 other ones texts such as ``1/2``.
@@ -6,11 +6,14 @@ other ones texts such as ``1/2``.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, IntArray, runs
+from dphmm.arrays import BoolArray, FloatArray, IntArray, runs
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.mechanisms.base import EXACT, TABLES, Mechanism
 from dphmm.mechanisms.exact import rational
@@ -21,6 +24,59 @@ from dphmm.release.ledger import exactly
 from dphmm.release.step import PreparedStep
 
 Plain = dict[str, Any]
+FORMAT = 1
+_SHORT = 16
+"""How many digits of a part's digest stand where it is referred to."""
+
+
+class Lines:
+    """Writes a certificate's lines, each part once.
+
+    Parameters
+    ----------
+    write
+        Takes each line, with its end.
+    **more
+        What the first line says besides its format.
+    """
+
+    def __init__(self, write: Callable[[str], object], **more: str) -> None:
+        self._write = write
+        self._known: set[str] = set()
+        self.add({"certificate": FORMAT, **more})
+
+    def add(self, value: Plain) -> None:
+        """Write one line.
+
+        Parameters
+        ----------
+        value
+            What it says, without floats.
+        """
+        self._write(_canonical(value) + "\n")
+
+    def part(self, value: Plain) -> str:
+        """Write a part, unless it is written already.
+
+        Parameters
+        ----------
+        value
+            What it is.
+
+        Returns
+        -------
+        str
+            The beginning of its digest, by which lines refer to it.
+        """
+        digest = hashlib.sha256(_canonical(value).encode("utf-8")).hexdigest()
+        if digest not in self._known:
+            self._known.add(digest)
+            self.add({"part": digest, "value": value})
+        return digest[:_SHORT]
+
+
+def _canonical(value: Plain) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def check_certifiable(engine: Releaser) -> None:
@@ -87,7 +143,6 @@ def model_of(model: MarkovModel) -> Plain:
             row[matrix.indices[first:last]] = True
             rows.append(runs(row))
         moves.append(rows)
-    starts = [one if model.contexts is None else model.contexts.begun(one) for one in model.starts]
     found: Plain = {
         "is": "model",
         "hash": model.content_hash[:16],
@@ -95,13 +150,18 @@ def model_of(model: MarkovModel) -> Plain:
         "chain": model.chain_size,
         "step": None if model.step_seconds is None else str(exactly(model.step_seconds)),
         "moves": moves,
-        "start": [runs(one > 0) for one in starts],
+        "start": [runs(begun(model, one) > 0) for one in model.starts],
     }
     if model.contexts is not None:
         found["state_of"] = model.contexts.last[model.size :].tolist()
     if model.time_classes is not None and model.time_classes.count > 1:
         found |= {"hours": list(model.time_classes.classes), "zone": model.time_classes.zone}
     return found
+
+
+def begun(model: MarkovModel, first: FloatArray) -> FloatArray:
+    """A first distribution ``(N,)`` over the model's own states, ``(P,)``."""
+    return first if model.contexts is None else model.contexts.begun(first)
 
 
 def policy_of(policy: PolicyGraph) -> Plain:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, runs
-from dphmm.certificate.lines import Lines
+from dphmm.certificate.canonical_forms import Lines, Plain, begun
 from dphmm.errors import InvalidInputError
 from dphmm.events.automaton import Automaton, Layer
 from dphmm.mechanisms.base import TABLES
@@ -17,8 +17,6 @@ from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser
 from dphmm.release.event_caps import Capping, chain_of
 from dphmm.release.step import PreparedStep, PublicState
-
-Plain = dict[str, Any]
 
 
 class CapsWitness:
@@ -56,7 +54,7 @@ class CapsWitness:
             As `Capping.keeper`.
         """
         self._keeper, self._slot = self._capping.keeper(PublicState(first=slot)), slot
-        self._watched = [(one.number, one.prior) for one in self._keeper.watched]
+        self._watched = sorted({one.number for one in self._keeper.watched})
         chain, caps = chain_of(self._model, slot)[0], []
         of_model = {one.number: one.odds for one in self._keeper.watched if one.prior == 0}
         for number in range(self._keeper.count):
@@ -65,7 +63,7 @@ class CapsWitness:
             name = None if automaton is None else self._lines.part(event_of(automaton))
             at = 0 if odds is None else slot - odds.lead + odds.event.first
             caps.append({"event": name, "at": at})
-        starts = [{"is": "prior", "start": _doubles(self._begun(one))} for one in self._capping.priors]
+        starts = [{"is": "prior", "start": _doubles(begun(self._model, one))} for one in self._capping.priors]
         return {
             "chances": self._lines.part(chances_of(self._model)),
             "caps": caps,
@@ -109,10 +107,9 @@ class CapsWitness:
                     f"the cap on '{cap.event}' is not shown to be kept by the release of slot {slot}"
                 )
             found[key] = [""] * len(step.noise.parts) if engine.settings.mechanism in TABLES else list(signs)
-        watched = sorted({number for number, _ in self._watched})
         return [
             found.get((number, prior, is_floor))
-            for number in watched
+            for number in self._watched
             for prior in range(1 + len(self._capping.priors))
             for is_floor in ([False, True] if self._settings.caps[number].least > 0 else [False])
         ]
@@ -129,9 +126,6 @@ class CapsWitness:
         """
         self._keeper.update(log_likelihood, slot - self._slot)
         self._slot = slot
-
-    def _begun(self, first: FloatArray) -> FloatArray:
-        return first if self._model.contexts is None else self._model.contexts.begun(first)
 
 
 def chances_of(model: MarkovModel) -> Plain:
@@ -152,7 +146,7 @@ def chances_of(model: MarkovModel) -> Plain:
         matrix = given.sorted_indices()
         ends = zip(matrix.indptr[:-1].tolist(), matrix.indptr[1:].tolist(), strict=True)
         moves.append([_doubles(matrix.data[first:last]) for first, last in ends])
-    starts = [one if model.contexts is None else model.contexts.begun(one) for one in model.starts]
+    starts = [begun(model, one) for one in model.starts]
     about = [None if model.states is None else model.states.content_hash]
     if model.time_classes is not None:
         about.append(model.time_classes.content_hash)

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from scipy.special import digamma
 
 from dphmm.arrays import BoolArray, FloatArray, runs
-from dphmm.certificate.lines import Lines
+from dphmm.certificate.canonical_forms import Lines, Plain
 from dphmm.counts.map_estimate import real_map
 from dphmm.counts.occupancy import Occupancy
 from dphmm.errors import InvalidInputError
@@ -29,7 +29,6 @@ from dphmm.release.ledger import exactly
 from dphmm.stochastic import MatrixLike, as_stochastic
 from dphmm.tables import new_file
 
-Plain = dict[str, Any]
 Matrices = Sequence[MatrixLike] | MatrixLike | None
 """One matrix for all steps, one for each in order of time, or none."""
 
@@ -88,7 +87,7 @@ class StreamCertificate:
         """
         if not np.isfinite(found.temporal).all():
             raise InvalidInputError("leakage is infinite, and a certificate is of a limit; leave --certificate out")
-        budgets = [_text(exactly(one)) for one in found.epsilons.tolist()]
+        budgets = [str(exactly(one)) for one in found.epsilons.tolist()]
         sides: Plain = {}
         for name, matrices, values in (("backward", backward, found.backward), ("forward", forward, found.forward)):
             bound = (suprema or {}).get(name)
@@ -110,10 +109,10 @@ class StreamCertificate:
         losses
             ``(T,)`` the sums of landmarks with each time; None where losses are something else.
         """
-        told = [_text(exactly(one)) for one in budgets.tolist()]
+        told = [str(exactly(one)) for one in budgets.tolist()]
         sums = None if losses is None else [_digits(one) for one in losses.tolist()]
         self._lines.add(
-            {"epsilon": _text(exactly(epsilon)), "budgets": told, "landmarks": runs(landmark), "losses": sums}
+            {"epsilon": str(exactly(epsilon)), "budgets": told, "landmarks": runs(landmark), "losses": sums}
         )
         self._times += len(told)
 
@@ -159,11 +158,11 @@ class StreamCertificate:
             self._lines.add(
                 {
                     "time": t,
-                    "noisy": [_text(Fraction(one)) for one in y.tolist()],
-                    "slope": _text(Fraction(slope)),
-                    "p": [_text(Fraction(one)) for one in chances[t].tolist()],
-                    "estimate": [_text(Fraction(one)) for one in r.tolist()],
-                    "price": _text(price),
+                    "noisy": [str(Fraction(one)) for one in y.tolist()],
+                    "slope": str(Fraction(slope)),
+                    "p": [str(Fraction(one)) for one in chances[t].tolist()],
+                    "estimate": [str(Fraction(one)) for one in r.tolist()],
+                    "price": str(price),
                     "gap": format(Context(prec=2, rounding=ROUND_UP).create_decimal(2 * gap * users + margin), "e"),
                 }
             )
@@ -193,7 +192,7 @@ class StreamCertificate:
         if bound is not None:
             at = losses[0][1].q.size - 1 if not finite else _piece(losses[0][1], bound.value)
             value = _digits(bound.value) if finite else "inf"
-            side["supremum"] = {"epsilon": _text(exactly(epsilon)), "value": value, "witness": at}
+            side["supremum"] = {"epsilon": str(exactly(epsilon)), "value": value, "witness": at}
         return side
 
     def _loss(self, matrix: Any, most: float) -> tuple[str, LossFunction]:
@@ -220,7 +219,7 @@ class StreamCertificate:
             value = {
                 "is": "loss",
                 "matrix": digest,
-                "slopes": [_text(Fraction(one)) for one in kept],
+                "slopes": [str(Fraction(one)) for one in kept],
                 "witnesses": witnesses,
             }
             self._losses[key] = self._lines.part(value), loss
@@ -256,10 +255,6 @@ def stream_certificate(
         writer = StreamCertificate(Lines(file.write, of=of))
         yield writer
         writer.end()
-
-
-def _text(value: Fraction) -> str:
-    return str(value)
 
 
 def _digits(value: float) -> str:

@@ -9,17 +9,8 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray
-from dphmm.certificate.canonical_forms import (
-    changes,
-    check_certifiable,
-    model_of,
-    noise_of,
-    places_of,
-    policy_of,
-    released_form,
-)
+from dphmm.certificate import canonical_forms as forms
 from dphmm.certificate.capped_events import CapsWitness
-from dphmm.certificate.lines import Lines
 from dphmm.errors import InvalidInputError
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits, day_steps, exactly
@@ -57,7 +48,7 @@ class CertificateWriter:
     """
 
     def __init__(self, write: Callable[[str], object]) -> None:
-        self._lines = Lines(write)
+        self._lines = forms.Lines(write)
         self._digests: dict[tuple[str, str], str] = {}
         self._last_noise: dict[str, tuple[object, object, str]] = {}
         self._accounts: dict[tuple[str, int], Account] = {}
@@ -98,7 +89,7 @@ class CertificateWriter:
         """
         first = next(iter(engines.values()))
         for engine in engines.values():
-            check_certifiable(engine)
+            forms.check_certifiable(engine)
         self._person, self._count, self._engines = person, 0, dict(engines)
         self._possible = {query: np.zeros(first.model.size, dtype=np.bool_) for query in engines}
         self._ranks = {query: number * tiers for number, query in enumerate(engines)}
@@ -111,14 +102,14 @@ class CertificateWriter:
                 "query": query,
                 "rank": self._ranks[query],
                 "settings": engine.settings.canonical,
-                "places": self._lines.part(places_of(engine)),
+                "places": self._lines.part(forms.places_of(engine)),
             }
             for query, engine in engines.items()
         ]
         line: dict[str, Any] = {
             "begin": person,
-            "model": self._part("model", first.model.content_hash, lambda: model_of(first.model)),
-            "policy": self._part("policy", first.policy.content_hash, lambda: policy_of(first.policy)),
+            "model": self._part("model", first.model.content_hash, lambda: forms.model_of(first.model)),
+            "policy": self._part("policy", first.policy.content_hash, lambda: forms.policy_of(first.policy)),
             "queries": queries,
         }
         if goes_on:
@@ -169,7 +160,7 @@ class CertificateWriter:
             "epsilon": str(exactly(step.epsilon)) if step.epsilon else "0",
             "sum": str(account.epsilon),
             "day": None if day is None else str(account.window(slot, day)),
-            **changes(self._possible[query], step.plan.constraint),
+            **forms.changes(self._possible[query], step.plan.constraint),
         }
         if self._caps is not None and self._count == 0:
             line["events"] = self._caps.begin(slot)
@@ -179,7 +170,7 @@ class CertificateWriter:
             if released is None:
                 raise InvalidInputError(f"nothing was drawn at slot {slot}, of a step with epsilon; give the release")
             line["noise"] = self._noise(step, engine, query)
-            line["z"] = released_form(step, released, engine)
+            line["z"] = forms.released_form(step, released, engine)
             if self._caps is not None:
                 line["caps"] = self._caps.cells(engine, step, slot)
         if self._caps is not None:
@@ -195,7 +186,7 @@ class CertificateWriter:
     def _noise(self, step: PreparedStep, engine: Releaser, query: str) -> str:
         known = self._last_noise.get(query)
         if known is None or known[0] is not step.noise or known[1] is not step.plan:
-            known = self._last_noise[query] = step.noise, step.plan, self._lines.part(noise_of(step, engine))
+            known = self._last_noise[query] = step.noise, step.plan, self._lines.part(forms.noise_of(step, engine))
         return known[2]
 
     def _witness(self, engine: Releaser) -> CapsWitness:

@@ -71,7 +71,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     """
     from dphmm.jobs import Budgets, Counts, Days, Mobility, count_people
     from dphmm.tables import check_output, check_table_name
-    from dphmm.writers.diagnostics import check_private_name
+    from dphmm.writers.summary import check_private_name
 
     output, private, overwrite = given["output"], given["private_counts"], given["overwrite"]
     check_output(check_table_name(output), overwrite)

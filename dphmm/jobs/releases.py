@@ -49,10 +49,9 @@ from dphmm.space.states import OUTSIDE
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 from dphmm.tables import check_output
 from dphmm.tables.output import check_outputs
-from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.formats import check_format, write_releases
 from dphmm.writers.geopackage import Geometry
-from dphmm.writers.summary import Hindsight, summarise, write_summary
+from dphmm.writers.summary import Hindsight, check_private_name, summarise, write_diagnostics, write_summary
 from dphmm.writers.table import WITHHELD_FOR, ReleaseTable
 
 CLOCK_SKEW_SECONDS = 300.0

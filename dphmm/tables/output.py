@@ -59,6 +59,7 @@ EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ".gpkg": ("files", ("pyogrio", "geopandas")),
     ".parquet": ("files", ("pyarrow",)),
     ".geoparquet": ("files", ("pyarrow",)),
+    ".gpx": ("files", ("gpxpy",)),
     **dict.fromkeys((".png", ".svg", ".pdf"), ("plots", ("matplotlib",))),
 }
 """Extension → the extra that brings what such files take, and the libraries."""

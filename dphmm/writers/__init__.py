@@ -1,10 +1,9 @@
 """From release records, and tables of flows, to files and frames."""
 
-from dphmm.writers.diagnostics import check_private_name, write_diagnostics
 from dphmm.writers.flow_files import FlowRows
 from dphmm.writers.formats import FORMATS, check_format, read_releases, write_releases
 from dphmm.writers.geopackage import to_geodataframe, to_scikit_mobility, to_trajectory_collection, tracks
-from dphmm.writers.summary import Hindsight, summarise, write_summary
+from dphmm.writers.summary import Hindsight, check_private_name, summarise, write_diagnostics, write_summary
 from dphmm.writers.table import COLUMNS, ReleaseTable
 
 __all__ = [

@@ -13,12 +13,13 @@ import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import as_integers
-from dphmm.errors import ConfigurationError, DataFileError, check_installed, need
+from dphmm.errors import DataFileError, need
 from dphmm.flows.areas import Areas
 from dphmm.flows.rows import KEYS, NUMBERS
 from dphmm.tables import check_output, new_file, read_document, write_csv
 from dphmm.tables.parquet import OpenParquet
-from dphmm.writers.geopackage import GPKG, style_rows, written_by_gdal
+from dphmm.writers.formats import check_format
+from dphmm.writers.geopackage import write_layers
 from dphmm.writers.table import CRS
 
 FORMAT = "dphmm-flows-1"
@@ -183,7 +184,7 @@ class FlowRows:
         """
         path = check_flow_file(path, overwrite)
         with new_file(path, overwrite) as part:
-            _FORMATS[path.suffix.lower()][0](self, part)
+            _FORMATS[path.suffix.lower()](self, part)
 
     @classmethod
     @checked
@@ -266,13 +267,7 @@ def check_flow_file(path: str | Path, overwrite: bool = False) -> Path:
     OutputError
         As `dphmm.tables.check_output`.
     """
-    path = Path(path)
-    known = _FORMATS.get(path.suffix.lower())
-    if known is None:
-        raise ConfigurationError(f"{path}: no table of flows goes by {path.suffix!r}; use {', '.join(_FORMATS)}")
-    for library in known[1]:
-        check_installed(library, "files")
-    return check_output(path, overwrite)
+    return check_output(check_format(path, _FORMATS, "table of flows"), overwrite)
 
 
 def _write_csv(rows: FlowRows, path: Path) -> None:
@@ -295,7 +290,7 @@ def _write_json(rows: FlowRows, path: Path) -> None:
 
 def _write_geopackage(rows: FlowRows, path: Path) -> None:
     """Layers of areas and of flow lines with styles, and all rows as a table without places."""
-    geopandas, pandas, pyogrio = (need(name, "files") for name in ("geopandas", "pandas", "pyogrio"))
+    geopandas, pandas = need("geopandas", "files"), need("pandas", "files")
     said = {"generator": "dphmm", **{name: json.dumps(one) for name, one in rows.facts.items()}}
     outlines = [shapely.from_geojson(json.dumps(one["geometry"])) for one in rows.features]
     areas: dict[str, Any] = {name: [one["properties"][name] for one in rows.features] for name in ("name", "district")}
@@ -316,26 +311,15 @@ def _write_geopackage(rows: FlowRows, path: Path) -> None:
     layers = {
         "areas": (geopandas.GeoDataFrame(areas, geometry=outlines, crs=CRS), "Unknown"),
         "flows": (geopandas.GeoDataFrame({**flows, "width_mm": width}, geometry=lines, crs=CRS), "LineString"),
+        "rows": (pandas.DataFrame({name: rows.columns[name] for name in (*KEYS, *NUMBERS)}), None),
     }
-    with written_by_gdal(path, np.datetime64("2024-01-01", "ms")):
-        where = path.absolute()
-        for name, (frame, kind) in layers.items():
-            about = {"DESCRIPTION": LAYERS[name]}
-            pyogrio.write_dataframe(
-                frame, where, layer=name, geometry_type=kind, **GPKG, layer_metadata=about,
-                dataset_metadata=said, append=where.exists(),
-            )  # fmt: skip
-        everything = pandas.DataFrame({name: rows.columns[name] for name in (*KEYS, *NUMBERS)})
-        pyogrio.write_dataframe(everything, where, layer="rows", append=True, **GPKG)
-        styles = pandas.DataFrame(style_rows("2024-01-01T00:00:00Z", LAYERS))
-        styles["update_time"] = pandas.to_datetime(styles["update_time"])
-        pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, **GPKG, FID="id")
+    write_layers(path, layers, LAYERS, said, np.datetime64("2024-01-01", "ms"))
 
 
-_FORMATS: Mapping[str, tuple[Callable[[FlowRows, Path], None], tuple[str, ...]]] = {
-    ".csv": (_write_csv, ()),
-    ".parquet": (_write_parquet, ("pyarrow",)),
-    ".json": (_write_json, ()),
-    ".gpkg": (_write_geopackage, ("pyogrio", "geopandas")),
+_FORMATS: Mapping[str, Callable[[FlowRows, Path], None]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".json": _write_json,
+    ".gpkg": _write_geopackage,
 }
-"""Ending → what writes the file, and the libraries that it takes."""
+"""Ending → what writes the file."""

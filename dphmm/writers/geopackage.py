@@ -31,7 +31,7 @@ LAYERS: Mapping[str, str] = {
 """The layers of a GeoPackage of releases → what each is; `styles` has how QGIS is to draw it."""
 
 
-def style_rows(changed: str, layers: Mapping[str, str] = LAYERS) -> list[dict[str, Any]]:
+def style_rows(changed: str, layers: Mapping[str, str]) -> list[dict[str, Any]]:
     """Make the rows of the table ``layer_styles``, one for each layer, as QGIS reads them.
 
     Parameters
@@ -89,24 +89,49 @@ def write_geopackage(path: Path, table: ReleaseTable, geometry: Geometry = "esti
     kept to the millisecond, as the format has it. The format wants to know when a layer was last changed: the time of
     the last release is given, so that equal tables make equal files. A GeoPackage has both geometries.
     """
-    pyogrio, pandas = need("pyogrio", "files"), need("pandas", "files")
-    estimates = to_geodataframe(table)
     drawn = to_geodataframe(table.select(~table["withheld"]), "released")
-    promise = _promise(table)
+    layers = {
+        "estimates": (to_geodataframe(table), "Point"),
+        "released": (drawn, "Point"),
+        "tracks": (tracks(table), "LineString"),
+    }
     changed = max(table["time"].astype("datetime64[ms]"), default=np.datetime64(0, "ms"))
-    plain = {**GPKG, "dataset_metadata": promise}
+    write_layers(path, layers, LAYERS, _promise(table), changed)
+
+
+def write_layers(
+    path: Path,
+    layers: Mapping[str, tuple[Any, str | None]],
+    about: Mapping[str, str],
+    said: Mapping[str, str],
+    changed: np.datetime64,
+) -> None:
+    """Write frames as the layers of a GeoPackage, each with its kind of geometry, and their styles.
+
+    Parameters
+    ----------
+    path
+        The file.
+    layers
+        Layer → its frame and its kind of geometry; None for a table without places.
+    about
+        Layer with places → what it is; `styles` has how QGIS is to draw it.
+    said
+        Metadata of the file.
+    changed
+        When it was last changed.
+    """
+    pyogrio, pandas, where = need("pyogrio", "files"), need("pandas", "files"), path.absolute()
     with written_by_gdal(path, changed):
-        where = path.absolute()
-        for layer, frame, kind in (
-            ("estimates", estimates, "Point"),
-            ("released", drawn, "Point"),
-            ("tracks", tracks(table), "LineString"),
-        ):
-            about = {"DESCRIPTION": LAYERS[layer]}
-            pyogrio.write_dataframe(
-                frame, where, layer=layer, geometry_type=kind, layer_metadata=about, append=where.exists(), **plain
-            )
-        styles = pandas.DataFrame(style_rows(f"{changed}Z"))
+        for layer, (frame, kind) in layers.items():
+            placed = {
+                "geometry_type": kind,
+                "layer_metadata": {"DESCRIPTION": about.get(layer)},
+                "dataset_metadata": said,
+            }
+            more = placed if kind else {}
+            pyogrio.write_dataframe(frame, where, layer=layer, append=where.exists(), **GPKG, **more)
+        styles = pandas.DataFrame(style_rows(f"{changed}Z", about))
         styles["update_time"] = pandas.to_datetime(styles["update_time"])  # of the type that QGIS gives the column
         pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, **GPKG, FID="id")
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dphmm import leakage
-from dphmm.certificate.lines import Lines
+from dphmm.certificate.canonical_forms import Lines
 from dphmm.certificate.streams import StreamCertificate
 from dphmm.jobs import Counts, Mobility, Scheme, landmark_series, repair_counts
 from dphmm.tables import TimedTable

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dphmm import leakage
-from dphmm.certificate.lines import Lines
+from dphmm.certificate.canonical_forms import Lines
 from dphmm.certificate.streams import StreamCertificate, stream_certificate
 from dphmm.counts.map_estimate import integer_map
 from dphmm.errors import ConfigurationError, InvalidInputError, OutputError

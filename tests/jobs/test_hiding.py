@@ -15,7 +15,7 @@ from dphmm.jobs import hide
 from dphmm.readers.recordings import read_recording
 from dphmm.space.recording import Recording, Segment
 from dphmm.space.squares import Square
-from dphmm.writers.recordings import write_recording
+from dphmm.writers.formats import write_recording
 from tests.documents import ROOT
 
 RIDE = ROOT / "data/sample/ride.gpx"
