@@ -152,37 +152,6 @@ def _read(value: Rational, name: str) -> Fraction:
     return fraction
 
 
-def bernoulli_exp(num: int, den: int, bits: RandomBits) -> bool:
-    """True with probability exactly ``exp(-num / den)``.
-
-    Canonne, Kamath and Steinke (2020), Algorithm 1.
-
-    Parameters
-    ----------
-    num, den
-        The exponent as a fraction, ``num >= 0`` and ``den >= 1``. Zero gives true.
-    bits
-        The random bits.
-
-    Raises
-    ------
-    BudgetError
-        For a negative ``num`` or a ``den`` below one.
-    """
-    if num < 0 or den < 1:
-        raise BudgetError(f"the exponent is {num}/{den}; give a fraction that is not negative")
-    while num > den:
-        if not _bernoulli_exp_fraction(1, 1, bits):
-            return False
-        num -= den
-    return _bernoulli_exp_fraction(num, den, bits)
-
-
-def _bernoulli_exp_fraction(num: int, den: int, bits: RandomBits) -> bool:
-    """``exp(-num / den)`` for a fraction in [0, 1]: the alternating series, played as a run of coin flips."""
-    return bits.successes(num, den, den, None) & 1 == 0
-
-
 def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
     """An integer ``k >= 0`` with probability exactly ``(1 - q) q**k``, where ``q = exp(-num / den)``.
 

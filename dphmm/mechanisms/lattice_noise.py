@@ -13,12 +13,10 @@ Nothing is rejected, whatever the decay, and each of these draws has exactly its
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from math import gcd
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,17 +36,6 @@ _BLOCK = 1 << 17
 """Draws that are made at a time."""
 
 
-class _OfEach(dict[int, Any]):
-    """What belongs to each edge, worked out when it is asked for: of many edges one draw needs one."""
-
-    def __init__(self, work_out: Callable[[int], Any]) -> None:
-        self._work_out = work_out
-
-    def __missing__(self, which: int) -> Any:
-        found = self[which] = self._work_out(which)
-        return found
-
-
 class LatticeNoise:
     """Draws of lattice points with probabilities exactly proportional to ``exp(-decay ‖z‖)``.
 
@@ -65,23 +52,21 @@ class LatticeNoise:
     def __init__(self, weights: LatticeSum, decay: Fraction, basis: npt.NDArray[np.object_]) -> None:
         self._weights, self._decay, self.dimension = weights, decay, basis.shape[1]
         self._basis: list[list[int]] = basis.tolist()
-        self._rates = _OfEach(self._rates_of)
-        self._axes = _OfEach(self._axes_of)
-        self._tables: dict[Fraction, Geometric] = {}
+        # What belongs to each edge is worked out when it is asked for: of many edges one draw needs one.
+        self._rates, self._axes, self._geometric = cache(self._rates_of), cache(self._axes_of), cache(Geometric)
 
     def draw(self, count: int, source: RandomSource) -> IntArray:
         """Independent draws, ``(count, d)``."""
         if not self._weights.rank:
             return np.zeros((count, self.dimension), dtype=np.int64)
+        found = np.empty((count, self.dimension), dtype=np.int64)
         if count < _MANY * len(self._weights.edges):
-            bits, found = RandomBits(source), np.empty((count, self.dimension), dtype=np.int64)
+            bits = RandomBits(source)
             for number in range(count):
                 found[number] = self._one(bits)
-            return found
-        found = np.empty((count, self.dimension), dtype=np.int64)
-        for start in range(0, count, _BLOCK):
-            block = found[start : start + _BLOCK]
-            self._fill(block, source)
+        else:
+            for start in range(0, count, _BLOCK):
+                self._fill(found[start : start + _BLOCK], source)
         return found
 
     def _one(self, bits: RandomBits) -> list[int]:
@@ -89,13 +74,13 @@ class LatticeNoise:
         if place == 2 * len(self._weights.edges):
             return [0] * self.dimension
         which, sign = divmod(place, 2)
-        (first, slope, last), count = self._rates[which]
+        (first, slope, last), count = self._rates(which)
         a = 1 + geometric_exp(first[0], first[1], bits)
         k = cut_off_exp(slope[0], slope[1], count, bits)
         b = geometric_exp(last[0], last[1], bits) if last[0] else 0
         if sign:
             a, k, b = -a, -k, -b
-        return [a * along + k * step + b * across for along, step, across in self._axes[which]]
+        return [a * along + k * step + b * across for along, step, across in self._axes(which)]
 
     def _place(self, bits: RandomBits) -> int:
         """Twice the number of an edge and, for the sign, 0 or 1; or twice the number of edges for the origin.
@@ -157,23 +142,18 @@ class LatticeNoise:
             start, middle, end = ends[2 * which : 2 * which + 3]
             if start == end:
                 continue
-            pairs, size = self._rates[which]
+            pairs, size = self._rates(which)
             first, slope, last = (Fraction(*pair) for pair in pairs)
             a = 1 + self._geometric(first).draw(end - start, source)
             k = CutOff(slope, size).draw(end - start, source) if size > 1 else 0
             b = self._geometric(last).draw(end - start, source) if last else 0
             points = np.empty((self.dimension, end - start), dtype=np.int64)
-            for column, (along, step, across) in zip(points, self._axes[which], strict=True):
+            for column, (along, step, across) in zip(points, self._axes(which), strict=True):
                 np.multiply(a, along, out=column)
                 column += k * step
                 column += b * across
             points[:, middle - start :] *= -1
             out[order[start:end]] = points.T
-
-    def _geometric(self, rate: Fraction) -> Geometric:
-        if rate not in self._tables:
-            self._tables[rate] = Geometric(rate)
-        return self._tables[rate]
 
 
 def laplace_steps(decay: Fraction, count: int, source: RandomSource) -> IntArray:

@@ -23,7 +23,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from math import log
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -295,30 +295,21 @@ class Conditions:
         return csr_array((np.concatenate(entries), where), shape=(self.unknowns**2, len(numbers)))
 
 
-class Blocks(Protocol):
-    """``A' D A`` of every output, with its weights ``D > 0`` of conditions ``A``, ready to be solved."""
-
-    def solve(self, wanted: FloatArray) -> FloatArray:
-        """The solutions ``(u, outputs)`` for right sides of the same shape."""
-
-    def coupling(self) -> FloatArray:
-        """``(n, n)``: the sum of the inverses, of which the states' part."""
-
-
 class Graph:
-    """Blocks of any graph, by their inverses: ``u^3`` operations and ``u^2`` doubles for each output.
+    """``A' D A`` of every output of any graph, ready to be solved by inverses.
+
+    They take ``u^3`` operations and ``u^2`` doubles for each output.
 
     Parameters
     ----------
     conditions, weights
-        ``A``, and ``D`` as ``(c, outputs)``.
+        ``A``, and ``D > 0`` as ``(c, outputs)``.
     """
 
     def __init__(self, conditions: Conditions, weights: FloatArray) -> None:
         from scipy.linalg.lapack import dpotrf, dpotri
 
         size, self._states = conditions.unknowns, conditions.size
-        self._conditions, self._weights = conditions, weights
         self._inverses = np.empty((weights.shape[1], size, size))
         several = max(1, _AT_ONCE // size**2)
         for start in range(0, weights.shape[1], several):
@@ -334,11 +325,11 @@ class Graph:
                 self._inverses[number] = np.triu(inverse) + np.triu(inverse, 1).T
 
     def solve(self, wanted: FloatArray) -> FloatArray:
-        """As `Blocks`."""
+        """The solutions ``(u, outputs)`` for right sides of the same shape."""
         return np.asarray((self._inverses @ wanted.T[:, :, None])[:, :, 0].T)
 
     def coupling(self) -> FloatArray:
-        """As `Blocks`."""
+        """``(n, n)``: the sum of the inverses, of which the states' part."""
         return np.asarray(self._inverses[:, : self._states, : self._states].sum(axis=0))
 
 
@@ -359,12 +350,12 @@ class Clique:
         self._corner = ((ratio - 1.0) ** 2 * above * (below / self._diagonal)).sum(axis=0)
 
     def solve(self, wanted: FloatArray) -> FloatArray:
-        """As `Blocks`."""
+        """As `Graph`."""
         least = (wanted[-1] + (self._border * wanted[:-1]).sum(axis=0)) / self._corner
         return np.concatenate([wanted[:-1] / self._diagonal + self._border * least, least[None]])
 
     def coupling(self) -> FloatArray:
-        """As `Blocks`."""
+        """As `Graph`."""
         found = (self._border / self._corner) @ self._border.T
         found[np.diag_indices(len(found))] += (1.0 / self._diagonal).sum(axis=1)
         return np.asarray(found)
@@ -481,7 +472,7 @@ def _solved(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, floa
 class _Newton:
     """Changes of entries and prices for which conditions of both hold, refined once against rounding."""
 
-    def __init__(self, conditions: Conditions, blocks: Blocks, weights: FloatArray) -> None:
+    def __init__(self, conditions: Conditions, blocks: Graph | Clique, weights: FloatArray) -> None:
         self._conditions, self._blocks, self._weights, self._coupling = conditions, blocks, weights, blocks.coupling()
 
     def __call__(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:

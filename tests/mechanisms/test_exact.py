@@ -15,7 +15,7 @@ from dphmm.arrays import RandomSource, random_source
 from dphmm.errors import BudgetError
 from dphmm.mechanisms import exact, lattice_noise
 from dphmm.mechanisms import inversion_sampling as thresholds
-from dphmm.mechanisms.exact import RandomBits, bernoulli_exp, cut_off_exp, discrete_laplace, geometric_exp, rational
+from dphmm.mechanisms.exact import RandomBits, cut_off_exp, discrete_laplace, geometric_exp, rational
 from tests.sizes import fewer
 
 ALPHA = 1e-4
@@ -41,14 +41,6 @@ def fits(draws: list[int], probability) -> float:
 def laplace_probability(decay: float):
     q = math.exp(-decay)
     return lambda x: (1 - q) / (1 + q) * q ** abs(x)
-
-
-@pytest.mark.parametrize(("num", "den"), [(0, 1), (1, 20), (1, 2), (1, 1), (7, 3), (5, 1)])
-def test_bernoulli_exp_has_its_probability(num, den):
-    """Binomial test, alpha 1e-4, 60 000 draws, seed 1."""
-    source = bits(1)
-    hits = sum(bernoulli_exp(num, den, source) for _ in range(DRAWS))
-    assert stats.binomtest(hits, DRAWS, math.exp(-num / den)).pvalue > ALPHA
 
 
 @pytest.mark.parametrize(("num", "den"), [(1, 20), (1, 1), (3, 2), (11, 5)])
@@ -131,8 +123,6 @@ def test_an_impossible_budget_is_refused(value):
 
 def test_impossible_parameters_are_refused():
     source = bits(6)
-    with pytest.raises(BudgetError, match="-1/2"):
-        bernoulli_exp(-1, 2, source)
     with pytest.raises(BudgetError, match="0/1"):
         discrete_laplace(0, 1, source)
     with pytest.raises(BudgetError, match="bound"):
