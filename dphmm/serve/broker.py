@@ -10,9 +10,8 @@ from typing import Any
 
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
 from dphmm.serve.config import Broker
-from dphmm.serve.delivery import LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S, Backoff, cancel, reason
+from dphmm.serve.delivery import LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S, Backoff, broker_address, reason
 from dphmm.serve.message_formats import Received, owntracks_topic, read_owntracks, zone_topic
-from dphmm.serve.senders import broker_address
 
 _LOG = logging.getLogger(__name__)
 _NOT_NOW = (OutputError, SessionBusyError, SessionMismatchError, DataFileError)
@@ -67,19 +66,11 @@ class Listener:
         self._name = f"dphmm-{digest[:16]}"  # brokers of MQTT 3.1 take 23 characters
         self._messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
         self._connection = 0
-        self._tasks: list[asyncio.Task[None]] = []
         self.is_connected: bool | None = None
         """Whether the broker is there; None where another process listens."""
 
-    def start(self) -> None:
-        """Begin to listen."""
-        self._tasks = [asyncio.create_task(self._listen())]
-
-    async def stop(self) -> None:
-        """Listen no more; what is not acknowledged the broker keeps."""
-        await cancel(self._tasks)
-
-    async def _listen(self) -> None:
+    async def listen(self) -> None:
+        """Listen for ever; what is not acknowledged at the end the broker keeps."""
         while True:
             try:
                 if await self._leads():

@@ -50,33 +50,9 @@ def hash_token(token: str) -> str:
     return HASHED + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Tokens:
-    """Which user a token belongs to.
-
-    Parameters
-    ----------
-    tokens
-        Digest → user.
-    """
-
-    def __init__(self, tokens: Mapping[str, str]) -> None:
-        self._tokens = dict(tokens)
-
-    def user(self, token: str | None) -> str | None:
-        """The user of a token; None for one that is unknown.
-
-        What is looked up is a digest, so that the time it takes tells nothing about tokens.
-
-        Parameters
-        ----------
-        token
-            What a device shows; None where it shows nothing.
-        """
-        return None if not token else self.user_of(hash_token(token))
-
-    def user_of(self, digest: str) -> str | None:
-        """The user of a token with a digest; None where there is none any more."""
-        return self._tokens.get(digest)
+def user_with(tokens: Mapping[str, str], token: str | None) -> str | None:
+    """The user of a token, by the digests of tokens; None for one that is unknown."""
+    return tokens.get(hash_token(token)) if token else None
 
 
 EXAMPLE = "docs/how-to/serve.md"

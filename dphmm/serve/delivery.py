@@ -1,4 +1,4 @@
-"""Delivery to recipients: every release once each, in order, however often either side was away.
+"""Delivery to recipients, by POST or MQTT: every release once each, in order, however often either side was away.
 
 A message that a recipient refuses, or answers with errors again and again while it takes the newest one, is set aside
 and noted: it holds up none of those after it.
@@ -11,19 +11,31 @@ be sent before the relay ends, or is more than some hundreds, is lost, oldest fi
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
 
-from dphmm.errors import DphmmError
+import httpx
+
+from dphmm.errors import DphmmError, need
 from dphmm.serve.config import Recipient
-from dphmm.serve.message_formats import Fix, Message, seconds_of
+from dphmm.serve.message_formats import (
+    Fix,
+    Message,
+    http_content,
+    owntracks_message,
+    owntracks_topic,
+    seconds_of,
+    zone_topic,
+)
 from dphmm.serve.recipients import now
-from dphmm.serve.senders import Refused, Sender, Unreachable
 from dphmm.serve.sessions import Sessions
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S, LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S = 1.0, 300.0, 60.0, 1.0
@@ -34,6 +46,142 @@ _AT_ONCE = 8
 _MOST_WAITING = 500
 """At most this many true places wait in memory to be sent."""
 _LOG = logging.getLogger(__name__)
+
+
+# ---- ways to recipients ----------------------------------------------------------------------------------------------
+
+_TIMEOUT_S = 20.0
+_LATER = frozenset({401, 403, 404, 405, 408, 425, 429})
+"""Answers of a recipient who is set up wrongly or busy, and may take the same message later."""
+
+
+class Unreachable(Exception):
+    """A recipient who did not take a message, and may take it later.
+
+    Parameters
+    ----------
+    said
+        What is said of it: never what the message holds.
+    answered
+        Whether the recipient is there, and answered that it did not take this message.
+    """
+
+    def __init__(self, said: str, answered: bool = False) -> None:
+        super().__init__(said)
+        self.answered = answered
+
+
+class Refused(Exception):
+    """A message that a recipient will never take."""
+
+
+class HttpSender:
+    """One POST for each message.
+
+    Parameters
+    ----------
+    recipient
+        The recipient.
+    client
+        The client that sends; it follows no redirects.
+    """
+
+    def __init__(self, recipient: Recipient, client: httpx.AsyncClient) -> None:
+        self._recipient, self._client = recipient, client
+        self._headers = recipient.sent_headers()
+
+    async def send(self, message: Message) -> None:
+        """Send a message.
+
+        Raises
+        ------
+        Unreachable, Refused
+            When the recipient did not take it.
+        """
+        kind, url, headers = self._recipient.kind, self._recipient.url, dict(self._headers)
+        content = http_content(kind, message)
+        try:
+            if kind == "owntracks" and message.user.isascii():
+                headers |= {"X-Limit-U": message.user, "X-Limit-D": "dphmm"}
+            elif kind == "owntracks":  # no header takes other scripts; the recorder takes both from a query too
+                url = str(httpx.URL(url).copy_merge_params({"u": message.user, "d": "dphmm"}))
+            answer = await self._client.post(url, headers=headers, timeout=_TIMEOUT_S, **content)
+        except (httpx.HTTPError, httpx.InvalidURL) as problem:
+            raise Unreachable(type(problem).__name__) from None
+        if answer.is_success:
+            return
+        if 400 <= answer.status_code < 500 and answer.status_code not in _LATER:
+            raise Refused(f"status {answer.status_code}")
+        raise Unreachable(f"status {answer.status_code}", answered=True)
+
+
+class MqttSender:
+    """One retained message on ``owntracks/USER/dphmm`` for each, where OwnTracks' apps look, at quality of service 1.
+
+    Recipients of zones get their names alone, on ``dphmm/USER/zone``.
+
+    Parameters
+    ----------
+    recipient
+        The recipient, with the broker's URL; the user name and password among the headers may be ``env:NAME``.
+    """
+
+    def __init__(self, recipient: Recipient) -> None:
+        self._mqtt = need("aiomqtt", "serve")
+        self._recipient = recipient
+        self._client: Any = None
+
+    async def send(self, message: Message) -> None:
+        """As `HttpSender.send`."""
+        topic, body = owntracks_topic(message.user), json.dumps(owntracks_message(message))
+        if message.zone is not None:
+            topic, body = zone_topic(message.user), message.zone
+        try:
+            if self._client is None:
+                account = self._recipient.sent_headers()
+                host, port, tls = broker_address(self._recipient.url)
+                client = self._mqtt.Client(
+                    host,
+                    port,
+                    username=account.get("username"),
+                    password=account.get("password"),
+                    tls_params=self._mqtt.TLSParameters() if tls else None,
+                )
+                self._client = await client.__aenter__()
+            await self._client.publish(topic, body, qos=1, retain=True, timeout=_TIMEOUT_S)
+        except (self._mqtt.MqttError, OSError, TimeoutError) as problem:
+            client, self._client = self._client, None
+            if client is not None:
+                with suppress(self._mqtt.MqttError):
+                    await client.__aexit__(None, None, None)
+            raise Unreachable(type(problem).__name__) from None
+
+
+def broker_address(url: str) -> tuple[str, int, bool]:
+    """Host, port and whether TLS is spoken, of ``mqtt://host:port`` or ``mqtts://host:port``."""
+    parts = urlsplit(url)
+    tls = parts.scheme == "mqtts"
+    return parts.hostname or "", parts.port or (8883 if tls else 1883), tls
+
+
+Sender = HttpSender | MqttSender
+"""The way to a recipient."""
+
+
+def sender_to(recipient: Recipient, client: httpx.AsyncClient) -> Sender:
+    """The way to a recipient.
+
+    Parameters
+    ----------
+    recipient
+        The recipient.
+    client
+        The HTTP client that all recipients share.
+    """
+    return MqttSender(recipient) if recipient.kind == "mqtt" else HttpSender(recipient, client)
+
+
+# ---- what is on its way ----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -108,7 +256,10 @@ class Outbox:
     """
 
     def __init__(
-        self, sessions: Sessions, senders: Mapping[str, tuple[Recipient, Sender]], users: tuple[str, ...]
+        self,
+        sessions: Sessions,
+        senders: Mapping[str, tuple[Recipient, Sender]],
+        users: tuple[str, ...],
     ) -> None:
         self._sessions = sessions
         self._lines = [
@@ -120,23 +271,16 @@ class Outbox:
         ]
         self.counts = {name: Deliveries() for name in senders}
         """Recipient → counts."""
-        self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        """Begin to send."""
-        self._tasks = [asyncio.create_task(self._send_all(line)) for line in self._lines]
-        if self._sessions.is_shared:
-            self._tasks.append(asyncio.create_task(self._look()))
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """What sends, each for ever."""
+        return [*map(self._send_all, self._lines), *([self._look()] if self._sessions.is_shared else [])]
 
     def wake(self, user: str) -> None:
         """Say that a person has a new release."""
         for line in self._lines:
             if line.user == user:
                 line.event.set()
-
-    async def stop(self) -> None:
-        """Send no more."""
-        await cancel(self._tasks)
 
     def ages(self) -> dict[str, float]:
         """Recipient → for how many seconds the message that has waited longest was tried; 0 where none waits."""
@@ -169,7 +313,7 @@ class Outbox:
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
             with suppress(DphmmError):  # a store that is away: the lines say so
-                waiting = await self._sessions.waiting()
+                waiting = await self._sessions.run(self._sessions.waiting)
                 for line in self._lines:
                     if (line.user, line.recipient.name) in waiting:
                         line.event.set()
@@ -177,7 +321,7 @@ class Outbox:
     async def _send_next(self, line: _Line) -> bool:
         """Send the next release; whether there are more."""
         counts = self.counts[line.recipient.name]
-        found = await self._sessions.first_unsent(line.recipient, line.user)
+        found = await self._sessions.run(self._sessions.first_unsent, line.recipient, line.user)
         if found is None:
             line.since = None
             return False
@@ -197,13 +341,13 @@ class Outbox:
         if said:
             counts.set_aside += 1
             _LOG.warning("recipient %s does not take a message, which is set aside: %s", line.recipient.name, said)
-        await self._sessions.set_sent(line.recipient, line.user, count, said)
+        await self._sessions.run(self._sessions.set_sent, line.recipient, line.user, count, said)
         line.since, line.errors = None, 0
         return more
 
     async def _newest_is_taken(self, line: _Line, count: int) -> bool:
         """Whether a recipient who answers one message with errors takes the newest: then it is that one's fault."""
-        found = await self._sessions.last_unsent(line.recipient, line.user)
+        found = await self._sessions.run(self._sessions.last_unsent, line.recipient, line.user)
         if found is None or found[0] == count:
             return False
         try:
@@ -230,16 +374,6 @@ class TruePlaces:
         self._sender, self._told_from = sender, told_from
         self._waiting: deque[tuple[str, Fix, int]] = deque(maxlen=_MOST_WAITING)
         self._event = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        """Begin to send."""
-        self._tasks = [asyncio.create_task(self._send_all())]
-
-    async def stop(self) -> None:
-        """Send no more, and forget what was not sent."""
-        self._waiting.clear()
-        await cancel(self._tasks)
 
     def take(self, user: str, fixes: Sequence[Fix]) -> None:
         """Pass a person's places on."""
@@ -247,7 +381,8 @@ class TruePlaces:
             self._waiting.extend((user, fix, now()) for fix in fixes)
             self._event.set()
 
-    async def _send_all(self) -> None:
+    async def send_all(self) -> None:
+        """Send what waits, for ever."""
         backoff = Backoff(LONGEST_CONNECTION_WAIT_S)
         while True:
             self._event.clear()

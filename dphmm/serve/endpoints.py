@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,67 +24,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import dphmm
+from dphmm.serve import message_formats as formats
 from dphmm.serve import page
 from dphmm.serve.broker import Listener
-from dphmm.serve.config import RelayConfig, Tokens
-from dphmm.serve.delivery import Deliveries, Outbox, TruePlaces
-from dphmm.serve.message_formats import (
-    Received,
-    json_object,
-    read_gpslogger,
-    read_home_assistant,
-    read_osmand,
-    read_overland,
-    read_owntracks,
-    read_plain,
-    read_traccar,
-)
+from dphmm.serve.config import RelayConfig, user_with
+from dphmm.serve.delivery import Outbox, TruePlaces, cancel, sender_to
 from dphmm.serve.requests import REFUSALS, basic_account, bearer_token, body_of, fields_of, json_or_fields_of
-from dphmm.serve.senders import sender_to
-from dphmm.serve.sessions import Outcome, Sessions
+from dphmm.serve.sessions import OUTCOMES, Sessions
 
 _READY_TIMEOUT_S = 4.0
-
-
-class Metrics:
-    """Counts since the start: fixes by what became of them, and requests.
-
-    None follows from a true place but by way of what was released of it. How long requests take would: where nothing
-    is released of a place, less is computed.
-    """
-
-    def __init__(self) -> None:
-        self._fixes = Outcome()
-        self._requests: Counter[str] = Counter()
-
-    def add(self, outcome: Outcome) -> None:
-        """Count the fixes of a message."""
-        self._fixes.add(outcome)
-
-    def asked(self, path: str) -> None:
-        """Count a request."""
-        self._requests[path] += 1
-
-    def text(self, deliveries: Mapping[str, Deliveries], ages: Mapping[str, float]) -> str:
-        """Everything, in Prometheus' text format; recipients' counts and the ages of what waits are by name."""
-        lines = ["# HELP dphmm_fixes_total Fixes by what became of them.", "# TYPE dphmm_fixes_total counter"]
-        lines += [
-            f'dphmm_fixes_total{{outcome="{one.name}"}} {getattr(self._fixes, one.name)}' for one in fields(Outcome)
-        ]
-        name = "dphmm_requests_total"
-        lines += [f"# HELP {name} Messages from phones.", f"# TYPE {name} counter"]
-        lines += [f'{name}{{path="{path}"}} {count}' for path, count in self._requests.items()]
-        name = "dphmm_messages_total"
-        lines += [f"# HELP {name} Messages to recipients.", f"# TYPE {name} counter"]
-        for recipient, told in deliveries.items():
-            for one in fields(told):
-                lines.append(
-                    f'{name}{{recipient="{_label(recipient)}",outcome="{one.name}"}} {getattr(told, one.name)}'
-                )
-        name = "dphmm_oldest_message_seconds"
-        lines += [f"# HELP {name} How long the oldest message to a recipient waits.", f"# TYPE {name} gauge"]
-        lines += [f'{name}{{recipient="{_label(recipient)}"}} {age:.1f}' for recipient, age in ages.items()]
-        return "\n".join(lines) + "\n"
 
 
 def _label(text: str) -> str:
@@ -102,36 +50,36 @@ def openapi() -> dict[str, Any]:
 # ---- what phones post ------------------------------------------------------------------------------------------------
 
 
-async def _basic_user(tokens: Tokens, request: Request) -> str | None:
+async def _basic_user(tokens: Mapping[str, str], request: Request) -> str | None:
     name, password = basic_account(request)
     claimed = request.headers.get("x-limit-u") or request.query_params.get("u") or name
-    user = tokens.user(password)
+    user = user_with(tokens, password)
     return user if claimed == user else None
 
 
-async def _bearer_user(tokens: Tokens, request: Request) -> str | None:
-    return tokens.user(bearer_token(request))
+async def _bearer_user(tokens: Mapping[str, str], request: Request) -> str | None:
+    return user_with(tokens, bearer_token(request))
 
 
-async def _osmand_user(tokens: Tokens, request: Request) -> str | None:
+async def _osmand_user(tokens: Mapping[str, str], request: Request) -> str | None:
     found = await json_or_fields_of(request)
     if isinstance(found, bytes):
         return await _traccar_user(tokens, request)
-    return tokens.user(found.get("id") or found.get("deviceid"))
+    return user_with(tokens, found.get("id") or found.get("deviceid"))
 
 
-async def _traccar_user(tokens: Tokens, request: Request) -> str | None:
-    device = json_object(await body_of(request)).get("device_id")
-    return tokens.user(device) if isinstance(device, str) else None
+async def _traccar_user(tokens: Mapping[str, str], request: Request) -> str | None:
+    device = formats.json_object(await body_of(request)).get("device_id")
+    return user_with(tokens, device) if isinstance(device, str) else None
 
 
-async def _gpslogger_user(tokens: Tokens, request: Request) -> str | None:
+async def _gpslogger_user(tokens: Mapping[str, str], request: Request) -> str | None:
     shown = (await fields_of(request)).get("token") or basic_account(request)[1] or bearer_token(request)
-    return tokens.user(shown)
+    return user_with(tokens, shown)
 
 
-async def _webhook_user(tokens: Tokens, request: Request) -> str | None:
-    return tokens.user(request.path_params["token"])
+async def _webhook_user(tokens: Mapping[str, str], request: Request) -> str | None:
+    return user_with(tokens, request.path_params["token"])
 
 
 Refusal = tuple[int, str] | tuple[int, str, Mapping[str, str]]
@@ -144,9 +92,9 @@ class _App:
     """How an app posts: the path, who shows the token and how, and what is read, answered and refused."""
 
     path: str
-    user: Callable[[Tokens, Request], Awaitable[str | None]]
+    user: Callable[[Mapping[str, str], Request], Awaitable[str | None]]
     content: Callable[[Request], Awaitable[Any]]
-    read: Callable[[Any], Received]
+    read: Callable[[Any], formats.Received]
     answer: str
     refusal: Refusal = _UNAUTHORISED
     methods: tuple[str, ...] = ("POST",)
@@ -158,20 +106,20 @@ class _App:
 
 _BOTH = ("GET", "POST")
 _APPS = (
-    _App("/owntracks", _basic_user, body_of, read_owntracks, "[]"),  # a list of messages for the app
-    _App("/overland", _bearer_user, body_of, read_overland, '{"result":"ok"}'),
-    _App("/osmand", _osmand_user, json_or_fields_of, read_osmand, "", (400, _NO_DEVICE), _BOTH),
-    _App("/traccar", _traccar_user, body_of, read_traccar, "", (404, _NO_DEVICE)),
-    _App("/gpslogger", _gpslogger_user, fields_of, read_gpslogger, "", methods=_BOTH),
+    _App("/owntracks", _basic_user, body_of, formats.read_owntracks, "[]"),  # a list of messages for the app
+    _App("/overland", _bearer_user, body_of, formats.read_overland, '{"result":"ok"}'),
+    _App("/osmand", _osmand_user, json_or_fields_of, formats.read_osmand, "", (400, _NO_DEVICE), _BOTH),
+    _App("/traccar", _traccar_user, body_of, formats.read_traccar, "", (404, _NO_DEVICE)),
+    _App("/gpslogger", _gpslogger_user, fields_of, formats.read_gpslogger, "", methods=_BOTH),
     _App(
         "/home-assistant/{token}",
         _webhook_user,
         body_of,
-        read_home_assistant,
+        formats.read_home_assistant,
         "{}",
         (404, "the webhook is unknown"),
     ),
-    _App("/fix", _bearer_user, body_of, read_plain, '{"result":"ok"}'),
+    _App("/fix", _bearer_user, body_of, formats.read_plain, '{"result":"ok"}'),
 )
 
 
@@ -188,17 +136,18 @@ class Relay:
 
     def __init__(self, config: RelayConfig, sessions: Sessions) -> None:
         self.config, self.sessions = config, sessions
-        self.tokens = Tokens({one.token: one.user for one in config.devices})
-        self.metrics = Metrics()
+        self.tokens = {one.token: one.user for one in config.devices}
+        self.fixes: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.outbox: Outbox | None = None
         self.listener: Listener | None = None
         self.true_places: list[TruePlaces] = []
 
-    async def take(self, user: str, received: Received) -> None:
+    async def take(self, user: str, received: formats.Received) -> None:
         """Release what a message holds, and wake those who are to be told."""
         outcome = await self.sessions.take(user, received)
-        self.metrics.add(outcome)
-        if self.outbox is not None and outcome.released:
+        self.fixes += outcome
+        if self.outbox is not None and outcome["released"]:
             self.outbox.wake(user)
         for one in self.true_places:
             one.take(user, received.fixes)
@@ -211,28 +160,27 @@ class Relay:
             senders = {one.name: (one, sender_to(one, client)) for one in present}
             told = {one.name: senders.pop(one.name) for one in present if not one.true_places_unprotected}
             self.outbox = Outbox(self.sessions, told, self.config.users)
-            self.outbox.start()
-            for recipient, sender in senders.values():
-                self.true_places.append(TruePlaces(recipient, sender, partial(self.sessions.told_from, recipient)))
-                self.true_places[-1].start()
+            run = self.sessions.run
+            self.true_places = [
+                TruePlaces(recipient, sender, partial(run, self.sessions.told_from, recipient))
+                for recipient, sender in senders.values()
+            ]
+            work = [*self.outbox.work(), *(one.send_all() for one in self.true_places)]
             if self.config.mqtt is not None:
-                users, leads = frozenset(self.config.users), self.sessions.leads
+                users, leads = frozenset(self.config.users), partial(run, self.sessions.tables.leads)
                 self.listener = Listener(self.config.mqtt, self.config.store, users, self.take, leads)
-                self.listener.start()
+                work.append(self.listener.listen())
+            tasks = [asyncio.create_task(one) for one in work]
             try:
                 yield
             finally:
-                if self.listener is not None:
-                    await self.listener.stop()
-                for one in self.true_places:
-                    await one.stop()
-                await self.outbox.stop()
+                await cancel(tasks)
 
     def route(self, app: _App) -> Route:
         """The path at which an app posts."""
 
         async def endpoint(request: Request) -> Response:
-            self.metrics.asked(app.path)
+            self.requests[app.path] += 1
             user = await app.user(self.tokens, request)
             if user is None:
                 raise HTTPException(*app.refusal)
@@ -257,10 +205,31 @@ class Relay:
         return JSONResponse(said, 200 if store and broker is not False else 503)
 
     async def measured(self, _: Request) -> Response:
-        """The metrics."""
+        """Counts since the start, and the ages of what waits, in Prometheus' text format.
+
+        None follows from a true place but by way of what was released of it. How long requests take would: where
+        nothing is released of a place, less is computed.
+        """
         deliveries, ages = ({}, {}) if self.outbox is None else (self.outbox.counts, self.outbox.ages())
-        text = self.metrics.text(deliveries, ages)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        told = {
+            f'recipient="{_label(name)}",outcome="{outcome}"': count
+            for name, counts in deliveries.items()
+            for outcome, count in vars(counts).items()
+        }
+        requests = {f'path="{path}"': count for path, count in self.requests.items()}
+        waits = {f'recipient="{_label(name)}"': f"{age:.1f}" for name, age in ages.items()}
+        fixes = {f'outcome="{one}"': self.fixes[one] for one in OUTCOMES}
+        tables: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
+            ("dphmm_fixes_total", "counter", "Fixes by what became of them.", fixes),
+            ("dphmm_requests_total", "counter", "Messages from phones.", requests),
+            ("dphmm_messages_total", "counter", "Messages to recipients.", told),
+            ("dphmm_oldest_message_seconds", "gauge", "How long the oldest message to a recipient waits.", waits),
+        )
+        lines: list[str] = []
+        for name, kind, about, values in tables:
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+            lines += [f"{name}{{{labels}}} {value}" for labels, value in values.items()]
+        return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def described(self, _: Request) -> Response:
         """The OpenAPI document."""

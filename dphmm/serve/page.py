@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificates import certify
 from dphmm.release.drawn_zones import Zones, zones_error
-from dphmm.serve.config import RelayConfig, Tokens
+from dphmm.serve.config import RelayConfig, user_with
 from dphmm.serve.content import PageContent, policy_effects
 from dphmm.serve.recipients import FOREVER, Login, now
 from dphmm.serve.requests import bearer_token, body_of
@@ -105,7 +105,7 @@ async def _link(request: Request) -> Response:
     return HTMLResponse(_document("link.html", language_of(request)), headers={"vary": "accept-language, cookie"})
 
 
-def routes(config: RelayConfig, sessions: Sessions, tokens: Tokens) -> list[BaseRoute]:
+def routes(config: RelayConfig, sessions: Sessions, tokens: Mapping[str, str]) -> list[BaseRoute]:
     """The pages' paths."""
     page = _Page(config, sessions, tokens)
     return [
@@ -120,7 +120,7 @@ def routes(config: RelayConfig, sessions: Sessions, tokens: Tokens) -> list[Base
 
 
 class _Page:
-    def __init__(self, config: RelayConfig, sessions: Sessions, tokens: Tokens) -> None:
+    def __init__(self, config: RelayConfig, sessions: Sessions, tokens: Mapping[str, str]) -> None:
         self._config, self._sessions, self._tokens = config, sessions, tokens
         self._run, self._content = sessions.run, PageContent(config, sessions)
         self._packed = gzip.compress(self._content.ground)
@@ -146,7 +146,7 @@ class _Page:
         """Give a cookie for a token; of a page that is open, one for its people too."""
         said = await _object(request)
         token = said.get("token")
-        if not isinstance(token, str) or self._tokens.user(token) is None:
+        if not isinstance(token, str) or user_with(self._tokens, token) is None:
             raise HTTPException(401, "the token is unknown")
         earlier: tuple[str, ...] = ()
         if said.get("add") is True:
@@ -169,7 +169,7 @@ class _Page:
         return answer
 
     def _people(self, login: Login) -> list[str]:
-        return list(dict.fromkeys(user for one in login.tokens if (user := self._tokens.user_of(one)) is not None))
+        return list(dict.fromkeys(user for one in login.tokens if (user := self._tokens.get(one)) is not None))
 
     async def _user(self, request: Request, changes: bool) -> tuple[str, Login]:
         """The person who is asked about, of those whom the page is open for; the first where none is named."""

@@ -10,24 +10,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from dphmm.errors import (
-    AlreadyKnownError,
-    BudgetExceededError,
-    ConfigurationError,
-    DataFileError,
-    DphmmError,
-    InvalidInputError,
-    OutputError,
-    SessionBusyError,
-    SessionMismatchError,
-    TimeOrderError,
-)
+from dphmm import errors
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.model.model import MarkovModel
 from dphmm.release.drawn_zones import Zones, first_zones
@@ -38,9 +27,9 @@ from dphmm.release.session_store import SessionStore, StoredRelease, StoredSessi
 from dphmm.release.tiers import tier_settings
 from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
 from dphmm.serve.config import Recipient, RelayConfig
-from dphmm.serve.heard import Heard, heard, what_became
 from dphmm.serve.message_formats import Fix, Message, Received, seconds_of
 from dphmm.serve.recipients import FOREVER, Reader, RecipientTables, now
+from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
 
 _ENGINES_KEPT = 256
@@ -54,6 +43,13 @@ _LOOKED_BACK = 1000
 """So many releases are looked at for the last draw."""
 _OR_ACCEPT = "; or let all go on under the file's settings by --accept-changes"
 _LONGEST_TURN_S, _TURN_AGAIN_S = 60.0, 0.01
+_COUNTED = {
+    **dict.fromkeys(("released", "again", "withheld"), "released"),
+    **dict.fromkeys(("limit", "late", "outside"), "unreleased"),
+    "ahead": "ahead",
+    "refused": "refused",
+}
+"""What became of a place → as what it is counted."""
 
 Value = TypeVar("Value")
 
@@ -123,7 +119,7 @@ class Engines:
     def _made(self, note: str) -> Releaser:
         engine = self.settings(note).engine(self.model)
         if not note:
-            with suppress(AlreadyKnownError):  # the first plan of every new person is the same, and made once
+            with suppress(errors.AlreadyKnownError):  # the first plan of every new person is the same, and made once
                 engine.prepare()
         return engine
 
@@ -148,44 +144,22 @@ def check_sessions(config: RelayConfig, accept_changes: bool = False) -> None:
         for user in config.users:
             stored = store.session(user)
             if stored is not None and not (accept_changes or engines.continues(stored, config)):
-                raise ConfigurationError(f"session {user!r} began under other settings, tiers or limits{_OR_ACCEPT}")
+                raise errors.ConfigurationError(
+                    f"session {user!r} began under other settings, tiers or limits{_OR_ACCEPT}"
+                )
 
 
-@dataclass
-class Outcome:
-    """What became of the fixes of a message: counts of what is public, or seen without looking at the place.
+OUTCOMES = ("released", "unreleased", "ahead", "refused", "malformed", "no_zone", "encrypted")
+"""What may become of the fixes of a message, as it is counted: what is public, or seen without looking at the place.
 
-    Why a time step has no release may tell where the person was: outside the region, late because of a step that was
-    said to have none, or inside and beyond what they may spend. So it is not counted apart.
-
-    Attributes
-    ----------
-    released
-        Of time steps that have a release, a new one or one from before.
-    unreleased
-        Dropped: of time steps that have none, outside the region where such places are omitted, from before the last
-        release, or beyond what the person may spend; and those that are too inaccurate, or less accurate than
-        another fix of their step and message.
-    ahead
-        Too far in the future. They are dropped.
-    refused
-        Not to be released at all: the model was learned from this person.
-    malformed, no_zone, encrypted
-        No places: see `dphmm.serve.message_formats.NotTaken`.
-    """
-
-    released: int = 0
-    unreleased: int = 0
-    ahead: int = 0
-    refused: int = 0
-    malformed: int = 0
-    no_zone: int = 0
-    encrypted: int = 0
-
-    def add(self, other: Outcome) -> None:
-        """Count another message's in."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+Those that are ``released`` are of time steps that have a release, a new one or one from before. ``unreleased`` are
+dropped: of time steps that have none, outside the region where such places are omitted, from before the last release,
+or beyond what the person may spend; and those that are too inaccurate, or less accurate than another fix of their step
+and message. Why a time step has no release may tell where the person was: outside the region, late because of a step
+that was said to have none, or inside and beyond what they may spend. So it is not counted apart. Fixes that are too far
+``ahead`` in the future are dropped, and ``refused`` where the model was learned from this person. The others are no
+places: see `dphmm.serve.message_formats.NotTaken`.
+"""
 
 
 class Sessions:
@@ -203,7 +177,8 @@ class Sessions:
     is_shared
         Whether other processes may release to the same store.
     heard, since
-        What became of the last place of each person that this process took, and since which second it has run.
+        What was last heard from each person's phone (``at`` which second, the ``time`` of the place and what it
+        ``became``) for their own page, and since which second this process has run.
     people, tables, engines
         The sessions themselves, the tables beside them, and engines: for work that is given to `run`, except for the
         engines' settings and model.
@@ -220,7 +195,7 @@ class Sessions:
         self._turns: dict[str, asyncio.Lock] = {}
         self._noted: dict[str, tuple[float, set[str]]] = {}
         self._known: dict[tuple[str, int], tuple[int, int | None]] = {}
-        self.heard: dict[str, Heard] = {}
+        self.heard: dict[str, dict[str, Any]] = {}
         self.since = now()
         self._newest: dict[str, int] = {}
         self.is_shared = is_server(config.store)
@@ -254,7 +229,7 @@ class Sessions:
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *arguments))
 
-    async def take(self, user: str, received: Received) -> Outcome:
+    async def take(self, user: str, received: Received) -> Counter[str]:
         """Release the places of a person's message, in order of time.
 
         When this returns, everything that was released is on the disk.
@@ -268,22 +243,22 @@ class Sessions:
 
         Returns
         -------
-        Outcome
-            What became of the places.
+        Counter
+            How many places became what, by `OUTCOMES`.
 
         Raises
         ------
-        SessionBusyError, SessionMismatchError, DataFileError
+        errors.SessionBusyError, errors.SessionMismatchError, DataFileError
             When the store does not take them now.
         """
         others: Counter[str] = Counter(received.not_taken)
         fixes, inaccurate = self._best_of_steps(received.fixes)
-        outcome = Outcome(unreleased=len(received.fixes) - len(fixes), **others)
+        outcome = others + Counter(unreleased=len(received.fixes) - len(fixes))
         async with self._turn(user):
             for start in range(0, len(fixes), _FIXES_AT_ONCE):
-                outcome.add(await self.run(self._take, user, fixes[start : start + _FIXES_AT_ONCE]))
+                outcome += await self.run(self._take, user, fixes[start : start + _FIXES_AT_ONCE])
         if received.fixes or others:
-            apart = {"inaccurate": inaccurate, "ahead": outcome.ahead, "refused": outcome.refused}
+            apart = {"inaccurate": inaccurate, "ahead": outcome["ahead"], "refused": outcome["refused"]}
             became = {"taken": len(received.fixes) - sum(apart.values()), **apart, **others}
             await self._note(user, {why: count for why, count in became.items() if count})
         return outcome
@@ -315,34 +290,35 @@ class Sessions:
             until = monotonic() + _LONGEST_TURN_S
             while not await self.run(self._database.take_turn, user):
                 if monotonic() > until:
-                    raise SessionBusyError("another message of the person takes too long; send it again")
+                    raise errors.SessionBusyError("another message of the person takes too long; send it again")
                 await asyncio.sleep(_TURN_AGAIN_S)
             try:
                 yield
             finally:
-                with suppress(OutputError):  # with the connection it has ended
+                with suppress(errors.OutputError):  # with the connection it has ended
                     await self.run(self._database.end_turn, user)
 
-    async def told_from(self, recipient: Recipient, user: str) -> int:
+    async def is_there(self) -> bool:
+        """Whether the store answers."""
+        try:
+            return await self.run(lambda: self._database.execute("SELECT 1") == [(1,)])
+        except errors.DphmmError:
+            return False
+
+    # ---- for work that is given to `run` -------------------------------------------------------------------------
+
+    def told_from(self, recipient: Recipient, user: str) -> int:
         """From which second on a recipient is told of a person; `FOREVER` for one who is paused or absent."""
+        one = self._reader(recipient, user)
+        return FOREVER if one is None or one.absent else one.paused_until
 
-        def second() -> int:
-            one = self.tables.reader(self._config.key(recipient), self._number(user))
-            return FOREVER if one is None or one.absent else one.paused_until
-
-        return await self.run(second)
-
-    async def waiting(self) -> set[tuple[str, str]]:
+    def waiting(self) -> set[tuple[str, str]]:
         """The people of whom recipients were not sent releases, and their names; none where another process sends."""
+        names = {self._config.key(one): one.name for one in self._config.recipients}
+        rows = self.tables.unsent() if self.tables.leads() else ()
+        return {(user, names[key]) for user, key in rows if key in names}
 
-        def found() -> set[tuple[str, str]]:
-            names = {self._config.key(one): one.name for one in self._config.recipients}
-            rows = self.tables.unsent() if self.tables.leads() else ()
-            return {(user, names[key]) for user, key in rows if key in names}
-
-        return await self.run(found)
-
-    async def first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
+    def first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
         """The first release of a person that a recipient is told and was not sent.
 
         Returns
@@ -351,43 +327,57 @@ class Sessions:
             How many releases there were up to it, the message, and whether there are releases after it; None where
             there is none, or another process sends.
         """
-        return await self.run(self._first_unsent, recipient, user)
-
-    async def last_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
-        """The last release of a person that a recipient is told, and how many there were up to it."""
-
-        def last() -> tuple[int, Message] | None:
-            one = self.tables.reader(self._config.key(recipient), self._number(user))
-            if one is not None:
-                for number in range(one.count - 1, one.number - 1, -1):
-                    message = self._message(one, user, number, recipient)
-                    if message is not None:
-                        return number + 1, message
+        one = self._reader(recipient, user) if self.tables.leads() else None
+        if one is None:
             return None
+        for number in range(one.number, one.count):
+            message = self.message_of(one, user, number, recipient)
+            if message is not None:
+                return number + 1, message, number + 1 < one.count
+        if one.number < one.count:
+            self.tables.set_sent(one.key, one.session, one.count)
+        return None
 
-        return await self.run(last)
+    def last_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
+        """The last release of a person that a recipient is told, and how many there were up to it."""
+        one = self._reader(recipient, user)
+        if one is None:
+            return None
+        for number in range(one.count - 1, one.number - 1, -1):
+            message = self.message_of(one, user, number, recipient)
+            if message is not None:
+                return number + 1, message
+        return None
 
-    async def set_sent(self, recipient: Recipient, user: str, count: int, said: str = "") -> None:
+    def set_sent(self, recipient: Recipient, user: str, count: int, said: str = "") -> None:
         """Write how many of a person's releases a recipient was sent, and why the last was set aside if it was."""
-        await self.run(lambda: self.tables.set_sent(self._config.key(recipient), self._number(user), count, said))
-
-    async def leads(self) -> bool:
-        """Whether this process does what one alone shall do, of all that share the store."""
-        return await self.run(self.tables.leads)
-
-    async def is_there(self) -> bool:
-        """Whether the store answers."""
-        try:
-            return await self.run(lambda: self._database.execute("SELECT 1") == [(1,)])
-        except DphmmError:
-            return False
+        self.tables.set_sent(self._config.key(recipient), self._number(user), count, said)
 
     def message_of(self, reader: Reader, user: str, number: int, recipient: Recipient | None = None) -> Message | None:
-        """What a reader is told of a release, a recipient of the file as it says; for work that is given to `run`."""
-        return self._message(reader, user, number, recipient)
+        """What a reader is told of a release, a recipient of the file as it says; None where nothing."""
+        stored, message = self._told(user, reader.session, number)
+        if stored.query != reader.query:
+            return None
+        if stored.record.withheld and recipient is not None and recipient.when_withheld == "nothing":
+            return None
+        if reader.in_part:
+            said = self._store.said(reader.session, number, reader.key)
+            if said is None:  # told to others: before it began, or in a pause
+                return None
+            guess = parse_json(said)
+            estimate = degrees_of(guess["estimate"], self.engines.model.space)
+            held = guess.get("held_radius")
+            message = message.of_part(stored.record.epsilon, estimate, guess["estimate_radius"], held)
+        if stored.record.withheld:
+            message = message.known_at(self._last_known(reader, number))
+        if recipient is None or recipient.tells == "place":
+            return message
+        note = self.people.session(user).agreed_at(number).note
+        zones = Zones.from_note(note) or first_zones(self._config.release)  # those in force then
+        return replace(message, zone=zones.at(message.latitude, message.longitude))
 
     def told_by_link(self, user: str, link: Reader, first: int, most: int) -> list[tuple[int, Message]]:
-        """What a link tells: the numbers of releases and the messages, for work that is given to `run`.
+        """What a link tells: the numbers of releases and the messages.
 
         Parameters
         ----------
@@ -401,7 +391,7 @@ class Sessions:
             How many releases are looked at, the last ones.
         """
         numbers = range(max(first, link.number, link.count - most), link.count)
-        found = ((number, self._message(link, user, number)) for number in numbers)
+        found = ((number, self.message_of(link, user, number)) for number in numbers)
         return [(number, message) for number, message in found if message is not None]
 
     # ---- on the thread -------------------------------------------------------------------------------------------
@@ -445,77 +435,56 @@ class Sessions:
             if self._accept_changes:
                 self.people.agree(user, self.engines.next_engine(stored), stored.agreed[-1].note)
             self.people.session(user)
-        except SessionMismatchError as problem:
-            raise ConfigurationError(f"{problem}{'' if self._accept_changes else _OR_ACCEPT}") from None
+        except errors.SessionMismatchError as problem:
+            raise errors.ConfigurationError(f"{problem}{'' if self._accept_changes else _OR_ACCEPT}") from None
 
     def _listeners(self, _: str, session: int, slot: int) -> dict[str, str]:
         """The readers who are told of a person's time step and were not told everything → the query of theirs."""
         return self.tables.listening(session, seconds_of(self.people.end_of(slot - 1)))
 
-    def _take(self, user: str, fixes: Sequence[Fix]) -> Outcome:
-        outcome = Outcome()
+    def _take(self, user: str, fixes: Sequence[Fix]) -> Counter[str]:
+        outcome: Counter[str] = Counter()
         for fix in fixes:
-            try:
-                self._accepted.check(user, fix.time, None)  # before the place is looked at
-            except TimeOrderError:
-                outcome.ahead += 1
-                self.heard[user] = heard(now(), fix.time, "ahead")
-                continue
-            except InvalidInputError:
-                outcome.refused += 1
-                self.heard[user] = heard(now(), fix.time, "refused")
-                continue
-            release, problem = None, None
-            try:
-                release = self.people.take(user, fix.time, fix.latitude, fix.longitude)
-            except (SessionBusyError, SessionMismatchError, DataFileError):
-                raise
-            except (BudgetExceededError, InvalidInputError) as found:
-                problem = found
-            newest = -1 if release is None else release.record.index
-            became = what_became(release, problem, newest > self._newest.get(user, -1))
-            self.heard[user] = heard(now(), fix.time, became)
-            self._newest[user] = max(newest, self._newest.get(user, -1))
-            outcome.released += release is not None
-            outcome.unreleased += release is None
+            became = self._became(user, fix)
+            self.heard[user] = {"at": now(), "time": iso_time(fix.time), "became": became}
+            outcome[_COUNTED[became]] += 1
         return outcome
 
-    def _first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
-        if not self.tables.leads():
-            return None
-        one = self.tables.reader(self._config.key(recipient), self._number(user))
-        if one is None:
-            return None
-        for number in range(one.number, one.count):
-            message = self._message(one, user, number, recipient)
-            if message is not None:
-                return number + 1, message, number + 1 < one.count
-        if one.number < one.count:
-            self.tables.set_sent(one.key, one.session, one.count)
-        return None
+    def _became(self, user: str, fix: Fix) -> str:
+        """Release a place, and say what became of it, for the person's own page.
 
-    def _message(self, reader: Reader, user: str, number: int, recipient: Recipient | None = None) -> Message | None:
-        """What a reader is told of a release, a recipient of the file as it says; None where nothing."""
-        stored, message = self._told(user, reader.session, number)
-        if stored.query != reader.query:
-            return None
-        if stored.record.withheld and recipient is not None and recipient.when_withheld == "nothing":
-            return None
-        if reader.in_part:
-            said = self._store.said(reader.session, number, reader.key)
-            if said is None:  # told to others: before it began, or in a pause
-                return None
-            guess = parse_json(said)
-            estimate = degrees_of(guess["estimate"], self.engines.model.space)
-            held = guess.get("held_radius")
-            message = message.of_part(stored.record.epsilon, estimate, guess["estimate_radius"], held)
-        if stored.record.withheld:
-            message = message.known_at(self._last_known(reader, number))
-        if recipient is None or recipient.tells == "place":
-            return message
-        note = self.people.session(user).agreed_at(number).note
-        zones = Zones.from_note(note) or first_zones(self._config.release)  # those in force then
-        return replace(message, zone=zones.at(message.latitude, message.longitude))
+        Why a place has no release may tell where the person is, so it is kept in memory alone, as long as the process
+        lives, and is neither counted, logged nor stored. A place was ``released``, or its time step had a release
+        (``again``); nothing was drawn, and readers are told a prediction (``withheld``) or nothing (``limit``); it was
+        ``late``, before the last release, ``outside`` the region, ``ahead`` of the clock, or ``refused``, as the model
+        was learned from the person. What is seen without looking at a place, the store knows too: see
+        `RecipientTables.heard`.
+        """
+        try:
+            self._accepted.check(user, fix.time, None)  # before the place is looked at
+        except errors.TimeOrderError:
+            return "ahead"
+        except errors.InvalidInputError:
+            return "refused"
+        try:
+            release = self.people.take(user, fix.time, fix.latitude, fix.longitude)
+        except (errors.SessionBusyError, errors.SessionMismatchError, errors.DataFileError):
+            raise
+        except errors.BudgetExceededError:
+            return "limit"
+        except errors.OmittedError:
+            return "outside"
+        except errors.TimeOrderError:
+            return "late"
+        except errors.InvalidInputError:
+            return "outside"
+        if release is None:
+            return "outside"
+        known = self._newest.get(user, -1)
+        self._newest[user] = max(known, release.record.index)
+        if release.record.index <= known:
+            return "again"
+        return "withheld" if release.record.withheld else "released"
 
     def _read(self, user: str, session: int, number: int) -> tuple[StoredRelease, Message]:
         """A release, and what a reader of all of its query is told of it."""
@@ -535,6 +504,9 @@ class Sessions:
                 second = seconds_of(self.people.end_of(stored.slot))
         self._known[reader.key, reader.session] = number, second
         return second
+
+    def _reader(self, recipient: Recipient, user: str) -> Reader | None:
+        return self.tables.reader(self._config.key(recipient), self._number(user))
 
     def _number(self, user: str) -> int:
         """The number of a person's session in the store."""

@@ -8,7 +8,7 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, exp, floor, log10
 from pathlib import Path
@@ -223,14 +223,13 @@ def write_relay(
     if made is not None:
         with new_file(model_file, overwrite) as part:
             made.save(part)
-    devices = "".join(f"\n[[device]]\n{tomli_w.dumps(one)}" for one in content.pop("device"))
-    told = "".join(f"\n[[recipient]]\n{tomli_w.dumps(one)}" for one in content.pop("recipient"))
-    write_text(file, tomli_w.dumps(content) + devices + told, overwrite, private=True)
+    entries = [_entry(name, one) for name in ("device", "recipient") for one in content.pop(name)]
+    write_text(file, tomli_w.dumps(content) + "".join(entries), overwrite, private=True)
     return [
         f"Written: {file}. It holds digests of the tokens; the tokens themselves are shown here, and nowhere again.",
         "",
         *_in_words(day, metres),
-        *(line for user, token in tokens.items() for line in ("", *_apps(user, token, url))),
+        *(line for user, token in tokens.items() for line in ("", *app_settings(user, token, url))),
         "",
         f"Run it: dphmm serve {file}",
         f"Then see at {(url or _DEFAULT_URL).rstrip('/')}/ where recipients believe people to be; any of a person's "
@@ -289,12 +288,10 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
         When the file cannot be changed, or the name cannot be used.
     """
     token = new_token()
-    addition = tomli_w.dumps({"device": [{"user": user, "token": hash_token(token)}]}, multiline_strings=False)
-    if addition.startswith("device = "):  # as an array of one line, which cannot follow the file's tables
-        addition = f'[[device]]\nuser = {json.dumps(user, ensure_ascii=False)}\ntoken = "{hash_token(token)}"\n'
     text = Path(path).read_text(encoding="utf-8") if Path(path).is_file() else ""
-    _rewrite(Path(path), f"{text.rstrip()}\n\n{addition}")
-    return [f"Added to {path}; a relay that runs is told by: dphmm serve reload {path}", "", *_apps(user, token, url)]
+    _rewrite(Path(path), text.rstrip() + "\n" + _entry("device", {"user": user, "token": hash_token(token)}))
+    told = f"Added to {path}; a relay that runs is told by: dphmm serve reload {path}"
+    return [told, "", *app_settings(user, token, url)]
 
 
 @checked
@@ -332,11 +329,13 @@ def rotate_token(path: str | Path, user: str, number: int | None = None, url: st
     if text.count(old) != 1:
         raise ConfigurationError(f"{path}: the token stands there more than once, or in parts; change it by hand")
     _rewrite(Path(path), text.replace(old, hash_token(token)))
-    return [
-        f"Changed in {path}; a relay that runs is told by: dphmm serve reload {path}",
-        "",
-        *_apps(user, token, url),
-    ]
+    told = f"Changed in {path}; a relay that runs is told by: dphmm serve reload {path}"
+    return [told, "", *app_settings(user, token, url)]
+
+
+def _entry(name: str, values: Mapping[str, Any]) -> str:
+    """An entry of an array of tables, as TOML that can follow a file's others."""
+    return f"\n[[{name}]]\n{tomli_w.dumps(values)}"
 
 
 def _rewrite(path: Path, text: str) -> None:
@@ -386,11 +385,7 @@ def prune_relay(path: str | Path, older_seconds: float) -> list[str]:
     return lines or ["nothing was released yet"]
 
 
-def _apps(user: str, token: str, url: str | None) -> Iterator[str]:
-    return app_settings(user, token, (url or _DEFAULT_URL).rstrip("/"))
-
-
-def app_settings(user: str, token: str, url: str) -> Iterator[str]:
+def app_settings(user: str, token: str, url: str | None) -> Iterator[str]:
     """How a person's apps are set up, in lines, with a code to scan for OwnTracks.
 
     Parameters
@@ -398,13 +393,14 @@ def app_settings(user: str, token: str, url: str) -> Iterator[str]:
     user, token
         The person, and what the apps are to show.
     url
-        Where phones reach the relay.
+        Where phones reach the relay; left out, this machine.
 
     Yields
     ------
     str
         Lines to print; the last of them are the code.
     """
+    url = (url or _DEFAULT_URL).rstrip("/")
     yield f"{user}"
     yield f"  OwnTracks        mode HTTP, URL {url}/owntracks, user {user}, password {token}"
     yield f"  Overland         receiver {url}/overland, access token {token}"

@@ -26,8 +26,7 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import Schedule
 from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token
-from dphmm.serve.lock import only_relay, process_of
-from dphmm.serve.server import Workers
+from dphmm.serve.server import Workers, only_relay, process_of
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_delivery import post
 from tests.serve.test_endpoints import ANN, releases

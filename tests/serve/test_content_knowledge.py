@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dphmm.plots.basemap import PlaceName
-from dphmm.serve import knowledge
-from dphmm.serve.knowledge import Figures, knowledge_of
+from dphmm.serve import content
+from dphmm.serve.content import Figures, knowledge_of
 
 TOWN = PlaceName("Town", 0.0, 10.0, 50.0)
 """On the equator, where a degree east is as long as one north."""
-KM = 1 / knowledge._KM_A_DEGREE
+KM = 1 / content._KM_A_DEGREE
 SIDES = {
     side: (np.sin(np.radians(45 * k)), np.cos(np.radians(45 * k)))
     for k, side in enumerate(("n", "ne", "e", "se", "s", "sw", "w", "nw"))
@@ -78,5 +78,5 @@ def least_mass(rounds=4000, seed=0):
 
 def test_what_is_said_holds_with_two_thirds_at_the_least(monkeypatch):
     assert least_mass() >= 2 / 3
-    monkeypatch.setattr(knowledge, "_SURE", 0.5)  # the broken twin
+    monkeypatch.setattr(content, "_SURE", 0.5)  # the broken twin
     assert least_mass() < 2 / 3
