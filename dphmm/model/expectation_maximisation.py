@@ -157,8 +157,7 @@ class _Pairs:
         if self._is_dense:
             self._sums += (ones * scales[:, np.newaxis]).T @ others
         elif len(scales):
-            lists = self._matrix.indptr.view(np.uint32), self._targets.view(np.uint32), self._matrix.data
-            _gathered_pairs(lists, ones, others, scales, self._sums)
+            _gathered_pairs(self._back.lists, ones, others, scales, self._sums)
         for t in np.flatnonzero(small).tolist():
             logs = known[t][self._sources] + self._back.log_shares + ahead[t][self._targets]
             self._others += np.exp(log_normalised(logs)[0])

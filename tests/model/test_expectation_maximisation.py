@@ -40,6 +40,17 @@ def test_a_round_equals_enumeration_with_gaps_and_repeats(seed):
     assert np.allclose(learned.initial, first / first.sum(), rtol=1e-9)
 
 
+def test_a_model_that_was_counted_is_the_start_as_well_as_one_of_plain_arrays():
+    """Counts have indices of 64 bits, and few entries."""
+    rng = np.random.default_rng(3)
+    counted = MarkovModel.fit([np.cumsum(rng.integers(-1, 2, 400)) % 60 for _ in range(3)], 60, smoothing=1.0)
+    plain = MarkovModel(counted.transition.toarray(), counted.initial)
+    sequence = Observations(rng.normal(0, 2, (50, 60)))
+    found, same = (learn_from_releases(one, [sequence], rounds=3) for one in (counted, plain))
+    assert np.allclose(found.log_evidence, same.log_evidence, rtol=1e-12)
+    assert np.allclose(found.model.transition.toarray(), same.model.transition.toarray(), rtol=1e-9)
+
+
 def test_evidence_never_falls_and_structure_is_kept():
     rng = np.random.default_rng(8)
     matrix = np.array([[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.0, 0.4, 0.6]])
