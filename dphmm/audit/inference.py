@@ -18,8 +18,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, as_dist
 from dphmm.audit.tables import Facts
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.facts import fact, facts_of
-from dphmm.geometry.disc import Disc
-from dphmm.geometry.hull import Body, SensitivityHull
+from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.model.belief import Belief

@@ -19,8 +19,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, check_e
 from dphmm.audit.tables import LISTED, Facts, hull_facts
 from dphmm.errors import InvalidInputError
 from dphmm.facts import fact, facts_of, named
-from dphmm.geometry.disc import Disc
-from dphmm.geometry.hull import Body, SensitivityHull
+from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody
 from dphmm.model.belief import Belief

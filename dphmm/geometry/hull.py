@@ -1,9 +1,15 @@
-"""The sensitivity hull: the symmetric convex hull of a set of differences."""
+"""The sensitivity hull, the symmetric convex hull of a set of differences; and the disc, the other body of noise.
+
+A symmetric polytope is ``{v : E v = 0, |A v| <= b}``: its linear span is the null space of ``E``, and every pair of
+opposite facets is one row of ``A``. Where ``E``, ``A`` and ``b`` are integers, membership of integer and rational
+vectors is decided without rounding.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import factorial, sqrt
+from math import factorial, gamma, pi, sqrt
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -11,10 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, IntArray, as_floats, as_points, frozen, locked
+from dphmm.arrays import (
+    LARGEST,
+    RELATIVE_TOLERANCE,
+    SMALLEST,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_floats,
+    as_points,
+    frozen,
+    locked,
+)
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
-from dphmm.geometry.norm import ExactInequalities, MinkowskiNorm
 from dphmm.geometry.span import (
     Span,
     common_denominator,
@@ -38,6 +54,89 @@ Membership = Literal["halfspace", "qp"]
 _MOST_ROWS = 1 << 12
 
 _PLANE = Span((0, 1), locked(np.zeros((0, 2), dtype=object)))
+
+_BLOCK = 1 << 16
+"""Rows that are worked on at a time, so that a million vectors need no large temporary."""
+
+_LEAST, _MOST = SMALLEST**2, LARGEST**2
+"""Radii: those of policies and of noise lie between the roots of these, and hulls reach a little farther."""
+
+
+@dataclass(frozen=True)
+class ExactInequalities:
+    """Integer ``E``, ``A`` and ``b`` for vectors that are multiplied by ``denominator`` before they are compared."""
+
+    equations: npt.NDArray[Any]
+    normals: npt.NDArray[Any]
+    offsets: npt.NDArray[Any]
+    denominator: int
+
+    def contains(self, vectors: npt.NDArray[Any], denominator: int = 1) -> BoolArray:
+        """Exact membership of vectors ``(n, d)``: integers over a common denominator."""
+        limits = self.offsets if denominator == 1 else self.offsets.astype(object) * denominator
+        heights = np.abs(exact_product(vectors, self.normals.T))
+        inside = (heights <= limits // self.denominator).all(axis=1)
+        return np.asarray(inside & self.in_span(vectors) if len(self.equations) else inside, dtype=np.bool_)
+
+    def in_span(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Whether each of the integer vectors ``(n, d)`` satisfies the equations."""
+        return np.asarray((exact_product(vectors, self.equations.T) == 0).all(axis=1), dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class MinkowskiNorm:
+    """``‖v‖_K = inf{r >= 0 : v in r K}`` of a symmetric polytope ``K``; infinite off its linear span.
+
+    Parameters
+    ----------
+    normals
+        ``(m, d)``, scaled so that the facets are ``|normals v| = 1``.
+    equations
+        ``(e, d)``, orthonormal rows whose null space is the span of ``K``.
+    scale
+        The largest Euclidean length in ``K``: what the tolerance off the span is relative to.
+    exact
+        The same in integers, where the body was given in integers or rationals.
+    """
+
+    normals: FloatArray
+    equations: FloatArray
+    scale: float
+    exact: ExactInequalities | None
+
+    def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
+        """The norms ``(n,)`` of vectors ``(n, d)``; those off the span by ``rounding``, a length, count as on it."""
+        norms = np.zeros(len(vectors))
+        for start in range(0, len(vectors), _BLOCK):
+            block, found = vectors[start : start + _BLOCK], norms[start : start + _BLOCK]
+            for normal in self.normals:
+                np.maximum(found, np.abs(block @ normal), out=found)
+            if len(self.equations):
+                found[~self.in_span(block, rounding)] = np.inf
+        return norms
+
+    def in_span(self, vectors: npt.NDArray[Any], rounding: float = 0.0) -> BoolArray:
+        """Whether each vector lies in the span of ``K``.
+
+        Exact for integers where the body is exact; otherwise within the tolerance times the larger of body and vector,
+        or within ``rounding``.
+        """
+        if not len(self.equations):
+            return np.ones(len(vectors), dtype=np.bool_)
+        if self.exact is not None and vectors.dtype.kind in "iu":
+            return self.exact.in_span(vectors)
+        off = np.abs(vectors @ self.equations.T).max(axis=1)
+        size = np.maximum(self.scale, np.abs(vectors).max(axis=1, initial=0.0))
+        return np.asarray(off <= np.maximum(RELATIVE_TOLERANCE * size, rounding))
+
+    def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Closed membership ``(n,)``: exact for integer and rational input where the body is exact."""
+        if self.exact is not None:
+            if vectors.dtype.kind in "iu":
+                return self.exact.contains(vectors)
+            if vectors.dtype == object:
+                return self.exact.contains(*common_denominator(vectors))
+        return np.asarray(self(vectors.astype(np.float64)) <= 1.0 + RELATIVE_TOLERANCE)
 
 
 class SensitivityHull:
@@ -125,8 +224,7 @@ class SensitivityHull:
         if self._stretched_from is not None:
             body, stretch = self._stretched_from
             form, equations = body.norm_form, body.norm_form.equations
-            across = _orthonormal(equations / stretch) if len(equations) else equations
-            return MinkowskiNorm(form.normals / stretch, across, self._reach, None)
+            return MinkowskiNorm(form.normals / stretch, _orthonormal(equations / stretch), self._reach, None)
         span = self._span
         wide, offsets, whole = _half_spaces(self._corners, self._facets, self._denominator is not None)
         if self.dimension < self.ambient_dimension:
@@ -136,8 +234,7 @@ class SensitivityHull:
         exact = None
         if whole and self._denominator is not None:
             exact = ExactInequalities(span.equations, wide, offsets, self._denominator)
-        across = span.equations.astype(np.float64)
-        return MinkowskiNorm(scaled, _orthonormal(across) if len(across) else across, self._reach, exact)
+        return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), self._reach, exact)
 
     @property
     def _reach(self) -> float:
@@ -191,10 +288,8 @@ class SensitivityHull:
         if method == "halfspace":
             inside = self.norm_form.contains(rows)
         elif method == "qp":
-            from dphmm.geometry.norm import in_convex_hull
-
             points = self.differences.astype(np.float64) * self._unit
-            inside = in_convex_hull(np.concatenate([points, -points]), rows.astype(np.float64))
+            inside = _in_convex_hull(np.concatenate([points, -points]), rows.astype(np.float64))
         else:
             raise InvalidInputError(f"membership method is {method!r}; choose 'halfspace' or 'qp'")
         return inside.reshape(array.shape[:-1])
@@ -385,6 +480,77 @@ class SensitivityHull:
         return f"SensitivityHull(dimension={self.dimension}, vertices={len(self.vertices)}, volume={self.volume:.6g})"
 
 
+@checked
+@dataclass(frozen=True)
+class Disc:
+    """The Euclidean ball of a radius about the origin: a disc in the plane.
+
+    Parameters
+    ----------
+    radius
+        From 1e-60 to 1e60, so that no quotient or square leaves a double.
+    dimension
+        The dimension ``d`` of the space.
+    """
+
+    radius: float
+    dimension: int = 2
+
+    def __post_init__(self) -> None:
+        if not _LEAST <= self.radius <= _MOST:
+            raise InvalidInputError(f"radius is {self.radius}; give a number from {_LEAST:g} to {_MOST:g}")
+
+    def norm(self, vectors: npt.ArrayLike) -> FloatArray:
+        """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``; infinite where no double holds it.
+
+        Parameters
+        ----------
+        vectors
+            ``(..., d)``.
+
+        Returns
+        -------
+        FloatArray
+            ``(...)``: Euclidean length over radius.
+        """
+        array = as_floats(vectors, "vectors", CoordinateError)
+        if array.ndim == 0:
+            raise CoordinateError(f"vectors have shape {array.shape}; the last axis must be {self.dimension}")
+        with np.errstate(over="ignore"):
+            return np.asarray(np.linalg.norm(array, axis=-1) / self.radius)
+
+    def contains(self, vectors: npt.ArrayLike) -> BoolArray:
+        """Closed membership, within the one tolerance.
+
+        Parameters
+        ----------
+        vectors
+            ``(..., d)``.
+
+        Returns
+        -------
+        BoolArray
+            ``(...)``: whether each lies in the disc, boundary included.
+        """
+        return np.asarray(self.norm(vectors) <= 1.0 + RELATIVE_TOLERANCE)
+
+    @property
+    def volume(self) -> float:
+        """The volume (the area in the plane)."""
+        d = self.dimension
+        return float(pi ** (d / 2) / gamma(d / 2 + 1) * self.radius**d)
+
+    @property
+    def squared_error(self) -> float:
+        """The expected squared error of a K-norm release at epsilon one, ``d (d + 1) radius²``."""
+        return self.dimension * (self.dimension + 1) * self.radius**2
+
+    @property
+    def circumradius(self) -> float:
+        """The radius."""
+        return self.radius
+
+
 def _integers_if_exact(values: npt.ArrayLike) -> tuple[npt.NDArray[Any], int | None]:
     """The differences as integers over a common denominator, or as floats with ``None``."""
     array, denominator = _integers_if_whole(_numbers(values, "differences")), 1
@@ -499,3 +665,27 @@ def _integer_normals(
         for normal, offset in zip(normals.tolist(), offsets.tolist(), strict=True)
     }
     return np.array(list(seen), dtype=object), np.array(list(seen.values()), dtype=object)
+
+
+def _in_convex_hull(points: FloatArray, vectors: FloatArray) -> BoolArray:
+    """Whether each row of ``vectors`` ``(n, d)`` is a convex combination of the rows of ``points`` ``(k, d)``."""
+    return np.array([_distance(points, v) <= RELATIVE_TOLERANCE for v in vectors], dtype=np.bool_)
+
+
+def _distance(points: FloatArray, vector: FloatArray) -> float:
+    """The distance of a vector from the convex hull, in units of the largest coordinate of either.
+
+    With ``D`` the points less the vector, weights ``w >= 0`` of least ``|D w|^2 + (1 - sum w)^2`` are, up to a factor,
+    those of the nearest point: for weights of sum ``t`` that is ``t^2 |D w / t|^2 + (1 - t)^2``.
+    """
+    from scipy.optimize import nnls
+
+    size = max(float(np.abs(points).max(initial=0.0)), float(np.abs(vector).max()))
+    if size == 0.0:
+        return 0.0
+    if not len(points):
+        return 1.0
+    apart = (points - vector).T / size
+    count = apart.shape[1]
+    weights, _ = nnls(np.vstack([apart, np.ones(count)]), np.append(np.zeros(len(apart)), 1.0), maxiter=100 * count)
+    return float(np.linalg.norm(apart @ (weights / weights.sum())))

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points, frozen, locked
-from dphmm.compilation import often
 from dphmm.errors import CoordinateError
-from dphmm.geometry import loops, planar
+from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, growing_body
 from dphmm.geometry.span import common_denominator, largest
@@ -379,25 +378,10 @@ class Raster:
 
     def corners(self, constraint: BoolArray) -> IntArray:
         """The corners ``(h, 2)`` of the convex hull of possible states' coordinates, as `planar.convex_polygon`'s."""
-        cells = np.empty(2 * self.height, dtype=np.int64)
-        found = _corners_of_rows(self.occupied(constraint).ravel(), self.width, cells)
-        corners = np.empty((found, 2), dtype=np.int64)
-        np.divmod(cells[:found], self.width, out=(corners[:, 1], corners[:, 0]))
-        corners += self._low
-        return corners
-
-
-@often(loops.corners_of_rows)
-def _corners_of_rows(occupied: BoolArray, width: int, out: IntArray) -> int:
-    cells = np.flatnonzero(occupied)
-    starts = np.searchsorted(cells, np.arange(0, len(occupied) + 1, width))
-    some = starts[1:] > starts[:-1]
-    first, last = (
-        np.stack([one % width, one // width], axis=1) for one in (cells[starts[:-1][some]], cells[starts[1:][some] - 1])
-    )
-    corners = planar.polygon_of_rows(first, last)
-    out[: len(corners)] = corners[:, 1] * width + corners[:, 0]
-    return len(corners)
+        occupied = self.occupied(constraint)
+        rows = np.flatnonzero(occupied.any(axis=1))
+        first, last = occupied.argmax(axis=1)[rows], self.width - 1 - occupied[:, ::-1].argmax(axis=1)[rows]
+        return planar.polygon_of_rows(*(np.stack([one, rows], axis=1) + self._low for one in (first, last)))
 
 
 def _on_common_steps(axes: list[Axis]) -> tuple[IntArray, FloatArray]:

@@ -10,12 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
-from dphmm.compilation import often
-from dphmm.geometry import loops
-from dphmm.geometry.disc import Disc
-from dphmm.geometry.hull import Membership, SensitivityHull
+from dphmm.geometry.hull import Disc, ExactInequalities, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements, Raster
-from dphmm.geometry.norm import ExactInequalities
 
 _FEW_ROWS = 48
 """A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
@@ -124,15 +120,14 @@ def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray
     if rows is None:
         sums = _convolve(cells, kernel)
     else:
-        sums = np.empty(cells.shape, dtype=np.int64)
-        _sum_row_by_row(cells, rows, sums)
+        sums = _sum_row_by_row(cells, rows)
     return sums.ravel() if raster.is_raster_order else np.asarray(sums.ravel()[raster.flat])
 
 
 def _exact_rows(body: CoordinateBody, raster: Raster) -> IntArray | None:
     """The rows of a polygon with integer corners, cut to what the raster can hold; None for others, and tall ones.
 
-    As of `dphmm.geometry.loops.counts_in_rows`.
+    ``(k, 3)``: how far each row of the body is from the origin's, and its first and last column.
     """
     rows = body.body.lattice_rows if isinstance(body.body, SensitivityHull) else None
     a, b = raster.width - 1, raster.height - 1
@@ -164,9 +159,11 @@ def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
     return np.concatenate([upper[:0:-1, ::-1], upper])
 
 
-@often(loops.counts_in_rows)
-def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: IntArray, out: IntArray) -> None:
-    """With empty cells all around, which no interval reaches beyond, the rows are one row after another."""
+def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: IntArray) -> IntArray:
+    """Sums over a body about each cell, of which each row is an interval: differences of sums from the row's start.
+
+    With empty cells all around, which no interval reaches beyond, the rows are one row after another.
+    """
     height, width = cells.shape
     a, b = max(int(-rows[:, 1].min()), int(rows[:, 2].max())), int(rows[-1, 0])
     padded = np.zeros((height + 2 * b + 1, width + 2 * a + 1), dtype=np.int32)
@@ -177,7 +174,7 @@ def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: IntArray, out: IntArray)
         start = (b + dy) * step + a
         sums += prefix[start + high + 1 : start + high + 1 + len(sums)]
         sums -= prefix[start + low : start + low + len(sums)]
-    out[:] = sums.reshape(height, step)[:, :width]
+    return sums.reshape(height, step)[:, :width].astype(np.int64)
 
 
 def _convolve(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np.int64]:

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE
-from dphmm.compilation import often
-from dphmm.geometry import loops
 
 COORDINATE_LIMIT = 2**28
 """Largest absolute integer coordinate for which 64-bit cross products are exact."""
@@ -151,9 +149,6 @@ def difference_polygon(polygon: Points) -> Points:
     """
     if len(polygon) <= 2:
         return convex_polygon(np.concatenate([polygon - polygon[:1], polygon - polygon[-1:]]))
-    if polygon.dtype.kind == "i":
-        out = np.empty((2 * len(polygon), 2), dtype=polygon.dtype)
-        return out[: _merged_polygon(polygon, out)]
     polygon = polygon - polygon[:1]  # heights of points far from the origin would be rounded
     ends = following(polygon)
     edges = ends - polygon
@@ -164,19 +159,21 @@ def difference_polygon(polygon: Points) -> Points:
     return convex_polygon(np.concatenate([tips, -tips]))
 
 
-@often(loops.merged_polygon)
-def _merged_polygon(polygon: Points, out: Points) -> int:
-    """The same loop over lists, which takes less time than arrays of a few numbers."""
-    rows = out.tolist()
-    found = loops.merged_polygon(polygon.tolist(), rows)
-    out[:] = rows
-    return found
-
-
-@often(loops.polygon_sums)
 def polygon_sums(corners: Points) -> tuple[float, float, float]:
-    """Twice the area of a polygon with corners ``(h, 2)``, 24 times its second moment, and its squared reach."""
-    return loops.polygon_sums(corners.tolist())
+    """Twice the area of a polygon with corners ``(h, 2)``, 24 times its second moment, and its squared reach.
+
+    Of triangles between the origin and the edges, one after another.
+    """
+    area = moment = reach = 0.0
+    points = corners.tolist()
+    for (ax, ay), (bx, by) in zip([points[-1], *points], points, strict=False):
+        double = ax * by - ay * bx
+        own = bx * bx + by * by
+        x, y = ax + bx, ay + by
+        area += double
+        moment += double * ((ax * ax + ay * ay) + own + (x * x + y * y))
+        reach = max(reach, own)
+    return area, moment, reach
 
 
 def doubled_area(polygon: Points) -> Any:

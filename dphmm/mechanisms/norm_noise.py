@@ -12,9 +12,8 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, RandomSource, Rng, as_floats, check_budget, random_source
 from dphmm.errors import CoordinateError, InvalidInputError
-from dphmm.geometry.disc import Disc
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.hull import Disc, SensitivityHull
 from dphmm.mechanisms.base import Mechanism, PlanarLaw, check_size
 
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)

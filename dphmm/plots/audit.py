@@ -12,7 +12,7 @@ from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.empirical import PairAudit
 from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import SequenceAudit
-from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import Disc
 from dphmm.jobs.identity import LENGTHS, IdentityAudit
 from dphmm.jobs.membership import MembershipAudit
 from dphmm.plots.curves import draw_steps

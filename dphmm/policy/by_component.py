@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats
 from dphmm.errors import StochasticError
-from dphmm.geometry.disc import Disc
-from dphmm.geometry.hull import Body, Membership, SensitivityHull
+from dphmm.geometry.hull import Body, Disc, Membership, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within

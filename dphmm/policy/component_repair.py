@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.geometry.disc import Disc
-from dphmm.geometry.hull import Body, SensitivityHull
+from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.least_error import reach_bounds
 from dphmm.policy.hull_repair import Objective

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen, locked
 from dphmm.errors import AlreadyKnownError, InvalidInputError, PolicyError
-from dphmm.geometry.disc import Disc
-from dphmm.geometry.hull import Body, Membership, SensitivityHull
+from dphmm.geometry.hull import Body, Disc, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.by_component import (
@@ -151,7 +150,9 @@ def degree_of_protection(
         bodies = NoiseBodies.around(measurements, shapes_of(restricted, measurements, labels), body)
         return degrees_within(measurements, labels, bodies, body, membership)
     hull = restricted.hull(measurements)
-    return count_within(CoordinateBody(measurements, noise_body(measurements, hull, body), membership), possible)
+    return count_within(
+        CoordinateBody(measurements, noise_body(measurements, hull, body), membership), restricted.nodes
+    )
 
 
 @checked

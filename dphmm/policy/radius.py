@@ -10,11 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, content_hash
-from dphmm.compilation import often
-from dphmm.geometry import loops
-from dphmm.geometry.disc import Disc
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.hull import Disc, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
@@ -289,7 +286,6 @@ def _cropped(occupied: BoolArray) -> BoolArray:
     return np.ascontiguousarray(occupied[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1])
 
 
-@often(loops.occurs)
 def _occurs(cells: BoolArray, dx: int, dy: int) -> bool:
     """Whether two occupied cells differ by ``(dx, dy)``, ``dy >= 0``; looks until it finds one."""
     height, width = cells.shape

@@ -7,8 +7,8 @@ import pytest
 
 from dphmm import SensitivityHull
 from dphmm.errors import PromiseError
-from dphmm.geometry.disc import Disc
 from dphmm.geometry.gauge import Gauge
+from dphmm.geometry.hull import Disc
 
 RNG = np.random.default_rng(0)
 HULLS = {

@@ -14,7 +14,7 @@ from dphmm import Measurements, SensitivityHull
 from dphmm.arrays import frozen
 from dphmm.errors import CoordinateError
 from dphmm.geometry import neighbours, planar
-from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import Disc
 from dphmm.geometry.incremental_hull import growing_body, origin
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 

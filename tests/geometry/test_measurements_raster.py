@@ -1,14 +1,12 @@
-"""Compiled loops over rasters give what numpy gives."""
+"""Rasters and polygons: what is counted and found at once is what looking at every cell gives."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dphmm.compilation import Often, compiled
-from dphmm.geometry import loops, measurements, neighbours, planar
+from dphmm.geometry import Measurements, neighbours, planar
 from dphmm.policy import radius
-from tests.forms import forms_of
 
 
 def shapes(seed: int) -> np.ndarray:
@@ -38,10 +36,9 @@ def test_corners_of_occupied_cells_are_those_of_their_convex_polygon(kind):
     for seed in range(kind, 300, 6):
         cells = shapes(seed)
         wanted = planar.convex_polygon(np.argwhere(cells)[:, ::-1])
-        for form in forms_of(measurements._corners_of_rows):
-            out = np.empty(2 * len(cells), dtype=np.int64)
-            found = out[: form(cells.ravel(), cells.shape[1], out)]
-            np.testing.assert_array_equal(np.stack([found % cells.shape[1], found // cells.shape[1]], axis=1), wanted)
+        everywhere = Measurements(np.argwhere(np.ones(cells.shape))[:, ::-1])
+        assert everywhere.raster is not None
+        np.testing.assert_array_equal(everywhere.raster.corners(cells.ravel()), wanted)
 
 
 @pytest.mark.parametrize("kind", range(6))
@@ -58,10 +55,7 @@ def test_counts_are_those_of_every_cell_that_is_asked(kind):
             for dy, first, last in rows.tolist():
                 if 0 <= y + dy < len(cells):
                     wanted[y, x] += cells[y + dy, max(0, x + first) : max(0, x + last + 1)].sum()
-        for form in forms_of(neighbours._sum_row_by_row):
-            out = np.full(cells.shape, -7)
-            form(cells, rows, out)
-            np.testing.assert_array_equal(out, wanted)
+        np.testing.assert_array_equal(neighbours._sum_row_by_row(cells, rows), wanted)
 
 
 @pytest.mark.parametrize("kind", range(6))
@@ -72,29 +66,20 @@ def test_a_difference_occurs_where_two_occupied_cells_have_it(kind):
         differences = {(int(x), int(y)) for y, x in (at[:, None] - at[None]).reshape(-1, 2)}
         for dx in range(-cells.shape[1] - 1, cells.shape[1] + 2):
             for dy in range(len(cells) + 2):
-                for form in forms_of(radius._occurs):
-                    assert form(cells, dx, dy) == ((dx, dy) in differences)
+                assert radius._occurs(cells, dx, dy) == ((dx, dy) in differences)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_differences_of_a_polygon_and_its_sums_are_the_same_compiled(seed):
+def test_differences_of_a_polygon_and_its_sums_are_those_of_all_pairs_and_triangles(seed):
     rng = np.random.default_rng(seed)
     polygon = planar.convex_polygon(rng.integers(-9, 10, (int(rng.integers(3, 40)), 2)))
-    if len(polygon) > 2:
-        wanted = planar.convex_polygon((polygon[:, None] - polygon[None]).reshape(-1, 2))
-        for form in (planar._merged_polygon.plain, *filter(None, [compiled(loops.merged_polygon)])):
-            out = np.empty((2 * len(polygon), 2), dtype=np.int64)
-            np.testing.assert_array_equal(out[: form(polygon, out)], wanted)
-    loop = compiled(loops.polygon_sums)
+    wanted = planar.convex_polygon((polygon[:, None] - polygon[None]).reshape(-1, 2))
+    np.testing.assert_array_equal(planar.difference_polygon(polygon), wanted)
     corners = rng.normal(size=(len(polygon), 2))
-    assert loop is None or loop(corners) == planar.polygon_sums.plain(corners)
-
-
-def test_every_loop_has_a_plain_form():
-    known = {
-        one.loop
-        for module in (measurements, neighbours, planar, radius)
-        for one in vars(module).values()
-        if isinstance(one, Often)
-    }
-    assert known == {one for one in vars(loops).values() if getattr(one, "__module__", "") == loops.__name__}
+    before = np.roll(corners, 1, axis=0)
+    doubles = planar.cross(before, corners)
+    squares = sum((one**2).sum(axis=1) for one in (before, corners, before + corners))
+    reach = (corners**2).sum(axis=1).max()
+    assert planar.polygon_sums(corners) == pytest.approx(
+        (doubles.sum(), doubles @ squares, reach), rel=1e-12, abs=1e-12
+    )

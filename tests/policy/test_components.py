@@ -10,7 +10,7 @@ import pytest
 
 from dphmm import Measurements, PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
 from dphmm.errors import InvalidInputError, PolicyError, StochasticError
-from dphmm.geometry.disc import Disc
+from dphmm.geometry.hull import Disc
 from dphmm.policy import component_repair as merging
 from dphmm.policy import component_repair as merging_search
 from dphmm.policy.by_component import NoiseBody
