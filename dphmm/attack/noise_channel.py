@@ -19,7 +19,7 @@ from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables.numpy_files import read_npz
+from dphmm.tables.binary_files import read_npz
 from dphmm.tables.table import Table
 
 

@@ -1,6 +1,6 @@
 """What ways into and out of a hidden zone tell of a place in it: exact posteriors of two readers.
 
-A recording is exact outside a zone, and nothing of it is told inside. The zone is a square of `dphmm.space.squares`
+A recording is exact outside a zone, and nothing of it is told inside. The zone is a square of `dphmm.space.grid`
 (the core, in which the place lies) and a ring around it. What it shows is the same for every place in the core, given
 the recording outside. So for every reader the posterior odds of two places are the prior odds times how much more often
 a person who lives at the one goes in and out like this than one who lives at the other: what the ways tell is up to
@@ -33,9 +33,8 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError
 from dphmm.model.published_laws import blank, kind_of
-from dphmm.space.grid import Grid
-from dphmm.space.projection import LocalProjection
-from dphmm.space.squares import Square
+from dphmm.space.grid import Grid, Square
+from dphmm.space.states import LocalProjection
 
 CELLS = 10
 """How many cells span a core."""

@@ -104,7 +104,7 @@ def hide_command(
     )
     if picture is not None:
         from dphmm.plots.figures import save_picture
-        from dphmm.plots.hiding import hidden_figure
+        from dphmm.plots.releases import hidden_figure
 
         save_picture(hidden_figure(found, basemap), picture, overwrite, private=False)
     if as_json:

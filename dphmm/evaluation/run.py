@@ -35,7 +35,7 @@ from dphmm.policy.expression import canonical_policy
 from dphmm.release.engine import Releaser
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file, read_document
-from dphmm.tables.parquet import read_parquet
+from dphmm.tables.binary_files import read_parquet
 
 COLUMNS: Mapping[str, str] = {
     "policy": "object",

@@ -21,8 +21,8 @@ from dphmm.model.time_classes import TimeClasses
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file, read_document, write_text
+from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import first_flaw, read_json
-from dphmm.tables.numpy_files import read_npz
 
 _STATES, _NAMES = "PRIVATE-sequences.npz", "PRIVATE-split.json"
 

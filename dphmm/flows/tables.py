@@ -19,9 +19,8 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import ConfigurationError
-from dphmm.flows.areas import Areas
+from dphmm.flows.areas import Areas, Visits
 from dphmm.flows.forest import Forest
-from dphmm.flows.trips import Visits
 from dphmm.landmarks.stays import hours_within
 from dphmm.model.time_classes import TimeClasses, offsets
 

@@ -21,8 +21,7 @@ from dphmm.jobs.progress import Watch, unwatched
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.model.time_classes import offsets
-from dphmm.space.projection import LocalProjection
-from dphmm.space.states import OUTSIDE
+from dphmm.space.states import OUTSIDE, LocalProjection
 from dphmm.space.trajectory import Trajectory
 
 THRESHOLDS = 5, 10

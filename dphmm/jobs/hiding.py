@@ -23,9 +23,9 @@ from dphmm.arrays import BoolArray, FloatArray, as_floats, content_hash
 from dphmm.audit.hidden_place import CELLS, READERS, Gate, HiddenZone, Known, Stretch, known_of
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError
 from dphmm.facts import metres
-from dphmm.readers.recordings import read_recording
-from dphmm.space.recording import Recording, Segment
-from dphmm.space.squares import Square
+from dphmm.readers.reading import read_recording
+from dphmm.space.grid import Square
+from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.vector_files import geometry_of, read_features

@@ -46,8 +46,7 @@ from dphmm.model import reverses
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import located
 from dphmm.space.grid import Box, check_box
-from dphmm.space.projection import LocalProjection
-from dphmm.space.states import OUTSIDE
+from dphmm.space.states import OUTSIDE, LocalProjection
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import TimedTable, content_lines, parse_times
 from dphmm.tables.values import Times, shorten

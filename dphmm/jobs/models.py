@@ -37,8 +37,7 @@ from dphmm.model.time_classes import By, TimeClasses
 from dphmm.policy.zones import read_polygons
 from dphmm.readers.table import read_places
 from dphmm.space.grid import Box, Grid, preset_box
-from dphmm.space.projection import LocalProjection
-from dphmm.space.states import StateSpace
+from dphmm.space.states import LocalProjection, StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.space.world_map import town_box
 from dphmm.tables import check_output, new_file, write_text

@@ -14,7 +14,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import Rng, random_source
 from dphmm.errors import BudgetError
 from dphmm.facts import fact, factor_in_words, facts_of, unless_seeded
-from dphmm.flows.areas import Areas
+from dphmm.flows.areas import Areas, visits_of
 from dphmm.flows.noisy_tables import (
     OF_BOUNDS,
     Bound,
@@ -24,11 +24,10 @@ from dphmm.flows.noisy_tables import (
     choose_bound,
     dealt,
     level_shares,
+    rows_of,
 )
-from dphmm.flows.rows import rows_of
 from dphmm.flows.settings import FlowSettings
 from dphmm.flows.tables import KINDS, Events, Layout, Table, bounded, counted, events_of, joined
-from dphmm.flows.trips import visits_of
 from dphmm.jobs.people import Data, DataLike, Dropped
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.workers import Engine, Processes

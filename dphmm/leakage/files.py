@@ -11,7 +11,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError
 from dphmm.stochastic import csr_of_arrays
-from dphmm.tables.numpy_files import read_npy, read_npz
+from dphmm.tables.binary_files import read_npy, read_npz
 from dphmm.tables.source import Allowance
 from dphmm.tables.table import content_lines, listed
 from dphmm.tables.values import one_line, parse_number

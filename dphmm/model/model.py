@@ -28,8 +28,8 @@ from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperat
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import microseconds
 from dphmm.stochastic import MatrixLike, as_stochastic, csr_of_arrays
+from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.numpy_files import read_npz
 from dphmm.tables.output import new_file
 from dphmm.tables.values import as_number, one_line
 

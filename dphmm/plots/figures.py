@@ -116,8 +116,21 @@ def save(figure: Any, file: Path | BinaryIO, **options: Any) -> None:
         figure.savefig(file, **options)
 
 
-PICTURES = (".png", ".svg", ".pdf")
-"""What pictures are called."""
+PICTURES, PAGES = (".png", ".svg", ".pdf"), (".html", ".htm")
+"""What pictures are called, and pages for a browser."""
+
+
+def is_page(path: Path) -> bool:
+    """Whether a map is a page for a browser, by its extension, and not a picture.
+
+    Raises
+    ------
+    ConfigurationError
+        When no map goes by it.
+    """
+    if path.suffix.lower() not in (*PICTURES, *PAGES):
+        raise ConfigurationError(f"{path}: no map goes by {path.suffix!r}; use {', '.join((*PICTURES, *PAGES))}")
+    return path.suffix.lower() in PAGES
 
 
 def check_picture(path: str | Path, overwrite: bool = False) -> Path:

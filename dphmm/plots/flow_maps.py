@@ -12,20 +12,18 @@ import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
-from dphmm.errors import ConfigurationError
-from dphmm.flows.rows import in_words, units_of
+from dphmm.flows.noisy_tables import in_words, units_of
 from dphmm.plots.basemap import polygons, shipped_basemap
-from dphmm.plots.figures import GREY, ORANGE, label_map, new_figure, png, save
+from dphmm.plots.figures import GREY, ORANGE, is_page, label_map, new_figure, png, save_picture
 from dphmm.plots.webmap import MapLayer, web_map
 from dphmm.reports import Picture, Section, html_page
-from dphmm.tables import check_output, new_file, write_text
+from dphmm.tables import check_output, write_text
 from dphmm.tables.values import writable
 from dphmm.writers.flow_files import MEASURES, FlowRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PICTURES, PAGES = (".png", ".svg", ".pdf"), (".html", ".htm")
 MOST_LINES = 2000
 """The largest flows that are drawn."""
 
@@ -251,18 +249,16 @@ def show_flows(
         When a file cannot be written or read, or without matplotlib.
     """
     where = Path(path).with_suffix(".html") if output is None else Path(output)
-    if where.suffix.lower() not in (*PICTURES, *PAGES):
-        raise ConfigurationError(f"{where}: no map goes by {where.suffix!r}; use {', '.join((*PICTURES, *PAGES))}")
+    page = is_page(where)
     check_output(where, overwrite)
     rows, named = FlowRows.read(path), writable(title or f"Flows of {Path(path).name}")
-    if where.suffix.lower() in PAGES:
+    if page:
         write_text(where, flow_map(rows, named), overwrite)
         return where
     figure, ax = new_figure(9.0, 8.0)
     draw_flows(ax, rows)
     ax.set_title(named)
-    with new_file(where, overwrite) as part:
-        save(figure, part, dpi=130, format=where.suffix[1:].lower())
+    save_picture(figure, where, overwrite, private=False)
     return where
 
 

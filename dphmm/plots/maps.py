@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dphmm.plots.basemap import Basemap
-    from dphmm.space.projection import LocalProjection
+    from dphmm.space.states import LocalProjection
 
 
 _GROUND, _OUTLINE, _NAME, _LAND = "#d9d9d9", "#888888", "#444444", "#f7f5f0"

@@ -1,4 +1,4 @@
-"""Releases as a picture, or as a map to open in a browser."""
+"""Releases as a picture, or as a map to open in a browser; and a picture of a recording with places hidden in it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,14 @@ import shapely
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.facts import metres
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.stored_releases import read_released
 from dphmm.model.model import MarkovModel
-from dphmm.plots import maps
+from dphmm.plots import figures, maps
 from dphmm.plots.basemap import Basemap, basemap_of
-from dphmm.plots.figures import (
-    EDGE,
-    ESTIMATE,
-    EXPOSED,
-    RELEASED,
-    TRUE,
-    label_map,
-    legend_below,
-    new_figure,
-    save_picture,
-)
 from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
 from dphmm.policy.expression import parse_policy, policy_in_words
 from dphmm.policy.graph import PolicyGraph
@@ -42,8 +32,7 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_database import is_server
 from dphmm.release.settings import GIVEN
 from dphmm.space.grid import Box, Grid
-from dphmm.space.projection import LocalProjection
-from dphmm.space.states import OUTSIDE, StateSpace
+from dphmm.space.states import OUTSIDE, LocalProjection, StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
 from dphmm.tables.values import parse_time, writable
@@ -53,6 +42,8 @@ from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from dphmm.jobs.hiding import Hidden, HiddenPlace
 
 
 Polygons = Sequence[tuple[str, shapely.Geometry]]
@@ -184,7 +175,7 @@ class ReleaseMap:
         if self.space is not None and self.policy is not None:
             edges = some_edges(self.policy, maps.MOST_EDGES)
             if edges is not None:
-                maps.draw_edges(ax, self.space.points, edges, EDGE, 0.3, "policy edges", zorder=1)
+                maps.draw_edges(ax, self.space.points, edges, figures.EDGE, 0.3, "policy edges", zorder=1)
         maps.draw_releases(ax, released)
         several = len(set(self.table["user"].tolist())) > 1
         order, numbers = self._trips()
@@ -199,8 +190,8 @@ class ReleaseMap:
             maps.draw_outside(ax, beyond, "outside the region, moved to its border or dropped")
         maps.draw_noise(ax, self._hull, self._error_m / 1000.0)
         self.draw_ground(ax)
-        label_map(ax)
-        legend_below(ax)
+        figures.label_map(ax)
+        figures.legend_below(ax)
         return outside
 
     def draw_with_note(self, ax: Axes) -> str:
@@ -228,8 +219,7 @@ class ReleaseMap:
         ax
             Where to draw.
         """
-        low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
-        maps.draw_basemap(ax, self._basemap(_box(self.projection, low, high)), self.projection)
+        _draw_ground(ax, self.projection, self.basemap)
 
     # ---- as a page -----------------------------------------------------------------------------------------------
 
@@ -248,7 +238,7 @@ class ReleaseMap:
         str
             The page.
         """
-        basemap = None if tiles else self._basemap(self._box(_AROUND))
+        basemap = None if tiles else _basemap(self.basemap, self._box(_AROUND))
         layers, policy = [*self._ground(), *self._moments(), *self._true_layers()], self._policy()
         said = title or self.title
         return web_map(layers, said, self.note, basemap=basemap, policy=policy, tiles=tiles, credit=credit)
@@ -271,14 +261,14 @@ class ReleaseMap:
         points = np.column_stack([drawn["latitude"], drawn["longitude"]])
         when: dict[str, Any] = {"users": drawn["user"], "times": drawn["time"]}
         facts = {name: drawn[name] for name in _OF_RELEASES}
-        released = MapLayer("released", "dots", RELEASED, points, facts, **when)
+        released = MapLayer("released", "dots", figures.RELEASED, points, facts, **when)
         order, numbers = self._trips()
         trip = np.zeros(len(table), dtype=np.int64)
         trip[order] = numbers
         estimated = MapLayer(
             "estimate (posterior mean)",
             "line",
-            ESTIMATE,
+            figures.ESTIMATE,
             np.column_stack([table["estimate_latitude"], table["estimate_longitude"]]),
             {name: table[name] for name in _OF_ESTIMATES},
             users=table["user"],
@@ -300,10 +290,10 @@ class ReleaseMap:
             numbers = [np.repeat(np.arange(len(cut)), [len(some) for some in cut]) for cut in map(_cut, parts)]
             return MapLayer(name, kind, colour, points, users=users, times=times, trips=np.concatenate(numbers))
 
-        layers = [joined("true places (private)", "line", TRUE, self.tracks)]
+        layers = [joined("true places (private)", "line", figures.TRUE, self.tracks)]
         if self._beyond:
             name = "outside the region (private): moved to its border or dropped"
-            layers.append(joined(name, "dots", EXPOSED, self._beyond))
+            layers.append(joined(name, "dots", figures.EXPOSED, self._beyond))
         return layers
 
     def _policy(self) -> MapPolicy | None:
@@ -358,8 +348,15 @@ class ReleaseMap:
         margin = around * float((high - low).max())
         return _box(self.projection, low - margin, high + margin)
 
-    def _basemap(self, box: Box | None) -> Basemap:
-        return Basemap() if box is None else basemap_of(self.basemap, box)
+
+def _basemap(path: str | Path | None, box: Box | None) -> Basemap:
+    return Basemap() if box is None else basemap_of(path, box)
+
+
+def _draw_ground(ax: Axes, projection: LocalProjection, path: str | Path | None) -> None:
+    """Draw the basemap below what is in view."""
+    low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
+    maps.draw_basemap(ax, _basemap(path, _box(projection, low, high)), projection)
 
 
 def some_edges(policy: PolicyGraph, most: int) -> IntArray | None:
@@ -441,8 +438,6 @@ def _box(projection: LocalProjection, low: FloatArray, high: FloatArray) -> Box 
     return float(north.min()), float(east.min()), float(north.max()), float(east.max())
 
 
-PICTURES = (".png", ".svg", ".pdf")
-PAGES = (".html", ".htm")
 _WIDE = 9.0
 """Inches."""
 
@@ -519,11 +514,10 @@ def show(
         raise ConfigurationError("a server has no folder to write to; name an output")
     page = Path(releases).with_suffix(".html")
     path = Path(output) if output is not None else page if true is None else page.with_name(f"PRIVATE-{page.name}")
-    if path.suffix.lower() not in (*PICTURES, *PAGES):
-        raise ConfigurationError(f"{path}: no map goes by {path.suffix!r}; use {', '.join((*PICTURES, *PAGES))}")
+    is_page = figures.is_page(path)
     if tiles is not None:
         tile_host(tiles)
-        if basemap is not None or path.suffix.lower() in PICTURES:
+        if basemap is not None or not is_page:
             raise ConfigurationError("--tiles is for a page without --basemap; leave one of them out")
     check_output(path if true is None else private_name(path), overwrite)
     if basemap is not None:
@@ -589,16 +583,16 @@ def _is_theirs(table: ReleaseTable, settings: ReleaseSettings | None, text: str)
 
 
 def _write(found: ReleaseMap, output: Path, title: str, overwrite: bool, private: bool, tiles: str | None) -> None:
-    if output.suffix.lower() in PAGES:
+    if figures.is_page(output):
         write_text(output, found.to_html(title, tiles), overwrite, private)
         return
-    figure, ax = new_figure(_WIDE, _WIDE)
+    figure, ax = figures.new_figure(_WIDE, _WIDE)
     note = wrap(found.draw_with_note(ax), 105)
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     figure.set_size_inches(_WIDE, min(max(_WIDE * 0.74 * (north - south) / (east - west), 3.0), 12.0) + 2.0)
     ax.text(0.5, 1.01, "\n".join(note), transform=ax.transAxes, ha="center", va="bottom", fontsize=8, color="#555555")
     ax.set_title("\n".join(wrap(title, 80)), fontsize=11, pad=8 + 11 * len(note))
-    save_picture(figure, output, overwrite, private)
+    figures.save_picture(figure, output, overwrite, private)
 
 
 def _chosen(table: ReleaseTable, users: Sequence[str], start: str | None, end: str | None) -> ReleaseTable:
@@ -664,3 +658,75 @@ def _moment(text: str, option: str) -> np.datetime64:
         return np.datetime64(parse_time(text), "us")
     except ValueError as problem:
         raise ConfigurationError(f"{option}: {problem}") from None
+
+
+def hidden_figure(found: Hidden, basemap: Path | None = None) -> Any:
+    """What a recording shows, and around each place what the surest reader makes of it; no true place is in it.
+
+    Parameters
+    ----------
+    found
+        What `dphmm.jobs.hide` found.
+    basemap
+        The file of a map to draw on; see `dphmm.plots.read_basemap`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A panel of all, and one for each place.
+
+    Raises
+    ------
+    MissingDependencyError
+        Without matplotlib.
+    DataFileError
+        When the map cannot be read.
+    """
+    figure, axes = figures.new_panels(6.2 * (1 + len(found.places)), 6.4, 1, 1 + len(found.places))
+    plane = found.places[0].zone.projection
+    for number, place in enumerate(found.places):
+        corners = plane.to_plane(*place.zone.projection.to_latlon(place.zone.corners).T)
+        axes[0].fill(
+            *corners.T, color=figures.PURPLE, alpha=0.3, label=None if number else "left out of the file", zorder=1
+        )
+        _draw_place(axes[number + 1], found, place)
+    _draw_kept(axes[0], found, plane)
+    axes[0].set_title("What the hidden recording shows", loc="left")
+    axes[0].legend(loc="upper right", fontsize="small")
+    if basemap is not None:
+        for ax, projection in zip(axes, (plane, *(one.zone.projection for one in found.places)), strict=True):
+            ax.autoscale(False)
+            _draw_ground(ax, projection, basemap)
+    return figure
+
+
+def _draw_kept(ax: Axes, found: Hidden, plane: LocalProjection) -> None:
+    for number, one in enumerate(found.public.segments):
+        x, y = plane.to_plane(one.latitude, one.longitude).T
+        ax.plot(x, y, color=figures.BLUE, lw=1.6, label="kept, exact" if number == 0 else None, zorder=3)
+    ax.set(aspect="equal", xlabel="km east", ylabel="km north")
+    ax.margins(0.08)
+
+
+def _draw_place(ax: Axes, found: Hidden, place: HiddenPlace) -> None:
+    zone, best = place.zone, max(place.known, key=lambda one: one.certainty)
+    _draw_kept(ax, found, zone.projection)
+    half, count = zone.square.side_km / 2, round(len(best.posterior) ** 0.5)
+    order = np.lexsort(zone.grid.points[zone.core].T)
+    shown = 100 * best.posterior[order].reshape(count, count)
+    ax.plot(*zone.corners.T, color=figures.PURPLE, lw=1.5, label="the zone")
+    image = ax.imshow(shown, extent=(-half, half, -half, half), origin="lower", cmap="magma_r", vmin=0, zorder=2)
+    ax.figure.colorbar(
+        image, ax=ax, shrink=0.75, label=f"% of {metres(zone.grid.cell_km)} squares, to a reader who\n{best.reader}"
+    )
+    for way in place.stretches:
+        for gate in (way.entered, way.left):
+            if gate is not None:
+                ax.plot(*gate.point, "o", color=figures.ORANGE, ms=7, mec="white", zorder=4)
+    wide = 1.35 * zone.half_km
+    ax.set(xlim=(-wide, wide), ylim=(-wide, wide))
+    ax.set_title(f"Where the place is, to a reader: somewhere in {metres(zone.square.side_km)}", loc="left")
+    ax.plot([], [], "o", color=figures.ORANGE, label="ways in and out")
+    ax.plot([-0.9 * wide, -0.9 * wide + 0.5], [-0.92 * wide] * 2, color=figures.GREY, lw=3)
+    ax.annotate("500 m", (-0.9 * wide, -0.9 * wide), fontsize="small", color=figures.GREY)
+    ax.legend(loc="upper right", fontsize="small")

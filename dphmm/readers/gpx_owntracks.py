@@ -17,11 +17,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dphmm.errors import DataFileError
 from dphmm.readers.fixes import FixCollector, Fixes, collect_lines
-from dphmm.space.trajectory import LATEST_SECOND
+from dphmm.space.trajectory import LATEST_SECOND, SENSORS, Recording, Segment, check_places
+from dphmm.tables import read_document
 from dphmm.tables.source import Document
 from dphmm.tables.values import as_number, shorten, since_epoch
 from dphmm.tables.vector_files import read_gpx
@@ -67,6 +71,89 @@ def gpx_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[
         except ValueError as problem:
             collector.refuse(f"track {track + 1}, segment {segment + 1}, point {number + 1}: {problem}")
     yield collector.fixes()
+
+
+ACTIVITIES = ("running", "cycling", "biking", "walking", "hiking", "swimming", "skating", "skiing", "rowing", "driving")
+"""The types of tracks that are kept; another text might say anything."""
+_CALLED = {"heartrate": "hr", "cadence": "cad", "watts": "power", "powerinwatts": "power", "temp": "atemp"}
+_OF_FILE = ("name", "description", "author_name", "author_email", "link", "time", "keywords", "bounds", "extensions")
+_OF_TRACK = ("name", "comment", "description", "source", "link", "number", "extensions")
+_OF_POINT = ("name", "comment", "description", "source", "link", "symbol", "satellites")
+
+
+def gpx_recording(path: Path) -> Recording:
+    """What a device recorded in a GPX file, point by point, with what sensors said; the file may be without times.
+
+    What the file says of itself (names, descriptions, its author and time, bounds, links, totals) and what stands in it
+    besides tracks (waypoints, routes) is not read, and named as left out. Of the extensions of a point those of
+    `SENSORS` are read, whatever their namespace.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Recording
+        Its segments.
+
+    Raises
+    ------
+    DataFileError
+        When the file is not well formed, holds no point, or one off the Earth.
+    MissingDependencyError
+        When gpxpy is not installed.
+    """
+    gpx = read_gpx(read_document(path))
+    left: set[str] = {f"{name} of the file" for name in _OF_FILE if getattr(gpx, name, None)}
+    left |= {name for name in ("waypoints", "routes") if getattr(gpx, name)}
+    segments = []
+    for number, track in enumerate(gpx.tracks, start=1):
+        left |= {f"{name} of tracks" for name in _OF_TRACK if getattr(track, name, None)}
+        for part in track.segments:
+            left |= {"extensions of segments"} if part.extensions else set()
+            if part.points:
+                segments.append(_segment(path, number, part.points, left))
+    if not segments:
+        raise DataFileError(path, "holds no track point; give a recording")
+    activity = next((track.type for track in gpx.tracks if str(track.type).lower() in ACTIVITIES), None)
+    if any(track.type and track.type != activity for track in gpx.tracks):
+        left.add("type of tracks")
+    return Recording(tuple(segments), activity, tuple(sorted(left)))
+
+
+def _segment(path: Path, track: int, points: list[Any], left: set[str]) -> Segment:
+    latitude, longitude = (
+        np.array([getattr(one, what) for one in points], float) for what in ("latitude", "longitude")
+    )
+    try:
+        check_places(latitude, longitude, "points")
+        times = [np.datetime64("NaT") if one.time is None else since_epoch(one.time) for one in points]
+    except ValueError as problem:
+        raise DataFileError(path, f"track {track}: {problem}") from None
+    elevation = np.array([np.nan if one.elevation is None else one.elevation for one in points], float)
+    said = [dict(_said(one)) for one in points]
+    left |= {f"{name} of points" for one in said for name in one if name not in SENSORS}
+    left |= {f"{name} of points" for one in points for name in _OF_POINT if getattr(one, name, None)}
+    sensors = {
+        name: np.array([one.get(name, np.nan) for one in said]) for name in SENSORS if any(name in one for one in said)
+    }
+    return Segment(latitude, longitude, np.array(times, "datetime64[us]"), elevation, sensors)
+
+
+def _said(point: Any) -> Iterator[tuple[str, float]]:
+    """What extensions say of a point, by lower-case names without their namespaces; NaN for what is no number."""
+    for name in ("speed", "course"):  # of GPX 1.0
+        if getattr(point, name, None) is not None:
+            yield name, float(getattr(point, name))
+    for element in (one for top in point.extensions for one in top.iter() if not len(one)):
+        name = str(element.tag).rpartition("}")[2].lower()
+        try:
+            value = float(element.text or "")
+        except ValueError:
+            value = np.nan
+        yield _CALLED.get(name, name), value if np.isfinite(value) else np.nan
 
 
 def owntracks_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:

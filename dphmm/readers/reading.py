@@ -1,4 +1,4 @@
-"""The one entry to all formats: recognise what is there and read it."""
+"""The one entry to all formats: recognise what is there and read it, as trajectories or as a device recorded it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers.data_sets import CAB_LINE, CAB_NAME, cabs_fixes, checkins_fixes, geolife_fixes
 from dphmm.readers.fixes import Fixes, ReadResult, trajectories
-from dphmm.readers.gpx_owntracks import gpx_fixes, owntracks_fixes
+from dphmm.readers.gpx_owntracks import gpx_fixes, gpx_recording, owntracks_fixes
 from dphmm.readers.instants import Instants
 from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
+from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.source import Document, documents, member_names, suffix_of
 
 
@@ -201,3 +204,32 @@ def _by_first_line(path: str | Path) -> str:
     if any(delimiter in line for delimiter in (b",", b";", b"\t")):
         return "table"
     raise DataFileError(path, "is of no known format; name it with format= if it is one of " + _KNOWN)
+
+
+@checked
+def read_recording(path: str | Path) -> Recording:
+    """Read what one person's device recorded in one file.
+
+    Parameters
+    ----------
+    path
+        A GPX file; or one in any other format that is read, of one person.
+
+    Returns
+    -------
+    Recording
+        Its segments; of other formats than GPX, one.
+
+    Raises
+    ------
+    DataFileError
+        When the file cannot be read, is not well formed, holds no point, one off the Earth, or several people.
+    """
+    path = Path(path)
+    if suffix_of(path) == ".gpx":
+        return gpx_recording(path)
+    people = read(path).trajectories
+    if len(people) != 1:
+        raise DataFileError(path, f"is of {len(people)} people; give a file of one person's recording")
+    one = people[0]
+    return Recording((Segment(one.latitude, one.longitude, one.times, np.full(len(one), np.nan)),))

@@ -18,7 +18,7 @@ import shapely
 
 from dphmm.arrays import BoolArray, FloatArray, RandomSource, Rng, random_source
 from dphmm.errors import ConfigurationError
-from dphmm.space.projection import LocalProjection
+from dphmm.space.states import LocalProjection
 from dphmm.space.trajectory import Trajectory
 
 CENTRE = LocalProjection(45.0, -30.0)

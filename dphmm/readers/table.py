@@ -39,8 +39,8 @@ from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories
 from dphmm.readers.instants import Instants
 from dphmm.space.states import Places
 from dphmm.tables import Table
+from dphmm.tables.binary_files import OpenParquet
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.parquet import OpenParquet
 from dphmm.tables.source import Document, suffix_of
 from dphmm.tables.table import PARQUET, csv_rows
 from dphmm.tables.values import one_line

@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any
 
 from dphmm.errors import DataFileError, OutputError, SessionBusyError, need
+from dphmm.tables.binary_files import connect
 from dphmm.tables.output import sync_folder
-from dphmm.tables.sqlite import connect
 from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D

@@ -1,8 +1,7 @@
 """Where a person can be: trajectories, a local projection, state spaces."""
 
 from dphmm.space.grid import Grid
-from dphmm.space.projection import LocalProjection
-from dphmm.space.states import OUTSIDE, Places, StateSpace
+from dphmm.space.states import OUTSIDE, LocalProjection, Places, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 
 __all__ = ["OUTSIDE", "Grid", "LocalProjection", "Places", "SlottedTrajectory", "StateSpace", "Trajectory"]

@@ -1,9 +1,10 @@
-"""The true places of one person over time, and the same on a fixed clock; time zones by name."""
+"""The true places of one person over time, the same on a fixed clock, and as a device made them; time zones by name."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, timedelta, timezone, tzinfo
 from functools import lru_cache
 from itertools import pairwise
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, frozen, runs
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
 from dphmm.tables.values import one_line, shorten
 
@@ -360,3 +361,109 @@ def _cut(path: PathT, after: BoolArray) -> tuple[PathT, ...]:
 def _part(path: PathT, part: slice) -> PathT:
     arrays: Any = {name: values[part] for name, values in vars(path).items() if isinstance(values, np.ndarray)}
     return replace(path, **arrays)
+
+
+SENSORS = ("cad", "power", "speed", "course", "hr", "atemp")
+"""What is kept of a point besides its place: cadence, power, speed, course, heart rate, temperature of the air."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Points without an interruption.
+
+    Parameters
+    ----------
+    latitude, longitude
+        ``(n,)``: degrees.
+    times
+        ``(n,)``: datetime64 in UTC, NaT where it is not known.
+    elevation
+        ``(n,)``: metres, NaN where it is not known.
+    sensors
+        Some of `SENSORS` → ``(n,)`` numbers, NaN where there is none.
+    """
+
+    latitude: FloatArray
+    longitude: FloatArray
+    times: npt.NDArray[np.datetime64]
+    elevation: FloatArray
+    sensors: dict[str, FloatArray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.latitude)
+
+    def part(self, which: slice) -> Segment:
+        """Some points in a row.
+
+        Parameters
+        ----------
+        which
+            Which of them.
+
+        Returns
+        -------
+        Segment
+            These alone.
+        """
+        sensors = {name: values[which] for name, values in self.sensors.items()}
+        return Segment(self.latitude[which], self.longitude[which], self.times[which], self.elevation[which], sensors)
+
+    @classmethod
+    def joined(cls, several: Sequence[Segment]) -> Segment:
+        """All points of some segments as one, with the sensors that any of them has.
+
+        Parameters
+        ----------
+        several
+            At least one.
+
+        Returns
+        -------
+        Segment
+            Their points in a row.
+        """
+        names = ("latitude", "longitude", "times", "elevation")
+        columns = {name: np.concatenate([getattr(one, name) for one in several]) for name in names}
+        sensors = {
+            name: np.concatenate([one.sensors.get(name, np.full(len(one), np.nan)) for one in several])
+            for name in dict.fromkeys(name for one in several for name in one.sensors)
+        }
+        return cls(**columns, sensors=sensors)
+
+    def runs(self, chosen: BoolArray) -> list[Segment]:
+        """The stretches of chosen points.
+
+        Parameters
+        ----------
+        chosen
+            ``(n,)``: which.
+
+        Returns
+        -------
+        list of Segment
+            One for each stretch, in order.
+        """
+        ends = runs(chosen)
+        return [self.part(slice(first, last + 1)) for first, last in zip(ends[::2], ends[1::2], strict=True)]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one file recorded.
+
+    Parameters
+    ----------
+    segments
+        In the order of the file.
+    activity
+        What the file calls the kind of activity, such as ``"cycling"``; None where it does not.
+    left_out
+        What else stands in the file, by name, and is not held here.
+    """
+
+    segments: tuple[Segment, ...]
+    activity: str | None = None
+    left_out: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.segments))

@@ -15,7 +15,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError
 from dphmm.space.grid import Box
-from dphmm.space.projection import LocalProjection
+from dphmm.space.states import LocalProjection
 
 WORLD = files("dphmm.space").joinpath("ground/world.npz")
 """The map of the world that the package ships; `scripts/make_basemap.py` wrote it."""

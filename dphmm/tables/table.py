@@ -16,8 +16,8 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats, as_instants
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, TimeOrderError, need
+from dphmm.tables.binary_files import read_parquet
 from dphmm.tables.output import new_file
-from dphmm.tables.parquet import read_parquet
 from dphmm.tables.source import Document, read_document, suffix_of
 from dphmm.tables.values import Times, one_line, parse_number, parse_time, parse_times, plain_text, time_text
 

@@ -23,10 +23,10 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import DataFileError, check_installed, need
+from dphmm.tables.binary_files import check_schema
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.output import check_output
 from dphmm.tables.source import Document, read_document, readable, suffix_of
-from dphmm.tables.sqlite import check_schema
 from dphmm.tables.values import one_line, shorten
 
 if TYPE_CHECKING:

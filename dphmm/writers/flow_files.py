@@ -15,9 +15,9 @@ from dphmm.arguments import checked
 from dphmm.arrays import as_integers
 from dphmm.errors import DataFileError, need
 from dphmm.flows.areas import Areas
-from dphmm.flows.rows import KEYS, NUMBERS
+from dphmm.flows.noisy_tables import KEYS, NUMBERS
 from dphmm.tables import check_output, new_file, read_document, write_csv
-from dphmm.tables.parquet import OpenParquet
+from dphmm.tables.binary_files import OpenParquet
 from dphmm.writers.formats import check_format
 from dphmm.writers.geopackage import write_layers
 from dphmm.writers.table import CRS
@@ -46,7 +46,7 @@ class FlowRows:
     Parameters
     ----------
     columns
-        `dphmm.flows.rows.KEYS` and ``NUMBERS`` → ``(n,)``.
+        `dphmm.flows.noisy_tables.KEYS` and ``NUMBERS`` → ``(n,)``.
     features
         The areas as GeoJSON features, with ``name`` and ``district``.
     facts

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, need
-from dphmm.space.recording import SENSORS, Recording, Segment
 from dphmm.space.states import StateSpace
+from dphmm.space.trajectory import SENSORS, Recording, Segment
 from dphmm.tables import Feature, Table, iso_time, new_file, read_document, read_features, write_csv, write_features
 from dphmm.tables.output import check_extras
 from dphmm.tables.source import readable

@@ -18,7 +18,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
 from dphmm.facts import guarantees_in_words
 from dphmm.tables import read_document
-from dphmm.tables.parquet import read_parquet
+from dphmm.tables.binary_files import read_parquet
 from dphmm.tables.values import one_line
 from dphmm.tables.vector_files import read_layers
 from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable

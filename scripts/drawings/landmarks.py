@@ -18,7 +18,7 @@ import numpy as np
 
 from dphmm import landmarks, read
 from dphmm.plots.curves import error_by_share
-from dphmm.space.projection import LocalProjection
+from dphmm.space.states import LocalProjection
 from scripts.drawings.sheet import panels, save, write
 
 DATA = ("geolife", "gowalla")

@@ -49,13 +49,13 @@ from dphmm.policy.zones import categories
 from dphmm.readers import read_places
 from dphmm.readers.fetch import fetch_data
 from dphmm.readers.instants import Instants
-from dphmm.readers.recordings import read_recording
+from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_store import Terms, _digest
 from dphmm.serve import message_formats
 from dphmm.serve.config import RelayConfig
-from dphmm.space.projection import LocalProjection
+from dphmm.space.states import LocalProjection
 from dphmm.tables import Table, TimedTable, parse_time, write_csv
 from dphmm.writers import read_releases, summarise
 from dphmm.writers.flow_files import FlowRows

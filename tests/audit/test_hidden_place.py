@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dphmm.audit.hidden_place import CELLS, READERS, TURN, Gate, HiddenZone, Stretch, known_of, visits
 from dphmm.errors import InvalidInputError
-from dphmm.space.squares import Square
+from dphmm.space.grid import Square
 
 INSIDE = np.array([True, True, True, False, False])
 ENTERED, LEFT, LONGEST = 3, 4, 9

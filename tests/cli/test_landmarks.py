@@ -15,7 +15,7 @@ from dphmm.landmarks import leakage, repeated_places, skip, stay_points, uniform
 from dphmm.model import reverses
 from dphmm.model.model import MarkovModel
 from dphmm.readers import read
-from dphmm.space.projection import LocalProjection
+from dphmm.space.states import LocalProjection
 from dphmm.tables import TimedTable
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from dphmm import Grid, MarkovModel, ReleaseRecord
 from dphmm.cli import main
 from dphmm.release.session_store import SessionStore
-from dphmm.space.projection import LocalProjection
+from dphmm.space.states import LocalProjection
 
 STEP = 300
 

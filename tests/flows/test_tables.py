@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from dphmm.flows import Areas, FlowSettings
-from dphmm.flows.noisy_tables import Precision
-from dphmm.flows.rows import _labels
+from dphmm.flows.areas import Visits
+from dphmm.flows.noisy_tables import Precision, _labels
 from dphmm.flows.tables import Events, Table, bounded, events_of
-from dphmm.flows.trips import Visits
 from dphmm.mechanisms.count_noise import laplace_within
 from dphmm.space import Grid
 

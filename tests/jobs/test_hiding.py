@@ -12,9 +12,9 @@ import pytest
 from dphmm.audit.hidden_place import CELLS, HiddenZone
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.jobs import hide
-from dphmm.readers.recordings import read_recording
-from dphmm.space.recording import Recording, Segment
-from dphmm.space.squares import Square
+from dphmm.readers.reading import read_recording
+from dphmm.space.grid import Square
+from dphmm.space.trajectory import Recording, Segment
 from dphmm.writers.formats import write_recording
 from tests.documents import ROOT
 

@@ -12,8 +12,7 @@ from dphmm.arrays import random_source
 from dphmm.errors import ConfigurationError
 from dphmm.flows import Areas, FlowSettings
 from dphmm.flows import tables as flow_tables
-from dphmm.flows.noisy_tables import Precision, add_noise, level_shares
-from dphmm.flows.rows import sums_over
+from dphmm.flows.noisy_tables import Precision, add_noise, level_shares, sums_over
 from dphmm.jobs import flows, people_flows, plan_flows
 from dphmm.jobs.workers import Processes
 from dphmm.mechanisms import count_noise

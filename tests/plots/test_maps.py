@@ -15,7 +15,7 @@ from dphmm.plots import figures, maps
 from dphmm.plots.basemap import Basemap, PlaceName
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space import Grid, Places
-from dphmm.space.projection import LocalProjection
+from dphmm.space.states import LocalProjection
 
 GRID = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
 

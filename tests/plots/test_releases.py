@@ -11,6 +11,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Circle
 
 from dphmm.plots import ReleaseMap, figures, maps
+from dphmm.plots.basemap import basemap_of
 from dphmm.plots.releases import _grid_lines, some_edges
 from dphmm.policy import PolicyGraph
 from dphmm.space.grid import Grid
@@ -130,9 +131,7 @@ def test_a_basemap_without_water_or_names_has_those_of_the_world(tmp_path):
     ]
     for count, names in ((1, "Los Angeles"), (2, "Mine")):
         (tmp_path / "b.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features[:count]}))
-        found = ReleaseMap(walks.released(20), walks.GRID, basemap=tmp_path / "b.geojson")._basemap(
-            (33.7, -118.7, 34.2, -118.1)
-        )
+        found = basemap_of(tmp_path / "b.geojson", (33.7, -118.7, 34.2, -118.1))
         assert found.water
         assert found.names[0].name == names
         assert "b.geojson" in found.credit

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import CoordinateError
-from dphmm.space.projection import LocalProjection
-from dphmm.space.squares import Square
+from dphmm.space.grid import Square
+from dphmm.space.states import LocalProjection
 
 PLACES = st.tuples(st.floats(-84, 84), st.floats(-180, 180))
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dphmm.flows.trips import _EARTH_KM, visits_of
+from dphmm.flows.areas import _EARTH_KM, visits_of
 
 MINUTE = 60_000_000
 
