@@ -10,12 +10,15 @@ import gzip
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dphmm.readers.synthetic_city import City, build_city, synthetic_ride, synthetic_trajectories
+from dphmm.arrays import Rng, random_source
+from dphmm.readers.synthetic_city import City, Corner, _Dice, build_city, synthetic_trajectories
 from dphmm.space import Trajectory
 
 PLT_HEADER = (
@@ -23,6 +26,7 @@ PLT_HEADER = (
 )
 PLT_EPOCH = np.datetime64("1899-12-30", "us")
 DAY = np.timedelta64(1, "D")
+HOUR = 3600.0
 ALTITUDE_FEET = 98
 CHECKIN_REST_POINTS = 4
 
@@ -84,6 +88,65 @@ def geojson(day: Trajectory) -> str:
         for time, lat, lon in fixes(day)
     ]
     return json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")) + "\n"
+
+
+def streets_geojson(city: City) -> dict[str, Any]:
+    """The streets as a GeoJSON feature collection with the property ``highway``, as OpenStreetMap has it."""
+    features = []
+    for one, other, avenue in city.streets.edges(data="avenue"):
+        ends = city.projection.to_latlon(np.array([city.point(one), city.point(other)]))
+        geometry = {"type": "LineString", "coordinates": np.round(ends[:, ::-1], 6).tolist()}
+        properties = {"highway": "primary" if avenue else "residential"}
+        features.append({"type": "Feature", "properties": properties, "geometry": geometry})
+    return {"type": "FeatureCollection", "features": features}
+
+
+def synthetic_ride(
+    city: City,
+    home: Corner,
+    by: Sequence[Corner],
+    speed_kmh: float = 18.0,
+    start: str = "2024-03-09T10:12:05",
+    rng: Rng = 1,
+) -> Trajectory:
+    """Draw a bicycle ride from home by some corners and back, by the fastest ways, a fix every second.
+
+    The errors of fixes hang together over some ten seconds, as those of receivers do: 3 m along each axis.
+
+    Parameters
+    ----------
+    city
+        The city.
+    home, by
+        Where it begins and ends, and where it comes by.
+    speed_kmh
+        How fast it is.
+    start
+        When it begins, UTC.
+    rng
+        Decides the errors.
+
+    Returns
+    -------
+    Trajectory
+        The ride, of a user called ``ride``.
+    """
+    way = np.concatenate([city.route(*leg) for leg in pairwise((home, *by, home))])
+    along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(way, axis=0).T))])
+    seconds = np.arange(0.0, along[-1] / speed_kmh * HOUR, 1.0)
+    gone = seconds * speed_kmh / HOUR
+    points = np.column_stack([np.interp(gone, along, way[:, axis]) for axis in (0, 1)])
+    errors = _Dice(random_source(rng).bytes).normal(len(seconds))
+    for at in range(1, len(errors)):
+        errors[at] = _KEPT * errors[at - 1] + (1 - _KEPT**2) ** 0.5 * errors[at]
+    latitude, longitude = np.round(city.projection.to_latlon(points + 0.003 * errors), 6).T
+    return Trajectory(
+        "ride", np.datetime64(start, "us") + (seconds * 1e6).astype("timedelta64[us]"), latitude, longitude
+    )
+
+
+_KEPT = 0.9
+"""How much of a fix's error the next one has."""
 
 
 def ride(city: City) -> str:
@@ -167,7 +230,7 @@ def sample_files() -> dict[str, bytes]:
         "sample/cabs/new_pobrid.txt": cab(one_day["p09"]),
         "sample/cabs/_cabs.txt": '<cab id="pacifa" updates="1"/>\n<cab id="pobrid" updates="1"/>\n',
         "districts.geojson": json.dumps(city.districts_geojson(), indent=1) + "\n",
-        "streets.geojson": json.dumps(city.streets_geojson(), separators=(",", ":")) + "\n",
+        "streets.geojson": json.dumps(streets_geojson(city), separators=(",", ":")) + "\n",
         "home.geojson": json.dumps(home(), indent=1) + "\n",
     }
     files = {name: text.encode("utf-8") for name, text in texts.items()}

@@ -10,18 +10,9 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dphmm import arrays
 from dphmm.arguments import checked
-from dphmm.arrays import (
-    RELATIVE_TOLERANCE,
-    FloatArray,
-    IntArray,
-    RandomSource,
-    Rng,
-    as_floats,
-    as_integers,
-    as_points,
-    random_source,
-)
+from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
 from dphmm.audit.tables import Facts
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
 from dphmm.facts import fact, facts_of, named
@@ -86,7 +77,7 @@ class PairAudit:
     @property
     def violated(self) -> bool:
         """Whether the bound is above the claim: the sampler does not keep it, unless the samples were very unlucky."""
-        return self.lower > self.claimed * (1 + RELATIVE_TOLERANCE)
+        return self.lower > self.claimed * (1 + arrays.RELATIVE_TOLERANCE)
 
     def facts(self, names: Sequence[str]) -> Facts:
         """As plain values for JSON.
@@ -159,10 +150,10 @@ def audit_pair(
     BudgetError
         For a negative or NaN claim.
     """
-    one, other = (as_floats(value, "values", CoordinateError) for value in (first, second))
+    one, other = (arrays.as_floats(value, "values", CoordinateError) for value in (first, second))
     if one.ndim != 1 or one.shape != other.shape:
         raise InvalidInputError(f"values have shapes {one.shape} and {other.shape}; give two points of one length")
-    pair = as_points(np.stack([one, other]), "values")
+    pair = arrays.as_points(np.stack([one, other]), "values")
     if samples < 100:
         raise InvalidInputError(f"samples is {samples}; give at least 100")
     if not 0 < confidence < 1:
@@ -228,13 +219,13 @@ def audit_pairs(
         As in `audit_pair`.
     """
     points = Measurements.of(f).points
-    ends = as_integers(pairs, "pairs", StateError)
+    ends = arrays.as_integers(pairs, "pairs", StateError)
     if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
         raise StateError(f"pairs have shape {ends.shape}; give pairs of states")
     ends = ends.reshape(-1, 2)
     if ((ends < 0) | (ends >= len(points))).any():
         raise StateError(f"a pair names a state that does not exist; states are 0 to {len(points) - 1}")
-    claims = as_floats(claimed, "claimed log ratios", BudgetError)
+    claims = arrays.as_floats(claimed, "claimed log ratios", BudgetError)
     if claims.shape not in ((), (len(ends),)):
         raise BudgetError(
             f"claimed log ratios have shape {claims.shape}; give one, or one for each of {len(ends)} pairs"

@@ -312,15 +312,11 @@ def known_of(zone: HiddenZone, told: Sequence[Mapping[str, FloatArray]]) -> tupl
         One for each of `READERS`.
     """
     points, spread = zone.grid.points[zone.core], zone.grid.cell_km**2 / 6  # of a place that is even in its cell
-    found = []
+    even, found = np.full(len(points), 1 / len(points)), []
     for reader in READERS:
         log = np.sum([one[reader] for one in told], axis=0) if told else np.zeros(len(points))
         mass = np.exp(log - log.max())
         mass /= mass.sum()
-        errors = [np.sqrt((p @ ((points - p @ points) ** 2).sum(axis=1)) + spread) for p in (mass, _even(points))]
+        errors = [np.sqrt((p @ ((points - p @ points) ** 2).sum(axis=1)) + spread) for p in (mass, even)]
         found.append(Known(reader, float(mass.max()), 1 / len(points), float(errors[0]), float(errors[1]), mass))
     return tuple(found)
-
-
-def _even(points: FloatArray) -> FloatArray:
-    return np.full(len(points), 1 / len(points))

@@ -142,12 +142,6 @@ def knowledge(beliefs: Sequence[Belief], points: npt.ArrayLike, k: int = TOP, ce
     return Knowledge(entropy, spread, error, best, top, k)
 
 
-def _probabilities(beliefs: Sequence[Belief], part: IntArray) -> FloatArray:
-    if isinstance(beliefs, Beliefs):
-        return beliefs.probabilities(part)
-    return np.array([beliefs[t].probabilities for t in part])
-
-
 def accuracy(beliefs: Sequence[Belief], points: npt.ArrayLike, truth: npt.ArrayLike, k: int = TOP) -> Accuracy:
     """What some beliefs are worth against the true states ``(T,)``; other parameters and errors as in `knowledge`.
 
@@ -158,15 +152,14 @@ def accuracy(beliefs: Sequence[Belief], points: npt.ArrayLike, truth: npt.ArrayL
     """
     places = _places(beliefs, points, k)
     true = _true_states(truth, len(beliefs), len(places))
-    expected, estimate = np.empty(len(true)), np.empty(len(true))
-    best, top = np.empty(len(true), dtype=np.bool_), np.empty(len(true), dtype=np.bool_)
+    errors, hits = np.empty((2, len(true))), np.empty((2, len(true)), dtype=np.bool_)
     for t, (belief, state) in enumerate(zip(beliefs, true.tolist(), strict=True)):
         probabilities = belief.probabilities
-        expected[t] = probabilities @ np.linalg.norm(places - places[state], axis=1)
-        estimate[t] = np.linalg.norm(probabilities @ places - places[state])
+        expected = probabilities @ np.linalg.norm(places - places[state], axis=1)
+        errors[:, t] = expected, np.linalg.norm(probabilities @ places - places[state])
         first = np.argsort(-belief.log_mass, kind="stable")[:k]
-        best[t], top[t] = first[0] == state, state in first and belief.support[state]
-    return Accuracy(expected, estimate, best, top, k)
+        hits[:, t] = first[0] == state, state in first and belief.support[state]
+    return Accuracy(errors[0], errors[1], hits[0], hits[1], k)
 
 
 def no_information(
@@ -266,8 +259,10 @@ def _true_states(truth: npt.ArrayLike, count: int, size: int) -> IntArray:
 
 def _of_some(beliefs: Sequence[Belief], part: IntArray, places: FloatArray, k: int, cell: float) -> FloatArray:
     """The numbers of `Knowledge` for some beliefs, ``(5, T)``."""
-    rows = _probabilities(beliefs, part)
-    beyond = beliefs.beyond(part) if isinstance(beliefs, Beliefs) else (beliefs[t].beyond for t in part)
+    if isinstance(beliefs, Beliefs):
+        rows, beyond = beliefs.probabilities(part), beliefs.beyond(part)
+    else:
+        rows, beyond = np.array([beliefs[t].probabilities for t in part]), [beliefs[t].beyond for t in part]
     largest = np.partition(rows, -min(k, len(places)), axis=1)[:, -k:]
     told = entr(rows).sum(axis=1) / np.log(2.0), *expected_errors(rows, places, cell, beyond), largest.max(axis=1)
     found = np.array([*told, largest.sum(axis=1)])

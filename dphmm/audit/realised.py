@@ -32,9 +32,6 @@ from dphmm.release.engine import Releaser
 from dphmm.release.event_caps import chain_of, earlier
 from dphmm.release.ledger import day_steps
 
-_Counts = npt.NDArray[Any]
-"""Whole numbers or booleans, by what is counted and by pair of places."""
-
 _MOST_EDGES = 5_000_000
 _MOST_CELLS = 50_000_000
 
@@ -163,7 +160,8 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
     if day is not None and _most_within(slots, day) * size > _MOST_CELLS:
         day = None
     pairs = _pairs(releaser.policy)
-    by_all, by_day = _Window(pairs), _Window(pairs)
+    is_by_edge = isinstance(pairs, _Edges)
+    by_all, by_day = (_Told(np.zeros(pairs.count), np.zeros((4, pairs.count), dtype=np.int32)) for _ in range(2))
     within: deque[tuple[int, FloatArray, BoolArray]] = deque()
     rows, ruled_out = np.full((count, 6), np.nan), np.full((count, 3, 2), -1, dtype=np.int64)
     worst, most, opened = (0, 0, 0), -1.0, np.zeros(count, dtype=np.bool_)
@@ -172,23 +170,23 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
         possible = replay.step.plan.constraint
         told = pairs.compared(replay.log_likelihood, possible)
         by_all.add(told)
-        (rows[t, 0], *_), (rows[t, 1], i, j, at) = pairs.widest(told.values, told.counted), by_all.widest()
-        ruled_out[t, 0], ruled_out[t, 1] = pairs.ruled_out(told.counted), by_all.ruled_out()
+        (rows[t, 0], *_), (rows[t, 1], i, j, at) = pairs.widest(told), pairs.widest(by_all)
+        ruled_out[t, 0], ruled_out[t, 1] = pairs.ruled_out(told), pairs.ruled_out(by_all)
         if rows[t, 1] > most:
-            most, worst, releases = rows[t, 1], (i, j, t), by_all.releases(at)
+            most, worst = rows[t, 1], (i, j, t)
+            releases = tuple(by_all.counts[:, at].tolist()) if is_by_edge and pairs.count else ()
         if day is not None:
             within.append((int(slots[t]), replay.log_likelihood, possible))
             by_day.add(told)
             while within[0][0] <= slots[t] - day:
                 by_day.remove(pairs.compared(*within.popleft()[1:]))
-            rows[t, 2], ruled_out[t, 2] = by_day.widest()[0], by_day.ruled_out()
+            rows[t, 2], ruled_out[t, 2] = pairs.widest(by_day)[0], pairs.ruled_out(by_day)
         points, after = releaser.measurements.points, replay.posterior
         guess = point_estimate(after.probabilities, points, releaser.cell, after.beyond)
         rows[t, 3:] = _bits(replay.prior, replay.posterior), guess.least_error, guess.certainty
         opened[t] = replay.engine.likeliest_component(replay.step, replay.posterior).open
     moved, so_far, last_day, bits, error, certainty = rows.T
     apart, vacuous = np.moveaxis(ruled_out, 2, 0)
-    is_by_edge = isinstance(pairs, _Edges)
     return Realised(
         moved, so_far, last_day, apart, vacuous, worst, releases, bits, error, certainty, opened, is_by_edge
     )
@@ -196,43 +194,21 @@ def realise(releaser: Releaser, sequence: ReleasedSequence) -> Realised:
 
 @dataclass(frozen=True, eq=False)
 class _Told:
-    """What one release told: a number by pair of places, 0 where it compares none, and what is counted of it."""
+    """What releases told: a number by pair of places, 0 where none compares them, and how many of them did what."""
 
     values: FloatArray
-    counted: BoolArray
-
-
-class _Window:
-    """The sums of some releases, and how many of them did what."""
-
-    def __init__(self, pairs: _Edges | _Groups) -> None:
-        self._pairs = pairs
-        self._sums = np.zeros(pairs.count)
-        self._counts = np.zeros((4, pairs.count), dtype=np.int32)
+    counts: npt.NDArray[Any]
 
     def add(self, told: _Told) -> None:
         """Take a release in."""
-        self._sums += told.values
-        self._counts[: len(told.counted)] += told.counted
+        self.values[:] += told.values
+        self.counts[: len(told.counts)] += told.counts
 
     def remove(self, told: _Told) -> None:
         """Leave a release out that was taken in."""
-        self._sums -= told.values
-        self._counts[: len(told.counted)] -= told.counted
-        self._sums[self._counts[0] == 0] = 0.0  # not what rounding leaves
-
-    def widest(self) -> tuple[float, int, int, int]:
-        """The largest sum, up or down, its two places, and where it stands; 0 where no two are compared."""
-        return self._pairs.widest(self._sums, self._counts)
-
-    def ruled_out(self) -> tuple[int, int]:
-        """How many were told apart, and for how many it is vacuous."""
-        return self._pairs.ruled_out(self._counts)
-
-    def releases(self, at: int) -> tuple[int, ...]:
-        """How many releases compare the two places that stand there, ruled out the first, the second, and both."""
-        listed = isinstance(self._pairs, _Edges) and self._pairs.count > 0
-        return tuple(self._counts[:, at].tolist()) if listed else ()
+        self.values[:] -= told.values
+        self.counts[: len(told.counts)] -= told.counts
+        self.values[self.counts[0] == 0] = 0.0  # not what rounding leaves
 
 
 class _Edges:
@@ -258,20 +234,21 @@ class _Edges:
         first, second = gone[self._first] & both_possible, gone[self._second] & both_possible
         return _Told(values, np.array([used, first, second, first & second]))
 
-    def widest(self, sums: FloatArray, _: _Counts) -> tuple[float, int, int, int]:
-        """See `_Window.widest`."""
+    def widest(self, told: _Told) -> tuple[float, int, int, int]:
+        """The largest sum, up or down, its two places, and where it stands; 0 where no two are compared."""
         if not self.count:
             return 0.0, 0, 0, 0
+        sums = told.values
         high, low = int(sums.argmax()), int(sums.argmin())
         at = high if sums[high] >= -sums[low] else low
         return abs(float(sums[at])), int(self._first[at]), int(self._second[at]), at
 
     @staticmethod
-    def ruled_out(counts: _Counts) -> tuple[int, int]:
-        """See `_Window.ruled_out`."""
-        if not counts[1:3].any():  # or there is no such row, where none was ruled out
+    def ruled_out(told: _Told) -> tuple[int, int]:
+        """How many were told apart, and for how many it is vacuous."""
+        if not told.counts[1:3].any():  # or there is no such row, where none was ruled out
             return 0, 0
-        first, second = counts[1] > 0, counts[2] > 0
+        first, second = told.counts[1:3] > 0
         return int((first != second).sum()), int((first & second).sum())
 
 
@@ -303,8 +280,9 @@ class _Groups:
         values[held] = row[held] - level[held]
         return _Told(values, np.array([held, compares, gone & compares, gone]))
 
-    def widest(self, sums: FloatArray, counts: _Counts) -> tuple[float, int, int, int]:
-        """See `_Window.widest`; where it stands is not told."""
+    def widest(self, told: _Told) -> tuple[float, int, int, int]:
+        """As `_Edges.widest`; where it stands is not told."""
+        sums, counts = told.values, told.counts
         compared = counts[0] > 0
         high = np.where(compared, sums, -np.inf)[self._places]
         low = np.where(compared, np.where(counts[0] == counts[1], sums, 0.0), np.inf)[self._places]
@@ -317,9 +295,9 @@ class _Groups:
         return float(apart[group]), int(self._places[part][top]), int(self._places[part][bottom]), 0
 
     @staticmethod
-    def ruled_out(counts: _Counts) -> tuple[int, int]:
-        """See `_Window.ruled_out`."""
-        apart, gone = counts[2] > 0, counts[3] > 0
+    def ruled_out(told: _Told) -> tuple[int, int]:
+        """As `_Edges.ruled_out`."""
+        apart, gone = told.counts[2:] > 0
         return int(apart.sum()), int((gone & ~apart).sum())
 
 

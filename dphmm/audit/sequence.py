@@ -13,18 +13,8 @@ import numpy.typing as npt
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points, check_epsilon
-from dphmm.audit.inference import (
-    TOP,
-    Accuracy,
-    AdversaryAudit,
-    Knowledge,
-    accuracy,
-    audit_support,
-    body_kind,
-    knowledge,
-    no_information,
-    no_noise,
-)
+from dphmm.audit import inference
+from dphmm.audit.inference import TOP, Accuracy, AdversaryAudit, Knowledge, knowledge
 from dphmm.audit.robust import WithinFactor, audit_within
 from dphmm.audit.tables import Facts
 from dphmm.errors import AlreadyKnownError, ConfigurationError, InvalidInputError, StochasticError
@@ -572,15 +562,15 @@ def _audited(
     path_found = beside(path_and_online)
     smoothed = smooth_releases(model, observed, filtering)
     hindsight = knowledge(smoothed, points, k, cell)
-    uninformed = no_information(model, sequence.steps, start, sequence.first)
+    uninformed = inference.no_information(model, sequence.steps, start, sequence.first)
     theirs: Iterable[Belief | None] = repeat(None) if is_public else filtering.predicted
     steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
     path, online = path_found()
     accuracies = None
     if truth is not None:
-        stated = no_noise(points, truth, uninformed)
+        stated = inference.no_noise(points, truth, uninformed)
         held = (uninformed, filtered, smoothed, stated)
-        accuracies = tuple(accuracy(beliefs, points, truth, k) for beliefs in held)
+        accuracies = tuple(inference.accuracy(beliefs, points, truth, k) for beliefs in held)
     factors = np.array([step.constrained_factor for step in steps])
     charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)
     return SequenceAudit(
@@ -608,7 +598,7 @@ def _step(replay: Replay, belief: Belief | None) -> StepAudit:
         return StepAudit(possible, possible, (), int(possible == 1), 0.0, 0.0, None)
     measurements, to_protect = releaser.measurements, 0
     if protection.added:
-        body, calibration = body_kind(protection), releaser.settings.calibration
+        body, calibration = inference.body_kind(protection), releaser.settings.calibration
         found = exposed_states(releaser.policy, measurements, plan.constraint, body, calibration=calibration)
         to_protect = len(found)
     hidden = releaser.likeliest_component(replay.step, replay.posterior)
@@ -619,7 +609,7 @@ def _step(replay: Replay, belief: Belief | None) -> StepAudit:
         exposed_before_repair=to_protect,
         area=protection.body.volume,
         constrained_factor=protection.diameter,
-        adversary=None if belief is None else audit_support(protection, measurements, belief.support),
+        adversary=None if belief is None else inference.audit_support(protection, measurements, belief.support),
         components=hidden.components,
         open=hidden.open,
         all_open=not (plan.constraint & ~protection.open).any(),

@@ -385,8 +385,6 @@ def load_config(path: str | Path) -> EvaluationConfig:
 
 def _explained(problem: ValidationError, source: str) -> str:
     key, flaw, said = first_flaw(problem)
-    said = {
-        "extra_forbidden": f"is unknown; the keys are preset, {', '.join(EvaluationConfig.model_fields)}",
-        "missing": "is missing; give it",
-    }.get(flaw, said)
+    if flaw == "extra_forbidden":
+        said = f"is unknown; the keys are preset, {', '.join(EvaluationConfig.model_fields)}"
     return f"{source}: key '{key}' {said}"

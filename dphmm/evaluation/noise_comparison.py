@@ -245,15 +245,13 @@ def compared_noise(
 
 def _pooled(rows: list[NoiseRow]) -> NoiseRow:
     """The rows of one kind over several models as one, by numbers of releases."""
-    counts = np.array([row.releases for row in rows])
-    if not counts.sum():
+    measured = [row for row in rows if row.releases]
+    if not measured:
         return rows[0]
-    means = {
-        name: sqrt(
-            float(np.average([getattr(row, name) ** 2 if row.releases else 0.0 for row in rows], weights=counts))
-        )
-        for name in ("released", "estimate", "hindsight")
+    counts = [row.releases for row in measured]
+    said: dict[str, Any] = {
+        name: float(np.mean([getattr(row, name) for row in rows])) for name in ("epsilon", "factor")
     }
-    shown = {name: float(np.mean([getattr(row, name) for row in rows])) for name in ("epsilon", "factor")}
-    said: dict[str, Any] = {**means, **shown, "releases": int(counts.sum())}
-    return replace(rows[0], **said)
+    for name in ("released", "estimate", "hindsight"):
+        said[name] = sqrt(float(np.average([getattr(row, name) ** 2 for row in measured], weights=counts)))
+    return replace(rows[0], **said, releases=sum(counts))

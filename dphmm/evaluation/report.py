@@ -9,8 +9,8 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from math import sqrt
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,7 @@ RESAMPLES = 2000
 _SEED = 20170710  # fixed, so that a report of the same table says the same
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A mean over sequences with its bootstrap percentile interval.
 
     Parameters
@@ -81,24 +80,21 @@ def total(table: StepTable, setting: Setting, metric: str) -> Interval:
 
     Of one of `ROOTS` the root of the mean.
     """
-    found = _interval(table.where(setting).matrix(ROOTS.get(metric, metric)).mean(axis=1))
-    return Interval(sqrt(found.mean), sqrt(found.low), sqrt(found.high)) if metric in ROOTS else found
+    found = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric)).mean(axis=1)))
+    return Interval(*(np.sqrt(found) if metric in ROOTS else found).tolist())
 
 
 def over_time(table: StepTable, setting: Setting, metric: str) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The mean of a metric over sequences at each time step under a setting, with its interval; ``(length,)`` each."""
-    mean, low, high = bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric)))
-    return (np.sqrt(mean), np.sqrt(low), np.sqrt(high)) if metric in ROOTS else (mean, low, high)
+    found = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric))))
+    mean, low, high = np.sqrt(found) if metric in ROOTS else found
+    return mean, low, high
 
 
 def difference(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
     """Mean of a metric under one setting minus that under another, sequence by sequence; of `ROOTS`, of the squares."""
     means = [table.where(one).matrix(ROOTS.get(metric, metric)).mean(axis=1) for one in (first, second)]
-    return _interval(means[0] - means[1])
-
-
-def _interval(values: FloatArray) -> Interval:
-    return Interval(*(float(part) for part in bootstrap(values)))
+    return Interval(*map(float, bootstrap(means[0] - means[1])))
 
 
 SETTLED = 0.15
@@ -382,11 +378,8 @@ def _claims(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, 
     rows: list[tuple[str | Cell, ...]] = []
     for claim in check_claims(table, evaluation.config, evaluation.clock):
         verdict = Cell(claim.verdict, mark="good" if claim.verdict.startswith("holds") else "bad")
-        start = len(rows)
-        said: tuple[str | Cell, ...] = (claim.where, claim.words, verdict)
-        for where, words, judged in (said, *[("", "", "")] * (len(claim.parts) - 1)):
-            name, value = claim.parts[len(rows) - start]
-            rows.append((where, words, name, value, judged))
+        for number, part in enumerate(claim.parts):
+            rows.append(("", "", *part, "") if number else (claim.where, claim.words, *part, verdict))
     return rows
 
 

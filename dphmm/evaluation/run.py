@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from math import nan
 from pathlib import Path
@@ -38,16 +38,7 @@ from dphmm.tables import new_file, read_document
 from dphmm.tables.binary_files import read_parquet
 
 COLUMNS: Mapping[str, str] = {
-    "policy": "object",
-    "radius_km": "float64",
-    "epsilon": "float64",
-    "mechanism": "object",
-    "repair": "object",
-    "objective": "object",
-    "delta": "float64",
-    "calibration": "object",
-    "target_error_km": "float64",
-    "day_epsilon": "float64",
+    **{one.name: "float64" if one.type == "float" else "object" for one in fields(Setting)},
     "sequence": "int64",
     "step": "int64",
     "runtime_s": "float64",

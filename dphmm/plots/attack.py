@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import cycle
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,30 +16,16 @@ from dphmm.attack.measures import ChannelResult
 from dphmm.attack.noise_channel import in_words
 from dphmm.jobs.attacks import LEAST_DAYS, Attacked
 from dphmm.jobs.calibrations import Calibrated
+from dphmm.plots import figures
 from dphmm.plots.curves import trade_off
-from dphmm.plots.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    label_curves,
-    legend_below,
-    new_panels,
-    open_frame,
-    png,
-)
+from dphmm.plots.figures import Axes
 from dphmm.reports import Cell, Picture, Section
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 _MARKS = (
-    ("released_error_m", "the released place", "s", GREY),
-    ("at_once_m", "adversary, at once", "o", ORANGE),
-    ("hindsight_m", "adversary, in hindsight", "D", RED),
-    ("habits_m", "adversary who knows habits", "v", PURPLE),
+    ("released_error_m", "the released place", "s", figures.GREY),
+    ("at_once_m", "adversary, at once", "o", figures.ORANGE),
+    ("hindsight_m", "adversary, in hindsight", "D", figures.RED),
+    ("habits_m", "adversary who knows habits", "v", figures.PURPLE),
 )
 _LEAST_M = 10.0
 
@@ -64,18 +50,18 @@ def attack_figure(found: Attacked) -> Any:
         Without matplotlib.
     """
     height, measures = 1.6 + 0.34 * len(found.results), ["hindsight_m", "habits_m"][: 1 + bool(found.habits_known)]
-    figure, _ = new_panels(7.2, height + 4.9, rows=0)
+    figure, _ = figures.new_panels(7.2, height + 4.9, rows=0)
     above, below = figure.subfigures(2, 1, height_ratios=(height, 4.9))
     left, right = above.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     draw_errors(left, found.results)
     draw_homes(right, found.results)
-    legend_below(left, columns=2)
+    figures.legend_below(left, columns=2)
     panels = below.subplots(1, len(measures), sharex=True, sharey=True, squeeze=False)[0]
     default = usual(found.results)
     for ax, measure in zip(panels, measures, strict=True):
         at = None if default is None else (default.figure("at_once_m").mean, default.figure(measure).mean)
         draw_frontier(ax, frontier_lines(found.results, measure), KNOWING[measure], at)
-    legend_below(panels[0], 3, size=7)
+    figures.legend_below(panels[0], 3, size=7)
     return figure
 
 
@@ -100,19 +86,19 @@ def calibration_figure(found: Calibrated) -> Any:
     MissingDependencyError
         Without matplotlib.
     """
-    figure, panels = new_panels(11.0 if found.tried else 7.0, 4.8, columns=2 if found.tried else 1)
+    figure, panels = figures.new_panels(11.0 if found.tried else 7.0, 4.8, columns=2 if found.tried else 1)
     trade_off(panels[0], found)
     if found.chosen is not None:
         measure = protection(found.tried)
         at = found.chosen.figure("at_once_m").mean, found.chosen.figure(measure).mean
         draw_frontier(panels[1], frontier_lines(found.tried, measure), KNOWING[measure], at, "the budget found")
         panels[1].set_title(found.tried_on, fontsize=9)
-        legend_below(panels[1], 3)
+        figures.legend_below(panels[1], 3)
     return figure
 
 
-_OURS = (BLUE, "#56b4e9", "#003f6b")
-_OTHERS, _SHAPES = (ORANGE, RED, GREEN, PURPLE, "#000000"), "sD^vpPX<>dh8"
+_OURS = (figures.BLUE, "#56b4e9", "#003f6b")
+_OTHERS, _SHAPES = (figures.ORANGE, figures.RED, figures.GREEN, figures.PURPLE, "#000000"), "sD^vpPX<>dh8"
 
 
 def draw_frontier(
@@ -139,15 +125,15 @@ def draw_frontier(
     rest = sorted((name for name in lines if name not in ours), key=lambda name: len(lines[name]) < 2)  # lines first
     styles = {name: (colour, "o", 2.2) for name, colour in zip(ours, cycle(_OURS), strict=False)}
     for name, colour, shape in zip(rest, cycle(_OTHERS), cycle(_SHAPES), strict=False):
-        styles[name] = (colour if len(lines[name]) > 1 else GREY, shape, 1.2)
+        styles[name] = (colour if len(lines[name]) > 1 else figures.GREY, shape, 1.2)
     for name, (colour, marker, width) in styles.items():
         near, far = np.maximum(lines[name], _LEAST_M).T
         ax.plot(near, far, marker=marker, color=colour, lw=width, ms=5, label=name, zorder=2 + width)
     if marked is not None:
-        ax.plot(*np.maximum(marked, _LEAST_M), "*", color=BLUE, mec="white", ms=15, label=label, zorder=6)
+        ax.plot(*np.maximum(marked, _LEAST_M), "*", color=figures.BLUE, mec="white", ms=15, label=label, zorder=6)
     drawn = np.maximum(np.concatenate(list(lines.values())), _LEAST_M)
     ends = 0.8 * float(np.nanmin(drawn)), 1.3 * float(np.nanmax(drawn))
-    ax.plot(ends, ends, color=GREY, ls="--", lw=1, label="as far off as at once", zorder=1)
+    ax.plot(ends, ends, color=figures.GREY, ls="--", lw=1, label="as far off as at once", zorder=1)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     marks = (1, 3) if ends[1] > 30 * ends[0] else (1, 2, 5)
     for axis in (ax.xaxis, ax.yaxis):
@@ -155,11 +141,11 @@ def draw_frontier(
         axis.set_ticks(ticks, [in_words(tick / 1000) for tick in ticks])
         axis.set_ticks([], minor=True)
     ax.set_aspect("equal")
-    label_curves(ax, "a reader at once is off by", f"{whose} is off by")
+    figures.label_curves(ax, "a reader at once is off by", f"{whose} is off by")
     for text in (ax.xaxis.label, ax.yaxis.label):
         text.set_fontsize(8)
     ax.tick_params(labelsize=8)
-    open_frame(ax)
+    figures.open_frame(ax)
 
 
 def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
@@ -178,7 +164,7 @@ def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
         ax.plot(np.maximum(values, _LEAST_M), rows, marker, color=colour, ms=5, label=label, zorder=3)
     pairs = np.array([[result.figure(name).mean for name, *_ in _MARKS[1:]] for result in results])
     ends = np.maximum([np.nanmin(pairs, axis=1), np.nanmax(pairs, axis=1)], _LEAST_M)
-    ax.hlines(rows, *ends, color=RED, lw=1.2, alpha=0.5, zorder=2)
+    ax.hlines(rows, *ends, color=figures.RED, lw=1.2, alpha=0.5, zorder=2)
     ax.set_yticks(rows, [result.name for result in results], fontsize=8)
     ax.set_xscale("log")
     drawn = np.concatenate([line.get_xdata() for line in ax.lines])
@@ -202,8 +188,9 @@ def draw_homes(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
     """
     for row, result in enumerate(results):
         homes, people = result.homes
-        ax.barh(row, homes / people if people else 0.0, 0.6, color=BLUE, alpha=0.8, zorder=2)
-        ax.text(0.04 if not homes else homes / people + 0.04, row, f"{homes}/{people}", va="center", fontsize=7)
+        share = homes / people if people else 0.0
+        ax.barh(row, share, 0.6, color=figures.BLUE, alpha=0.8, zorder=2)
+        ax.text(share + 0.04, row, f"{homes}/{people}", va="center", fontsize=7)
     ax.set_xlim(0, 1.35)
     ax.set_xticks([0, 0.5, 1], ["0", "½", "all"])
     ax.set_xlabel(f"homes found\nwithin {results[0].home_within_m:,.0f} m", fontsize=8)
@@ -215,7 +202,7 @@ def _tidy(ax: Axes, count: int) -> None:
     ax.grid(axis="x", color="#dddddd", lw=0.6)
     ax.set_axisbelow(True)
     ax.set_ylim(count - 0.5, -0.5)
-    open_frame(ax)
+    figures.open_frame(ax)
 
 
 @checked
@@ -284,7 +271,11 @@ def attack_sections(found: Attacked) -> list[Section]:
     ]
     sources = [(result.name, result.source) for result in found.results]
     return [
-        Section("What is given away", found.advice, pictures=[Picture(png(attack_figure(found)), caption, wide=True)]),
+        Section(
+            "What is given away",
+            found.advice,
+            pictures=[Picture(figures.png(attack_figure(found)), caption, wide=True)],
+        ),
         Section("In numbers", header=header, rows=rows),
         Section("The channels", header=("channel", "where it comes from"), rows=sources),
         Section("How it was done", [*found.warnings(), *done]),

@@ -16,14 +16,12 @@ from dphmm.geometry.hull import Disc
 from dphmm.jobs.identity import LENGTHS, IdentityAudit
 from dphmm.jobs.membership import MembershipAudit
 from dphmm.plots.curves import draw_steps
-from dphmm.plots.figures import EDGE, ESTIMATE, EXPOSED, HULL, ORANGE, RELEASED, TRUE, label_map, show_around
-from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, cells, draw_body, draw_edges
+from dphmm.plots.figures import EDGE, ESTIMATE, EXPOSED, HULL, ORANGE, RELEASED, TRUE, Axes, label_map, show_around
+from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, draw_body, draw_cells, draw_edges
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from dphmm.policy.graph import PolicyGraph
 
 _FAINT = "#bbbbbb"
@@ -33,6 +31,7 @@ _LEGEND = 5
 _HIDDEN = "#b7d3e6"
 _AROUND = 0.35
 """How far a map reaches beyond the states, in their span; a noise body may be wider."""
+_SHARES = (-0.03, 1.03)
 _NAMED = 40
 """States are named in a picture of at most this many."""
 
@@ -93,12 +92,9 @@ def draw_exposure(
 
 
 def _draw_cells(ax: Axes, grid: Grid, states: IntArray, colour: str, label: str) -> None:
-    from matplotlib.collections import PolyCollection
-
     if len(states):
-        corners = cells(grid)
-        style: dict[str, Any] = {"facecolors": colour, "edgecolors": "white", "linewidths": 0.3, "alpha": 0.75}
-        ax.add_collection(PolyCollection([corners[state] for state in states], zorder=0.5, label=label, **style))
+        style = {"edgecolors": "white", "linewidths": 0.3, "alpha": 0.75, "zorder": 0.5}
+        draw_cells(ax, grid, states, facecolors=colour, label=label, **style)
 
 
 def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> None:
@@ -272,8 +268,7 @@ def draw_entropy(ax: Axes, audit: SequenceAudit) -> None:
     audit
         What was found of a person's releases.
     """
-    curves = [audit.uninformed.entropy, audit.online.entropy, audit.hindsight.entropy]
-    _over_time(ax, curves, "entropy (bits)", "How uncertain the adversary is of the state")
+    _over_time(ax, audit, "entropy", "entropy (bits)", "How uncertain the adversary is of the state")
 
 
 def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
@@ -286,8 +281,7 @@ def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
     audit
         What was found of a person's releases.
     """
-    curves = [audit.uninformed.spread, audit.online.spread, audit.hindsight.spread]
-    _over_time(ax, curves, "expected error (km)", "How far off the adversary expects to be")
+    _over_time(ax, audit, "spread", "expected error (km)", "How far off the adversary expects to be")
     if audit.accuracies is not None:
         error = audit.accuracies[2].estimate_error
         ax.plot(np.arange(1, len(error) + 1), error, ".", color=TRUE, ms=4, label="true error in hindsight (private)")
@@ -318,10 +312,11 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
     _title_map(ax, "What all releases together say")
 
 
-def _over_time(ax: Axes, curves: Sequence[FloatArray], label: str, title: str) -> None:
-    labels = ("without releases", "at each release", "in hindsight")
-    for values, name, colour in zip(curves, labels, (_FAINT, RELEASED, ESTIMATE), strict=True):
-        draw_steps(ax, np.arange(1, len(values) + 1), values, colour, name, lw=1.4)
+def _over_time(ax: Axes, audit: SequenceAudit, what: str, label: str, title: str) -> None:
+    steps = np.arange(1, len(audit.steps) + 1)
+    draw_steps(ax, steps, getattr(audit.uninformed, what), _FAINT, "without releases", lw=1.4)
+    draw_steps(ax, steps, getattr(audit.online, what), RELEASED, "at each release", lw=1.4)
+    draw_steps(ax, steps, getattr(audit.hindsight, what), ESTIMATE, "in hindsight", lw=1.4)
     ax.set(xlabel="release", ylabel=label)
     ax.set_title(title, fontsize=10)
     ax.set_ylim(bottom=0)
@@ -353,11 +348,8 @@ def draw_linked(ax: Axes, found: IdentityAudit) -> None:
     found
         What was found of people and candidates.
     """
-    lengths = [one for n in LENGTHS if (one := found.found(n)) is not None]
-    everything = found.found()
-    assert everything is not None, "there is a person"
-    shown = [*lengths, everything]
-    labels = [*(f"{one.moments:,}" for one in lengths), "all"]
+    shown = [one for n in (*LENGTHS, None) if (one := found.found(n)) is not None]
+    labels = [*(f"{one.moments:,}" for one in shown[:-1]), "all"]
     at, right = np.arange(len(shown)), np.array([one.first for one in shown])
     ends = np.array([[one.first - one.first_least, one.first_most - one.first] for one in shown]).T
     ax.errorbar(at, right, yerr=ends, fmt="o-", color=ESTIMATE, capsize=3, label="linked right (99 %)")
@@ -365,7 +357,7 @@ def draw_linked(ax: Axes, found: IdentityAudit) -> None:
     ax.plot(at, [one.stated for one in shown], "^:", color=RELEASED, label="stated of the likeliest")
     ax.axhline(1 / len(found.candidates), color=EDGE, lw=1, label="by chance")
     ax.set_xticks(at, labels)
-    ax.set(xlabel="released moments", ylabel="share of people", ylim=(-0.03, 1.03))
+    ax.set(xlabel="released moments", ylabel="share of people", ylim=_SHARES)
 
 
 def draw_calibration(ax: Axes, found: IdentityAudit) -> None:
@@ -381,9 +373,7 @@ def draw_calibration(ax: Axes, found: IdentityAudit) -> None:
     ax.plot([one["stated"] for one in bins], [one["right"] for one in bins], "o-", color=ESTIMATE, label="right")
     for one in bins:
         ax.annotate(str(one["count"]), (one["stated"], one["right"]), xytext=(5, -10), textcoords="offset points")
-    ax.set(
-        xlabel="stated probability of the likeliest", ylabel="share that is right", xlim=(0, 1.03), ylim=(-0.03, 1.03)
-    )
+    ax.set(xlabel="stated probability of the likeliest", ylabel="share that is right", xlim=(0, 1.03), ylim=_SHARES)
 
 
 def draw_unique(ax: Axes, found: IdentityAudit) -> None:
@@ -395,14 +385,11 @@ def draw_unique(ax: Axes, found: IdentityAudit) -> None:
         What was found of people and candidates, with true places.
     """
     at = np.arange(len(found.unique))
-    for values, style, color, label in (
-        ([one.by_places for one in found.unique], "s--", TRUE, "by true places"),
-        ([one.by_releases for one in found.unique], "o-", ESTIMATE, "by releases"),
-        ([one.by_times for one in found.unique], "^:", EDGE, "by times alone"),
-    ):
-        ax.plot(at, values, style, color=color, label=label)
+    ax.plot(at, [one.by_places for one in found.unique], "s--", color=TRUE, label="by true places")
+    ax.plot(at, [one.by_releases for one in found.unique], "o-", color=ESTIMATE, label="by releases")
+    ax.plot(at, [one.by_times for one in found.unique], "^:", color=EDGE, label="by times alone")
     ax.set_xticks(at, [str(one.k) for one in found.unique])
-    ax.set(xlabel="known places and times", ylabel="share told from all others", ylim=(-0.03, 1.03))
+    ax.set(xlabel="known places and times", ylabel="share told from all others", ylim=_SHARES)
 
 
 def draw_membership(ax: Axes, found: MembershipAudit) -> None:
@@ -419,9 +406,4 @@ def draw_membership(ax: Axes, found: MembershipAudit) -> None:
         at = np.linspace(0, 1, 201)
         ax.plot(at, [found.bound(one) for one in at], "--", color=ORANGE, label=f"at most, by e^{found.epsilon:g}")
     ax.step(others, members, where="post", color=ESTIMATE, label=f"found (area {found.area:.2f})")
-    ax.set(
-        xlabel="share of others taken for members",
-        ylabel="share of members found",
-        xlim=(-0.02, 1.02),
-        ylim=(-0.02, 1.02),
-    )
+    ax.set(xlabel="share of others taken for members", ylabel="share of members found", xlim=_SHARES, ylim=_SHARES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ def audit_sections(found: Audit) -> list[Section]:
     if isinstance(found, EventAudits):
         return _events(found)
     if isinstance(found, MembershipAudit):
-        drawn = [_picture("Members and others above each threshold", pictures.draw_membership, found=found)]
+        drawn = [_picture("Members and others above each threshold", pictures.draw_membership, found)]
         return [Section("Members and others", [], (), [], drawn)]
     if isinstance(found, IdentityAudit):
         return [_identity(found, stated)]
@@ -81,25 +80,20 @@ def _policy(found: PolicyAudit, stated: list[Facts]) -> list[Section]:
         for one in stated
     ]
     exposed = (f"exposed under {body['mechanism']}" for body in stated[0]["mechanisms"])
-    sections = [
-        Section(
-            "All constraints",
-            [
-                "A possible state is exposed under a mechanism when no other possible state lies within the noise body "
-                "about it (with noise by component: none of its component), and it is not open: releases then tell it "
-                "apart by more than epsilon."
-            ],
-            ("constraint", "possible", "disconnected", "components", "open", *exposed),
-            rows,
-        )
-    ]
+    header = ("constraint", "possible", "disconnected", "components", "open", *exposed)
+    sections = [Section("All constraints", [_EXPOSED], header, rows)]
     if found.entries is not None and found.entries.entries:
         sections.append(_entering(found.entries, found.subject))
-    shown = sorted(zip(stated, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]
-    return [
-        *sections,
-        *(part for one, audit in shown for part in _constraint(one, audit, found.subject, found.epsilon)),
-    ]
+    for one, audit in sorted(zip(stated, found.audits, strict=True), key=lambda one: not one[1].is_exposed)[:_SHOWN]:
+        sections += _constraint(one, audit, found.subject, found.epsilon)
+    return sections
+
+
+_EXPOSED = (
+    "A possible state is exposed under a mechanism when no other possible state lies within the noise body about it "
+    "(with noise by component: none of its component), and it is not open: releases then tell it apart by more than "
+    "epsilon."
+)
 
 
 def _entering(audit: EntryAudit, subject: Subject) -> Section:
@@ -110,19 +104,13 @@ def _entering(audit: EntryAudit, subject: Subject) -> Section:
     ]
     drawn = []
     if subject.measurements.points.shape[1] == 2:
-        where = partial(pictures.draw_entries, points=subject.measurements.points, audit=audit)
-        drawn.append(_picture("Entering zones", where))
+        drawn.append(_picture("Entering zones", pictures.draw_entries, subject.measurements.points, audit))
     sentences = [
         audit.in_words(),
         f"Every release is at epsilon = {audit.epsilon:g}; the table has the {len(rows)} worst ways in.",
     ]
-    head = (
-        "last open release",
-        "into",
-        "places that can follow",
-        "likeliest before noise",
-        "true place after, nine in ten",
-    )
+    head = ["last open release", "into", "places that can follow"]
+    head += ["likeliest before noise", "true place after, nine in ten"]
     return Section("Entering zones", sentences, head, rows, drawn)
 
 
@@ -145,13 +133,13 @@ def _constraint(stated: Facts, audit: ConstraintAudit, subject: Subject, epsilon
     points = subject.measurements.points
     if points.shape[1] == 2:
         if audit.labels is not None and (audit.open or audit.calibration == "component"):
-            maps.append(_picture("Components and open places", pictures.draw_components, points=points, audit=audit))
+            maps.append(_picture("Components and open places", pictures.draw_components, points, audit))
         space = None if subject.model is None else subject.model.states
         for one in audit.bodies:
-            exposure = partial(pictures.draw_exposure, points=points, graph=subject.policy, audit=audit, body=one)
-            maps.append(_picture(f"States and noise under {one.mechanism}", exposure, names=subject.names, space=space))
+            what = points, subject.policy, audit, one, subject.names, space
+            maps.append(_picture(f"States and noise under {one.mechanism}", pictures.draw_exposure, *what))
         if audit.hull.dimension:
-            bodies.append(_picture("Noise bodies", pictures.draw_hulls, audit=audit))
+            bodies.append(_picture("Noise bodies", pictures.draw_hulls, audit))
     header = ("mechanism", "graph", "exposed", "edges added", "area", f"error at ε = {epsilon:g}", "factor")
     alike = ("mechanism", "exposed alike", "which", "how they are told from every other possible state", "for example")
     first = () if exposed else ("No state is exposed.",)
@@ -207,9 +195,9 @@ def _secrets(audit: SecretsAudit, stated: Facts) -> Section:
         f"place of another is hidden to within {_number(level.pairwise_factor * audit.epsilon)}."
         for level in audit.levels
     ]
-    drawn = [_picture("Levels", pictures.draw_levels, audit=audit)]
+    drawn = [_picture("Levels", pictures.draw_levels, audit)]
     if np.asarray(audit.policy.contributions).shape[1] <= 2:
-        drawn.insert(0, _picture("Contributions and noise bodies", pictures.draw_secrets, audit=audit))
+        drawn.insert(0, _picture("Contributions and noise bodies", pictures.draw_secrets, audit))
     heads = ("secret", *(f"unbounded-DP level under {level.mechanism}" for level in audit.levels))
     return Section("Secrets", totals, heads, rows, drawn)
 
@@ -240,15 +228,12 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
             rows.append((label, *(f"{known[key]:.3g}" if key in known else "" for key in columns.values())))
     exposed = stated["exposed_releases"]
     repaired = sum(step.exposed_before_repair > 0 for step in audit.steps)
+    said = "The policy left no state exposed, so that nothing had to be repaired. "
     if repaired:
         said = f"The policy left states exposed at {repaired:,} releases, and the repair protected them. "
-    else:
-        said = "The policy left no state exposed, so that nothing had to be repaired. "
-    if exposed:
-        more = " and more" if len(exposed) > 20 else ""
-        said += f"Releases at which some state stayed exposed: {', '.join(map(str, exposed[:20]))}{more}."
-    else:
-        said += "At no release did a state stay exposed."
+    more = " and more" if len(exposed) > 20 else ""
+    stayed = f"Releases at which some state stayed exposed: {', '.join(map(str, exposed[:20]))}{more}."
+    said += stayed if exposed else "At no release did a state stay exposed."
     if stated["open_releases"]:
         entered = max((one["best_guess"] for one in stated["entries"]), default=0.0)
         said += (
@@ -260,11 +245,10 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
         f"{len(audit.steps):,} releases cost {audit.epsilon:.4g} in all (Theorem 7.1); two possible sequences of "
         f"states are indistinguishable to within {_number(audit.constrained_epsilon)} (Theorem 7.2)."
     )
-    where = partial(pictures.draw_belief_map, points=points, released=sequence.released)
     drawn = [
-        _picture("Uncertainty at each release", pictures.draw_entropy, audit=audit),
-        _picture("Error that the adversary expects at each release", pictures.draw_spread, audit=audit),
-        _picture("Belief in hindsight", where, audit=audit),
+        _picture("Uncertainty at each release", pictures.draw_entropy, audit),
+        _picture("Error that the adversary expects at each release", pictures.draw_spread, audit),
+        _picture("Belief in hindsight", pictures.draw_belief_map, points, audit, sequence.released),
     ]
     return Section(f"User {audit.user}", [cost, said], ("belief", *columns), rows, drawn)
 
@@ -288,10 +272,8 @@ def _events(found: EventAudits) -> list[Section]:
                 f"{len(audit.told):,} releases it is {probability[-1]:.4g}, and meanwhile it was between "
                 f"{probability.min():.4g} and {probability.max():.4g}."
             )
-            seconds = person.engine.model.step_seconds
-            times: Any = None
-            if seconds is not None:
-                times = (np.array(person.slots) * round(seconds * 1_000_000)).astype("datetime64[us]")
+            seconds = person.engine.model.step_seconds or 0.0
+            times: Any = (np.array(person.slots) * round(seconds * 1_000_000)).astype("M8[us]") if seconds else None
             figure, ax = new_figure(8.0, 4.4)
             event_over_time(ax, audit, found.most_certainty, found.least_certainty, times)
             legend_below(ax, columns=3)
@@ -314,7 +296,7 @@ def _mechanism(found: MechanismAudit, stated: list[Facts]) -> Section:
         for pair in stated
     ]
     header = ("states", "claimed", "shown at least", "claim", "event seen under the one and the other", "found by")
-    drawn = _picture("Bounds and claims", pictures.draw_bounds, pairs=found.pairs, names=found.subject.names)
+    drawn = _picture("Bounds and claims", pictures.draw_bounds, found.pairs, found.subject.names)
     return Section(f"{found.mechanism} under {found.constraint.label}", (), header, rows, [drawn])
 
 
@@ -337,17 +319,17 @@ def _identity(found: IdentityAudit, stated: Facts) -> Section:
         f"{stated['rank_mean_by_chance']:.3g}."
     ]
     drawn = [
-        _picture("Linked right, by how much was released", pictures.draw_linked, found=found),
-        _picture("How often a stated probability is right", pictures.draw_calibration, found=found),
+        _picture("Linked right, by how much was released", pictures.draw_linked, found),
+        _picture("How often a stated probability is right", pictures.draw_calibration, found),
     ]
     if found.unique:
-        drawn.append(_picture("Told from all others by known points", pictures.draw_unique, found=found))
+        drawn.append(_picture("Told from all others by known points", pictures.draw_unique, found))
     return Section("Everybody who was released", said, header, rows, drawn)
 
 
-def _picture(caption: str, draw: Callable[..., object], **what: Any) -> Picture:
+def _picture(caption: str, draw: Callable[..., object], *what: Any) -> Picture:
     figure, ax = new_figure(4.8, 4.4)
-    draw(ax, **what)
+    draw(ax, *what)
     legend_below(ax, columns=2)
     return Picture(png(figure), caption)
 

@@ -92,13 +92,9 @@ def shipped_basemap(box: Box, most_names: int = 300) -> Basemap:
     if land.is_empty:  # nothing to recognise
         return Basemap()
     lakes = _area(world["lake"], frame)
-    water = shapely.union(shapely.difference(frame, land), lakes)
-    return Basemap(
-        polygons(water),
-        {"border": pieces(world["border"].within(frame), frame)},
-        names_within(frame, most_names),
-        CREDIT,
-    )
+    water = polygons(shapely.union(shapely.difference(frame, land), lakes))
+    borders = {"border": pieces(world["border"].within(frame), frame)}
+    return Basemap(water, borders, names_within(frame, most_names), CREDIT)
 
 
 @checked
@@ -217,12 +213,11 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
 
 
 def _read(path: Path, box: Box, most_points: int) -> Basemap:
-    raw = suffix_of(path) == ".pbf"
-    found = _Sorted(box)
-    wanted = _OF_OPENSTREETMAP if raw else None
-    for layer in read_layers(path, box if box[3] > box[1] else None, wanted, wanted):
+    raw, crosses = suffix_of(path) == ".pbf", box[3] <= box[1]
+    found, wanted = _Sorted(box), _OF_OPENSTREETMAP if raw else None
+    for layer in read_layers(path, None if crosses else box, wanted, wanted):
         words = set(re.findall("[a-z]+", layer.name.lower()))
-        if box[3] > box[1] and not words & _NOT_SHOWN:
+        if not crosses and not words & _NOT_SHOWN:
             try:
                 convert = to_degrees(layer.system)
             except ValueError as problem:
@@ -382,13 +377,8 @@ class _Sorted:
             return
         words = _words(layer, feature.properties)
         self._credit = self._credit or str(feature.properties.get("credit") or "")
-        kind = shape.geom_type.removeprefix("Multi")
-        if kind == "Polygon":
-            self._area(shape, words, feature.properties)
-        elif kind == "LineString":
-            self._line(shape, words)
-        elif kind == "Point":
-            self._place(shape, words, feature.properties)
+        kinds = {"Polygon": self._area, "LineString": self._line, "Point": self._place}
+        kinds[shape.geom_type.removeprefix("Multi")](shape, words, feature.properties)
 
     def _area(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
         if words & _WATER:
@@ -399,7 +389,7 @@ class _Sorted:
             middle = shape.representative_point()
             self._name(properties, middle.x, middle.y, 0.0)
 
-    def _line(self, shape: Any, words: set[str]) -> None:
+    def _line(self, shape: Any, words: set[str], _: Mapping[str, Any]) -> None:
         if words & _PATHS:
             return
         kind = next((kind for kind, telling in _KINDS_OF_LINES.items() if words & telling), "line")
@@ -457,10 +447,8 @@ def _sea(coast: Sequence[FloatArray], frame: shapely.Polygon) -> list[shapely.Po
 
 def _shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:
     """Return a feature's geometry in degrees; None where there is none, or where it lies off the Earth."""
-    if geometry is None or not isinstance(geometry, Mapping | bytes):
-        return None
     try:
-        shape = geometry_of(geometry, KINDS)
+        shape = geometry_of(geometry, KINDS) if isinstance(geometry, Mapping | bytes) else None
     except ValueError:
         return None
     if shape is None or shape.is_empty:

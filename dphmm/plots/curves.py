@@ -7,7 +7,6 @@ all of them would paint over the others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
@@ -16,28 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, as_floats, check_budget
+from dphmm.arrays import FloatArray, as_floats, check_budget, runs
 from dphmm.audit.realised import EventAudit
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.landmarks import LandmarkBudget
 from dphmm.leakage import Leakage, LossFunction, account, backward
-from dphmm.plots.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    inches_wide,
-    label_curves,
-    legend_above,
-    show_dates,
-)
+from dphmm.plots import figures
+from dphmm.plots.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Axes
 from dphmm.stochastic import as_stochastic
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from dphmm.jobs.calibrations import Calibrated
 
 
@@ -142,9 +129,7 @@ def event_over_time(
     for which, marker, label in ((up, "^", "moved it most, up"), (~up, "v", "moved it most, down")):
         at = movers[which]
         if len(at):
-            ax.plot(
-                x[at], audit.probability[at], marker, color=BLUE, markeredgecolor="white", markersize=9, label=label
-            )
+            ax.plot(x[at], audit.probability[at], marker, color=BLUE, mec="white", ms=9, label=label)
     for line in (most_certainty, least_certainty):
         if line:
             ax.axhline(line, color=RED, linewidth=1, label="learned beyond this" if line == most_certainty else None)
@@ -154,9 +139,9 @@ def event_over_time(
     if rest < _SHARE * len(x):
         margin = (x[rest] - x[0]) / 20
         ax.set_xlim(x[0] - margin, x[rest] + margin)
-    label_curves(ax, "step" if times is None else "time (UTC)", "probability of the event")
+    figures.label_curves(ax, "step" if times is None else "time (UTC)", "probability of the event")
     if times is not None:
-        show_dates(ax.xaxis)
+        figures.show_dates(ax.xaxis)
 
 
 def _between(x: Any, at: float) -> Any:
@@ -195,18 +180,12 @@ def trade_off(ax: Axes, found: Calibrated) -> None:
     if len(everyone) < 2:
         raise InvalidInputError("the calibration has no row of budgets; give at least two")
     epsilons = [one.epsilon for one in everyone]
-    ax.plot(
-        epsilons,
-        [1000 * (one.released_error or np.nan) for one in everyone],
-        "s-",
-        color=BLUE,
-        ms=4,
-        label="release (RMS)",
-    )
+    released = [1000 * (one.released_error or np.nan) for one in everyone]
+    ax.plot(epsilons, released, "s-", color=BLUE, ms=4, label="release (RMS)")
     for name, (label, color) in _DRAWN.items():
-        figures = [one.simulation.figure(name) for one in everyone if one.simulation is not None]
-        if figures:
-            means, margins = (1000 * np.array([getattr(one, part) for one in figures]) for part in ("mean", "margin"))
+        told = [one.simulation.figure(name) for one in everyone if one.simulation is not None]
+        if told:
+            means, margins = (1000 * np.array([getattr(one, part) for one in told]) for part in ("mean", "margin"))
             ax.plot(epsilons, means, "o-", color=color, ms=4, label=label)
             ax.fill_between(epsilons, np.maximum(means - margins, 1e-3), means + margins, color=color, alpha=0.2, lw=0)
     drawn = [line.get_ydata() for line in ax.lines]
@@ -220,7 +199,7 @@ def trade_off(ax: Axes, found: Calibrated) -> None:
     ticks = [tick for tick in ticks if ends[0] <= tick <= ends[1]] or [*ends]
     ax.xaxis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.xaxis.set_ticks([], minor=True)
-    label_curves(ax, "ε of a release", "error (m)")
+    figures.label_curves(ax, "ε of a release", "error (m)")
     ax.legend(fontsize="small")
 
 
@@ -255,7 +234,7 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
         _many_budgets(ax, budget)
     else:
         _few_budgets(ax, budget)
-    label_curves(ax, "time", "budget of the timestamp")
+    figures.label_curves(ax, "time", "budget of the timestamp")
     ax.set_ylim(bottom=0)
     if at.dtype.kind == "M":
         ax.tick_params(axis="x", labelrotation=30)
@@ -269,8 +248,8 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
     right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
     right.set_ylabel("loss", color=RED)
     (bars, names), (curves, more) = ax.get_legend_handles_labels(), right.get_legend_handles_labels()
-    columns = 2 if inches_wide(ax) >= _TWO_COLUMNS else 1
-    legend_above(ax, columns, handles=bars + curves, labels=names + more)
+    columns = 2 if figures.inches_wide(ax) >= _TWO_COLUMNS else 1
+    figures.legend_above(ax, columns, handles=bars + curves, labels=names + more)
 
 
 MOST_BARS = 120
@@ -284,7 +263,7 @@ def _few_budgets(ax: Axes, budget: LandmarkBudget) -> None:
     """A bar for each timestamp, and a shade behind stretches of landmarks."""
     line = budget.timeline
     at, width = line.timestamps, _bar_width(line.timestamps)
-    for first, last in _runs(line.landmark):
+    for first, last in np.reshape(runs(line.landmark), (-1, 2)).tolist():
         ax.axvspan(at[first] - width / 2, at[last] + width / 2, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
     for chosen, colour, label in ((~line.landmark, BLUE, "ε, regular"), (line.landmark, ORANGE, "ε, landmark")):
         if chosen.any():
@@ -306,12 +285,6 @@ def _many_budgets(ax: Axes, budget: LandmarkBudget) -> None:
     if marked.any():
         ax.vlines(at[marked], 0, budget.epsilons[marked], color=ORANGE, linewidth=0.9, zorder=3)
         ax.plot(at[marked], budget.epsilons[marked], "o", color=ORANGE, ms=4, mew=0, zorder=3, label="ε, landmark")
-
-
-def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """First and last position of each run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
-    return list(zip(edges[::2].tolist(), (edges[1::2] - 1).tolist(), strict=True))
 
 
 def _bar_width(at: npt.NDArray[Any]) -> Any:
@@ -347,8 +320,8 @@ def error_by_share(ax: Axes, shares: Sequence[float], errors: Mapping[str, Seque
         colour, line, marker = _STYLES.get(name, (PURPLE, "-.", "x"))
         ax.plot(100 * part, as_floats(values, name), color=colour, linestyle=line, marker=marker, ms=5, label=name)
     ax.set_yscale("log")
-    label_curves(ax, "landmarks, % of the timestamps", unit)
-    legend_above(ax, 5, columnspacing=1)
+    figures.label_curves(ax, "landmarks, % of the timestamps", unit)
+    figures.legend_above(ax, 5, columnspacing=1)
 
 
 _PAIRS_DRAWN = 12
@@ -428,7 +401,7 @@ def approach_to_supremum(ax: Axes, matrix: npt.ArrayLike, epsilon: float, steps:
     times = np.arange(1, steps + 1)
     ax.plot(times, backward(function, np.full(steps, epsilon)), color=BLUE, label=f"BPL, ε = {epsilon:g}")
     bound = function.supremum(epsilon)
-    if math.isfinite(bound.value):
+    if np.isfinite(bound.value):
         ax.axhline(bound.value, color=RED, linestyle="--", label=f"supremum {bound.value:.4g}")
     else:
         first, second = bound.rows
@@ -457,13 +430,11 @@ def budgets_over_time(
     """
     leakage, alpha = account(backward, forward, epsilons), check_budget(alpha, "alpha")
     times = np.arange(1, leakage.epsilons.size + 1)
-    marks: dict[str, Any] = {}
     if len(times) <= MOST_BARS:
         ax.bar(times, leakage.epsilons, color=BLUE, alpha=0.7, label="ε")
-        marks = {"marker": "o", "markersize": 3}
     else:
         draw_steps(ax, times, leakage.epsilons, BLUE, "ε", drawstyle="steps-mid")
-    draw_steps(ax, times, leakage.temporal, RED, "TPL", **marks)
+    draw_steps(ax, times, leakage.temporal, RED, "TPL", marker="o" if len(times) <= MOST_BARS else "", markersize=3)
     ax.axhline(alpha, color=GREY, linestyle="--", label=f"α = {alpha:g}")
     _finish(ax, "time", "budget, leakage")
 
@@ -480,9 +451,9 @@ def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64
 
 
 def _finish(ax: Axes, x: str, y: str) -> None:
-    label_curves(ax, x, y)
+    figures.label_curves(ax, x, y)
     ax.set_ylim(bottom=0)
     if BANDS in ax.get_legend_handles_labels()[1]:  # bands leave no room
-        legend_above(ax, 2)
+        figures.legend_above(ax, 2)
     else:
         ax.legend(fontsize="small")

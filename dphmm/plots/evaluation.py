@@ -6,9 +6,10 @@ Kinds of noise beside each other are drawn as bars of their errors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from scipy.ndimage import convolve1d
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
@@ -16,30 +17,16 @@ from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.noise_comparison import NoiseRow
 from dphmm.evaluation.report import over_time, sweep_of, total
 from dphmm.evaluation.run import StepTable
-from dphmm.plots import maps
-from dphmm.plots.figures import (
-    BLUE,
-    GREEN,
-    RED,
-    label_curves,
-    label_map,
-    legend_below,
-    new_figure,
-    new_panels,
-    open_frame,
-)
+from dphmm.plots import figures, maps
+from dphmm.plots.figures import Axes
 from dphmm.space.states import StateSpace
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _DPLS = "DPLS (complete, δ-location set)"
 
 
 def _style(config: EvaluationConfig, policy: str) -> dict[str, Any]:
     """The colour and the label of a policy: those of the paper have theirs in every evaluation."""
-    own = {"utility": BLUE, "transition": RED, "complete": GREEN}
+    own = {"utility": figures.BLUE, "transition": figures.RED, "complete": figures.GREEN}
     others = [other for other in config.policies if other not in own]
     colour = own[policy] if policy in own else f"C{others.index(policy) % 8 + 1}"
     return {"color": colour, "label": _DPLS if policy == "complete" else policy}
@@ -80,8 +67,13 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
         Without matplotlib.
     """
     both = ("protection", "rms_error_km")
+    every = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
+    settings, axes = figures.new_panels(12.0, 1.6 + 0.28 * len(config.settings()), columns=len(every), sharey=True)
+    for ax, metric in zip(axes, every, strict=True):
+        draw_settings(ax, table, config, metric)
+        ax.tick_params(axis="y", labelleft=ax is axes[0])
     found = {
-        "settings": _all_settings(table, config),
+        "settings": settings,
         "figure-10-runtime": _panels(("runtime_s",), table, config, draw_over_time),
         "figure-11-over-time": _panels(both, table, config, draw_over_time),
         "possible-and-estimate": _panels(("possible", "estimate_error_km"), table, config, draw_over_time),
@@ -90,7 +82,7 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
         found["figure-12-epsilon"] = _panels(both, table, config, draw_sweep, swept="epsilon")
     if len(config.radii_km) > 1 and "utility" in config.policies:
         found["figure-13-radius"] = _panels(both, table, config, draw_sweep, swept="radius_km")
-    figure, ax = new_figure()
+    figure, ax = figures.new_figure()
     draw_sequences(ax, table, config, space)
     found["map"] = figure
     return found
@@ -98,21 +90,10 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
 
 def _panels(metrics: tuple[str, ...], table: StepTable, config: EvaluationConfig, draw: Any, **what: str) -> Any:
     """One panel per metric, side by side, with one legend."""
-    figure, axes = new_panels(5.2 * len(metrics) + 0.4, 3.9, columns=len(metrics))
+    figure, axes = figures.new_panels(5.2 * len(metrics) + 0.4, 3.9, columns=len(metrics))
     for ax, metric in zip(axes, metrics, strict=True):
         draw(ax, table, config, metric, **what)
-    legend_below(axes[0], columns=3, size=10)
-    return figure
-
-
-def _all_settings(table: StepTable, config: EvaluationConfig) -> Any:
-    """A panel for each of some metrics, side by side, with a line for every setting."""
-    metrics = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
-    height = 1.6 + 0.28 * len(config.settings())
-    figure, axes = new_panels(12.0, height, columns=len(metrics), sharey=True)
-    for number, (ax, metric) in enumerate(zip(axes, metrics, strict=True)):
-        draw_settings(ax, table, config, metric)
-        ax.tick_params(axis="y", labelleft=number == 0)
+    figures.legend_below(axes[0], columns=3, size=10)
     return figure
 
 
@@ -205,11 +186,8 @@ def smoothed(values: FloatArray, width: int = 5) -> FloatArray:
     >>> smoothed(np.array([0.0, 3.0, 6.0]), 3).tolist()
     [1.5, 3.0, 4.5]
     """
-    half = width // 2
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    first = np.maximum(np.arange(len(values)) - half, 0)
-    last = np.minimum(np.arange(len(values)) + half + 1, len(values))
-    return np.asarray((sums[last] - sums[first]) / (last - first))
+    sums, counts = (convolve1d(some, np.ones(width), mode="constant") for some in (values, np.ones(len(values))))
+    return np.asarray(sums / counts)
 
 
 _SWEPT = {"epsilon": "epsilon", "radius_km": "radius of the utility policy (km)"}
@@ -268,33 +246,31 @@ def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: 
     """
     rows = table.where(config.base(config.policies[0]))
     maps.draw_space(ax, space)
-    released = []
-    for sequence in np.unique(rows["sequence"])[:count].tolist():
+    sequences = np.unique(rows["sequence"])[:count]
+    points = {
+        kind: np.column_stack([rows[f"{kind}_x_km"], rows[f"{kind}_y_km"]]) for kind in ("true", "released", "estimate")
+    }
+    for sequence in sequences.tolist():
         chosen = rows["sequence"] == sequence
-        points = {
-            kind: np.column_stack([rows[f"{kind}_x_km"][chosen], rows[f"{kind}_y_km"][chosen]])
-            for kind in ("true", "released", "estimate")
-        }
-        maps.draw_releases(ax, points["released"])
-        maps.draw_estimates(ax, points["estimate"])
-        maps.draw_track(ax, points["true"])
-        released.append(points["released"])
-    outside = maps.fit_view(ax, maps.extent(space), np.concatenate(released), reach=0.25)
-    title = (
-        f"{len(released)} sequences under {_style(config, config.policies[0])['label']}: true places are on this map"
-    )
+        maps.draw_releases(ax, points["released"][chosen])
+        maps.draw_estimates(ax, points["estimate"][chosen])
+        maps.draw_track(ax, points["true"][chosen])
+    released = points["released"][np.isin(rows["sequence"], sequences)]
+    outside = maps.fit_view(ax, maps.extent(space), released, reach=0.25)
+    under = _style(config, config.policies[0])["label"]
+    title = f"{len(sequences)} sequences under {under}: true places are on this map"
     ax.set_title(title + (f"\n{outside} releases lie outside the picture" if outside else ""), fontsize=10)
-    label_map(ax)
-    legend_below(ax)
+    figures.label_map(ax)
+    figures.legend_below(ax)
 
 
 def _finish(ax: Axes, x: str, y: str) -> None:
-    label_curves(ax, x, y)
-    open_frame(ax)
+    figures.label_curves(ax, x, y)
+    figures.open_frame(ax)
 
 
-_BARS = (("released", "as released", "#bbbbbb"), ("estimate", "posterior mean", BLUE))
-_MARK = ("hindsight", "adversary, in hindsight", RED)
+_BARS = (("released", "as released", "#bbbbbb"), ("estimate", "posterior mean", figures.BLUE))
+_MARK = ("hindsight", "adversary, in hindsight", figures.RED)
 
 
 def noise_figure(rows: Sequence[NoiseRow], title: str = "") -> Any:
@@ -318,7 +294,7 @@ def noise_figure(rows: Sequence[NoiseRow], title: str = "") -> Any:
         Without matplotlib.
     """
     panels = [equal for equal in ("edge", "any two") if any(row.equal == equal and row.releases for row in rows)]
-    figure, axes = new_panels(5.5 * max(1, len(panels)), 4.5, columns=max(1, len(panels)))
+    figure, axes = figures.new_panels(5.5 * max(1, len(panels)), 4.5, columns=max(1, len(panels)))
     for ax, equal in zip(axes, panels, strict=False):
         draw_noises(ax, [row for row in rows if row.equal == equal and row.releases])
         said = "equal budget on every edge" if equal == "edge" else "equal promise for any two states"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import shapely
@@ -14,15 +14,12 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.flows.noisy_tables import in_words, units_of
 from dphmm.plots.basemap import polygons, shipped_basemap
-from dphmm.plots.figures import GREY, ORANGE, is_page, label_map, new_figure, png, save_picture
+from dphmm.plots.figures import BLUE, GREY, ORANGE, RED, Axes, is_page, label_map, new_figure, png, save_picture
 from dphmm.plots.webmap import MapLayer, web_map
 from dphmm.reports import Picture, Section, html_page
 from dphmm.tables import check_output, write_text
 from dphmm.tables.values import writable
 from dphmm.writers.flow_files import MEASURES, FlowRows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MOST_LINES = 2000
 """The largest flows that are drawn."""
@@ -95,14 +92,17 @@ def promise_in_words(facts: Mapping[str, Any]) -> str:
     str
         One sentence for each promise.
     """
-    told = [(name, said) for name, said in facts.items() if name.endswith("_with_one_person_more_or_less")]
-    words = [(name.removesuffix("_with_one_person_more_or_less").replace("_", " "), said) for name, said in told]
     return " ".join(
-        f"With one person more or less, with all their days, any outcome of {name} is {said}."
+        f"With one person more or less, with all their days, any outcome of {name.replace('_', ' ')} is {said}."
         if said.startswith("at most")
-        else f"Of {name} this promises {said}."
-        for name, said in words
+        else f"Of {name.replace('_', ' ')} this promises {said}."
+        for name, said in _by_unit(facts, "_with_one_person_more_or_less").items()
     )
+
+
+def _by_unit(facts: Mapping[str, Any], end: str) -> dict[str, Any]:
+    """The facts whose names end so, by the rest of their names."""
+    return {name.removesuffix(end): said for name, said in facts.items() if name.endswith(end)}
 
 
 def draw_flows(ax: Axes, rows: FlowRows) -> None:
@@ -134,8 +134,7 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
         starts = np.array([line[1] for line in drawn.lines])
         ax.scatter(starts[:, 0], starts[:, 1], np.maximum(widths, 2) ** 1.3, ORANGE, zorder=3, linewidths=0)
     by_area = drawn.of_areas["departures"] or drawn.of_areas["visits"]
-    busy = sorted(by_area, key=lambda one: -by_area[one][0])
-    for name in busy[:12]:
+    for name in sorted(by_area, key=lambda one: -by_area[one][0])[:12]:
         ax.annotate(name, drawn.places[name], fontsize=7, ha="center", color="#333")
     ax.autoscale_view()
     low, high = ax.get_ylim()
@@ -162,42 +161,21 @@ def flow_map(rows: FlowRows, title: str = "Where people go") -> str:
     drawn = _Drawn(rows)
     lines = [line[:, ::-1] for line in drawn.lines]
     counts = np.array([number[0] for _, number in drawn.flows[:MOST_LINES]])
-    layers = [
-        MapLayer(
-            "areas",
-            "outlines",
-            "#777777",
-            [np.asarray(shape.exterior.coords)[:, 1::-1] for _, shape in drawn.outlines],
-            {"name": [name for name, _ in drawn.outlines]},
-        )
-    ]
+    rings = [np.asarray(shape.exterior.coords)[:, 1::-1] for _, shape in drawn.outlines]
+    layers = [MapLayer("areas", "outlines", "#777777", rings, {"name": [name for name, _ in drawn.outlines]})]
     most, above = (int(counts.max()) if len(counts) else 0), np.inf
     for part, width in _CLASSES:
         least = max(-(-most // part), 1)
         some = [line for line, count in zip(lines, counts, strict=True) if least <= count < above]
         if some:
-            layers.insert(1, MapLayer(f"flows of {least:,} and more", "strokes", "#d55e00", some, width=width))
+            layers.insert(1, MapLayer(f"flows of {least:,} and more", "strokes", RED, some, width=width))
         above = least
-    middles = [line[8] for line in lines[:_POINTED]]
-    pairs = [pair for pair, _ in drawn.flows[:_POINTED]]
-    facts = {
-        "from": [one for one, _ in pairs],
-        "to": [other for _, other in pairs],
-        "trips": [_said(number) for _, number in drawn.flows[:_POINTED]],
-    }
-    layers.append(MapLayer("flows: point at one", "dots", "#d55e00", middles, facts))
-    names = list(drawn.places)
-    layers.append(
-        MapLayer(
-            "areas: point at one",
-            "dots",
-            "#0072b2",
-            [drawn.places[name][::-1] for name in names],
-            {"area": names, **_told(drawn, names)},
-        )
-    )
-    south, west = np.min([place[::-1] for place in drawn.places.values()], axis=0) - 0.5
-    north, east = np.max([place[::-1] for place in drawn.places.values()], axis=0) + 0.5
+    pointed = [(*pair, _said(number)) for pair, number in drawn.flows[:_POINTED]]
+    facts = {name: [one[at] for one in pointed] for at, name in enumerate(("from", "to", "trips"))}
+    layers.append(MapLayer("flows: point at one", "dots", RED, [line[8] for line in lines[:_POINTED]], facts))
+    names, points = list(drawn.places), np.array(list(drawn.places.values()))[:, ::-1]
+    layers.append(MapLayer("areas: point at one", "dots", BLUE, points, {"area": names, **_told(drawn, names)}))
+    (south, west), (north, east) = points.min(axis=0) - 0.5, points.max(axis=0) + 0.5
     box = (max(float(south), -90.0), max(float(west), -180.0), min(float(north), 90.0), min(float(east), 180.0))
     return web_map(layers, title, drawn.note, basemap=shipped_basemap(box))
 
@@ -280,11 +258,8 @@ def flow_report(rows: FlowRows, title: str = "Where people go") -> str:
     drawn, facts = _Drawn(rows), rows.facts
     figure, ax = new_figure(6.0, 4.2)
     draw_flows(ax, rows)
-    spent = facts["spent_on"]
-    counted = {
-        unit: said for name, said in facts.items() if (unit := name.removesuffix("_of_a_person_that_count")) != name
-    }
-    kept = {unit: said for name, said in facts.items() if (unit := name.removesuffix("_that_count_share")) != name}
+    counted, kept = (_by_unit(facts, end) for end in ("_of_a_person_that_count", "_that_count_share"))
+    paid = [f"{part} for {of}" for of, part in facts["spent_on"].items()]
     public = [
         f"Of each person at most {most} {unit} count"
         + (f", by noisy numbers about {kept[unit]:.0%} of all." if unit in kept else "; this was given.")
@@ -314,12 +289,7 @@ def flow_report(rows: FlowRows, title: str = "Where people go") -> str:
             pictures=[Picture(png(figure, 120), "Flows by width, from the dot on; areas by visits, both where sure.")],
         ),
         Section("How certain the numbers are: their median ±", header=("table", "by level"), rows=_certain(rows)),
-        Section(
-            "What it cost",
-            paragraphs=[
-                f"Epsilon {facts['epsilon']} in all: {', '.join(f'{part} for {of}' for of, part in spent.items())}."
-            ],
-        ),
+        Section("What it cost", [f"Epsilon {facts['epsilon']} in all: {', '.join(paid)}."]),
     ]
     is_private = facts["randomness"] == "system"
     banner = "" if is_private else "The noise follows from a seed: nothing is hidden."

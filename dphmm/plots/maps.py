@@ -17,13 +17,12 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_integers, as_points
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.plots.figures import ESTIMATE, EXPOSED, HULL, RELEASED, TRUE, halo, inches_wide, show_around, show_dates
+from dphmm.plots import figures
+from dphmm.plots.figures import ESTIMATE, EXPOSED, HULL, RELEASED, TRUE, Axes
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from dphmm.plots.basemap import Basemap
     from dphmm.space.states import LocalProjection
 
@@ -53,31 +52,40 @@ def draw_space(ax: Axes, space: StateSpace) -> None:
     space
         The states.
     """
-    from matplotlib.collections import PolyCollection
-
     if not isinstance(space, Grid):
         ax.plot(*space.points.T, ".", color=_OUTLINE, markersize=4, zorder=1, label="places")
         return
     if space.size <= MOST_CELLS:
-        ax.add_collection(PolyCollection(cells(space), facecolors="none", edgecolors=_GROUND, linewidths=0.3, zorder=0))
+        draw_cells(ax, space, facecolors="none", edgecolors=_GROUND, linewidths=0.3, zorder=0)
     (west, south), (east, north) = extent(space)
     ax.plot([west, east, east, west, west], [south, south, north, north, south], color=_OUTLINE, lw=0.8, zorder=0)
 
 
-def cells(grid: Grid) -> list[FloatArray]:
-    """The corners ``(4, 2)`` of every cell, kilometres.
+def draw_cells(ax: Axes, grid: Grid, states: IntArray | slice = slice(None), **style: Any) -> Any:
+    """Cells of a grid, kilometres.
 
     Parameters
     ----------
+    ax
+        Where to draw.
     grid
-        The states.
+        The grid.
+    states
+        Which of its cells; left out, all.
+    **style
+        As `matplotlib.collections.PolyCollection` has it.
 
     Returns
     -------
-    list of numpy.ndarray
-        One array ``(4, 2)`` a state.
+    matplotlib.collections.PolyCollection
+        What was drawn.
     """
-    return list(grid.points[:, None, :] + grid.cell_km * (np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) - 0.5))
+    from matplotlib.collections import PolyCollection
+
+    corners = grid.cell_km * (np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) - 0.5)
+    drawn = PolyCollection(list(grid.points[states, None, :] + corners), **style)
+    ax.add_collection(drawn)
+    return drawn
 
 
 def extent(space: StateSpace) -> FloatArray:
@@ -118,15 +126,17 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
     for name, rings in outlines.items():
         if isinstance(rings, str) or not isinstance(rings, Iterable):
             raise InvalidInputError(f"the outline of {name} is no list of rings; give arrays of points")
-        for number, ring in enumerate(rings):
-            points = as_points(ring, f"a ring of {name}")
+        corners = [as_points(ring, f"a ring of {name}") for ring in rings]
+        for points in corners:
             ax.plot(*points.T, color=_OUTLINE, lw=1.2, zorder=1)
-            if number == 0:
-                middle = _middle_in_view(ax, points, name)
-                if middle is None:
-                    continue
-                look: dict[str, Any] = {"color": _NAME, "ha": "center", "va": "center", "fontsize": 9, "zorder": 7}
-                ax.text(middle[0], middle[1], name, path_effects=halo(2.5), clip_on=True, **look)
+        middle = _middle_in_view(ax, corners[0], name) if corners else None
+        if middle is not None:
+            _write(ax, middle[0], middle[1], name, 2.5, color=_NAME, fontsize=9, zorder=7, clip_on=True)
+
+
+def _write(ax: Axes, x: float, y: float, text: str, edge: float, **style: Any) -> None:
+    """A text around a point, with a white edge."""
+    ax.text(x, y, text, path_effects=figures.halo(edge), **{"ha": "center", "va": "center", **style})
 
 
 def _middle_in_view(ax: Axes, ring: FloatArray, name: str) -> FloatArray | None:
@@ -241,8 +251,7 @@ def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
     part = next((part for part in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if reach / part <= room), 10_000)
     side = 2.3 * max(reach / part, room / 2)
     centre = np.array([east + side / 2, north - side / 2])
-    style: dict[str, Any] = {"facecolor": "white", "edgecolor": _GROUND, "lw": 0.8, "zorder": 8}
-    ax.add_patch(Rectangle((east, north - side), side, side, **style))
+    ax.add_patch(Rectangle((east, north - side), side, side, facecolor="white", edgecolor=_GROUND, lw=0.8, zorder=8))
     if hull is not None:
         draw_body(ax, hull.vertices / part, HULL, "sensitivity hull", centre, zorder=9)
     if known:
@@ -250,8 +259,8 @@ def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
         ax.add_patch(Circle((float(centre[0]), float(centre[1])), known / part, **ring))
         ax.plot([], [], "--", color=RELEASED, lw=1.2, label="how far a release is off")
     said = "noise, to scale" if part == 1 else f"noise, at 1/{part}\nof the scale"
-    below: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7, "color": _NAME, "zorder": 9}
-    ax.text(centre[0], north - side - 0.01 * (north - south), said, path_effects=halo(2.5), **below)
+    below = north - side - 0.01 * (north - south)
+    _write(ax, centre[0], below, said, 2.5, va="top", fontsize=7, color=_NAME, zorder=9)
     ax.set_xlim(west, east + side)
     ax.set_ylim(south, north)
 
@@ -294,11 +303,11 @@ def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> Non
         lines = [projection.to_plane(line[:, 1], line[:, 0]) for line in basemap.lines.get(kind, ())]
         if lines:
             ax.add_collection(LineCollection(lines, zorder=-2, **style), autolim=False)
-    wide = inches_wide(ax)
+    wide = figures.inches_wide(ax)
     _draw_names(ax, basemap, projection, wide)
-    credit: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 5.5, "color": _NAMED, "zorder": 10}
     said = "\n".join(wrap(basemap.credit, max(20, int(_LETTERS * wide))))
-    ax.text(0.998, 0.003, said, transform=ax.transAxes, path_effects=halo(1.5), **credit)
+    corner: dict[str, Any] = {"ha": "right", "va": "bottom", "transform": ax.transAxes}
+    _write(ax, 0.998, 0.003, said, 1.5, fontsize=5.5, color=_NAMED, zorder=10, **corner)
 
 
 def _draw_names(ax: Axes, basemap: Basemap, projection: LocalProjection, wide: float) -> None:
@@ -313,8 +322,7 @@ def _draw_names(ax: Axes, basemap: Basemap, projection: LocalProjection, wide: f
         near = any(abs(x - a) < half + b and abs(y - c) < 2.5 * letter for a, b, c in taken)
         if inside and not near and len(taken) < _MOST_NAMES:
             taken.append((x, half, y))
-            look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "color": _NAMED, "zorder": 5.5}
-            ax.text(x, y, place.name, path_effects=halo(2.0), clip_on=True, **look)
+            _write(ax, x, y, place.name, 2.0, fontsize=7.5, color=_NAMED, zorder=5.5, clip_on=True)
 
 
 def fit_view(ax: Axes, frame: npt.ArrayLike, points: npt.ArrayLike, reach: float = 1.0) -> int:
@@ -339,7 +347,7 @@ def fit_view(ax: Axes, frame: npt.ArrayLike, points: npt.ArrayLike, reach: float
     side = float((corners[1] - corners[0]).max()) or 1.0
     low, high = corners[0] - reach * side, corners[1] + reach * side
     shown = drawn[((drawn >= low) & (drawn <= high)).all(axis=1)]
-    show_around(ax, np.concatenate([corners, shown]), 0.03 * side)
+    figures.show_around(ax, np.concatenate([corners, shown]), 0.03 * side)
     return len(drawn) - len(shown)
 
 
@@ -379,8 +387,8 @@ def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true places (priva
         For the legend.
     """
     x, y = columns(points)
-    few: dict[str, Any] = {"marker": ".", "markersize": 2.5} if len(x) <= MOST_MARKS else {}
-    ax.plot(x, y, "-", color=TRUE, label=label, lw=0.7, zorder=6, path_effects=halo(1.6), **few)
+    dots = "." if len(x) <= MOST_MARKS else ""
+    ax.plot(x, y, "-", marker=dots, ms=2.5, color=TRUE, label=label, lw=0.7, zorder=6, path_effects=figures.halo(1.6))
 
 
 @checked
@@ -396,10 +404,11 @@ def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> N
     label
         For the legend.
     """
-    if len(columns(points)[0]) > MOST_DOTS:
+    x, y = columns(points)
+    if len(x) > MOST_DOTS:
         draw_density(ax, points, RELEASED, label, strength=0.5, zorder=3)
-        return
-    ax.plot(*columns(points), "o", color=RELEASED, markersize=3.5, alpha=0.3, mew=0, zorder=3, label=label)
+    else:
+        ax.plot(x, y, "o", color=RELEASED, markersize=3.5, alpha=0.3, mew=0, zorder=3, label=label)
 
 
 @checked
@@ -435,12 +444,13 @@ def draw_estimates(
     if len(x) > MOST_DOTS:
         draw_density(ax, points, ESTIMATE, label, zorder=4)
         return
+    places = np.column_stack([x, y])
     if radii is not None and np.size(radii):
-        _circles(ax, np.column_stack([x, y]), np.asarray(radii, dtype=np.float64))
+        _circles(ax, places, np.asarray(radii, dtype=np.float64))
     if times is None or trips is None or len(x) < 2:
         ax.plot(x, y, "s", color=ESTIMATE, markersize=3.5, alpha=0.8, mew=0, zorder=4, label=label)
-        return
-    _by_time(ax, np.column_stack([x, y]), np.asarray(times), np.asarray(trips), label)
+    else:
+        _by_time(ax, places, np.asarray(times), np.asarray(trips), label)
 
 
 def _circles(ax: Axes, places: FloatArray, radii: FloatArray) -> None:
@@ -471,15 +481,14 @@ def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.N
     lines = LineCollection(list(pairs), cmap=colours, array=when[joined + 1], linewidths=1.1, alpha=0.7, zorder=4)
     lines.set_clim(*span)
     ax.add_collection(lines)
-    style: dict[str, Any] = {"s": 12, "linewidths": 0, "zorder": 5, "vmin": span[0], "vmax": span[1]}
-    drawn = ax.scatter(places[:, 0], places[:, 1], c=when, cmap=colours, **style)
+    drawn = ax.scatter(places[:, 0], places[:, 1], s=12, c=when, cmap=colours, linewidths=0, zorder=5)
+    drawn.set_clim(*span)
     ax.plot([], [], "-o", color=colours(0.5), lw=1.1, markersize=3.5, label=f"{label}, by time")
-    narrow = inches_wide(ax) < _NARROW
-    above: dict[str, Any] = {"location": "top", "shrink": 0.9, "aspect": 45}
-    beside: dict[str, Any] = {"shrink": 0.6, "aspect": 28}
-    bar = ax.figure.colorbar(drawn, ax=ax, pad=0.015, **(above if narrow else beside))
+    narrow = figures.inches_wide(ax) < _NARROW
+    where, shrink, aspect = ("top", 0.9, 45) if narrow else ("right", 0.6, 28)
+    bar = ax.figure.colorbar(drawn, ax=ax, pad=0.015, location=where, shrink=shrink, aspect=aspect)
     axis = bar.ax.xaxis if narrow else bar.ax.yaxis
-    show_dates(axis)
+    figures.show_dates(axis)
     axis.get_offset_text().set_fontsize(7)
     bar.set_label("time (UTC)", fontsize=8)
     bar.ax.tick_params(labelsize=7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +12,10 @@ from dphmm.jobs.synthesis import Comparison
 from dphmm.model.mobility_statistics import BUCKETS
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import stationary
-from dphmm.plots.figures import ORANGE, label_curves, label_map, new_panels, show_around
-from dphmm.plots.maps import cells, draw_space, extent
+from dphmm.plots.figures import ORANGE, Axes, label_curves, label_map, new_panels, show_around
+from dphmm.plots.maps import draw_cells, draw_space, extent
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _MOST_ARROWS = 150
 
@@ -47,14 +43,9 @@ def draw_values(
     matplotlib.collections.Collection
         What was drawn, for a bar that says which colour is which.
     """
-    from matplotlib.collections import PolyCollection
-
     shown = np.arange(space.size) if states is None else states
     if isinstance(space, Grid):
-        corners = cells(space)
-        style: dict[str, Any] = {"cmap": colours, "norm": norm, "edgecolors": "none"}
-        drawn: Any = PolyCollection([corners[state] for state in shown], array=values[shown], **style)
-        ax.add_collection(drawn)
+        drawn = draw_cells(ax, space, shown, array=values[shown], cmap=colours, norm=norm, edgecolors="none")
     else:
         east, north = space.points[shown].T
         drawn = ax.scatter(east, north, c=values[shown], cmap=colours, norm=norm, s=18)
@@ -97,7 +88,6 @@ def draw_flows(ax: Axes, model: MarkovModel, occupancy: FloatArray) -> None:
             style = {"arrowstyle": "-|>", "color": ORANGE, "lw": 0.4 + 2.2 * share, "shrinkA": 0, "shrinkB": 0}
             ax.annotate("", other, one, arrowprops={**style, "mutation_scale": 5 + 5 * share})
     show_around(ax, extent(model.space))
-    label_map(ax)
 
 
 @checked
@@ -118,16 +108,15 @@ def model_figure(model: MarkovModel) -> Any:
     (west, south), (east, north) = extent(space)
     wide = (east - west) > 1.3 * (north - south)
     figure, axes = new_panels(8.0, 13.0, rows=3) if wide else new_panels(16.0, 6.0, columns=3)
-    maps = (
-        ("Where people are", occupancy, "share of time in the long run", _powers_of_ten(occupancy)),
-        ("Where they stay", model.moves_inside.diagonal(), "probability of staying for a step", None),
-    )
-    for ax, (title, values, label, norm) in zip(axes, maps, strict=False):
-        figure.colorbar(draw_values(ax, space, values, "cividis", norm), ax=ax, label=label, shrink=0.8)
+    drawn = draw_values(axes[0], space, occupancy, "cividis", _powers_of_ten(occupancy))
+    figure.colorbar(drawn, ax=axes[0], label="share of time in the long run", shrink=0.8)
+    drawn = draw_values(axes[1], space, model.moves_inside.diagonal(), "cividis")
+    figure.colorbar(drawn, ax=axes[1], label="probability of staying for a step", shrink=0.8)
+    draw_flows(axes[2], model, occupancy)
+    titles = "Where people are", "Where they stay", f"Where they go: the {_MOST_ARROWS} largest flows"
+    for ax, title in zip(axes, titles, strict=True):
         label_map(ax)
         ax.set_title(title)
-    draw_flows(axes[2], model, occupancy)
-    axes[2].set_title(f"Where they go: the {_MOST_ARROWS} largest flows")
     return figure
 
 

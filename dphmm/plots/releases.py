@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from dphmm.jobs.stored_releases import read_released
 from dphmm.model.model import MarkovModel
 from dphmm.plots import figures, maps
 from dphmm.plots.basemap import Basemap, basemap_of
+from dphmm.plots.figures import Axes
 from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
 from dphmm.policy.expression import parse_policy, policy_in_words
 from dphmm.policy.graph import PolicyGraph
@@ -41,8 +42,6 @@ from dphmm.writers.geopackage import places, trips, user_trips
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from dphmm.jobs.hiding import Hidden, HiddenPlace
 
 
@@ -529,32 +528,27 @@ def show(
     tracks = tuple(part for part in parts if part is not None)
     if policy is not None and learned is None:
         raise ConfigurationError("--policy needs the states that it is about; give --model too")
-    drawn = _policy(table, released.settings, policy, learned)
+    graph, text, remarks = _policy(table, released.settings, policy, learned)
     space = None if learned is None else learned.states
     areas = read_polygons(layer) if layer is not None else ()
-    found = ReleaseMap(table, space, tracks, areas, drawn.graph, drawn.text, basemap, " ".join(drawn.remarks))
+    found = ReleaseMap(table, space, tracks, areas, graph, text, basemap, " ".join(remarks))
     _write(found, path, writable(title or found.title), overwrite, true is not None, tiles)
     return path
 
 
-class _Drawn(NamedTuple):
-    """A policy to draw, where it can be; as a title has it; and what is said of it and of the model."""
-
-    graph: PolicyGraph | None
-    text: str
-    remarks: list[str]
-
-
 def _policy(
     table: ReleaseTable, settings: ReleaseSettings | None, given: str | None, model: MarkovModel | None
-) -> _Drawn:
-    """The policy given, or the one that a batch or sessions name; and whether the rows say that it is theirs."""
+) -> tuple[PolicyGraph | None, str, list[str]]:
+    """The policy given, or the one that a batch or sessions name; and whether the rows say that it is theirs.
+
+    It is told where it can be drawn, as a title has it, and with what is said of it and of the model.
+    """
     remarks = []
     if model is not None and set(table["model"].tolist()) != {model.content_hash[:16]}:
         remarks.append("The states drawn are those of another model than the releases'.")
     text = given or ("" if settings is None else settings.policy)
     if not text or text.startswith(GIVEN):
-        return _Drawn(None, "", remarks)
+        return None, "", remarks
     try:
         theirs = _is_theirs(table, settings, text)
         layers = () if settings is None else settings.layers
@@ -562,13 +556,13 @@ def _policy(
     except DataFileError:
         if given is not None:
             raise
-        return _Drawn(None, text, [*remarks, "A file that the policy names is gone: it is not drawn."])
+        return None, text, [*remarks, "A file that the policy names is gone: it is not drawn."]
     if theirs:
-        return _Drawn(graph, text, [f"A release hides between {policy_in_words(text)}.", *remarks])
+        return graph, text, [f"A release hides between {policy_in_words(text)}.", *remarks]
     if given is None:
-        return _Drawn(None, text, [*remarks, "A file that the policy names has changed since: it is not drawn."])
+        return None, text, [*remarks, "A file that the policy names has changed since: it is not drawn."]
     said = "The releases do not say that the policy drawn is theirs: it was given with the map."
-    return _Drawn(graph, f"{text} (as given)", [*remarks, said])
+    return graph, f"{text} (as given)", [*remarks, said]
 
 
 def _is_theirs(table: ReleaseTable, settings: ReleaseSettings | None, text: str) -> bool:

@@ -99,10 +99,10 @@ def report(
     DataFileError, MissingDependencyError
         When a file cannot be read as what it should be, or without matplotlib.
     """
-    source, path = Path(releases), Path(output)
+    source, path, private = Path(releases), Path(output), true is not None
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigurationError(f"{path}: a report is an .html file; name it so")
-    check_output(path if true is None else private_name(path), overwrite)
+    check_output(private_name(path) if private else path, overwrite)
     if basemap is not None:
         check_vector_file(basemap)
     table, engine = _released(source, model, settings, users)
@@ -110,8 +110,7 @@ def report(
         track, shown = _invented(engine, table, rng)
     else:
         track, shown = _real(Data.from_any(true), table)
-    page = _page(source, table, engine, track, shown, title, basemap, true is not None)
-    write_text(path, page, overwrite, true is not None)
+    write_text(path, _page(source, table, engine, track, shown, title, basemap, private), overwrite, private)
     return path
 
 
@@ -178,25 +177,18 @@ def _page(
     private: bool,
 ) -> str:
     found = promise_of(table, engine)
-    who = f"{track.user} (true places)" if private else INVENTED
     until = f"from {iso_time(track.times[0])} to {iso_time(track.times[-1])}"
-    if private:
-        before = f"Before: where {track.user} was, {until}. After: what was released of them."
-    else:
+    before = f"Before: where {track.user} was, {until}. After: what was released of them."
+    if not private:
         before = (
-            f"Nobody was there: {who} was drawn from the model, {until}, and released as these releases were. Before: "
-            "where they would have been. After: what would be published of them."
+            f"Nobody was there: {INVENTED} was drawn from the model, {until}, and released as these releases were. "
+            "Before: where they would have been. After: what would be published of them."
         )
-    told = Section(
-        "What the releases told, in metres and odds",
-        [_MEANING],
-        header=("expected", "at each moment", "in hindsight"),
-        rows=found.disclosed,
-    )
+    head = "expected", "at each moment", "in hindsight"
     sections = [
         Section("What is promised", points=found.promised),
         Section("Before and after", [before], pictures=_before_and_after(engine, track, shown, basemap, private)),
-        told,
+        Section("What the releases told, in metres and odds", [_MEANING], header=head, rows=found.disclosed),
         *([Section("Where they tell more than they sound like", points=found.warnings)] if found.warnings else []),
         Section("What was published", pictures=[_published(engine, table, basemap)]),
         Section("What is not promised", points=found.not_promised),
@@ -239,9 +231,8 @@ def _before_and_after(
         legend_below(one, columns=2)  # in two rows for each map alike
     after.draw_ground(other)
     label_map(other)
-    who = track.user if private else INVENTED
     return (
-        Picture(png(left), f"Before: where {who} {'was' if private else 'would be'}."),
+        Picture(png(left), f"Before: where {track.user} {'was' if private else 'would be'}."),
         Picture(png(figure), "After: released points and the estimate that anyone can make of them."),
     )
 

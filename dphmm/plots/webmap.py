@@ -117,9 +117,13 @@ def coded_lines(lines: Any) -> dict[str, Any]:
         "n": len(arrays),
         "points": len(points),
         "lengths": coded_numbers([len(array) for array in arrays]),
-        "latitude": coded_numbers(points[:, 0], DEGREES),
-        "longitude": coded_numbers(points[:, 1], DEGREES),
+        **_coded_places(points),
     }
+
+
+def _coded_places(points: npt.NDArray[Any]) -> dict[str, Any]:
+    """Latitudes and longitudes ``(n, 2)`` as columns."""
+    return {"latitude": coded_numbers(points[:, 0], DEGREES), "longitude": coded_numbers(points[:, 1], DEGREES)}
 
 
 def _code(whole: npt.NDArray[np.int64]) -> str:
@@ -222,8 +226,7 @@ class MapLayer:
         if len(columns["times"]) and not len(columns["users"]):
             raise InvalidInputError(f"layer {self.name!r} has times without users; give both")
         order = self._order(columns["users"], columns["times"])
-        told |= {"n": len(points), "latitude": coded_numbers(points[order, 0], DEGREES)}
-        told |= {"longitude": coded_numbers(points[order, 1], DEGREES)}
+        told |= {"n": len(points), **_coded_places(points[order])}
         if len(columns["users"]):
             told["users"] = coded_texts(columns["users"][order])
         if len(columns["times"]):
@@ -233,10 +236,11 @@ class MapLayer:
             told["radii"] = coded_numbers(columns["radii"][order])
         if len(columns["trips"]):
             told["trips"] = coded_numbers(1 + np.flatnonzero(np.diff(columns["trips"][order])), brief=False)["code"]
-        facts = {name: np.asarray(column) for name, column in self.facts.items()}
-        for column in facts.values():
+        told["facts"] = []
+        for name, given in self.facts.items():
+            column = np.asarray(given)
             self._check("facts", len(column), len(points))
-        told["facts"] = [{"name": name, **_fact(name, column[order])} for name, column in facts.items()]
+            told["facts"].append({"name": name, **_fact(name, column[order])})
         return told
 
     def _check(self, what: str, given: int, points: int) -> None:
@@ -283,14 +287,13 @@ class MapPolicy:
             What JSON can hold.
         """
         states, edges = np.asarray(self.states, dtype=np.float64), np.asarray(self.edges, dtype=np.int64).reshape(-1, 2)
-        edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+        first, second = edges[np.lexsort((edges[:, 1], edges[:, 0]))].T
         hull = np.asarray(self.hull, dtype=np.float64).reshape(-1, 2)
         return {
             "n": len(states),
-            "latitude": coded_numbers(states[:, 0], DEGREES),
-            "longitude": coded_numbers(states[:, 1], DEGREES),
-            "from": coded_numbers(edges[:, 0]),
-            "to": coded_numbers(edges[:, 1]),
+            **_coded_places(states),
+            "from": coded_numbers(first),
+            "to": coded_numbers(second),
             "edges": len(edges),
             "hull": np.round(hull, 6).tolist(),
             "error": round(self.error_m, 3) if np.isfinite(self.error_m) else None,

@@ -7,7 +7,7 @@ people. It is good for a first run, an example, a test; it is no evidence of how
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -86,16 +86,6 @@ class City:
             ring = np.round(self.projection.to_latlon(corners)[:, ::-1], 6).tolist()
             geometry = {"type": "Polygon", "coordinates": [ring]}
             features.append({"type": "Feature", "properties": {"name": name}, "geometry": geometry})
-        return {"type": "FeatureCollection", "features": features}
-
-    def streets_geojson(self) -> dict[str, Any]:
-        """Return the streets as a GeoJSON feature collection with the property ``highway``, as OpenStreetMap has it."""
-        features = []
-        for one, other, avenue in self.streets.edges(data="avenue"):
-            ends = self.projection.to_latlon(np.array([self.point(one), self.point(other)]))
-            geometry = {"type": "LineString", "coordinates": np.round(ends[:, ::-1], 6).tolist()}
-            properties = {"highway": "primary" if avenue else "residential"}
-            features.append({"type": "Feature", "properties": properties, "geometry": geometry})
         return {"type": "FeatureCollection", "features": features}
 
 
@@ -318,51 +308,3 @@ def _recorded(user: str, diary: _Diary, days: int, step_minutes: float, dice: _D
     latitude, longitude = np.round(diary.city.projection.to_latlon(points[kept]), 6).T
     since = np.round((seconds[kept] + UTC_OFFSET_HOURS * _HOUR) * 1e6).astype("timedelta64[us]")
     return Trajectory(user, FIRST_DAY + since, latitude, longitude)
-
-
-def synthetic_ride(
-    city: City,
-    home: Corner,
-    by: Sequence[Corner],
-    speed_kmh: float = 18.0,
-    start: str = "2024-03-09T10:12:05",
-    rng: Rng = 1,
-) -> Trajectory:
-    """Draw a bicycle ride from home by some corners and back, by the fastest ways, a fix every second.
-
-    The errors of fixes hang together over some ten seconds, as those of receivers do: 3 m along each axis.
-
-    Parameters
-    ----------
-    city
-        The city.
-    home, by
-        Where it begins and ends, and where it comes by.
-    speed_kmh
-        How fast it is.
-    start
-        When it begins, UTC.
-    rng
-        Decides the errors.
-
-    Returns
-    -------
-    Trajectory
-        The ride, of a user called ``ride``.
-    """
-    way = np.concatenate([city.route(*leg) for leg in pairwise((home, *by, home))])
-    along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(way, axis=0).T))])
-    seconds = np.arange(0.0, along[-1] / speed_kmh * _HOUR, 1.0)
-    gone = seconds * speed_kmh / _HOUR
-    points = np.column_stack([np.interp(gone, along, way[:, axis]) for axis in (0, 1)])
-    errors = _Dice(random_source(rng).bytes).normal(len(seconds))
-    for at in range(1, len(errors)):
-        errors[at] = _KEPT * errors[at - 1] + (1 - _KEPT**2) ** 0.5 * errors[at]
-    latitude, longitude = np.round(city.projection.to_latlon(points + 0.003 * errors), 6).T
-    return Trajectory(
-        "ride", np.datetime64(start, "us") + (seconds * 1e6).astype("timedelta64[us]"), latitude, longitude
-    )
-
-
-_KEPT = 0.9
-"""How much of a fix's error the next one has."""

@@ -22,9 +22,10 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.hidden_place import TURN, Gate, HiddenZone, Stretch, known_of
-from dphmm.readers.synthetic_city import City, build_city, synthetic_ride
+from dphmm.readers.synthetic_city import City, build_city
 from dphmm.space.grid import Square
 from scripts.benchmarks.report import Report
+from scripts.make_sample import synthetic_ride
 
 RADIUS, MOVED, AHEAD = 0.5, 0.25, 0.1
 RIDES = (1, 3, 10)

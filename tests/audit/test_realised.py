@@ -204,13 +204,14 @@ def test_what_is_told_where_places_are_ruled_out_is_that_of_every_edge_and_windo
 
 def test_one_end_alone_that_is_ruled_out_is_told_apart_and_not_a_number():
     row, possible = np.array([-1.0, -np.inf, -3.0, -np.inf, -np.inf, -0.5]), np.array([1, 1, 1, 1, 1, 0], dtype=bool)
-    window = module._Window(module._pairs(PolicyGraph.from_edges(6, [[0, 1], [0, 2], [3, 4], [2, 5], [4, 5]])))
-    window.add(window._pairs.compared(row, possible))
-    assert window.widest()[:3] == (2.0, 0, 2)
-    assert window.ruled_out() == (1, 1), "0 and 1 are told apart; of 3 and 4 nothing is said; 5 was not possible"
-    window.add(window._pairs.compared(row[[1, 0, 2, 3, 4, 5]], possible))
-    assert window.ruled_out() == (1, 2), "0 and 1 were both ruled out by now; of 0 and 2 only the first was"
-    assert window.releases(0) == (0, 1, 1, 0), "none compares 0 and 1; each of the two ruled one of them out"
+    pairs = module._pairs(PolicyGraph.from_edges(6, [[0, 1], [0, 2], [3, 4], [2, 5], [4, 5]]))
+    window = module._Told(np.zeros(5), np.zeros((4, 5), dtype=np.int32))
+    window.add(pairs.compared(row, possible))
+    assert pairs.widest(window)[:3] == (2.0, 0, 2)
+    assert pairs.ruled_out(window) == (1, 1), "0 and 1 are told apart; of 3 and 4 nothing is said; 5 was not possible"
+    window.add(pairs.compared(row[[1, 0, 2, 3, 4, 5]], possible))
+    assert pairs.ruled_out(window) == (1, 2), "0 and 1 were both ruled out by now; of 0 and 2 only the first was"
+    assert window.counts[:, 0].tolist() == [0, 1, 1, 0], "none compares 0 and 1; each of the two ruled one of them out"
 
 
 def test_a_day_has_no_length_without_a_step():
