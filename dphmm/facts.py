@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+Facts = dict[str, Any]
+"""Plain JSON values by name."""
+
 _LIMITS_NOTHING = 14.0
 """A level from which on a factor of e^level, beyond a million, is said to limit nothing."""
 

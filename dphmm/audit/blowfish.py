@@ -14,9 +14,9 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_points, check_epsilon
 from dphmm.audit.policy_audit import AuditedMechanism
-from dphmm.audit.tables import Facts, hull_facts
+from dphmm.audit.tables import hull_facts
 from dphmm.errors import InvalidInputError, PolicyError
-from dphmm.facts import fact, facts_of
+from dphmm.facts import Facts, fact, facts_of
 from dphmm.geometry.hull import SensitivityHull
 
 NULL = "null"

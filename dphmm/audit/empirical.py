@@ -13,9 +13,8 @@ import numpy.typing as npt
 from dphmm import arrays
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
-from dphmm.audit.tables import Facts
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
-from dphmm.facts import fact, facts_of, named
+from dphmm.facts import Facts, fact, facts_of, named
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.graph import PolicyGraph
 

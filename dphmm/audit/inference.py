@@ -15,9 +15,8 @@ from scipy.special import entr
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, as_distribution, as_integers, as_points
-from dphmm.audit.tables import Facts
 from dphmm.errors import InvalidInputError, StateError
-from dphmm.facts import fact, facts_of
+from dphmm.facts import Facts, fact, facts_of
 from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within

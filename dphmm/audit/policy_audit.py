@@ -16,9 +16,9 @@ from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, check_epsilon, random_source
-from dphmm.audit.tables import LISTED, Facts, hull_facts
+from dphmm.audit.tables import LISTED, hull_facts
 from dphmm.errors import InvalidInputError
-from dphmm.facts import fact, facts_of, named
+from dphmm.facts import Facts, fact, facts_of, named
 from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody

@@ -19,12 +19,11 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.audit.robust import WithinFactor, audit_within
 from dphmm.audit.sequence import PUBLIC, Adversary, ReleasedSequence, replay_sequence
-from dphmm.audit.tables import Facts
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Clock, Event, EventOdds, EventText, happened_by
 from dphmm.events.cap import placed
 from dphmm.events.product_chain import Chain
-from dphmm.facts import fact, facts_of
+from dphmm.facts import Facts, fact, facts_of
 from dphmm.model.belief import Belief
 from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.graph import PolicyGraph

@@ -12,12 +12,11 @@ from scipy.special import expit
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
-from dphmm.audit.tables import Facts
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event
 from dphmm.events.product_chain import Chain, Transition, as_releases
-from dphmm.facts import fact, facts_of
+from dphmm.facts import Facts, fact, facts_of
 from dphmm.model.transition_operator import TransitionOperator, log_sum
 
 VACUOUS = 0.999

@@ -16,10 +16,9 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_po
 from dphmm.audit import inference
 from dphmm.audit.inference import TOP, Accuracy, AdversaryAudit, Knowledge, knowledge
 from dphmm.audit.robust import WithinFactor, audit_within
-from dphmm.audit.tables import Facts
 from dphmm.errors import AlreadyKnownError, ConfigurationError, InvalidInputError, StochasticError
 from dphmm.events.event import Presence
-from dphmm.facts import fact, facts_of, metres, named, odds_in_words
+from dphmm.facts import Facts, fact, facts_of, metres, named, odds_in_words
 from dphmm.model import (
     Belief,
     Filtering,

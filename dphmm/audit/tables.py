@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import DataFileError, PolicyError, StateError
+from dphmm.facts import Facts
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.policy.graph import PolicyGraph
 from dphmm.tables import Table
@@ -20,8 +21,6 @@ from dphmm.tables.values import parse_fraction, shorten
 
 LISTED = 1000
 """Per-state numbers are listed for at most this many states."""
-
-Facts = dict[str, Any]
 
 
 def hull_facts(hull: SensitivityHull) -> Facts:

@@ -62,17 +62,9 @@ class Setting:
         """The settings of the engine; a state that is known is released as it is."""
         policy = f"centres:{self.radius_km!r}km" if self.policy == "utility" else self.policy
         aims = self.target_error_km or None, self.day_epsilon or None
-        return ReleaseSettings(
-            policy,
-            self.epsilon,
-            self.mechanism,
-            self.repair,
-            self.objective,
-            delta=self.delta or None,
-            allow_known=True,
-            calibration=self.calibration,
-            schedule=Schedule(*aims) if any(aims) else None,
-        )
+        schedule = Schedule(*aims) if any(aims) else None
+        own = {name: getattr(self, name) for name in ("epsilon", "mechanism", "repair", "objective", "calibration")}
+        return ReleaseSettings(policy, **own, delta=self.delta or None, allow_known=True, schedule=schedule)
 
     @property
     def label(self) -> str:
@@ -193,17 +185,9 @@ class EvaluationConfig(BaseModel):
         Setting
             It.
         """
-        utility, complete = policy == "utility", policy == "complete"
-        return Setting(
-            policy,
-            float(self.radius_km) if utility else 0.0,
-            float(self.epsilon),
-            self.mechanism,
-            self.repair,
-            self.objective,
-            self.delta if complete else 0.0,
-            self.calibration,
-        )
+        radius, delta = self.radius_km if policy == "utility" else 0.0, self.delta if policy == "complete" else 0.0
+        own = {name: getattr(self, name) for name in ("epsilon", "mechanism", "repair", "objective", "calibration")}
+        return Setting(policy, radius, delta=delta, **own)
 
     def settings(self) -> tuple[Setting, ...]:
         """Every setting once: the default comparison first, then the sweeps.

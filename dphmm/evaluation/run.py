@@ -161,7 +161,7 @@ _STORED = {"object": "string", "float64": "double", "int64": "int64", "bool": "b
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is told: a folder, a setting, which sequences, a seed. It finds everything else in the folder.
+    """What a worker is told: a folder, a setting, which sequences. It finds whose they are in the folder.
 
     Parameters
     ----------
@@ -169,29 +169,22 @@ class Task:
         The number of the task, which names its part of the table.
     folder
         The evaluation's folder, which every worker must see under this path.
-    digest
-        The configuration's digest.
+    config
+        What is compared.
     setting
         How to release.
     fold
         The number of the model.
-    sequences, length
-        The numbers of the sequences, and how many releases each has.
-    seed
-        The evaluation's seed; see `randomness_of`.
-    known_start
-        Whether the place before the first release is known.
+    sequences
+        The numbers of the sequences.
     """
 
     index: int
     folder: str
-    digest: str
+    config: EvaluationConfig
     setting: Setting
     fold: int
     sequences: tuple[int, ...]
-    length: int
-    seed: int
-    known_start: bool
 
 
 def tasks_of(config: EvaluationConfig, folder: Path, folds: IntArray) -> tuple[Task, ...]:
@@ -201,11 +194,7 @@ def tasks_of(config: EvaluationConfig, folder: Path, folds: IntArray) -> tuple[T
         rows = np.flatnonzero(folds == fold).tolist()
         blocks += [(fold, tuple(rows[first : first + most])) for first in range(0, len(rows), most)]
     pairs = [(setting, *block) for setting in config.settings() for block in blocks]
-    known = config.start == "known"
-    return tuple(
-        Task(index, str(folder.absolute()), config.digest, setting, fold, block, config.length, config.seed, known)
-        for index, (setting, fold, block) in enumerate(pairs)
-    )
+    return tuple(Task(index, str(folder.absolute()), config, *pair) for index, pair in enumerate(pairs))
 
 
 def randomness_of(seed: int, setting: Setting, sequence: int) -> np.random.Generator:
@@ -224,21 +213,21 @@ def is_finished(task: Task) -> bool:
     """Whether the part of a task is there and whole."""
     part = Checkpoint(Path(task.folder)).part(task.index)
     try:
-        return part.exists() and len(StepTable.read([part])) == len(task.sequences) * task.length
+        return part.exists() and len(StepTable.read([part])) == len(task.sequences) * task.config.length
     except DataFileError:
         return False
 
 
 def _rows(task: Task) -> Iterator[dict[str, Any]]:
-    model, states, firsts = _common(task.folder, task.digest, task.fold)
+    model, states, firsts = _common(task.folder, task.config.digest, task.fold)
     setting = task.setting
     first = setting.release_settings.engine(model)
     for sequence in task.sequences:
         # Another engine has no plan yet, so that the runtime of a sequence does not depend on the ones before.
-        releaser = first.another(randomness_of(task.seed, setting, sequence))
+        releaser = first.another(randomness_of(task.config.seed, setting, sequence))
         slot = int(firsts[sequence])
         releaser.restart(first=slot + 1)
-        if task.known_start:
+        if task.config.start == "known":
             releaser.resume(_known(model, releaser.measurements, int(states[sequence, 0]), slot), 0, slot=slot)
         for step, state in enumerate(states[sequence, 1:].tolist()):
             yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_released(releaser, state)}

@@ -423,21 +423,15 @@ def rows_of(
                 shown &= numbers.counts > 0
             rows = np.flatnonzero(shown)
             at = np.unravel_index(rows, [len(labels) for _, labels in part.labels])
-            texts = dict.fromkeys(KEYS, np.full(len(rows), "", dtype=object))
-            texts["table"], texts["level"] = (
-                np.full(len(rows), one, dtype=object) for one in (noisy.table.name, part.level)
-            )
+            said = {**dict.fromkeys(KEYS, ""), "table": noisy.table.name, "level": part.level}
+            columns: dict[str, Any] = {name: np.full(len(rows), text, dtype=object) for name, text in said.items()}
             for (axis, labels), index in zip(part.labels, at, strict=True):
-                texts["class" if axis == "time" else axis] = np.array(labels, dtype=object)[index]
-            for name, column in texts.items():
+                columns["class" if axis == "time" else axis] = np.array(labels, dtype=object)[index]
+            whole = (one[rows].astype(np.int64) for one in (numbers.counts, numbers.low, numbers.high))
+            columns |= zip(NUMBERS, (*whole, numbers.estimates[rows], numbers.sure[rows]), strict=True)
+            for name, column in columns.items():
                 found[name].append(column)
-            columns = (numbers.counts, numbers.low, numbers.high, numbers.estimates, numbers.sure)
-            for name, column in zip(NUMBERS, columns, strict=True):
-                found[name].append(column[rows])
-    joined = {name: np.concatenate(parts) for name, parts in found.items()}
-    return {
-        name: column.astype(np.int64) if name in ("count", "low", "high") else column for name, column in joined.items()
-    }
+    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def _parts(noisy: NoisyTable) -> Iterator[_Part]:

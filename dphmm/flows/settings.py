@@ -141,12 +141,10 @@ class FlowSettings:
             for unit in ("visits", "trips")
             if getattr(self, f"{unit}_per_person") is None and any(KINDS[name].unit == unit for name in self.names)
         ]
-        if missing or "home-work" in self.names:
-            raise ConfigurationError(
-                f"tables of days need {' and '.join(missing)}"
-                if missing
-                else "home-work is no table of days; leave it out"
-            )
+        if missing:
+            raise ConfigurationError(f"tables of days need {' and '.join(missing)}")
+        if "home-work" in self.names:
+            raise ConfigurationError("home-work is no table of days; leave it out")
 
     @property
     def names(self) -> list[str]:

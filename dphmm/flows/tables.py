@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, sqrt
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -94,18 +95,39 @@ class Kind:
     ----------
     unit
         What is counted: visits, trips or people.
-    axes
-        A layout → the names of the columns, and the labels of each.
     cells
         Visits of some people → the person and the cell of each event, and its instant.
-    parts
-        A layout → of each level above the cells, its name and for each axis the part of each label.
+    ends
+        The names of the columns of areas.
+    classes
+        A layout → the classes of time, the column after them; None where there are none.
+    labels
+        Those of the only column, where there are no areas.
     """
 
     unit: str
-    axes: Callable[[Layout], tuple[tuple[str, tuple[str, ...]], ...]]
     cells: Callable[[Visits, Layout], tuple[IntArray, IntArray, IntArray]]
-    parts: Callable[[Layout], tuple[tuple[str, tuple[IntArray, ...]], ...]]
+    ends: tuple[str, ...] = ()
+    classes: Callable[[Layout], TimeClasses] | None = None
+    labels: tuple[str, ...] = ()
+
+    def axes(self, layout: Layout) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The names of the columns, and the labels of each."""
+        if self.labels:
+            return (("class", self.labels),)
+        times = () if self.classes is None else (("time", labels(self.classes(layout))),)
+        return (*((end, layout.areas.names) for end in self.ends), *times)
+
+    def parts(self, layout: Layout) -> tuple[tuple[str, tuple[IntArray, ...]], ...]:
+        """Of each level above the cells, its name and for each axis the part of each label; classes stay apart."""
+        if self.labels or not layout.levels:
+            return ()
+        areas = layout.areas
+        times = () if self.classes is None else (np.arange(self.classes(layout).count),)
+        levels = {"everything": np.zeros(len(areas), dtype=np.int64)}
+        if 1 < len(areas.districts) < len(areas):
+            levels = {"district": areas.district_of, **levels}
+        return tuple((name, (*(part,) * len(self.ends), *times)) for name, part in levels.items())
 
 
 def time_classes(text: str, zone: str) -> TimeClasses:
@@ -209,54 +231,12 @@ def _most(who: IntArray, amounts: Any, first: IntArray) -> IntArray:
     return np.where(amounts[best] > 0, best, -1)
 
 
-def _pair_axes(one: str, other: str) -> Callable[[Layout], tuple[tuple[str, tuple[str, ...]], ...]]:
-    return lambda layout: ((one, layout.areas.names), (other, layout.areas.names))
-
-
-def _no_parts(_: Layout) -> tuple[tuple[str, tuple[IntArray, ...]], ...]:
-    return ()
-
-
-def _district_parts(areas: int, classes: Callable[[Layout], int]) -> Any:
-    """Districts and everything, for the first axes that are areas; classes of time stay apart."""
-
-    def parts(layout: Layout) -> tuple[tuple[str, tuple[IntArray, ...]], ...]:
-        n, m, last = len(layout.areas), len(layout.areas.districts), np.arange(classes(layout))
-        times = () if len(last) == 1 and classes is _one else (last,)
-        everything = ("everything", (*(np.zeros(n, dtype=np.int64),) * areas, *times))
-        if not layout.levels:
-            return ()
-        if not 1 < m < n:
-            return (everything,)
-        return (("district", (*(layout.areas.district_of,) * areas, *times)), everything)
-
-    return parts
-
-
-def _one(_: Layout) -> int:
-    return 1
-
-
 KINDS: Mapping[str, Kind] = {
-    "visits": Kind(
-        "visits",
-        lambda layout: (("area", layout.areas.names), ("time", labels(layout.visit_classes))),
-        _visit_cells,
-        _district_parts(1, lambda layout: layout.visit_classes.count),
-    ),
-    "flows": Kind(
-        "trips",
-        lambda layout: (
-            ("area", layout.areas.names),
-            ("to", layout.areas.names),
-            ("time", labels(layout.flow_classes)),
-        ),
-        _trip_cells,
-        _district_parts(2, lambda layout: layout.flow_classes.count),
-    ),
-    "stay-times": Kind("visits", lambda _: (("class", _edges(STAY_EDGES, "min")),), _stay_cells, _no_parts),
-    "trip-lengths": Kind("trips", lambda _: (("class", _edges(LENGTH_EDGES, "km")),), _length_cells, _no_parts),
-    "home-work": Kind("people", _pair_axes("area", "to"), _home_work_cells, _district_parts(2, _one)),
+    "visits": Kind("visits", _visit_cells, ("area",), attrgetter("visit_classes")),
+    "flows": Kind("trips", _trip_cells, ("area", "to"), attrgetter("flow_classes")),
+    "stay-times": Kind("visits", _stay_cells, labels=_edges(STAY_EDGES, "min")),
+    "trip-lengths": Kind("trips", _length_cells, labels=_edges(LENGTH_EDGES, "km")),
+    "home-work": Kind("people", _home_work_cells, ("area", "to")),
 }
 """The tables by name."""
 

@@ -15,8 +15,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.options import setting
 from dphmm.readers import ReadResult, read, recognise
 from dphmm.readers import table as parquet
-from dphmm.readers.columns import check_columns
-from dphmm.readers.fixes import Fixes, same_file_name, trajectories, unnamed_person
+from dphmm.readers.fixes import Fixes, ReadOptions, same_file_name, trajectories, unnamed_person
 from dphmm.readers.frames import is_frame, read_frame
 from dphmm.readers.instants import Instants
 from dphmm.readers.table import ParquetFixes, fixes_in
@@ -318,8 +317,7 @@ class Data:
         ):
             return None
         instants = Instants(self.time_unit, self.time_zone)
-        check_columns(self.columns)
-        file = ParquetFixes(Path(path), self.skip_bad, self.user, self.columns, instants)
+        file = ParquetFixes(Path(path), ReadOptions(self.skip_bad, self.user, self.columns, instants))
         return file if file.names_people else None
 
     def _check_names(self, known: Collection[str]) -> None:

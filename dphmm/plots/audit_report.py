@@ -12,7 +12,7 @@ from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.policy_audit import ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
-from dphmm.audit.tables import Facts
+from dphmm.facts import Facts
 from dphmm.jobs.audits import EventAudits, MechanismAudit, PolicyAudit, SessionAudit, Subject
 from dphmm.jobs.identity import IdentityAudit
 from dphmm.jobs.membership import MembershipAudit
@@ -68,17 +68,11 @@ def audit_sections(found: Audit) -> list[Section]:
 
 
 def _policy(found: PolicyAudit, stated: list[Facts]) -> list[Section]:
-    rows = [
-        (
-            one["label"],
-            f"{one['possible']:,}",
-            f"{len(one['disconnected']):,}",
-            f"{one['components']:,}",
-            f"{len(one['open']):,}",
-            *(f"{len(body['exposed']):,}" for body in one["mechanisms"]),
-        )
-        for one in stated
-    ]
+    rows = []
+    for one in stated:
+        counts = [one["possible"], len(one["disconnected"]), one["components"], len(one["open"])]
+        counts += [len(body["exposed"]) for body in one["mechanisms"]]
+        rows.append((one["label"], *(f"{count:,}" for count in counts)))
     exposed = (f"exposed under {body['mechanism']}" for body in stated[0]["mechanisms"])
     header = ("constraint", "possible", "disconnected", "components", "open", *exposed)
     sections = [Section("All constraints", [_EXPOSED], header, rows)]
@@ -258,13 +252,9 @@ def _events(found: EventAudits) -> list[Section]:
     for person, audits in zip(found.people, found.audits, strict=True):
         for audit in audits:
             probability = audit.probability
+            before = np.append(audit.prior_probability, probability[:-1])
             rows = [
-                (
-                    found.when(person, audit, t),
-                    f"{audit.moved[t]:+.3g}",
-                    f"{probability[t - 1] if t else audit.prior_probability:.4g}",
-                    f"{probability[t]:.4g}",
-                )
+                (found.when(person, audit, t), f"{audit.moved[t]:+.3g}", f"{before[t]:.4g}", f"{probability[t]:.4g}")
                 for t in audit.movers().tolist()
             ]
             said = (
@@ -284,35 +274,20 @@ def _events(found: EventAudits) -> list[Section]:
 
 
 def _mechanism(found: MechanismAudit, stated: list[Facts]) -> Section:
-    rows = [
-        (
-            " – ".join(pair["states"]),
-            _number(pair["claimed"]),
-            f"{pair['lower_bound']:.4g}",
-            "violated" if pair["violated"] else "kept",
-            f"{pair['hits'][0]:,} : {pair['hits'][1]:,} of {pair['samples_counted_of_each']:,}",
-            pair["event"],
-        )
-        for pair in stated
-    ]
+    rows = []
+    for pair in stated:
+        states, bounds = " – ".join(pair["states"]), (_number(pair["claimed"]), f"{pair['lower_bound']:.4g}")
+        seen = "{:,} : {:,} of {:,}".format(*pair["hits"], pair["samples_counted_of_each"])
+        rows.append((states, *bounds, "violated" if pair["violated"] else "kept", seen, pair["event"]))
     header = ("states", "claimed", "shown at least", "claim", "event seen under the one and the other", "found by")
     drawn = _picture("Bounds and claims", pictures.draw_bounds, found.pairs, found.subject.names)
     return Section(f"{found.mechanism} under {found.constraint.label}", (), header, rows, [drawn])
 
 
 def _identity(found: IdentityAudit, stated: Facts) -> Section:
-    rows = [
-        (
-            one["user"],
-            f"{one['moments']:,}",
-            f"{one['epsilon']:.4g}",
-            str(one["rank"]),
-            f"{one['probability']:.3g}",
-            one["likeliest"],
-            f"{one['probability_of_the_likeliest']:.3g}",
-        )
-        for one in stated["users"]
-    ]
+    forms = ["{user}", "{moments:,}", "{epsilon:.4g}", "{rank}", "{probability:.3g}"]
+    forms += ["{likeliest}", "{probability_of_the_likeliest:.3g}"]
+    rows = [[form.format(**one) for form in forms] for one in stated["users"]]
     header = ("user", "moments", "epsilon", "rank", "probability", "likeliest", "its probability")
     said = [
         f"The mean rank of the right candidate is {stated['rank_mean']:.3g}; by chance it is "

@@ -264,19 +264,11 @@ class ReleaseMap:
         order, numbers = self._trips()
         trip = np.zeros(len(table), dtype=np.int64)
         trip[order] = numbers
-        estimated = MapLayer(
-            "estimate (posterior mean)",
-            "line",
-            figures.ESTIMATE,
-            np.column_stack([table["estimate_latitude"], table["estimate_longitude"]]),
-            {name: table[name] for name in _OF_ESTIMATES},
-            users=table["user"],
-            times=table["time"],
-            radii=table["estimate_radius_m"],
-            trips=trip,
-            by_time=True,
-        )
-        return [released, estimated]
+        points = np.column_stack([table["estimate_latitude"], table["estimate_longitude"]])
+        when = {"users": table["user"], "times": table["time"], "radii": table["estimate_radius_m"], "trips": trip}
+        facts = {name: table[name] for name in _OF_ESTIMATES}
+        name = "estimate (posterior mean)"
+        return [released, MapLayer(name, "line", figures.ESTIMATE, points, facts, by_time=True, **when)]
 
     def _true_layers(self) -> list[MapLayer]:
         if not self.tracks:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import IntArray
-from dphmm.errors import ConfigurationError, DataFileError, need
-from dphmm.readers.fixes import FixCollector, Fixes, check_user
-from dphmm.readers.instants import UNITS, Instants
+from dphmm.errors import DataFileError, need
+from dphmm.readers.fixes import HELD, FixCollector, Fixes, ReadOptions, check_user
+from dphmm.readers.instants import UNITS
 from dphmm.space.trajectory import EARLIEST, LATEST
 from dphmm.tables.table import TRIPS, find_column, listed
 from dphmm.tables.values import parse_number, plain_text
@@ -19,34 +19,13 @@ from dphmm.tables.vector_files import geometry_of
 
 _LOG = logging.getLogger(__name__)
 
-HELD = ("user", "time", "latitude", "longitude", "geometry")
-"""What a column of a table of fixes may hold; `dphmm.tables.ALIASES` has the names that each is recognised by."""
-
 Rows = Iterator[tuple[int, Mapping[str, Any] | str]]
 """Rows of any format: the number of a line, feature or row, counted from one; and what each of its columns that are
 read holds, or, as a text, why it could not be taken apart. A time proper stands in place of ``time`` under
 ``microseconds``, since 1970 in UTC, or, where it does not say its zone, under ``clock``."""
 
 
-def check_columns(columns: Mapping[str, str] | None) -> None:
-    """Refuse columns that hold anything but the five of `HELD`.
-
-    Parameters
-    ----------
-    columns
-        What a column holds → its name, as the caller says it.
-
-    Raises
-    ------
-    ConfigurationError
-        Naming them.
-    """
-    unknown = set(columns or {}) - set(HELD)
-    if unknown:
-        raise ConfigurationError(f"columns name {sorted(unknown)}; what a column may hold is one of {sorted(HELD)}")
-
-
-def collect(rows: Rows, unit: str, collector: FixCollector, instants: Instants) -> None:
+def collect(rows: Rows, unit: str, collector: FixCollector) -> None:
     """Collect the fixes in rows.
 
     Parameters
@@ -57,12 +36,10 @@ def collect(rows: Rows, unit: str, collector: FixCollector, instants: Instants) 
         What a row is called in messages: ``"line"``, ``"feature"`` or ``"row"``.
     collector
         What takes the fixes and malformed rows.
-    instants
-        How times are to be understood.
     """
     for number, row in rows:
         try:
-            _add(row, collector, instants)
+            _add(row, collector)
         except ValueError as problem:
             if unit == "line":
                 collector.refuse(str(problem), number)
@@ -70,10 +47,10 @@ def collect(rows: Rows, unit: str, collector: FixCollector, instants: Instants) 
                 collector.refuse(f"{unit} {number}: {problem}")
 
 
-def _add(row: Mapping[str, Any] | str, collector: FixCollector, instants: Instants) -> None:
+def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
     if isinstance(row, str):
         raise ValueError(row)
-    moment = row.get("microseconds")
+    moment, instants = row.get("microseconds"), collector.options.instants
     if moment is None:
         shown = row.get("clock")
         moment = instants.microseconds(row.get("time")) if shown is None else instants.of_clock(shown)
@@ -92,7 +69,7 @@ def _point(value: object) -> tuple[float, float]:
     return float(geometry.y), float(geometry.x)
 
 
-def resolve(names: Sequence[str], wanted: Mapping[str, str], source: str, user: str | None = None) -> dict[str, str]:
+def resolve(names: Sequence[str], source: str, options: ReadOptions) -> dict[str, str]:
     """Find what each column that is to be read holds.
 
     Latitude and longitude are preferred to a geometry, unless the caller names the geometry.
@@ -101,12 +78,10 @@ def resolve(names: Sequence[str], wanted: Mapping[str, str], source: str, user: 
     ----------
     names
         The file's columns.
-    wanted
-        What a column holds → its name, where the caller says so.
     source
         The file, for messages.
-    user
-        Whose the fixes are, where the caller says so.
+    options
+        What the caller says of columns and of whose the fixes are.
 
     Returns
     -------
@@ -118,6 +93,7 @@ def resolve(names: Sequence[str], wanted: Mapping[str, str], source: str, user: 
     DataFileError
         When a column that the caller named is not there, or no column holds times or places.
     """
+    wanted = options.columns
     for name in wanted.values():
         if name not in names:
             raise DataFileError(source, f"has no column {name!r}; its columns are {listed(names)}")
@@ -129,7 +105,7 @@ def resolve(names: Sequence[str], wanted: Mapping[str, str], source: str, user: 
     if not degrees and "geometry" not in found:
         raise DataFileError(source, f"has no column of places; say which of {listed(names)} they are with columns=")
     unread = {"geometry"} if degrees and "geometry" not in wanted else {"latitude", "longitude"}
-    if user is None and "user" not in wanted and found.get("user", "").strip().lower() == TRIPS:
+    if options.user is None and "user" not in wanted and found.get("user", "").strip().lower() == TRIPS:
         warn_of_trips(source, found["user"])
     return {what: name for what, name in found.items() if what not in unread}
 
@@ -149,12 +125,7 @@ _LARGEST = 1 << 62
 
 
 def fixes_of_columns(
-    cells: Mapping[str, Any],
-    source: str,
-    skip_bad: bool,
-    user: str | None,
-    instants: Instants,
-    rows: IntArray | None = None,
+    cells: Mapping[str, Any], source: str, options: ReadOptions, rows: IntArray | None = None
 ) -> Fixes:
     """Make fixes out of whole columns, by arrays; row by row where a value needs to be looked at by itself.
 
@@ -164,12 +135,8 @@ def fixes_of_columns(
         What a column holds, as of `Rows`, → an array of Arrow, or a list.
     source
         The file or frame, as messages name it.
-    skip_bad
-        True to pass over malformed rows and count them.
-    user
-        Whose the fixes are, where the caller says so.
-    instants
-        How times are to be understood.
+    options
+        What the caller says of them.
     rows
         ``(n,)``: where each row stands in the file, from 0; left out, in this order.
 
@@ -183,18 +150,18 @@ def fixes_of_columns(
     DataFileError
         For a malformed row, unless it is skipped; with its number, from 1.
     """
-    found = _by_arrays(cells, source, user, instants)
+    found = _by_arrays(cells, source, options)
     if found is not None:
         return found
-    collector = FixCollector(source, skip_bad, user)
+    collector = FixCollector(source, options)
     lists = [column if isinstance(column, list) else column.to_pylist() for column in cells.values()]
     numbers = range(1, len(lists[0]) + 1) if rows is None else (rows + 1).tolist()
     values = (dict(zip(cells, row, strict=True)) for row in zip(*lists, strict=True))
-    collect(zip(numbers, values, strict=True), "row", collector, instants)
+    collect(zip(numbers, values, strict=True), "row", collector)
     return collector.fixes()
 
 
-def _by_arrays(cells: Mapping[str, Any], source: str, user: str | None, instants: Instants) -> Fixes | None:
+def _by_arrays(cells: Mapping[str, Any], source: str, options: ReadOptions) -> Fixes | None:
     """Make the fixes by arrays alone; None where Arrow does not take the values, or one needs a look by itself."""
     pa = need("pyarrow", "files")
     try:
@@ -202,14 +169,9 @@ def _by_arrays(cells: Mapping[str, Any], source: str, user: str | None, instants
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
     numbers = [cells[what] for what in cells if what != "user"]
-    unit = instants.unit
+    user, unit, in_zone = options.user, options.instants.unit, "clock" in cells and options.instants.zone
     plain = all(pa.types.is_integer(one.type) or pa.types.is_floating(one.type) for one in numbers)
-    if (
-        "geometry" in cells
-        or not plain
-        or any(one.null_count for one in numbers)
-        or ("clock" in cells and instants.zone)
-    ):
+    if "geometry" in cells or not plain or any(one.null_count for one in numbers) or in_zone:
         return None
     latitude, longitude = (_numbers(cells[what].cast(pa.float64(), safe=False)) for what in ("latitude", "longitude"))
     if "time" in cells:

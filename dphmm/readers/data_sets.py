@@ -46,7 +46,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from dphmm.errors import DataFileError
-from dphmm.readers.fixes import Fields, FixCollector, Fixes, check_name, check_user, parse_lines
+from dphmm.readers.fixes import Fields, FixCollector, Fixes, ReadOptions, check_name, check_user, parse_lines
 from dphmm.space.trajectory import LATEST_SECOND
 from dphmm.tables.source import Document
 from dphmm.tables.values import parse_number, parse_time, shorten
@@ -56,7 +56,7 @@ _GEOLIFE_FIELDS = 7
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d,\d\d:\d\d:\d\d", re.ASCII)
 
 
-def geolife_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+def geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the points of a ``.plt``, by default of the user whose name the folder above ``Trajectory`` bears.
 
     A file that does not lie in such a folder does not say whose points it holds.
@@ -65,10 +65,8 @@ def geolife_fixes(document: Document, skip_bad: bool, user: str | None) -> Itera
     ----------
     document
         The file.
-    skip_bad
-        True to pass over malformed lines and count them.
-    user
-        The user whose fixes these are, where the caller says so.
+    options
+        What the caller says of it.
 
     Yields
     ------
@@ -80,26 +78,21 @@ def geolife_fixes(document: Document, skip_bad: bool, user: str | None) -> Itera
     DataFileError
         For a file without its six header lines, or a malformed line, unless it is to be skipped.
     """
-    owner = user or _user(document.name)
+    owner = options.user or _user(document.name)
     if owner is not None:
         check_name(owner, document.source)
-    parse_block, parse_line = partial(_geolife_block, user=owner), partial(_geolife_line, user=owner)
-    points = _after_header(document)
-    return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, skip_bad)
-
-
-def _user(name: PurePosixPath) -> str | None:
-    in_layout = len(name.parts) >= 3 and name.parts[-2] == "Trajectory" and name.parts[-3] not in ("/", "..")
-    return name.parts[-3] if in_layout else None
-
-
-def _after_header(document: Document) -> bytes:
     *header, points = document.data.split(b"\n", HEADER_LINES)
     if len(header) < HEADER_LINES:
         raise DataFileError(
             document.source, f"has {len(header)} whole lines; a .plt has {HEADER_LINES} before its points"
         )
-    return points
+    parse_block, parse_line = partial(_geolife_block, user=owner), partial(_geolife_line, user=owner)
+    return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, options.skip_bad)
+
+
+def _user(name: PurePosixPath) -> str | None:
+    in_layout = len(name.parts) >= 3 and name.parts[-2] == "Trajectory" and name.parts[-3] not in ("/", "..")
+    return name.parts[-3] if in_layout else None
 
 
 def _geolife_block(block: bytes, source: str, user: str | None) -> Fixes:
@@ -115,29 +108,24 @@ def _geolife_line(text: bytes, collector: FixCollector, user: str | None) -> Non
     moment = ",".join(fields[5:])
     if not _DATE_TIME.fullmatch(moment):
         raise ValueError(f"date and time are {shorten(moment)}; a .plt gives them as 2009-10-11,14:04:30")
-    collector.add(
-        user,
-        parse_time(moment.replace(",", "T")),
-        parse_number(fields[0], "latitude"),
-        parse_number(fields[1], "longitude"),
-    )
+    time = parse_time(moment.replace(",", "T"))
+    latitude, longitude = parse_number(fields[0], "latitude"), parse_number(fields[1], "longitude")
+    collector.add(user, time, latitude, longitude)
 
 
 _CHECKINS_FIELDS = 5
 _UTC_ENDINGS = (b"Z", b"+0000", b"+00:00")
 
 
-def checkins_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
-    """Return the check-ins of a file, oldest first; those of ``user`` alone where one is named.
+def checkins_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+    """Return the check-ins of a file, oldest first; those of the one user alone where one is named.
 
     Parameters
     ----------
     document
         The file.
-    skip_bad
-        True to pass over malformed lines and count them.
-    user
-        The one user to read; None for all.
+    options
+        What the caller says of it.
 
     Returns
     -------
@@ -149,9 +137,8 @@ def checkins_fixes(document: Document, skip_bad: bool, user: str | None) -> Iter
     DataFileError
         For a malformed line, unless it is to be skipped.
     """
-    return _oldest_first(
-        parse_lines(document.data, document.source, 1, _checkins_block, _checkins_line, skip_bad), user
-    )
+    blocks = parse_lines(document.data, document.source, 1, _checkins_block, _checkins_line, options.skip_bad)
+    return _oldest_first(blocks, options.user)
 
 
 def _oldest_first(newest_first: Iterable[Fixes], user: str | None) -> Iterator[Fixes]:
@@ -190,17 +177,15 @@ CAB_LINE = re.compile(rb"-?\d+(\.\d+)? -?\d+(\.\d+)? [01] \d{1,11}\r?$")
 _CABS_FIELDS = 4
 
 
-def cabs_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+def cabs_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Return the points of a cab's file, oldest first, by default of the cab that it is named after.
 
     Parameters
     ----------
     document
         The file.
-    skip_bad
-        True to pass over malformed lines and count them.
-    user
-        The user whose fixes these are, where the caller says so.
+    options
+        What the caller says of it.
 
     Returns
     -------
@@ -216,11 +201,11 @@ def cabs_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator
     if name.startswith("_"):
         return iter(())
     found = CAB_NAME.fullmatch(name)
-    owner = user or (found[1] if found else None)
+    owner = options.user or (found[1] if found else None)
     if owner is not None:
         check_name(owner, document.source)
     block, line = partial(_cabs_block, user=owner), partial(_cabs_line, user=owner)
-    return _oldest_first(parse_lines(document.data, document.source, 1, block, line, skip_bad), None)
+    return _oldest_first(parse_lines(document.data, document.source, 1, block, line, options.skip_bad), None)
 
 
 def _cabs_block(block: bytes, source: str, user: str | None) -> Fixes:

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import DataFileError
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.readers.instants import Instants
 from dphmm.space.trajectory import EARLIEST, LATEST, TimeArray, Trajectory
 from dphmm.tables.values import shorten
 
@@ -79,6 +80,44 @@ class ReadResult:
 _FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
 
 
+HELD = ("user", "time", "latitude", "longitude", "geometry")
+"""What a column of a table of fixes may hold; `dphmm.tables.ALIASES` has the names that each is recognised by."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the caller says of the files that are read.
+
+    Parameters
+    ----------
+    skip_bad
+        True to pass over malformed records and count them, false to stop at the first.
+    user
+        The user whose fixes these are whatever the records say; None to believe the records. With check-ins, the only
+        user to read.
+    columns
+        Of tables: what a column holds, one of `HELD` → its name in the file.
+    instants
+        Of tables: how their times are to be understood; left out, texts and timestamps alone, in UTC where they do not
+        say.
+
+    Raises
+    ------
+    ConfigurationError
+        For columns that hold anything else.
+    """
+
+    skip_bad: bool = False
+    user: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    instants: Instants = field(default_factory=Instants)
+
+    def __post_init__(self) -> None:
+        unknown = set(self.columns) - set(HELD)
+        if unknown:
+            raise ConfigurationError(f"columns name {sorted(unknown)}; what a column may hold is one of {sorted(HELD)}")
+
+
 class FixCollector:
     """Collects a file's records one by one, and decides what becomes of a malformed one.
 
@@ -86,16 +125,12 @@ class FixCollector:
     ----------
     source
         The file, as messages name it.
-    skip_bad
-        True to pass over malformed records and count them, false to stop at the first.
-    user
-        The user whose fixes these are whatever the records say; None to believe the records.
+    options
+        What becomes of a malformed one, and whose fixes these are.
     """
 
-    def __init__(self, source: str, skip_bad: bool, user: str | None = None) -> None:
-        self.source = source
-        self.user = user
-        self.skip_bad = skip_bad
+    def __init__(self, source: str, options: ReadOptions) -> None:
+        self.source, self.options = source, options
         self.skipped = 0
         self._index: dict[str | None, int] = {}
         self._owner, self._times = array("q"), array("q")
@@ -119,7 +154,7 @@ class FixCollector:
             When the place is not on the Earth, the time not in the years 1 to 9999, or the user's name is empty or
             holds a control character or half a character.
         """
-        user = self.user or user
+        user = self.options.user or user
         owner = self._index.get(user)
         if owner is None and user is not None:
             check_user(user)
@@ -149,17 +184,15 @@ class FixCollector:
         DataFileError
             Where counting was not asked for.
         """
-        if not self.skip_bad:
+        if not self.options.skip_bad:
             raise DataFileError(self.source, problem, line)
         self.skipped += 1
 
     def fixes(self) -> Fixes:
         """Return all that was collected."""
-        owner, times = (np.array(part, dtype=np.int64) for part in (self._owner, self._times))
-        latitude, longitude = (np.array(part, dtype=np.float64) for part in (self._latitude, self._longitude))
-        return Fixes(
-            self.source, tuple(self._index), owner, times.astype("datetime64[us]"), latitude, longitude, self.skipped
-        )
+        times = np.array(self._times).astype("datetime64[us]")
+        owner, latitude, longitude = map(np.array, (self._owner, self._latitude, self._longitude))
+        return Fixes(self.source, tuple(self._index), owner, times, latitude, longitude, self.skipped)
 
 
 def check_user(user: str) -> None:
@@ -247,8 +280,8 @@ def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False) -> ReadRe
             name = said or user_of_file(block.source)
             if said is None:
                 check_name(name, block.source)
-            if said is None and unnamed.setdefault(name, block.source) != block.source and user_per_file:
-                raise same_file_name(block.source, unnamed[name])
+                if unnamed.setdefault(name, block.source) != block.source and user_per_file:
+                    raise same_file_name(block.source, unnamed[name])
             pieces.setdefault(name, []).append((block.times[rows], block.latitude[rows], block.longitude[rows]))
         files = {*unnamed.values(), block.source}
         if unnamed and not user_per_file and (len(pieces) > 1 or len(files) > 1):
@@ -468,7 +501,7 @@ def parse_lines(
         try:
             fixes = parse_block(block, source)
         except ValueError:
-            collector = FixCollector(source, skip_bad)
+            collector = FixCollector(source, ReadOptions(skip_bad))
             collect_lines(block, line, parse_line, collector)
             fixes = collector.fixes()
         yield fixes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import shapely
 
 from dphmm.arguments import checked
 from dphmm.errors import DataFileError, InvalidInputError, need
-from dphmm.readers.columns import check_columns, fixes_of_columns, resolve, warn_of_trips
-from dphmm.readers.fixes import ReadResult, trajectories
+from dphmm.readers.columns import fixes_of_columns, resolve, warn_of_trips
+from dphmm.readers.fixes import ReadOptions, ReadResult, trajectories
 from dphmm.readers.instants import Instants
 from dphmm.tables.table import TRIPS, find_column
 
@@ -77,11 +78,9 @@ def read_frame(
     >>> person.user, str(person.times[0])
     ('1', '2024-03-07T08:00:00.000000')
     """
-    check_columns(columns)
-    instants = Instants(time_unit, time_zone)
-    table, wanted = _plain(frame, dict(columns or {}), user)
-    cells = _cells(table, wanted)
-    found = fixes_of_columns(cells, SOURCE, skip_bad, user, instants)
+    options = ReadOptions(skip_bad, user, columns or {}, Instants(time_unit, time_zone))
+    cells = _cells(*_plain(frame, options))
+    found = fixes_of_columns(cells, SOURCE, options)
     if user is None and None in found.names:
         raise DataFileError(SOURCE, "does not say whose fixes it holds; give user=, or name its column of people")
     result = trajectories([found])
@@ -99,16 +98,17 @@ FRAMES = ("DataFrame", "TrajectoryCollection", "Trajectory")
 """The classes that `read_frame` takes, and what derives from them: by name, so that no library need be there."""
 
 
-def _plain(frame: Any, columns: dict[str, str], user: str | None) -> tuple[Any, Mapping[str, str]]:
+def _plain(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
     """Return a frame with each level of its index as a column, and what each column that is read holds → its name."""
     pandas = need("pandas", "files")
     if hasattr(frame, "to_point_gdf"):
         trips = frame.get_traj_id_col()
         frame = frame.to_point_gdf(return_orig_tz=True)
         known = find_column([str(name) for name in frame.columns], "user")
-        if user is None and "user" not in columns and known in (None, trips, TRIPS) and trips not in _PEOPLE:
+        said = options.user is not None or "user" in options.columns
+        if not said and known in (None, trips, TRIPS) and trips not in _PEOPLE:
             warn_of_trips(SOURCE, trips)
-            columns["user"] = trips
+            options = replace(options, columns={**options.columns, "user": trips})
     if not isinstance(frame, pandas.DataFrame):
         raise InvalidInputError(f"frame is of type {type(frame).__name__}; give a DataFrame of pandas or geopandas")
     named = [name for name in frame.index.names if name is not None and name not in frame.columns]
@@ -116,7 +116,7 @@ def _plain(frame: Any, columns: dict[str, str], user: str | None) -> tuple[Any, 
     names = [str(name) for name in table.columns]
     if len(set(names)) < len(names):
         raise DataFileError(SOURCE, "names a column twice; give each its own name")
-    return table, resolve(names, columns, SOURCE, user)
+    return table, resolve(names, SOURCE, options)
 
 
 _PEOPLE = frozenset({"user_id", "uid", "user"})

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.errors import DataFileError
-from dphmm.readers.fixes import FixCollector, Fixes, collect_lines
+from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions, collect_lines
 from dphmm.space.trajectory import LATEST_SECOND, SENSORS, Recording, Segment, check_places
 from dphmm.tables import read_document
 from dphmm.tables.source import Document
@@ -31,17 +31,15 @@ from dphmm.tables.values import as_number, shorten, since_epoch
 from dphmm.tables.vector_files import read_gpx
 
 
-def gpx_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+def gpx_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the track points of a file; GPX does not say whose they are.
 
     Parameters
     ----------
     document
         The file.
-    skip_bad
-        True to pass over malformed points and count them.
-    user
-        The user whose fixes these are, where the caller says so.
+    options
+        What the caller says of it.
 
     Yields
     ------
@@ -57,7 +55,7 @@ def gpx_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[
         When gpxpy is not installed.
     """
     gpx = read_gpx(document)
-    collector = FixCollector(document.source, skip_bad, user)
+    collector = FixCollector(document.source, options)
     if not gpx.get_track_points_no():
         beside = f"{len(gpx.waypoints)} waypoints and {len(gpx.routes)} routes"
         raise DataFileError(
@@ -156,7 +154,7 @@ def _said(point: Any) -> Iterator[tuple[str, float]]:
         yield _CALLED.get(name, name), value if np.isfinite(value) else np.nan
 
 
-def owntracks_fixes(document: Document, skip_bad: bool, user: str | None) -> Iterator[Fixes]:
+def owntracks_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the locations of a file.
 
     By default the user is the second part of a record's topic (``owntracks/user/device``); a record without a topic
@@ -166,10 +164,8 @@ def owntracks_fixes(document: Document, skip_bad: bool, user: str | None) -> Ite
     ----------
     document
         The file.
-    skip_bad
-        True to pass over malformed lines and count them.
-    user
-        The user whose fixes these are, where the caller says so.
+    options
+        What the caller says of it.
 
     Yields
     ------
@@ -181,7 +177,7 @@ def owntracks_fixes(document: Document, skip_bad: bool, user: str | None) -> Ite
     DataFileError
         For a malformed line, unless it is to be skipped.
     """
-    collector = FixCollector(document.source, skip_bad, user)
+    collector = FixCollector(document.source, options)
     collect_lines(document.data.removeprefix(b"\xef\xbb\xbf"), 1, _add_record, collector)
     yield collector.fixes()
 
@@ -190,18 +186,15 @@ def _add_record(line: bytes, collector: FixCollector) -> None:
     record = _record(line)
     if record.get("_type") == "location":
         topic = str(record.get("topic", "")).split("/")
-        collector.add(
-            (topic[1] if len(topic) >= 3 else "") or None,
-            _second(record.get("tst")) * 1_000_000,
-            as_number(record.get("lat"), "lat"),
-            as_number(record.get("lon"), "lon"),
-        )
+        user = (topic[1] if len(topic) >= 3 else "") or None
+        time = _second(record.get("tst")) * 1_000_000
+        collector.add(user, time, as_number(record.get("lat"), "lat"), as_number(record.get("lon"), "lon"))
 
 
 def _record(line: bytes) -> dict[str, Any]:
     text = line.decode("utf-8", errors="replace")
     start = text.find("{")
-    if start < 0 or len(text[:start].split()) < 1:
+    if start < 0 or not text[:start].strip():
         raise ValueError(f"line is {shorten(text.strip())}; a record is a time, a kind and a JSON object")
     try:
         record = json.loads(text[start:])

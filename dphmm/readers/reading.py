@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers.data_sets import CAB_LINE, CAB_NAME, cabs_fixes, checkins_fixes, geolife_fixes
-from dphmm.readers.fixes import Fixes, ReadResult, trajectories
+from dphmm.readers.fixes import Fixes, ReadOptions, ReadResult, trajectories
 from dphmm.readers.gpx_owntracks import gpx_fixes, gpx_recording, owntracks_fixes
 from dphmm.readers.instants import Instants
 from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
@@ -29,13 +29,13 @@ class Format(NamedTuple):
     suffixes
         The extensions that speak for it.
     fixes
-        A document, whether to skip what is malformed, and a user or None → blocks of fixes.
+        A document, and what the caller says of it → blocks of fixes.
     wanted
         What a file without any fix lacks, for the message.
     """
 
     suffixes: frozenset[str]
-    fixes: Callable[..., Iterator[Fixes]]
+    fixes: Callable[[Document, ReadOptions], Iterator[Fixes]]
     wanted: str = "usable fix"
 
 
@@ -120,12 +120,9 @@ def read(
         )
     if user is not None and user_per_file:
         raise ConfigurationError("a user and one user per file are both given; give one of --user and --user-per-file")
-    options: Mapping[str, Any] = {"columns": columns, "instants": instants} if name == "table" else {}
-    found = FORMATS[name]
+    options, found = ReadOptions(skip_bad, user, columns or {}, instants), FORMATS[name]
     parts = (_whole_path(part, path) for part in documents(path, found.suffixes))
-    result = trajectories(
-        (block for part in parts for block in found.fixes(part, skip_bad, user, **options)), user_per_file
-    )
+    result = trajectories((block for part in parts for block in found.fixes(part, options)), user_per_file)
     if not result.trajectories:
         skipped = sum(result.skipped.values())
         raise DataFileError(
@@ -166,10 +163,9 @@ def recognise(path: str | Path) -> str:
     for name in member_names(path):
         names.append(name)
         found.add(_by_suffix(name))
-        if "cabspotting" in found:
-            return "cabspotting"
-        if "geolife" in found:  # whose folders hold labels.txt beside the points, and whose archives are long
-            return "geolife"
+        for telling in ("cabspotting", "geolife"):  # whose folders hold other texts, and whose archives are long
+            if telling in found:
+                return telling
     found.discard(None)
     if len(names) == 1 and found <= {"checkins"}:
         return _by_first_line(path)
@@ -191,19 +187,17 @@ def _by_suffix(name: str) -> str | None:
 def _by_first_line(path: str | Path) -> str:
     document = next(documents(path, {suffix_of(name) for name in member_names(path)}))
     line = document.data[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
-    if line.count(b"\t") == 4 and not line.lower().startswith(b"user"):
-        return "checkins"
-    if CAB_LINE.fullmatch(line):
-        return "cabspotting"
-    if line.startswith(b"<"):
-        return "gpx"
-    if b"\t" in line and b"{" in line:
-        return "owntracks"
-    if line.startswith(b"Geolife trajectory"):
-        return "geolife"
-    if any(delimiter in line for delimiter in (b",", b";", b"\t")):
-        return "table"
-    raise DataFileError(path, "is of no known format; name it with format= if it is one of " + _KNOWN)
+    told = {  # the first that holds counts
+        "checkins": line.count(b"\t") == 4 and not line.lower().startswith(b"user"),
+        "cabspotting": CAB_LINE.fullmatch(line) is not None,
+        "gpx": line.startswith(b"<"),
+        "owntracks": b"\t" in line and b"{" in line,
+        "geolife": line.startswith(b"Geolife trajectory"),
+        "table": any(delimiter in line for delimiter in (b",", b";", b"\t")),
+    }
+    if not any(told.values()):
+        raise DataFileError(path, "is of no known format; name it with format= if it is one of " + _KNOWN)
+    return next(kind for kind, holds in told.items() if holds)
 
 
 @checked

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,8 @@ import shapely
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import CoordinateError, DataFileError, StateError, need
-from dphmm.readers.columns import Rows, check_columns, collect, fixes_of_columns, is_plain, people_of, resolve
-from dphmm.readers.fixes import FixCollector, Fixes, ReadResult, trajectories
-from dphmm.readers.instants import Instants
+from dphmm.readers.columns import Rows, collect, fixes_of_columns, is_plain, people_of, resolve
+from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions, ReadResult, trajectories
 from dphmm.space.states import Places
 from dphmm.tables import Table
 from dphmm.tables.binary_files import OpenParquet
@@ -84,8 +84,8 @@ class ParquetFixes:
     ----------
     document
         The file, or its path; by its path, row groups are read when they are asked for.
-    skip_bad, user, columns, instants
-        As for `table_fixes`.
+    options
+        What the caller says of it.
 
     Raises
     ------
@@ -95,23 +95,16 @@ class ParquetFixes:
         Without pyarrow.
     """
 
-    def __init__(
-        self,
-        document: Document | Path,
-        skip_bad: bool,
-        user: str | None,
-        columns: Mapping[str, str],
-        instants: Instants,
-    ) -> None:
+    def __init__(self, document: Document | Path, options: ReadOptions) -> None:
         self._names: dict[str, str] = {}
+        self._options = options
         source = str(document) if isinstance(document, Path) else document.source
 
         def choose(names: list[str]) -> Iterable[str]:
-            self._names.update(resolve(names, columns, source, user))
+            self._names.update(resolve(names, source, options))
             return self._names.values()
 
         self._file = OpenParquet(document, choose, by_group=isinstance(document, Path))
-        self._skip_bad, self._user, self._instants = skip_bad, user, instants
 
     def fixes(self, group: int | None = None, people: Collection[str] | None = None) -> Fixes:
         """Read the fixes of a row group, and of some people.
@@ -143,7 +136,7 @@ class ParquetFixes:
             except need("pyarrow", "files").ArrowException as problem:
                 said = f"holds values that cannot be read ({one_line(problem)}); write it anew with plain columns"
                 raise DataFileError(self._file.source, said) from None
-        return fixes_of_columns(self._cells(table), self._file.source, self._skip_bad, self._user, self._instants, rows)
+        return fixes_of_columns(self._cells(table), self._file.source, self._options, rows)
 
     def by_people(self, most: int = MOST_FIXES) -> Iterator[ReadResult]:
         """Yield the trajectories of a few people after another.
@@ -180,7 +173,7 @@ class ParquetFixes:
     @property
     def names_people(self) -> bool:
         """Whether the file says whose fixes it holds, and the caller does not."""
-        return self._user is None and "user" in self._names
+        return self._options.user is None and "user" in self._names
 
     def _people(self, column: Any) -> tuple[IntArray, list[str]]:
         self._check_plain("user", column)
@@ -240,13 +233,7 @@ def _in_degrees(points: FloatArray, metadata: Mapping[bytes, bytes], column: str
     return points if convert is None else np.column_stack(convert(*points.T))
 
 
-def table_fixes(
-    document: Document,
-    skip_bad: bool,
-    user: str | None,
-    columns: Mapping[str, str] | None = None,
-    instants: Instants | None = None,
-) -> Iterator[Fixes]:
+def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the rows of a table; by default of the users that it names, where it names any.
 
     Parameters
@@ -254,14 +241,8 @@ def table_fixes(
     document
         CSV (UTF-8; separated by comma, semicolon or tab), GeoJSON or Parquet, by its extension; any other is read as
         CSV.
-    skip_bad
-        True to pass over malformed rows and count them.
-    user
-        The user whose fixes these are.
-    columns
-        What a column holds (``user``, ``time``, ``latitude``, ``longitude``, ``geometry``) → its name in the file.
-    instants
-        How its times are to be understood; left out, texts and timestamps alone, in UTC where they do not say.
+    options
+        What the caller says of it.
 
     Yields
     ------
@@ -272,26 +253,23 @@ def table_fixes(
     ------
     DataFileError
         For a missing column, a malformed row (unless skipped), a damaged file.
-    ConfigurationError
-        When `columns` names something else than the five.
     MissingDependencyError
         For Parquet without pyarrow.
     """
-    check_columns(columns)
     if suffix_of(document.name) in PARQUET:
-        yield ParquetFixes(document, skip_bad, user, columns or {}, instants or Instants()).fixes()
+        yield ParquetFixes(document, options).fixes()
         return
     take_apart, unit = _FORMATS.get(suffix_of(document.name), (_rows_of_csv, "line"))
-    collector = FixCollector(document.source, skip_bad, user)
-    collect(take_apart(document, columns or {}, user), unit, collector, instants or Instants())
+    collector = FixCollector(document.source, options)
+    collect(take_apart(document, options), unit, collector)
     yield collector.fixes()
 
 
-def _rows_of_csv(document: Document, columns: Mapping[str, str], user: str | None) -> Rows:
+def _rows_of_csv(document: Document, options: ReadOptions) -> Rows:
     """Yield the rows of a CSV file with a header; see `dphmm.tables.table.csv_rows`."""
     lines = csv_rows(document)
     _, names = next(lines, (1, []))
-    index = {what: names.index(name) for what, name in resolve(names, columns, document.source, user).items()}
+    index = {what: names.index(name) for what, name in resolve(names, document.source, options).items()}
     for number, fields in lines:
         if len(fields) == len(names):
             yield number, {what: fields[at] for what, at in index.items()}
@@ -299,16 +277,17 @@ def _rows_of_csv(document: Document, columns: Mapping[str, str], user: str | Non
             yield number, f"has {len(fields)} fields; the header has {len(names)}"
 
 
-def _rows_of_geojson(document: Document, columns: Mapping[str, str], user: str | None) -> Rows:
+def _rows_of_geojson(document: Document, options: ReadOptions) -> Rows:
     """Yield the features of a GeoJSON collection, whose properties are the columns; see `read_features`."""
     features = read_features(document)
     names = [*dict.fromkeys(name for feature in features for name in feature.properties), "geometry"]
-    found = resolve(names, {"geometry": "geometry"} | dict(columns), document.source, user)
+    columns = {"geometry": "geometry", **options.columns}
+    found = resolve(names, document.source, replace(options, columns=columns))
     for number, (properties, geometry) in enumerate(features, start=1):
         yield number, {what: properties.get(name) for what, name in found.items()} | {"geometry": geometry}
 
 
-_FORMATS: Mapping[str, tuple[Callable[[Document, Mapping[str, str], str | None], Rows], str]] = {
+_FORMATS: Mapping[str, tuple[Callable[[Document, ReadOptions], Rows], str]] = {
     ".csv": (_rows_of_csv, "line"),
     ".tsv": (_rows_of_csv, "line"),
     ".geojson": (_rows_of_geojson, "feature"),

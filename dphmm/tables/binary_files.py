@@ -65,8 +65,7 @@ def read_npy(path: str | Path) -> npt.NDArray[Any]:
     DataFileError
         When the file cannot be read, or holds no such array.
     """
-    document = read_document(path)
-    return _array(document)
+    return _array(read_document(path))
 
 
 def read_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import IO, Any
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError
@@ -110,10 +110,6 @@ def _shown(size: int) -> str:
     return f"{size >> 20} MiB" if size >> 20 else f"{size} bytes"
 
 
-class _Readable(Protocol):
-    def read(self, size: int = ..., /) -> bytes: ...
-
-
 class Allowance:
     """How many more bytes may be unpacked from one file.
 
@@ -178,7 +174,7 @@ class Allowance:
             "'dphmm --max-unpacked 8GB …' or dphmm.tables.max_unpacked",
         )
 
-    def whole(self, stream: _Readable) -> bytes:
+    def whole(self, stream: IO[bytes] | gzip.GzipFile) -> bytes:
         """Read a stream that unpacks what it reads to its end.
 
         Parameters
@@ -214,7 +210,7 @@ class Counted:
         What its bytes are subtracted from.
     """
 
-    def __init__(self, stream: _Readable, allowance: Allowance) -> None:
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, allowance: Allowance) -> None:
         self._stream, self._allowance = stream, allowance
 
     def read(self, size: int, /) -> bytes:

@@ -48,7 +48,7 @@ from dphmm.policy.expression import canonical_policy
 from dphmm.policy.zones import categories
 from dphmm.readers import read_places
 from dphmm.readers.fetch import fetch_data
-from dphmm.readers.instants import Instants
+from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
@@ -103,7 +103,7 @@ def _zoned(path: Path) -> None:
 
 
 def _by_people(path: Path) -> None:
-    found = ParquetFixes(path, True, None, {}, Instants())
+    found = ParquetFixes(path, ReadOptions(skip_bad=True))
     if found.names_people:
         for part in found.by_people(2):
             assert part.points >= 0

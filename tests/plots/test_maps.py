@@ -98,7 +98,7 @@ def test_the_legend_stands_outside_the_axes():
 
 
 def test_names_of_outlines_stand_in_view_or_not_at_all(ax):
-    maps.show_around(ax, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+    figures.show_around(ax, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
     square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [0, 0]])
     maps.draw_outlines(ax, {"in": [4 + square], "half": [20 * square - [15, 5]], "out": [20 + square]})
     ax.figure.canvas.draw()
@@ -111,7 +111,7 @@ def test_names_of_outlines_stand_in_view_or_not_at_all(ax):
 
 @pytest.mark.parametrize(("error", "part"), [(1.0, 1), (3.0, 2), (10.0, 10)])
 def test_the_noise_is_drawn_once_beside_the_data_at_a_scale_that_is_told(ax, error, part):
-    maps.show_around(ax, np.array([[0.0, 0.0], [10.0, 8.0]]), 0.0)
+    figures.show_around(ax, np.array([[0.0, 0.0], [10.0, 8.0]]), 0.0)
     hull = SensitivityHull([[0.5, 0], [0, 0.5]])
     maps.draw_noise(ax, hull, error)
     (circle,) = (patch for patch in ax.patches if isinstance(patch, Circle))
@@ -135,7 +135,7 @@ def test_nothing_is_drawn_of_noise_that_nobody_knows(ax):
 
 def test_a_basemap_is_drawn_where_it_is_with_names_that_do_not_meet_and_whose_it_is(ax):
     projection = LocalProjection(45.0, 7.0)
-    maps.show_around(ax, np.array([[-20.0, -20.0], [20.0, 20.0]]), 0.0)
+    figures.show_around(ax, np.array([[-20.0, -20.0], [20.0, 20.0]]), 0.0)
     lake = shapely.Polygon(
         shapely.box(6.9, 44.9, 7.1, 45.1).exterior.coords, [shapely.box(6.98, 44.98, 7.02, 45.02).exterior.coords]
     )

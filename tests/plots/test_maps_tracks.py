@@ -12,7 +12,7 @@ from dphmm.plots import figures, maps
 @pytest.fixture
 def ax():
     made = figures.new_figure()[1]
-    maps.show_around(made, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+    figures.show_around(made, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
     return made
 
 
@@ -46,7 +46,7 @@ def test_the_fullest_hexagon_has_the_strongest_colour_and_what_is_behind_stays_p
     darkness = {}
     for strength in (1.0, 0.4):
         axes = figures.new_figure()[1]
-        maps.show_around(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+        figures.show_around(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
         maps.draw_density(axes, points, figures.BLUE, "them", strength=strength)
         axes.figure.canvas.draw()
         (hexagons,) = axes.collections

@@ -12,6 +12,7 @@ from dphmm.errors import DataFileError
 from dphmm.jobs.people import Data
 from dphmm.readers import columns, read
 from dphmm.readers import table as parquet
+from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.table import ParquetFixes, fixes_in
 from tests.sizes import fewer
 
@@ -56,7 +57,7 @@ def test_a_file_taken_a_few_people_after_another_holds_what_it_holds(tmp_path, m
 
 def test_no_more_than_asked_for_is_in_memory_and_sorted_rows_are_read_once(tmp_path, monkeypatch):
     pq.write_table(table(3000, 30).sort_by("user_id"), tmp_path / "all.parquet", row_group_size=100)
-    file = ParquetFixes(tmp_path / "all.parquet", False, None, {}, parquet.Instants())
+    file = ParquetFixes(tmp_path / "all.parquet", ReadOptions())
     read_groups, plain = [], file._file.read
     monkeypatch.setattr(file._file, "read", lambda groups, *more: read_groups.append(groups[0]) or plain(groups, *more))
     parts = list(file.by_people(400))
@@ -95,17 +96,17 @@ def test_a_bad_row_of_a_large_file_is_named_by_its_number_in_the_file(tmp_path):
     latitude = made["latitude"].to_numpy().copy()
     latitude[217] = 95.0
     pq.write_table(table(latitude=latitude), tmp_path / "all.parquet", row_group_size=32)
-    file = ParquetFixes(tmp_path / "all.parquet", False, None, {}, parquet.Instants())
+    file = ParquetFixes(tmp_path / "all.parquet", ReadOptions())
     with pytest.raises(DataFileError, match=r"all.parquet: row 218: latitude is 95.0"):
         list(file.by_people(40))
-    passed = ParquetFixes(tmp_path / "all.parquet", True, None, {}, parquet.Instants())
+    passed = ParquetFixes(tmp_path / "all.parquet", ReadOptions(True))
     assert sum(sum(part.skipped.values()) for part in passed.by_people(40)) == 1
 
 
 def test_rows_without_a_user_are_refused_also_of_a_large_file(tmp_path):
     users = [None if k == 5 else f"p{k % 3}" for k in range(300)]
     pq.write_table(table(user_id=users), tmp_path / "all.parquet", row_group_size=32)
-    file = ParquetFixes(tmp_path / "all.parquet", False, None, {}, parquet.Instants())
+    file = ParquetFixes(tmp_path / "all.parquet", ReadOptions())
     with pytest.raises(DataFileError, match="row 6: the user is empty"):
         list(file.by_people(40))
 
