@@ -69,7 +69,7 @@ def prepare_together(
     plan = first.plan(prior)
     shared = shared_edges(first.soundness, plan, first.noise(plan, budgets[0]), budgets[0])
     plans = [engine.plan(prior, shared) for engine in engines]
-    found = [first.prepare_capped(prior, plans[0], budgets[0], steps)]
+    found = [first.prepare(budgets[0], steps, prior, plans[0])]
     return found + [
         engine.prepare_on(prior, plan, budget)
         for engine, plan, budget in zip(engines[1:], plans[1:], budgets[1:], strict=True)
@@ -88,7 +88,7 @@ def draw_together(engines: Sequence[Releaser], prepared: Sequence[PreparedStep],
         prior = step.prior if not records else engine.belief
         assert prior is not None, "a draw leaves a belief"
         if records and engine.capping:
-            step = engine.prepare_capped(prior, step.plan, step.epsilon, 0)
+            step = engine.prepare(step.epsilon, 0, prior, step.plan)
             stand_in = engine.ready(step, state)
         records.append(engine.drawn(replace(step, prior=prior), stand_in))
     return Ledger.from_records(records)
@@ -531,11 +531,7 @@ class Releaser:
         budget = self.settings.epsilon if epsilon is None else check_budget(epsilon)
         before = self.person.prior(self.model, steps) if prior is None else prior
         release = NextRelease(before, budget, steps, self.person, self.planner, plan)
-        if self.settings.schedule is not None:
-            release = self.scheduling.limit(release)
-        if self.settings.caps:
-            release = self.capping.limit(release)
-        return self._prepared(release)
+        return self._prepared(self.capping.limit(self.scheduling.limit(release)))
 
     def prepare_on(self, prior: Belief, plan: StepPlan, epsilon: float, steps: int = 0) -> PreparedStep:
         """The same for a prior and a plan of one's own, whatever a schedule and caps say.
@@ -557,28 +553,6 @@ class Releaser:
             What `draw` takes.
         """
         return PreparedStep(prior, plan, self.noise(plan, epsilon), epsilon, steps, self.person.moment)
-
-    def prepare_capped(self, prior: Belief, plan: StepPlan, epsilon: float, steps: int) -> PreparedStep:
-        """The same within the caps on events.
-
-        Parameters
-        ----------
-        prior
-            The belief before the release.
-        plan
-            The constraint set and its repaired graph.
-        epsilon
-            The budget to stay within.
-        steps
-            The time steps since the last release.
-
-        Returns
-        -------
-        PreparedStep
-            What `draw` takes.
-        """
-        release = NextRelease(prior, epsilon, steps, self.person, self.planner, plan)
-        return self._prepared(self.capping.limit(release))
 
     def prepare_nothing(self, prior: Belief, steps: int, reason: Reason) -> PreparedStep:
         """A step at which nothing is drawn: the belief goes on by prediction.
@@ -726,14 +700,51 @@ class Releaser:
             likelihood = self._log_likelihood(step, released, wanted)
             posterior = step.prior.update(likelihood)
         person = self.person
-        keeper = self.capping.updated(person, likelihood, step.steps) if self.settings.caps else None
+        keeper = self.capping.updated(person, likelihood, step.steps)
         spent = person.spend(step, self.model.step_seconds)
         guess = point_estimate(posterior.probabilities, self.measurements.by_columns, self.cell, posterior.beyond)
-        component = self.likeliest_component(step, posterior)
-        record = _record_of(step, person.count, place, guess, spent, component, self.settings, self.model)
+        record = self._record(step, place, guess, spent, self.likeliest_component(step, posterior))
         person.advance(posterior, person.count + 1, keeper, person.slot_after(step.steps), likelihood)
         self._last = (record, step, used)
         return record
+
+    def _record(
+        self,
+        step: PreparedStep,
+        released: tuple[float, ...] | None,
+        guess: PointEstimate,
+        spent: tuple[float | None, float | None, float | None],
+        component: LikeliestComponent,
+    ) -> ReleaseRecord:
+        """The record of a prepared step and of what was drawn."""
+        index, plan, noise, (so_far, last_day, hours) = self.person.count, step.plan, step.noise, spent
+        radii, held = self.model.held_radii, None
+        if radii is not None and hours is not None:
+            held = radii.factor(hours, self.settings.schedule is not None) * guess.mean_error
+        return ReleaseRecord(
+            index=index,
+            steps=step.steps if index else 0,
+            released=released,
+            estimate=guess.mean,
+            epsilon=step.epsilon,
+            mechanism=self.settings.mechanism,
+            exact=noise.query.is_exact,
+            expected_error=noise.expected_error(step.prior),
+            already_known=plan.is_known or (step.reason != "" and plan.possible == 1),
+            settings=self.settings.content_hash,
+            model=self.model.content_hash,
+            estimate_radius=guess.mean_error,
+            adversary_error=guess.least_error,
+            adversary_certainty=guess.certainty,
+            epsilon_so_far=so_far,
+            epsilon_last_day=last_day,
+            reach=step.reach,
+            reason=step.reason,
+            held_radius=held,
+            **plan.facts,
+            **vars(component),
+            **noise.comparison(step.prior),
+        )
 
     def likeliest_component(self, step: PreparedStep, posterior: Belief) -> LikeliestComponent:
         """What every reader sees, after a release, of the component that it came from.
@@ -822,7 +833,18 @@ class Releaser:
         place = self.measurements.points[true] if place is None else as_floats(place, "place")
         if place.shape != self.measurements.points[true].shape:
             raise InvalidInputError(f"place has shape {place.shape}; give {self.measurements.dimension} coordinates")
-        return _diagnostics_of(*self._last, true, place)
+        record, step, used = self._last
+        away = nan if record.released is None else float(np.linalg.norm(np.array(record.released) - place))
+        return PrivateDiagnostics(
+            index=record.index,
+            true_state=true,
+            used_state=used,
+            stood_in=used != true,
+            error=away,
+            estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
+            degree_of_protection=int(step.plan.protection.degrees[used]),
+            expected_error=step.noise.error_at(used),
+        )
 
     def check_state(self, state: int) -> int:
         """The state as an int, refused with a StateError where it does not exist.
@@ -893,64 +915,3 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
             As `graph`.
         """
         return Releaser.made(self, model, model.space, self.graph(model), rng)
-
-
-def _record_of(
-    step: PreparedStep,
-    index: int,
-    released: tuple[float, ...] | None,
-    guess: PointEstimate,
-    spent: tuple[float | None, float | None, float | None],
-    component: LikeliestComponent,
-    settings: ReleaseSettings,
-    model: MarkovModel,
-) -> ReleaseRecord:
-    """The record of a prepared step and of what was drawn."""
-    plan, noise, radii, hours = step.plan, step.noise, model.held_radii, spent[2]
-    return ReleaseRecord(
-        index=index,
-        steps=step.steps if index else 0,
-        released=released,
-        estimate=guess.mean,
-        epsilon=step.epsilon,
-        mechanism=settings.mechanism,
-        exact=noise.query.is_exact,
-        expected_error=noise.expected_error(step.prior),
-        already_known=plan.is_known or (step.reason != "" and plan.possible == 1),
-        settings=settings.content_hash,
-        model=model.content_hash,
-        estimate_radius=guess.mean_error,
-        adversary_error=guess.least_error,
-        adversary_certainty=guess.certainty,
-        epsilon_so_far=spent[0],
-        epsilon_last_day=spent[1],
-        reach=step.reach,
-        components=component.components,
-        component_size=component.size,
-        component_certainty=component.certainty,
-        component_error=component.error,
-        open=component.open,
-        reason=step.reason,
-        held_radius=None
-        if radii is None or hours is None
-        else radii.factor(hours, settings.schedule is not None) * guess.mean_error,
-        **plan.facts,
-        **vars(noise.comparison(step.prior)),
-    )
-
-
-def _diagnostics_of(
-    record: ReleaseRecord, step: PreparedStep, used: int, true: int, place: FloatArray
-) -> PrivateDiagnostics:
-    """Of a record, what it was drawn under, the state that was used, the true one, and the true place."""
-    away = nan if record.released is None else float(np.linalg.norm(np.array(record.released) - place))
-    return PrivateDiagnostics(
-        index=record.index,
-        true_state=true,
-        used_state=used,
-        stood_in=used != true,
-        error=away,
-        estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
-        degree_of_protection=int(step.plan.protection.degrees[used]),
-        expected_error=step.noise.error_at(used),
-    )

@@ -25,14 +25,9 @@ from dphmm.arrays import (
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
+from dphmm.mechanisms import norm_noise
 from dphmm.mechanisms.base import PLANAR_ONLY, TABLES, Mechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism, Spacing
-from dphmm.mechanisms.norm_noise import (
-    KNormMechanism,
-    LaplaceMechanism,
-    PlanarIsotropicMechanism,
-    PlanarLaplaceMechanism,
-)
 from dphmm.mechanisms.optimal_table import LARGEST_PROGRAM, LARGEST_TABLE, TableMechanism, hops_between, is_clique
 from dphmm.model.belief import Belief
 from dphmm.policy.by_component import NoiseBody
@@ -44,46 +39,27 @@ _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class TableComparison:
-    """What the tables of least error of a step are beside others; all None with other noise.
-
-    Parameters
-    ----------
-    least_error
-        What no table's expected error is below, as far as the program proves; None where some component has another.
-    mean_error
-        The expected error of the posterior mean of K-norm noise with the same budget, each component known.
-    gain
-        By what share the tables' expected error is less than that.
-    """
-
-    least_error: float | None = None
-    mean_error: float | None = None
-    gain: float | None = None
-
-
-@dataclass(frozen=True)
 class LikeliestComponent:
-    """What a release lets every reader see of the component that it came from: of the likeliest one, given everything.
+    """What a record says of the component that a release came from: of the likeliest one, given everything.
 
     Parameters
     ----------
     components
         How many components with noise of their own the possible states fall into.
-    size
+    component_size
         How many possible states the likeliest has.
-    certainty
+    component_certainty
         How probable it is, given all releases so far.
-    error
+    component_error
         The root mean square distance of its releases from what they were drawn around.
     open
         Whether it is an open state.
     """
 
     components: int
-    size: int
-    certainty: float
-    error: float
+    component_size: int
+    component_certainty: float
+    component_error: float
     open: bool
 
 
@@ -131,10 +107,9 @@ class StepNoise:
 
     # ---- draws ---------------------------------------------------------------------------------------------------
 
-    def draw(self, state: int, source: RandomSource, around: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """A release of what is measured in a possible state, or with this state's noise around another value."""
-        part: Mechanism = self.parts[self.part_of[state]]
-        return part.draw(self.query.values[state] if around is None else around, source)
+    def draw(self, state: int, source: RandomSource) -> npt.NDArray[Any]:
+        """A release of what is measured in a possible state."""
+        return self.at(state).draw(self.query.values[state], source)
 
     def sample(self, states: IntArray, rng: Rng) -> npt.NDArray[Any]:
         """A release of what is measured in each of some possible states ``(k,)``: ``(k, d)``, as noise gives them."""
@@ -219,15 +194,24 @@ class StepNoise:
         squared = self.mean_squared_error(prior.probabilities) if several else self.parts[0].squared_error
         return sqrt(squared) * self.query.step
 
-    def comparison(self, prior: Belief) -> TableComparison:
-        """What tables of least error are beside others, where the possible states are as probable as in a belief."""
+    def comparison(self, prior: Belief) -> dict[str, Any]:
+        """What records say of tables of least error, where the possible states are as probable as in a belief.
+
+        Returns
+        -------
+        dict
+            ``least_error``: what no table's expected error is below, as far as the program proves; None where some
+            component has another. ``mean_error``: the expected error of the posterior mean of K-norm noise with the
+            same budget, each component known. ``gain``: by what share the tables' expected error is less than that.
+            Empty with other noise.
+        """
         if not self.mean_errors:
-            return TableComparison()
+            return {}
         shares = self._shares(prior.probabilities)
         bounds = [part.least_squared_error for part in self.parts]
         least = None if None in bounds else sqrt(float(shares @ np.array(bounds)))
         mean, table = sqrt(float(shares @ np.array(self.mean_errors))), self.expected_error(prior)
-        return TableComparison(least, mean, 1.0 - table / mean if mean > 0 else 0.0)
+        return {"least_error": least, "mean_error": mean, "gain": 1.0 - table / mean if mean > 0 else 0.0}
 
     def _shares(self, weights: FloatArray) -> FloatArray:
         """How probable each part is among the possible states; all of these alike where doubles hold none of it."""
@@ -273,12 +257,12 @@ _MISWRITTEN = 0.01
 _Made = Callable[[NoiseBody, float], Mechanism]
 
 _OF_A_BODY: Mapping[str, _Made] = {
-    "k-norm": lambda body, epsilon: KNormMechanism(body.hull, epsilon),
-    "laplace": lambda body, epsilon: LaplaceMechanism(
+    "k-norm": lambda body, epsilon: norm_noise.KNormMechanism(body.hull, epsilon),
+    "laplace": lambda body, epsilon: norm_noise.LaplaceMechanism(
         float(np.abs(body.hull.vertices).sum(axis=1).max()), epsilon, body.hull.ambient_dimension
     ),
-    "planar-isotropic": lambda body, epsilon: PlanarIsotropicMechanism(body.hull, epsilon),
-    "planar-laplace": lambda body, epsilon: PlanarLaplaceMechanism(epsilon, body.body.circumradius),
+    "planar-isotropic": lambda body, epsilon: norm_noise.PlanarIsotropicMechanism(body.hull, epsilon),
+    "planar-laplace": lambda body, epsilon: norm_noise.PlanarLaplaceMechanism(epsilon, body.body.circumradius),
 }
 """Real-valued noise drawn from a body that is more than a point."""
 
@@ -368,7 +352,7 @@ class Query:
                 hull = body.coordinate_hull.in_steps(self.measurements.steps_per_coordinate)
                 self._made[key] = LatticeKNormMechanism(hull, epsilon)
             elif body.hull.dimension == 0:
-                self._made[key] = KNormMechanism(body.hull, epsilon)
+                self._made[key] = norm_noise.KNormMechanism(body.hull, epsilon)
             else:
                 self._made[key] = _OF_A_BODY[self._name](body, epsilon)
         return self._made[key]
@@ -447,7 +431,7 @@ class Tables:
             When it is above what any table may have.
         """
         components, dimension = protection.components, self._query.measurements.dimension
-        as_is: Mechanism = KNormMechanism(SensitivityHull(np.zeros((0, dimension))), epsilon)
+        as_is: Mechanism = norm_noise.KNormMechanism(SensitivityHull(np.zeros((0, dimension))), epsilon)
         made, part_of = [as_is], np.where(components >= 0, 0, -1)
         optimal = self._settings.mechanism == "optimal"
         means = [0.0] if optimal else []
@@ -484,7 +468,7 @@ class Tables:
         if key not in self._means:
             if len(self._means) >= _TABLES_REMEMBERED:
                 del self._means[next(iter(self._means))]
-            noise = KNormMechanism(hull, epsilon)
+            noise = norm_noise.KNormMechanism(hull, epsilon)
             self._means[key] = error_of_posterior_mean(noise, self._query.values[states], weights)
         return self._means[key]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import check_budget, check_epsilon
-from dphmm.errors import BudgetError, ConfigurationError, DataFileError, InvalidInputError
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.events.cap import Cap
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.base import EXACT, MECHANISMS, TABLES, MechanismName
@@ -352,20 +352,17 @@ class Settings:
             self._set("delta", _number("delta", self.delta))
             if not (isfinite(self.delta) and 0 <= self.delta < 1):
                 raise ConfigurationError(f"delta is {self.delta}; give a number from 0 to below 1")
-        try:
-            self._set("repair_limit", check_repair_limit(self.repair_limit))
-        except InvalidInputError as problem:
-            raise ConfigurationError(str(problem)) from None
         if not isinstance(self.allow_known, bool):
             raise ConfigurationError(f"allow_known is {self.allow_known!r}; give true or false")
         try:
+            self._set("repair_limit", check_repair_limit(self.repair_limit))
             self._set("spacing", rational(self.spacing, "spacing"))
-        except BudgetError as problem:
+        except InvalidInputError as problem:
             raise ConfigurationError(str(problem)) from None
         limit = self.optimal_limit
         if isinstance(limit, bool) or not isinstance(limit, int) or not 2 <= limit <= LARGEST_TABLE:
             raise ConfigurationError(f"optimal_limit is {shown(limit)}; give a number of states, 2 to {LARGEST_TABLE}")
-        self._set("caps", _caps(self.caps))
+        self._set("caps", _values("caps", self.caps))
         if self.mechanism in TABLES:
             self._set("calibration", "component")
         if self.priors is not None and not (isinstance(self.priors, str) and self.priors and self.caps):
@@ -373,7 +370,9 @@ class Settings:
                 f"priors is {shown(self.priors)}; give the path of a table, beside caps to be kept for them"
             )
         self._set("schedule", Schedule.from_value(self.schedule))
-        self._set("layers", _layers(self.layers))
+        self._set("layers", _values("layers", () if self.layers is None else self.layers))
+        if len({layer.name for layer in self.layers}) < len(self.layers):
+            raise ConfigurationError("two layers have one name; give each a name of its own")
 
     @property
     def is_exact(self) -> bool:
@@ -503,35 +502,30 @@ NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 """The names of all settings."""
 
 
-def _caps(given: Any) -> tuple[Cap, ...]:
-    """Caps as values, out of such values or of what `Cap.to_dict` wrote."""
-    if isinstance(given, Cap | str | Mapping) or not isinstance(given, Iterable):
-        raise ConfigurationError(f"caps is {shown(given)}; give a list of caps on events")
-    found = []
-    for one in given:
-        if not isinstance(one, Cap):
-            if not isinstance(one, Mapping) or not {"event", "probability"} <= set(one) <= set(Cap.NAMES):
-                raise ConfigurationError(f"caps hold {shown(one)}; give an event and a probability for each")
-            one = Cap(**one)
-        found.append(one)
-    return tuple(found)
+_LISTED: Mapping[str, tuple[type[Any], tuple[str, ...], str, str]] = {
+    "caps": (Cap, Cap.NAMES, "caps on events", "an event and a probability for each"),
+    "layers": (
+        PolygonLayer,
+        ("name", "geojson"),
+        "layers with a name and their geojson",
+        "a name and the geojson of each",
+    ),
+}
+"""Setting that is a list → the kind of its values, what one is made of (two at least), and both in words."""
 
 
-def _layers(given: Any) -> tuple[PolygonLayer, ...]:
-    """Layers as values, out of such values or of what `Settings.to_dict` wrote."""
-    if given is None:
-        return ()
-    if isinstance(given, PolygonLayer | str | Mapping) or not isinstance(given, Iterable):
-        raise ConfigurationError(f"layers is {shown(given)}; give a list of layers with a name and their geojson")
+def _values(name: str, given: Any) -> tuple[Any, ...]:
+    """Caps or layers as values, out of such values or of what `Settings.to_dict` wrote."""
+    kind, parts, several, each = _LISTED[name]
+    if isinstance(given, kind | str | Mapping) or not isinstance(given, Iterable):
+        raise ConfigurationError(f"{name} is {shown(given)}; give a list of {several}")
     found = []
     for one in given:
-        if not isinstance(one, PolygonLayer):
-            if not isinstance(one, Mapping) or set(one) != {"name", "geojson"}:
-                raise ConfigurationError(f"layers hold {shown(one)}; give a name and the geojson of each")
-            one = PolygonLayer(**one)
+        if not isinstance(one, kind):
+            if not isinstance(one, Mapping) or not set(parts[:2]) <= set(one) <= set(parts):
+                raise ConfigurationError(f"{name} hold {shown(one)}; give {each}")
+            one = kind(**one)
         found.append(one)
-    if len({layer.name for layer in found}) < len(found):
-        raise ConfigurationError("two layers have one name; give each a name of its own")
     return tuple(found)
 
 

@@ -312,16 +312,16 @@ def as_state(state: object, size: int) -> int:
     return found
 
 
-def check_steps(steps: object, least: int = 1) -> None:
-    """Refuse what is no whole number of time steps, from ``least`` on.
+def check_steps(steps: object) -> None:
+    """Refuse what is no whole number of time steps, from 1 on.
 
     Raises
     ------
     InvalidInputError
         Naming what was found.
     """
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < least:
-        raise InvalidInputError(f"steps is {_name(steps)}; give a whole number from {least} on")
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+        raise InvalidInputError(f"steps is {_name(steps)}; give a whole number from 1 on")
 
 
 def _name(value: object) -> str:

@@ -7,23 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
+from dphmm import errors
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, check_epsilon
-from dphmm.errors import (
-    BudgetError,
-    BudgetExceededError,
-    ConfigurationError,
-    CoordinateError,
-    EventError,
-    InvalidInputError,
-    OmittedError,
-    SessionMismatchError,
-    TimeOrderError,
-)
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
@@ -36,9 +25,6 @@ from dphmm.tables import iso_time
 
 Moment = tuple[np.datetime64, ReleaseRecord]
 """A record and the instant that it is of."""
-
-_BLOCK = 512
-"""Moments whose places are worked out at a time."""
 
 
 @dataclass(frozen=True)
@@ -205,29 +191,6 @@ def moments_of(
         yield moment
 
 
-class Person(Protocol):
-    """A holder of releases, each of a time step: `Remembered`, or a durable `dphmm.release.Session`."""
-
-    def release(self, state: int, slot: int, epsilon: float | None = None) -> ReleaseRecord:
-        """Release the true state of a time step, or say again what was released of it.
-
-        Raises
-        ------
-        TimeOrderError
-            When it has no release and lies before the last one of which something was said; an `OmittedError` when it
-            was omitted itself.
-        """
-
-    def omit(self, slot: int) -> ReleaseRecord | None:
-        """Agree that a time step has no release, or say again what was released of it.
-
-        Raises
-        ------
-        TimeOrderError
-            As `release`.
-        """
-
-
 class Remembered:
     """A person of whose time steps the last one is remembered, and that no longer than the process lives.
 
@@ -244,11 +207,18 @@ class Remembered:
         self._omitted: int | None = None
 
     def release(self, state: int, slot: int, epsilon: float | None = None) -> ReleaseRecord:
-        """As `Person.release`."""
+        """Release the true state of a time step, or say again what was released of it.
+
+        Raises
+        ------
+        TimeOrderError
+            When it has no release and lies before the last one of which something was said; an `OmittedError` when it
+            was omitted itself.
+        """
         known = self._find(slot)
         if known is None:
             if slot == self._omitted:
-                raise OmittedError(f"slot {slot} was omitted: that it has no release was said")
+                raise errors.OmittedError(f"slot {slot} was omitted: that it has no release was said")
             if self._slot is None:
                 self._releaser.person.first = slot
             known = self._releaser.release(state, epsilon, 1 if self._slot is None else slot - self._slot)
@@ -256,7 +226,13 @@ class Remembered:
         return known
 
     def omit(self, slot: int) -> ReleaseRecord | None:
-        """As `Person.omit`."""
+        """Agree that a time step has no release, or say again what was released of it.
+
+        Raises
+        ------
+        TimeOrderError
+            As `release`.
+        """
         known = self._find(slot)
         if known is None:
             self._omitted = slot
@@ -268,6 +244,10 @@ class Remembered:
         for last in (self._slot, self._omitted):
             check_order(slot, last)
         return None
+
+
+Person = Remembered | Session
+"""A holder of releases, each of a time step."""
 
 
 def located(
@@ -317,12 +297,12 @@ def walk(
     Parameters and errors are those of `release_trajectory`; the step is the model's, where it says one.
     """
     if step_seconds is not None and step_seconds != trajectory.step_seconds:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"the trajectory has a step of {trajectory.step_seconds:g} s, the model one of {step_seconds:g} s; "
             "resample it"
         )
     if epsilons is not None and np.shape(epsilons) != (len(trajectory),):
-        raise InvalidInputError(
+        raise errors.InvalidInputError(
             f"budgets have shape {np.shape(epsilons)}; there are {len(trajectory)} places, so give one per place"
         )
     states, away = located(space, trajectory.latitude, trajectory.longitude, outside)
@@ -331,7 +311,7 @@ def walk(
         slot, epsilon = int(trajectory.slots[row]), None if epsilons is None else float(epsilons[row])
         try:
             record = answer(person, trajectory.user, times[row], slot, state, epsilon)
-        except TimeOrderError:
+        except errors.TimeOrderError:
             if state != OUTSIDE:
                 raise
             record = None  # before the last one of which something was said: it has none, and gets none
@@ -351,67 +331,57 @@ def answer(
     """
     try:
         return person.omit(slot) if state == OUTSIDE else person.release(state, slot, epsilon)
-    except OmittedError:
+    except errors.OmittedError:
         return None
-    except (BudgetExceededError, EventError) as problem:
+    except (errors.BudgetExceededError, errors.EventError) as problem:
         raise type(problem)(f"user {user}: {problem}") from None
-    except TimeOrderError as problem:
-        raise TimeOrderError(
+    except errors.TimeOrderError as problem:
+        raise errors.TimeOrderError(
             f"user {user}: time {iso_time(time)} goes back ({problem}); sort the fixes by time"
         ) from None
 
 
 def placed(user: str, moments: Sequence[Moment], space: StateSpace, forgotten: int = 0) -> list[TimedRelease]:
-    """The moments of a person, each as `place_on_earth` has it, whole blocks at a time."""
-    found: list[TimedRelease] = []
-    for start in range(0, len(moments), _BLOCK):
-        block = moments[start : start + _BLOCK]
-        try:
-            drawn = np.array([record.estimate if record.released is None else record.released for _, record in block])
-            released = space.projection.to_latlon(drawn).tolist()
-            estimates = space.projection.to_latlon(np.array([record.estimate for _, record in block]))
-        except CoordinateError:  # one of them shows no place of the Earth
-            found += [place_on_earth(user, *moment, space, forgotten) for moment in block]
-            continue
-        within = (space.locate(*estimates.T) != OUTSIDE).tolist()
-        for (time, record), (y, x), (north, east), inside in zip(
-            block, released, estimates.tolist(), within, strict=True
-        ):
-            if not inside:
-                found.append(place_on_earth(user, time, record, space, forgotten))
-                continue
-            latitude, longitude = (nan, nan) if record.released is None else (y, x)
-            found.append(TimedRelease(user, time, record, latitude, longitude, north, east, forgotten))
-    return found
-
-
-def place_on_earth(
-    user: str, time: np.datetime64, record: ReleaseRecord, space: StateSpace, forgotten: int = 0
-) -> TimedRelease:
-    """A record whose measurements are points of a space's plane, with its places in degrees.
+    """Records of a person whose measurements are points of a space's plane, with their places in degrees.
 
     The noise has no bound, so that a draw may lie where the plane shows no place of the Earth: its degrees are NaN.
     Whether they are is seen from the draw alone. An estimate outside the region, as the mean over a bent one may be,
     is brought to the nearest state's place.
     """
-    latitude, longitude = (nan, nan) if record.released is None else degrees_of(record.released, space)
-    estimate = np.array([degrees_of(record.estimate, space)])
-    if not np.isfinite(estimate).all() or space.locate(*estimate.T)[0] != OUTSIDE:
-        north, east = estimate[0].tolist()
-        return TimedRelease(user, time, record, latitude, longitude, north, east, forgotten)
-    nearest = space.points[int(space.nearest(*estimate.T)[0])]
-    moved = float(np.linalg.norm(nearest - np.array(record.estimate)))
-    north, east = degrees_of((float(nearest[0]), float(nearest[1])), space)
-    return TimedRelease(user, time, record, latitude, longitude, north, east, forgotten, moved)
+    if not moments:
+        return []
+    means = np.array([record.estimate for _, record in moments])
+    drawn = degrees_of(np.array([record.released or record.estimate for _, record in moments]), space)
+    drawn[[record.released is None for _, record in moments]] = nan
+    estimates, moved = degrees_of(means, space), np.zeros(len(moments))
+    outside: BoolArray = np.asarray(np.isfinite(estimates).all(axis=1))
+    outside[outside] = space.locate(*estimates[outside].T) == OUTSIDE
+    if outside.any():
+        nearest = space.points[space.nearest(*estimates[outside].T)]
+        moved[outside] = np.linalg.norm(nearest - means[outside], axis=1)
+        estimates[outside] = degrees_of(nearest, space)
+    rows = zip(moments, drawn.tolist(), estimates.tolist(), moved.tolist(), strict=True)
+    return [
+        TimedRelease(user, time, record, latitude, longitude, north, east, forgotten, away)
+        for (time, record), (latitude, longitude), (north, east), away in rows
+    ]
 
 
-def degrees_of(point: tuple[float, ...], space: StateSpace) -> tuple[float, float]:
-    """A point of a space's plane in degrees; NaN where the plane shows no place of the Earth."""
+def place_on_earth(
+    user: str, time: np.datetime64, record: ReleaseRecord, space: StateSpace, forgotten: int = 0
+) -> TimedRelease:
+    """One record as `placed` has it."""
+    return placed(user, [(time, record)], space, forgotten)[0]
+
+
+def degrees_of(points: FloatArray, space: StateSpace) -> FloatArray:
+    """Points ``(n, 2)`` of a space's plane in degrees; NaN where the plane shows no place of the Earth."""
     try:
-        latitude, longitude = space.projection.to_latlon(np.array([point]))[0].tolist()
-    except CoordinateError:
-        return nan, nan
-    return latitude, longitude
+        return space.projection.to_latlon(points)
+    except errors.CoordinateError:
+        if len(points) == 1:
+            return np.full((1, 2), nan)
+        return np.concatenate([degrees_of(half, space) for half in np.array_split(points, 2)])
 
 
 @checked
@@ -466,13 +436,13 @@ class Accepted:
             self.check_user(user)
         if epsilon is not None:
             if self.epsilon is None:
-                raise BudgetError("the fix asks for an epsilon of its own, which is not accepted; leave it out")
+                raise errors.BudgetError("the fix asks for an epsilon of its own, which is not accepted; leave it out")
             if check_epsilon(epsilon) > self.epsilon:
-                raise BudgetError(f"epsilon is {epsilon:g}; at most {self.epsilon:g} is accepted")
+                raise errors.BudgetError(f"epsilon is {epsilon:g}; at most {self.epsilon:g} is accepted")
         if self.clock_skew_seconds is not None:
             skew = np.timedelta64(microseconds(self.clock_skew_seconds, "clock skew"), "us")
             if time > np.datetime64("now", "us") + skew:
-                raise TimeOrderError(
+                raise errors.TimeOrderError(
                     f"the time lies more than {self.clock_skew_seconds:g} s ahead of the clock here; "
                     "set the sender's clock"
                 )
@@ -665,7 +635,7 @@ class RecordedPeople(ReleaseStream):
         """As `ReleaseStream.take`, under what the person's session is agreed on now."""
         try:
             return super().take(user, time, latitude, longitude, epsilon)
-        except SessionMismatchError:
+        except errors.SessionMismatchError:
             if self._sessions.pop(user, None) is None or self._engine_of is None:
                 raise
             return super().take(user, time, latitude, longitude, epsilon)
@@ -731,10 +701,8 @@ class RecordedPeople(ReleaseStream):
             When it began with other settings, another model or other limits.
         """
         if user not in self._sessions:
-            engine = self._engine
-            known = self.store.session(user) if self._engine_of is not None else None
-            if known is not None and self._engine_of is not None:
-                engine = self._engine_of(known)
+            known = None if self._engine_of is None else self.store.session(user)
+            engine = self._engine if known is None or self._engine_of is None else self._engine_of(known)
             self._sessions[user] = self._opened(user, engine)
         return self._sessions[user]
 

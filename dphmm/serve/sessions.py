@@ -16,6 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
+import numpy as np
+
 from dphmm import errors
 from dphmm.jobs.models import load_model, people_seen, refuse_own
 from dphmm.model.model import MarkovModel
@@ -365,7 +367,7 @@ class Sessions:
             if said is None:  # told to others: before it began, or in a pause
                 return None
             guess = parse_json(said)
-            estimate = degrees_of(guess["estimate"], self.engines.model.space)
+            estimate = degrees_of(np.array([guess["estimate"]]), self.engines.model.space)[0].tolist()
             held = guess.get("held_radius")
             message = message.of_part(stored.record.epsilon, estimate, guess["estimate_radius"], held)
         if stored.record.withheld:

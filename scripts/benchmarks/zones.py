@@ -154,8 +154,8 @@ def three_steps(report: Report, grid: Grid, file: Path, radius: float) -> None:
         nearest = protect(policy, f, possible, "greedy", calibration="component", prior=prior)
         plan = engine.plan(belief)
         joint, tables = plan.protection, engine.noise(plan, 1.0).comparison(belief)
-        table = tables.mean_error * (1 - tables.gain)
-        errors.append([shared.value**0.5, nearest.value**0.5, joint.value**0.5, tables.mean_error, table])
+        table = tables["mean_error"] * (1 - tables["gain"])
+        errors.append([shared.value**0.5, nearest.value**0.5, joint.value**0.5, tables["mean_error"], table])
         gaps.append(joint.gap)
         sizes.append(int(possible.sum()))
     names = "best hull for all", "nearest partners", "joint repair", "its posterior mean", "optimal"

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dphmm import MarkovModel, PolicyGraph, Releaser, Session
+from dphmm import MarkovModel, PolicyGraph, Releaser, Schedule, Session
 from dphmm.arrays import RandomSource
 from dphmm.errors import BudgetError, InvalidInputError, PromiseError, StateError
 from dphmm.release.engine import prepare_together, shares
@@ -170,3 +170,12 @@ def test_a_person_s_other_queries_go_on_from_the_answer_of_one():
     first.restart()
     assert other.belief is None
     assert first.another().person is not first.person
+
+
+def test_one_query_alone_keeps_its_schedule():
+    timed = MarkovModel(MODEL.transition, START, step_seconds=3600.0)
+    schedule = Schedule(window_epsilon=4.0, window_seconds=7200.0)
+    engine = Releaser(timed, F, graph(), 4.0, rng=0, schedule=schedule)
+    told = Ledger([engine.release_together(3).records[0] for _ in range(8)])
+    assert {record.withheld for record in told.records} == {False, True}
+    assert told.window(2) == 4.0

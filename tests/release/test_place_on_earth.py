@@ -11,7 +11,6 @@ from dphmm import ReleaseSettings
 from dphmm.jobs import region
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
-from dphmm.release import trajectory
 from dphmm.release.engine import Releaser
 from dphmm.release.trajectory import place_on_earth, placed
 from dphmm.space import Places
@@ -69,9 +68,8 @@ def test_estimates_stay_inside_a_bent_region(tmp_path):
     assert max(moved) > 0, "the mean itself does leave the region"
 
 
-def test_blocks_of_moments_are_placed_as_one_by_one(tmp_path, monkeypatch):
+def test_moments_are_placed_as_one_by_one(tmp_path):
     """Some draws lie beyond the Earth's plane, some moments have none, some estimates lie outside the region."""
-    monkeypatch.setattr(trajectory, "_BLOCK", 8)
     engine = horseshoe(tmp_path)
     space, moments = engine.model.space, []
     for number in range(45):

@@ -138,7 +138,7 @@ def test_tables_worked_out_anew_after_kills_are_those_that_were_drawn_from(run, 
     for index, slot in enumerate(sorted(records)):
         record = records[slot]
         step = replay.prepare(record.epsilon, max(1, record.steps))
-        assert record.gain == pytest.approx(step.noise.comparison(step.prior).gain)
+        assert record.gain == pytest.approx(step.noise.comparison(step.prior)["gain"])
         replay.resume(step.prior.update(replay.log_likelihood(step, record.released)), index + 1)
         np.testing.assert_allclose(replay.belief.mean(F), record.estimate, rtol=1e-9)
 

@@ -607,8 +607,10 @@ def test_what_follows_a_pause_follows_from_what_was_told_and_so_it_is_for_who_is
                     step = engine.prepare_on(belief, engine.plan(belief), release.record.epsilon)
                     belief = belief.update(engine.log_likelihood(step, release.record.released))
             place = belief.probabilities @ engine.measurements.points
-            expected = degrees_of(tuple(place), model.space)
+            expected = degrees_of(np.array([place]), model.space)[0]
             assert (message["estimate_latitude"], message["estimate_longitude"]) == pytest.approx(expected, abs=1e-6)
         assert ("epsilon_so_far" in message) is False
     everything = [one.record.estimate for one in stored if one.query == "main"][-1]
-    assert heard("family")[-1]["estimate_latitude"] != pytest.approx(degrees_of(everything, model.space)[0], abs=1e-7)
+    assert heard("family")[-1]["estimate_latitude"] != pytest.approx(
+        degrees_of(np.array([everything]), model.space)[0, 0], abs=1e-7
+    )

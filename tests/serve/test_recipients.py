@@ -124,7 +124,9 @@ def test_a_pause_before_the_first_release_is_one_too(config, inbox, clock, tmp_p
     assert times(inbox) == [2]
     own = releases(tmp_path / "people.db")[1].record.estimate
     model = load_model(config().model)
-    assert told(inbox)[0]["estimate_latitude"] != pytest.approx(degrees_of(own, model.space)[0], abs=1e-7)
+    assert told(inbox)[0]["estimate_latitude"] != pytest.approx(
+        degrees_of(np.array([own]), model.space)[0, 0], abs=1e-7
+    )
 
 
 def test_a_link_tells_what_is_released_from_its_making_to_its_end_and_what_follows_from_that(
@@ -167,7 +169,7 @@ def test_a_link_tells_what_is_released_from_its_making_to_its_end_and_what_follo
     belief = Belief.first(model, second.slot - 1).predict(model, 1, second.slot - 1)
     step = engine.prepare_on(belief, engine.plan(belief), second.record.epsilon)
     belief = belief.update(engine.log_likelihood(step, second.record.released))
-    expected = degrees_of(tuple(belief.probabilities @ engine.measurements.points), model.space)
+    expected = degrees_of((belief.probabilities @ engine.measurements.points)[np.newaxis], model.space)[0]
     assert (message.latitude, message.longitude) == pytest.approx(expected, abs=1e-9)
 
 
