@@ -222,8 +222,7 @@ class _Sides:
             if layer is not None:
                 before = np.empty((len(layer.before), *values.shape[1:]))
                 for source, target, where in layer.arcs:
-                    some = slice(None) if where is None else where
-                    before[source][:, some] = values[target][:, some]
+                    before[source][:, where] = values[target][:, where]
                 values = before
             matrix = self._matrix(now - 1) if now else self._begun
             values = np.array([_best_rows(matrix, one, log_odds, self._factor) for one in values])

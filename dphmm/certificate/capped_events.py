@@ -180,10 +180,11 @@ def event_of(automaton: Automaton) -> Plain:
 
 
 def _layer(layer: Layer, size: int) -> list[Any]:
-    everywhere: BoolArray = np.ones(size, dtype=np.bool_)
     found: list[Any] = [[] for _ in layer.before]
     for source, target, where in layer.arcs:
-        found[source].append([target, runs(everywhere if where is None else where)])
+        states: BoolArray = np.zeros(size, dtype=np.bool_)
+        states[where] = True
+        found[source].append([target, runs(states)])
     return [sorted(arcs) for arcs in found]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -17,8 +17,8 @@ MOST = 512
 LONGEST = 1_000_000
 """And one that needs more than this over all times: its odds would take many minutes."""
 
-Arcs = tuple[tuple[int, int, BoolArray | None], ...]
-"""``(source, target, where)``: which rows add to which, and in which states; None, which comes first, for all."""
+Arcs = tuple[tuple[int, int, BoolArray | slice], ...]
+"""``(source, target, where)``: which rows add to which, and in which states; a slice, which comes first, is of all."""
 
 Part = tuple[frozenset[States], BoolArray]
 """Some sets of states, and the states ``(N,)`` that lie in these and in no other."""
@@ -51,7 +51,8 @@ class Layer:
 
     def lift(self, states: IntArray) -> Layer:
         """The same over more states, ``(P,)``, of which each is in one of these."""
-        arcs = ((source, target, None if where is None else where[states]) for source, target, where in self.arcs)
+        lifted = (where if isinstance(where, slice) else where[states] for *_, where in self.arcs)
+        arcs = ((source, target, where) for (source, target, _), where in zip(self.arcs, lifted, strict=True))
         return Layer(self.before, self.after, tuple(arcs))
 
     @cached_property
@@ -119,7 +120,7 @@ class Automaton:
         for time, layer in enumerate(self.layers, self.event.first):
             table = np.zeros((len(layer.before), self.size), dtype=np.int64)
             for source, target, where in layer.arcs:
-                table[source, slice(None) if where is None else where] = target
+                table[source, where] = target
             progress = table[progress, paths[:, time]]
         yes = self.cut(self.event.last).yes
         return np.asarray((progress >= yes.start) & (progress < yes.stop))
@@ -150,8 +151,7 @@ class _Compiler:
 
     def __init__(self, event: Event, size: int) -> None:
         self.event, self.size = event, size
-        self._masks: dict[States, BoolArray] = {}
-        self._parts: dict[tuple[States, ...], list[Part]] = {(): [(frozenset(), np.ones(size, dtype=np.bool_))]}
+        self._parts, self._mask = cache(self._parts_of), cache(self._mask_of)
         self._layers: dict[tuple[object, ...], Layer] = {}
         self._kinds: dict[tuple[object, ...], Layer] = {}
 
@@ -165,7 +165,7 @@ class _Compiler:
     def _compiled(self, time: int, before: tuple[Progress, ...]) -> Layer:
         decided = all(isinstance(one, Verdict) for one in before)
         sets = () if decided else tuple(sorted(self.event.sets(time)))
-        parts = self._parts_of(sets)
+        parts = self._parts(sets)
         targets: list[list[Progress]] = [
             [one] * len(parts)
             if isinstance(one, Verdict)
@@ -181,35 +181,33 @@ class _Compiler:
 
     def _parts_of(self, sets: tuple[States, ...]) -> list[Part]:
         """The ways in which states lie within some sets and not in others, each with its states."""
-        if sets not in self._parts:
-            table = np.stack([self._mask(one) for one in sets])
-            rows, which = np.unique(table, axis=1, return_inverse=True)
-            which = np.asarray(which).ravel()
-            self._parts[sets] = [
-                (frozenset(one for one, within in zip(sets, rows[:, index], strict=True) if within), which == index)
-                for index in range(rows.shape[1])
-            ]
-        return self._parts[sets]
+        if not sets:
+            return [(frozenset(), np.ones(self.size, dtype=np.bool_))]
+        rows, which = np.unique(np.stack([self._mask(one) for one in sets]), axis=1, return_inverse=True)
+        which = np.asarray(which).ravel()
+        return [
+            (frozenset(one for one, within in zip(sets, rows[:, index], strict=True) if within), which == index)
+            for index in range(rows.shape[1])
+        ]
 
-    def _mask(self, states: States) -> BoolArray:
-        if states not in self._masks:
-            if states and states[-1] >= self.size:
-                raise EventError(f"the event names state {states[-1]}; states are 0 to {self.size - 1}")
-            self._masks[states] = np.zeros(self.size, dtype=np.bool_)
-            self._masks[states][np.array(states, dtype=np.int64)] = True
-        return self._masks[states]
+    def _mask_of(self, states: States) -> BoolArray:
+        if states and states[-1] >= self.size:
+            raise EventError(f"the event names state {states[-1]}; states are 0 to {self.size - 1}")
+        mask = np.zeros(self.size, dtype=np.bool_)
+        mask[np.array(states, dtype=np.int64)] = True
+        return mask
 
     @staticmethod
     def _made(before: tuple[Progress, ...], targets: list[list[Progress]], parts: list[BoolArray]) -> Layer:
         after = tuple(sorted({one for row in targets for one in row}, key=_order))
         place = {one: row for row, one in enumerate(after)}
-        arcs: list[tuple[int, int, BoolArray | None]] = []
+        arcs: list[tuple[int, int, BoolArray | slice]] = []
         for source, row in enumerate(targets):
             for one in dict.fromkeys(row):
                 there = [states for target, states in zip(row, parts, strict=True) if target == one]
-                where = None if len(there) == len(parts) else np.any(there, axis=0)
+                where = slice(None) if len(there) == len(parts) else np.any(there, axis=0)
                 arcs.append((source, place[one], where))
-        return Layer(before, after, tuple(sorted(arcs, key=lambda arc: arc[2] is not None)))
+        return Layer(before, after, tuple(sorted(arcs, key=lambda arc: not isinstance(arc[2], slice))))
 
 
 def _order(progress: Progress) -> tuple[int, str]:

@@ -397,11 +397,10 @@ def _largest(ask: Callable[[int], tuple[bool, FloatArray, float]], start: int) -
 
 def _check_prior(cap: Cap, odds: EventOdds, is_other: bool) -> None:
     """Refuse a cap that is passed before anything is released."""
-    bounds = {
-        ("below", "cap above"): (cap.probability, odds.prior >= _logit(cap.probability)),
-        ("above", "floor below"): (cap.least, cap.least > 0 and odds.prior <= _logit(cap.least)),
-    }
-    for (side, remedy), (bound, is_passed) in bounds.items():
+    for side, remedy, bound, is_passed in (
+        ("below", "cap above", cap.probability, odds.prior >= _logit(cap.probability)),
+        ("above", "floor below", cap.least, cap.least > 0 and odds.prior <= _logit(cap.least)),
+    ):
         if is_passed:
             raise EventError(
                 f"event '{cap.event}' has probability {_expit(odds.prior):.4g} under "

@@ -227,9 +227,8 @@ class ProductChain:
         found = np.full((len(layer.after), self.size), -np.inf)
         filled = set[int]()
         for source, target, where in layer.arcs:
-            some = slice(None) if where is None else where
-            added = masses[source, some]
-            found[target, some] = np.logaddexp(found[target, some], added) if target in filled else added
+            added = masses[source, where]
+            found[target, where] = np.logaddexp(found[target, where], added) if target in filled else added
             filled.add(target)
         return found
 
@@ -258,8 +257,7 @@ class ProductChain:
             after[:, layer.cut_after.open] = later
             later = np.empty((2, len(layer.before), self.size))
             for source, target, where in layer.arcs:
-                some = slice(None) if where is None else where
-                later[:, source, some] = after[:, target, some]
+                later[:, source, where] = after[:, target, where]
             later = later[:, layer.cut_before.open]
         moved = _moved(self.chain.operator(time, 1), later.reshape(-1, self.size), back=True)
         return moved.reshape(later.shape)

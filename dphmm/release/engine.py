@@ -717,7 +717,8 @@ class Releaser:
         component: LikeliestComponent,
     ) -> ReleaseRecord:
         """The record of a prepared step and of what was drawn."""
-        index, plan, noise, (so_far, last_day, hours) = self.person.count, step.plan, step.noise, spent
+        index, (so_far, last_day, hours) = self.person.count, spent
+        plan, noise, protection = step.plan, step.noise, step.plan.protection
         radii, held = self.model.held_radii, None
         if radii is not None and hours is not None:
             held = radii.factor(hours, self.settings.schedule is not None) * guess.mean_error
@@ -727,6 +728,14 @@ class Releaser:
             released=released,
             estimate=guess.mean,
             epsilon=step.epsilon,
+            possible=plan.possible,
+            least_protection=plan.least_protection,
+            added=protection.added,
+            area=protection.hull.volume,
+            dimension=protection.hull.dimension,
+            constrained_factor=protection.diameter,
+            certified=protection.certified,
+            gap=protection.gap,
             mechanism=self.settings.mechanism,
             exact=noise.query.is_exact,
             expected_error=noise.expected_error(step.prior),
@@ -741,7 +750,6 @@ class Releaser:
             reach=step.reach,
             reason=step.reason,
             held_radius=held,
-            **plan.facts,
             **vars(component),
             **noise.comparison(step.prior),
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -184,20 +184,6 @@ class StepPlan:
     def is_known(self) -> bool:
         """Whether one state only is possible that is not open: it is released as it is."""
         return self.possible == 1 and not self.protection.open[self.constraint].any()
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """What records say of the plan."""
-        return {
-            "possible": self.possible,
-            "least_protection": self.least_protection,
-            "added": self.protection.added,
-            "area": self.protection.hull.volume,
-            "dimension": self.protection.hull.dimension,
-            "constrained_factor": self.protection.diameter,
-            "certified": self.protection.certified,
-            "gap": self.protection.gap,
-        }
 
     @cached_property
     def least_protection(self) -> int:

@@ -57,7 +57,7 @@ def test_a_compiled_event_decides_every_path_as_its_steps_do(seed):
             if layer is not None:
                 ahead = np.zeros((len(layer.after), size))
                 for source, target, where in layer.arcs:
-                    ahead[target] += masses[source] * (1.0 if where is None else where)
+                    ahead[target, where] += masses[source, where]
                 masses = ahead
         assert masses.sum() == 1
         assert masses[automaton.cut(length).yes].sum() == happens(event, path)
