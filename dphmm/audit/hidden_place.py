@@ -259,12 +259,11 @@ def visits(
         found[inside] = total
         return found
     stays = np.eye(len(within)) - within
-    weight = np.ones(len(within))
+    found[inside] = 1.0
     if ins is not None:
-        weight *= np.linalg.solve(stays.T, ins)
+        found[inside] *= np.linalg.solve(stays.T, ins)
     if outs is not None:
-        weight *= np.linalg.solve(stays, outs)
-    found[inside] = weight
+        found[inside] *= np.linalg.solve(stays, outs)
     return found
 
 

@@ -544,9 +544,8 @@ def _audited(
 ) -> SequenceAudit:
     is_public, model = _is_public(adversary), adversary.model or releaser.model
     points, cell = releaser.measurements.points, releaser.cell
-    start = None
-    if adversary.prior is not None:
-        start = as_distribution(adversary.prior, model.size, "the adversary's prior")
+    own = adversary.prior
+    start = None if own is None else as_distribution(own, model.size, "the adversary's prior")
     if is_public and not np.any(sequence.begins[1:]):  # replaying it filtered it
         before, after = ([one.prior for one in replays], [one.posterior for one in replays])
         filtering = Filtering.of(model, observed, before, after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from math import isfinite, nan, sqrt
@@ -177,21 +177,6 @@ def _measured(
     return replace(row, released=means[0], estimate=means[1], hindsight=means[2], releases=len(everything))
 
 
-def compare_noise_of(evaluation: Evaluation, watch: Watch = unwatched) -> Iterator[tuple[str, NoiseRow]]:
-    """Each policy of an evaluation with the rows of `compare_noise` on its people, over the models of all folds."""
-    config, split = evaluation.config, evaluation.split
-    for policy in config.policies:
-        base = config.base(policy).release_settings
-        found: dict[tuple[str, str], list[NoiseRow]] = {}
-        _say_coarse(base, MarkovModel.load(model_file(evaluation.checkpoint.folder, int(split.folds[0]))))
-        for fold in watch(np.unique(split.folds).tolist(), f"Comparing under {policy}"):
-            model = MarkovModel.load(model_file(evaluation.checkpoint.folder, fold))
-            for row in compare_noise(model, base, split.states[split.folds == fold][:, 1:], config.seed):
-                found.setdefault((row.noise, row.equal), []).append(row)
-        for rows in found.values():
-            yield base.policy, _pooled(rows)
-
-
 def _say_coarse(settings: ReleaseSettings, model: MarkovModel) -> None:
     said = said_of_coarse(settings.graph(model), model.space)
     if said is not None:
@@ -234,8 +219,15 @@ def compared_noise(
     data = what.people
     found: dict[str, list[NoiseRow]] = {}
     with closing(Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
-        for policy, row in compare_noise_of(evaluation, watch):
-            found.setdefault(policy, []).append(row)
+        split, at = evaluation.split, evaluation.checkpoint.folder
+        for policy in what.policies:
+            base, kinds = what.base(policy).release_settings, dict[tuple[str, str], list[NoiseRow]]()
+            _say_coarse(base, MarkovModel.load(model_file(at, int(split.folds[0]))))
+            for fold in watch(np.unique(split.folds).tolist(), f"Comparing under {policy}"):
+                model, states = MarkovModel.load(model_file(at, fold)), split.states[split.folds == fold][:, 1:]
+                for row in compare_noise(model, base, states, what.seed):
+                    kinds.setdefault((row.noise, row.equal), []).append(row)
+            found[base.policy] = [_pooled(rows) for rows in kinds.values()]
     names = [field.name for field in fields(NoiseRow)]
     with new_file(Path(folder) / "PRIVATE-noise.csv", overwrite=True, private=True) as part:
         lines = ([policy, *(getattr(row, name) for name in names)] for policy, rows in found.items() for row in rows)

@@ -25,7 +25,7 @@ from dphmm.reports import Cell, Picture, Section, html_page
 ROOTS = {"rms_error_km": "squared_error_km2"}
 """A root mean square → the column that the mean is taken of: Error as Equation 3 of the paper has it."""
 
-RESAMPLES = 2000
+RESAMPLES, _LEVEL = 2000, 0.95
 _SEED = 20170710  # fixed, so that a report of the same table says the same
 
 
@@ -43,15 +43,13 @@ class Interval(NamedTuple):
     high: float
 
 
-def bootstrap(values: npt.ArrayLike, level: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean over the first axis and the percentile bootstrap interval for it, whole rows being drawn again.
+def bootstrap(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean over the first axis and the 95 % percentile bootstrap interval for it, whole rows being drawn again.
 
     Parameters
     ----------
     values
         ``(n, ...)``: one row per sequence. The sequences are taken as independent; the steps within one are not.
-    level
-        Between 0 and 1.
 
     Returns
     -------
@@ -62,16 +60,14 @@ def bootstrap(values: npt.ArrayLike, level: float = 0.95) -> tuple[FloatArray, F
     Raises
     ------
     InvalidInputError
-        Without any row, or for a level outside ``(0, 1)``.
+        Without any row.
     """
     rows = np.asarray(values, dtype=np.float64)
     if not len(rows):
         raise InvalidInputError("there is no sequence to take a mean of; give at least one")
-    if not 0 < level < 1:
-        raise InvalidInputError(f"level is {level}; give a number between 0 and 1")
     drawn = np.random.default_rng(_SEED).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), RESAMPLES)
     means = np.tensordot(drawn / len(rows), rows, axes=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(means, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
     return rows.mean(axis=0), np.asarray(low), np.asarray(high)
 
 

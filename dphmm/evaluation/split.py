@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dphmm.arrays import IntArray
@@ -228,11 +229,8 @@ def _starts(track: Slotted, length: int) -> IntArray:
     slots, states = track
     if len(slots) < length:
         return np.zeros(0, dtype=np.int64)
-    outside = np.concatenate([[0], np.cumsum(states < 0)])
-    last = np.arange(length, len(slots) + 1)
-    first = last - length
-    unbroken = slots[last - 1] - slots[first] == length - 1
-    return np.flatnonzero(unbroken & (outside[last] == outside[first]))
+    unbroken = slots[length - 1 :] - slots[: len(slots) - length + 1] == length - 1
+    return np.flatnonzero(unbroken & sliding_window_view(states >= 0, length).all(axis=1))
 
 
 def _dropped(tracks: Mapping[str, Slotted], usable: set[str]) -> dict[str, int]:

@@ -341,10 +341,8 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
     for level, (nodes, share) in enumerate(zip(forest.totals(true), precision.shares, strict=True)):
         whole = nodes.astype(np.int64)
         name = table.name if level == 0 else f"{table.name} by {table.levels[level - 1][0]}"
-        priced = share > 0
-        measured.append(
-            noise.add(name, whole, precision.most, precision.epsilon * share) if priced else np.zeros_like(whole)
-        )
+        noisy = noise.add(name, whole, precision.most, precision.epsilon * share) if share else np.zeros_like(whole)
+        measured.append(noisy)
     known = [one.astype(np.float64) for one in measured]
     made = NoisyTable(precision, tuple(measured), np.zeros_like(measured[0]))
     # Numbers that are surely more than noise give way less: otherwise they would pay for what is clipped at zero.
@@ -389,12 +387,6 @@ SUMS: Mapping[str, Sequence[tuple[str, tuple[str, ...]]]] = {
 """Table → sums of its cells that have rows: what they are called, and over which columns they are not summed up."""
 
 
-class _Part(NamedTuple):
-    level: str
-    labels: tuple[tuple[str, tuple[str, ...]], ...]
-    numbers: Numbers
-
-
 def rows_of(
     tables: Iterable[NoisyTable], relative_error: float | None = None, every_row: bool = False
 ) -> dict[str, Any]:
@@ -416,16 +408,15 @@ def rows_of(
     """
     found: dict[str, list[Any]] = {name: [] for name in (*KEYS, *NUMBERS)}
     for noisy in tables:
-        for part in _parts(noisy):
-            numbers = part.numbers
+        for level, axes, numbers in _parts(noisy):
             shown = numbers.within(relative_error)
-            if part.level == CELLS and not every_row:
+            if level == CELLS and not every_row:
                 shown &= numbers.counts > 0
             rows = np.flatnonzero(shown)
-            at = np.unravel_index(rows, [len(labels) for _, labels in part.labels])
-            said = {**dict.fromkeys(KEYS, ""), "table": noisy.table.name, "level": part.level}
+            at = np.unravel_index(rows, [len(labels) for _, labels in axes])
+            said = {**dict.fromkeys(KEYS, ""), "table": noisy.table.name, "level": level}
             columns: dict[str, Any] = {name: np.full(len(rows), text, dtype=object) for name, text in said.items()}
-            for (axis, labels), index in zip(part.labels, at, strict=True):
+            for (axis, labels), index in zip(axes, at, strict=True):
                 columns["class" if axis == "time" else axis] = np.array(labels, dtype=object)[index]
             whole = (one[rows].astype(np.int64) for one in (numbers.counts, numbers.low, numbers.high))
             columns |= zip(NUMBERS, (*whole, numbers.estimates[rows], numbers.sure[rows]), strict=True)
@@ -434,19 +425,18 @@ def rows_of(
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
-def _parts(noisy: NoisyTable) -> Iterator[_Part]:
+def _parts(noisy: NoisyTable) -> Iterator[tuple[str, Sequence[tuple[str, tuple[str, ...]]], Numbers]]:
+    """The name of each level and each sum, its columns with their labels, and its numbers."""
     table = noisy.table
     whole = tuple(np.arange(size) for size in table.shape)
     for number, (name, parts) in enumerate(((CELLS, whole), *table.levels)):
-        labels = tuple(
-            (axis, _labels(table, axis, names, part)) for (axis, names), part in zip(table.axes, parts, strict=True)
-        )
-        yield _Part(name, labels, noisy.level(number))
+        pairs = zip(table.axes, parts, strict=True)
+        yield name, [(axis, _labels(table, axis, names, part)) for (axis, names), part in pairs], noisy.level(number)
     axes = dict(table.axes)
     for name, kept in SUMS.get(table.name, ()):
         kept = tuple(axis for axis in axes if axis in (*kept, "day"))
         if kept != tuple(axis for axis in axes if len(axes[axis]) > 1 or axis in kept):  # otherwise it is the cells
-            yield _Part(name, tuple((axis, axes[axis]) for axis in kept), noisy.sums(sums_over(table, kept)))
+            yield name, [(axis, axes[axis]) for axis in kept], noisy.sums(sums_over(table, kept))
 
 
 def sums_over(table: Table, kept: Sequence[str]) -> csr_array:

@@ -209,16 +209,11 @@ def _sequence(audit: SequenceAudit, sequence: ReleasedSequence, points: FloatArr
         columns["true error (km)"] = "expected_error_mean"
         columns["best guess right"] = "best_guess_right"
         columns[f"top {audit.online.k} right"] = f"{top}_right"
-    labels = {
-        "no_releases": "without releases",
-        "at_each_release": "at each release",
-        "in_hindsight": "in hindsight",
-        "told_every_measurement": "told every measurement",
-    }
     rows = []
-    for name, label in labels.items():
+    for name in ("no_releases", "at_each_release", "in_hindsight", "told_every_measurement"):
         known = {**stated["knowledge"].get(name, {}), **worth.get(name, {})}
         if known:
+            label = name.replace("no_", "without ").replace("_", " ")
             rows.append((label, *(f"{known[key]:.3g}" if key in known else "" for key in columns.values())))
     exposed = stated["exposed_releases"]
     repaired = sum(step.exposed_before_repair > 0 for step in audit.steps)

@@ -110,7 +110,27 @@ def report(
         track, shown = _invented(engine, table, rng)
     else:
         track, shown = _real(Data.from_any(true), table)
-    write_text(path, _page(source, table, engine, track, shown, title, basemap, private), overwrite, private)
+    found = promise_of(table, engine)
+    until = f"from {iso_time(track.times[0])} to {iso_time(track.times[-1])}"
+    before = f"Before: where {track.user} was, {until}. After: what was released of them."
+    if not private:
+        before = (
+            f"Nobody was there: {INVENTED} was drawn from the model, {until}, and released as these releases were. "
+            "Before: where they would have been. After: what would be published of them."
+        )
+    head = "expected", "at each moment", "in hindsight"
+    sections = [
+        Section("What is promised", points=found.promised),
+        Section("Before and after", [before], pictures=_before_and_after(engine, track, shown, basemap, private)),
+        Section("What the releases told, in metres and odds", [_MEANING], header=head, rows=found.disclosed),
+        *([Section("Where they tell more than they sound like", points=found.warnings)] if found.warnings else []),
+        Section("What was published", pictures=[_published(engine, table, basemap)]),
+        Section("What is not promised", points=found.not_promised),
+        Section("How it was made", header=("", ""), rows=(*found.made, *_origin(source))),
+    ]
+    named = writable(title or f"Private locations: {source.resolve().name}")
+    page = html_page(named, _summary(found, table), bool(found.warnings), sections, PRIVATE if private else "")
+    write_text(path, page, overwrite, private)
     return path
 
 
@@ -164,38 +184,6 @@ def _real(data: Data, table: ReleaseTable) -> tuple[Trajectory, ReleaseTable]:
     raise ConfigurationError(
         f"no user who was released is in the true data at that time; there are {', '.join(names[:8])}"
     )
-
-
-def _page(
-    source: Path,
-    table: ReleaseTable,
-    engine: Releaser,
-    track: Trajectory,
-    shown: ReleaseTable,
-    title: str | None,
-    basemap: str | Path | None,
-    private: bool,
-) -> str:
-    found = promise_of(table, engine)
-    until = f"from {iso_time(track.times[0])} to {iso_time(track.times[-1])}"
-    before = f"Before: where {track.user} was, {until}. After: what was released of them."
-    if not private:
-        before = (
-            f"Nobody was there: {INVENTED} was drawn from the model, {until}, and released as these releases were. "
-            "Before: where they would have been. After: what would be published of them."
-        )
-    head = "expected", "at each moment", "in hindsight"
-    sections = [
-        Section("What is promised", points=found.promised),
-        Section("Before and after", [before], pictures=_before_and_after(engine, track, shown, basemap, private)),
-        Section("What the releases told, in metres and odds", [_MEANING], header=head, rows=found.disclosed),
-        *([Section("Where they tell more than they sound like", points=found.warnings)] if found.warnings else []),
-        Section("What was published", pictures=[_published(engine, table, basemap)]),
-        Section("What is not promised", points=found.not_promised),
-        Section("How it was made", header=("", ""), rows=(*found.made, *_origin(source))),
-    ]
-    named = writable(title or f"Private locations: {source.resolve().name}")
-    return html_page(named, _summary(found, table), bool(found.warnings), sections, PRIVATE if private else "")
 
 
 _MEANING = (

@@ -129,29 +129,23 @@ def _cells(table: Any, found: Mapping[str, str]) -> dict[str, Sequence[Any]]:
     cells: dict[str, Sequence[Any]] = {}
     for what, name in found.items():
         values = table.iloc[:, at[name]]
+        missing = values.isna()
         if what == "geometry" and hasattr(values, "to_crs"):
             points = _points(values)
             cells["longitude"], cells["latitude"] = points.T.tolist()
-        elif what == "time":
-            kind, times = _times(values)
-            cells[kind] = times
-        else:
-            cells[what] = [None if gone else value for value, gone in zip(values.tolist(), values.isna(), strict=True)]
+            continue
+        if what == "time" and need("pandas", "files").api.types.is_datetime64_any_dtype(values):
+            what, values = _instants(values)
+        cells[what] = [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)]
     return cells
 
 
-def _times(column: Any) -> tuple[str, list[Any]]:
-    """Return what a column of times holds (a key of `Rows`) and its cells; finer than a microsecond is cut off."""
-    pandas = need("pandas", "files")
-    if not pandas.api.types.is_datetime64_any_dtype(column):
-        return "time", [None if gone else value for value, gone in zip(column.tolist(), column.isna(), strict=True)]
+def _instants(column: Any) -> tuple[str, Any]:
+    """Return what a column of times holds (a key of `Rows`) and its numbers; finer than a microsecond is cut off."""
     zone = getattr(column.dt, "tz", None)
     plain = column if zone is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
-    moments = plain.to_numpy().astype("datetime64[us]")
-    known = ~np.isnat(moments)
-    numbers = moments.astype(np.int64).tolist()
-    kind = "clock" if zone is None else "microseconds"
-    return kind, [number if there else None for number, there in zip(numbers, known.tolist(), strict=True)]
+    numbers = plain.to_numpy().astype("datetime64[us]").astype(np.int64)
+    return "clock" if zone is None else "microseconds", numbers
 
 
 def _points(column: Any) -> Any:

@@ -81,7 +81,8 @@ class Instants:
             return self._in_utc(value)
         number = _number(value)
         if number is None:
-            return parse_time(value) if self.zone is None or not isinstance(value, str) else self._parsed(value)
+            counted = parse_time(value)  # which refuses what is no time
+            return counted if self.zone is None else self._in_utc(datetime.fromisoformat(str(value).strip()))
         if self.unit is None:
             raise ValueError(_unclear(value, number))
         return _counted(number, self.unit, value)
@@ -136,14 +137,6 @@ class Instants:
             raise ValueError(
                 f"time is {microseconds} microseconds after 1970; it must lie in the years 1 to 9999"
             ) from None
-
-    def _parsed(self, text: str) -> int:
-        try:
-            return self._in_utc(datetime.fromisoformat(text.strip()))
-        except ValueError as problem:
-            if str(problem).startswith("time"):
-                raise
-            return parse_time(text)  # which refuses it
 
     def _in_utc(self, moment: datetime) -> int:
         if moment.tzinfo is not None:

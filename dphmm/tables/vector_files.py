@@ -325,10 +325,8 @@ def read_layers(
                     raise ValueError(f"a {info['driver']} file of {info['features']} features")
                 system = None if suffix == ".kml" else info["crs"] or ""
                 part = None if box is None else _bounds(box, system)
-                condition = None if where is None else where.get(name)
-                meta, _, shapes, columns = raw.read(
-                    given, layer=number, datetime_as_string=True, bbox=part, where=condition
-                )
+                asked = {"bbox": part, "where": None if where is None else where.get(name)}
+                meta, _, shapes, columns = raw.read(given, layer=number, datetime_as_string=True, **asked)
                 found.append(Layer(name, _features(list(meta["fields"]), columns, shapes), system))
     except (RuntimeError, ValueError) as problem:
         raise DataFileError(path, f"is no whole {suffix} file ({one_line(problem)}); export it again") from None
