@@ -35,7 +35,7 @@ from dphmm.policy.expression import canonical_policy
 from dphmm.release.engine import Releaser
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file, read_document
-from dphmm.tables.binary_files import read_parquet
+from dphmm.tables.binary_files import read_parquet, write_parquet
 
 COLUMNS: Mapping[str, str] = {
     **{one.name: "float64" if one.type == "float" else "object" for one in fields(Setting)},
@@ -119,10 +119,7 @@ class StepTable:
         MissingDependencyError
             Without pyarrow.
         """
-        pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-        columns = {name: self.columns[name] for name in COLUMNS}
-        with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
-            parquet.write_table(pa.table(columns), stream, write_page_checksum=True)
+        write_parquet(path, {name: self.columns[name] for name in COLUMNS}, write_page_checksum=True)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> StepTable:

@@ -20,7 +20,7 @@ import re
 import sqlite3
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -131,6 +131,32 @@ def _array(document: Document) -> npt.NDArray[Any]:
 
 _BATCH = 1 << 16
 _MOST_COLUMNS = 10_000
+
+
+def write_parquet(
+    path: Path, columns: Mapping[str, Any], metadata: Mapping[Any, Any] | None = None, **options: Any
+) -> None:
+    """Write columns as a Parquet file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    columns
+        Name → array, of numpy or Arrow.
+    metadata
+        Of the file's schema.
+    **options
+        As `pyarrow.parquet.write_table` has them.
+
+    Raises
+    ------
+    MissingDependencyError
+        When pyarrow is not installed.
+    """
+    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+    with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
+        parquet.write_table(arrow.table(columns, metadata=metadata), stream, **options)
 
 
 def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]] = list) -> Any:

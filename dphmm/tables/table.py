@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats, as_instants
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, TimeOrderError, need
-from dphmm.tables.binary_files import read_parquet
+from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.tables.output import new_file
 from dphmm.tables.source import Document, read_document, suffix_of
 from dphmm.tables.values import Times, one_line, parse_number, parse_time, parse_times, plain_text, time_text
@@ -548,9 +548,7 @@ class TimedTable:
         suffix = check_table_name(path).suffix.lower()
         with new_file(path, overwrite, private) as part:
             if suffix == ".parquet":
-                table = need("pyarrow", "files").table({"time": self.times, **self.columns})
-                with part.open("wb") as stream:  # of a path Arrow might think that it is a URI
-                    need("pyarrow.parquet", "files").write_table(table, stream)
+                write_parquet(part, {"time": self.times, **self.columns})
             else:
                 texts = [[str(value).lower() for value in values.tolist()] for values in self.columns.values()]
                 rows = zip(map(time_text, self.times), *texts, strict=True)

@@ -17,7 +17,7 @@ from dphmm.errors import DataFileError, need
 from dphmm.flows.areas import Areas
 from dphmm.flows.noisy_tables import KEYS, NUMBERS
 from dphmm.tables import check_output, new_file, read_document, write_csv
-from dphmm.tables.binary_files import OpenParquet
+from dphmm.tables.binary_files import OpenParquet, write_parquet
 from dphmm.writers.formats import check_format
 from dphmm.writers.geopackage import write_layers
 from dphmm.writers.table import CRS
@@ -277,11 +277,8 @@ def _write_csv(rows: FlowRows, path: Path) -> None:
 
 
 def _write_parquet(rows: FlowRows, path: Path) -> None:
-    arrow = need("pyarrow", "files")
-    table = arrow.table({name: rows.columns[name] for name in (*KEYS, *NUMBERS)})
     said = json.dumps(rows.to_json(rows=False), ensure_ascii=False).encode()
-    with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
-        need("pyarrow.parquet", "files").write_table(table.replace_schema_metadata({_KEY: said}), stream)
+    write_parquet(path, {name: rows.columns[name] for name in (*KEYS, *NUMBERS)}, {_KEY: said})
 
 
 def _write_json(rows: FlowRows, path: Path) -> None:

@@ -18,7 +18,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
 from dphmm.facts import guarantees_in_words
 from dphmm.tables import read_document
-from dphmm.tables.binary_files import read_parquet
+from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.tables.values import one_line
 from dphmm.tables.vector_files import read_layers
 from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
@@ -165,7 +165,6 @@ def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "esti
     Beside the geometry are plain columns of both places, for programs that know none. Neither pandas nor geopandas is
     used: for the few releases of one person, loading them and making frames takes longer than everything else.
     """
-    pa, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
     columns = {column.name: _arrow(table[column.name], column.kind) for column in COLUMNS}
     latitude, longitude, known = places(table, geometry)
     geo: dict[str, Any] = {"encoding": "WKB", "crs": _projjson(), "geometry_types": ["Point"] if known.any() else []}
@@ -173,9 +172,8 @@ def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "esti
         corners = ((along[known].min(), along[known].max()) for along in (longitude, latitude))
         geo["bbox"] = np.transpose(list(corners)).ravel().tolist()
     about = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geo}}
-    found = pa.table({**columns, "geometry": _points(longitude, latitude, known)}, metadata={"geo": json.dumps(about)})
-    with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
-        parquet.write_table(found, stream, row_group_size=GROUP_ROWS)
+    columns["geometry"] = _points(longitude, latitude, known)
+    write_parquet(path, columns, {"geo": json.dumps(about)}, row_group_size=GROUP_ROWS)
 
 
 def _arrow(values: npt.NDArray[Any], kind: str) -> Any:
