@@ -1,6 +1,6 @@
 """Settings as fields: a field of a dataclass says a setting's name, type and default, and here what it is, once.
 
-Options of commands and messages about wrong values are made of it; see `dphmm.cli.from_fields`.
+Options of commands and messages about wrong values are made of it; see `dphmm.cli.inputs`.
 """
 
 from __future__ import annotations

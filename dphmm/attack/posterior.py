@@ -22,8 +22,7 @@ from dphmm.model.forward_backward import backward_pass, forward_pass
 from dphmm.model.habits import NIGHT
 from dphmm.model.path_sampling import draw_paths
 from dphmm.model.transition_operator import log_normalised, plain_masses
-from dphmm.space.states import OUTSIDE
-from dphmm.space.trajectory import Trajectory
+from dphmm.space import OUTSIDE, Trajectory
 
 _LONGEST_GAP_SECONDS = 86400.0
 

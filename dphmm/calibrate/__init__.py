@@ -7,8 +7,14 @@
 
 from __future__ import annotations
 
-from dphmm.calibrate.budgets import Found, epsilon_for_error, epsilon_for_odds, epsilon_for_spending, largest_epsilon
-from dphmm.calibrate.certified import epsilon_for_event
+from dphmm.calibrate.budgets import (
+    Found,
+    epsilon_for_error,
+    epsilon_for_event,
+    epsilon_for_odds,
+    epsilon_for_spending,
+    largest_epsilon,
+)
 from dphmm.calibrate.simulation import Figure, Simulation, simulate
 
 __all__ = [

@@ -17,17 +17,14 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_floats
 from dphmm.audit.inference import knowledge, no_information
 from dphmm.errors import EventError, InvalidInputError
+from dphmm.events import Event, EventOdds
 from dphmm.events.automaton import Automaton
-from dphmm.events.event import Event
-from dphmm.events.product_chain import EventOdds
 from dphmm.facts import fact
 from dphmm.mechanisms.base import TABLES
-from dphmm.model import MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
-from dphmm.model.belief import Belief
+from dphmm.model import Belief, MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
 from dphmm.model.point_estimate import expected_distance, within_cell
-from dphmm.release.engine import Releaser
+from dphmm.release import Releaser, StepPlan
 from dphmm.release.event_caps import chain_of
-from dphmm.release.step import StepPlan
 
 _AT_ONCE = 1 << 20
 """About how many pairs of an output and a state have their densities worked out at once."""
@@ -136,46 +133,26 @@ def beliefs_along(model: MarkovModel, first: int = 0) -> Iterator[Belief]:
         belief = belief.predict(model, 1, step)
 
 
-def plans_along(engine: Releaser, steps: int, first: int = 0) -> Iterator[tuple[int, StepPlan, Belief]]:
-    """The plans of releases, one a step, of which nothing is drawn: what the model alone makes of the belief.
-
-    Parameters
-    ----------
-    engine
-        The engine; it is left as it is.
-    steps
-        How many steps, at least one.
-    first
-        The time step of the first one, counted from 1970.
-
-    Yields
-    ------
-    tuple of int, StepPlan and Belief
-        Each plan with the first step that it serves and the belief then; the last one serves all later steps.
-    """
-    last, before = None, None
-    for step, belief in enumerate(islice(beliefs_along(engine.model, first), steps)):
-        plan = engine.plan(belief)
-        if plan is not last:
-            yield step, plan, belief
-        elif engine.model.is_plain and before is not None and (belief.support == before.support).all():
-            return
-        last, before = plan, belief
-
-
 def _public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan, Belief]] | None:
-    """The plans of ``steps`` releases, each with the first step that it serves; None where they depend on draws.
+    """The plans of ``steps`` releases, each with the first step that it serves and the belief then.
 
-    They do with a δ-location set, caps, a schedule, tables, or a repair that is chosen by the belief. What else rules
-    states out (noise on a line) shows in the densities.
+    They are what the model alone makes of the belief. None where they depend on draws: with a δ-location set, caps, a
+    schedule, tables, or a repair that is chosen by the belief. What else rules states out (noise on a line) shows in
+    the densities.
     """
-    settings, found = engine.settings, []
+    settings, found = engine.settings, list[tuple[int, StepPlan, Belief]]()
     if settings.delta is not None or settings.caps or settings.schedule is not None or settings.mechanism in TABLES:
         return None
-    for step, plan, belief in plans_along(engine, steps, first):
+    before: Belief | None = None
+    for step, belief in enumerate(islice(beliefs_along(engine.model, first), steps)):
+        plan = engine.plan(belief)
         if plan.prior is not None:
             return None
-        found.append((step, plan, belief))
+        if not found or plan is not found[-1][1]:
+            found.append((step, plan, belief))
+        elif engine.model.is_plain and before is not None and (belief.support == before.support).all():
+            return found
+        before = belief
     return found
 
 
@@ -463,16 +440,8 @@ def _figures_of(
         filtering = filter_releases(own, observed)
     smoothed = smooth_releases(own, observed, filtering, some)
     online, later = (knowledge(beliefs, points, 1, cell) for beliefs in (filtering.at(some), smoothed))
-    estimate = float(np.mean(estimates))
-    known = (
-        estimate,
-        float(online.error.mean()),
-        float(later.error.mean()),
-        float(later.best.mean()),
-        spent,
-        withheld,
-        error,
-    )
+    means = (float(np.mean(one)) for one in (estimates, online.error, later.error, later.best))
+    known = (*means, spent, withheld, error)
     if odds is None:
         return known
     told, reached = odds.copy(), odds.log_odds

@@ -54,9 +54,9 @@ FILES: Mapping[str, str] = {
     "session": "serve",
     "leak": "leakage",
     "budget": "leakage",
-    "show": "pictures",
-    "basemap": "pictures",
-    "report": "pictures",
+    "show": "release",
+    "basemap": "release",
+    "report": "release",
     "data": "demo",
 }
 """Subcommand → the file of its subject, where that is called otherwise."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, Once, echo, progress, say_table, warn
+from dphmm.cli.console import FILE, PATH, Once, echo, progress, say_json, say_table, warn
 from dphmm.cli.inputs import data_of, input_options, kilometres_of, own_model_option
 from dphmm.errors import ConfigurationError, need
 
@@ -23,7 +22,7 @@ _PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
-@click.option("--model", type=click.Path(path_type=Path), help="What the adversary knows: 'dphmm learn' wrote it.")
+@click.option("--model", type=PATH, help="What the adversary knows: 'dphmm learn' wrote it.")
 @click.option(
     "--channel",
     "channels",
@@ -64,7 +63,8 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
         return
     if any(given[name] is not None for name in ("label", "user_epsilon", "zone")):
         raise ConfigurationError("--label, --user-epsilon and --zone are for tables; give --areas FILE")
-    _check(given["output"], bool(data), given["overwrite"])
+    if given["output"] is not None:
+        _check(given["output"], bool(data))
     found = attack(
         data_of(data, given) if data else None,
         model,
@@ -78,7 +78,7 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
     if given["output"] is not None:
         _write(found, given["output"], given["overwrite"])
     if given["as_json"]:
-        echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
+        say_json(found.facts())
     else:
         _print(found)
     if given["output"] is not None:
@@ -102,7 +102,7 @@ def _attack_tables(data: tuple[str, ...], model: Path | None, channels: tuple[st
         watch=progress,
     )
     if given["as_json"]:
-        echo(json.dumps([one.facts() for one in found], ensure_ascii=False, allow_nan=False))
+        say_json([one.facts() for one in found])
     else:
         header = ("table", "places recovered", "in the data? right", "of the worst tenth", "at most")
         rows = [
@@ -114,36 +114,34 @@ def _attack_tables(data: tuple[str, ...], model: Path | None, channels: tuple[st
     echo("dphmm: this comes from true places; keep it to yourself.", err=True)
 
 
-def _check(output: Path | None, is_real: bool, overwrite: bool) -> None:
+def _check(output: Path, is_real: bool) -> None:
     """Refuse an output that cannot be written before anything is computed."""
-    from dphmm.tables import check_output, private_name
+    from dphmm.tables import private_name
 
-    if output is None:
-        return
     if output.suffix.lower() not in (*_PAGES, *_PICTURES, ".csv"):
         raise ConfigurationError(f"{output}: name an .html, .csv, .png, .svg or .pdf file")
     if output.suffix.lower() != ".csv":
         need("matplotlib", "plots")
-    check_output(private_name(output) if is_real else output, overwrite)
+    if is_real:
+        private_name(output)
 
 
 def _write(found: Attacked, output: Path, overwrite: bool) -> None:
-    from dphmm.tables import new_file, write_text
+    from dphmm.tables import write_text
 
     private, kind = not found.is_invented, output.suffix.lower()
     if kind == ".csv":
         found.write_table(output, overwrite)
         return
     from dphmm.plots.attack import attack_figure, attack_sections, attack_verdict
-    from dphmm.plots.figures import save
+    from dphmm.plots.figures import save_picture
     from dphmm.reports import html_page
 
     if kind in _PAGES:
         page = html_page("What blurring gives away", *attack_verdict(found), attack_sections(found))
         write_text(output, page, overwrite, private=private)
-        return
-    with new_file(output, overwrite, private=private) as part:
-        save(attack_figure(found), part, dpi=150)
+    else:
+        save_picture(attack_figure(found), output, overwrite, private)
 
 
 def _print(found: Attacked) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -10,27 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, OnceGroup, echo, progress, say_table, shown
-from dphmm.cli.from_fields import options, options_of
-from dphmm.cli.inputs import (
-    adversaries_of,
-    adversary_options,
-    buffer_option,
-    cap_options,
-    data_of,
-    event_option,
-    kilometres_of,
-    known_format_options,
-    known_options,
-    names_of,
-    policy_text,
-    settings_options,
-    stated_settings_of,
-    store_of,
-    true_data,
-    true_options,
-    within_factor_option,
-)
+from dphmm.cli import inputs
+from dphmm.cli.console import FILE, OnceGroup, echo, progress, say_json, say_table, shown
 from dphmm.errors import ConfigurationError
 from dphmm.release.settings import Settings
 
@@ -46,18 +26,47 @@ EXPOSED = 1
 _BODIES = ("k-norm", "laplace", "planar-laplace")
 _LINES = 20
 
-_subject_options = options(
+_subject_options = inputs.options(
     click.option(
         "--model", type=click.Path(), help="A model that 'dphmm learn' wrote: its states and what can follow."
     ),
-    options_of(Settings, names=("policy",)),
-    buffer_option,
+    inputs.options_of(Settings, names=("policy",)),
+    inputs.buffer_option,
     click.option("--states", type=click.Path(), help="A .csv: a column 'state', the others what is measured there."),
     click.option("--edges", type=click.Path(), help="A .csv of two columns: pairs that must be indistinguishable."),
     click.option("--category", metavar="COLUMN", help="With --states: states of equal value are connected."),
     click.option("--possible", multiple=True, metavar="A,B,…", help="A constraint: these states alone are possible."),
 )
-_output_options = options(
+_NO_MODEL = "the model is missing; give --model with the one that the releases were made with"
+
+
+def _given(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 - as click calls it
+    """A model, which is there, unless a shell asks for completions."""
+    if value is None and not context.resilient_parsing:
+        raise ConfigurationError(_NO_MODEL)
+    return value
+
+
+_released_options = inputs.options(
+    click.argument("releases", callback=inputs.store_of),
+    click.option("--model", type=click.Path(), callback=_given, help="The model that the releases were made with."),
+)
+_reader_options = inputs.options(
+    click.option("--users", metavar="A,B,…", help="These users alone."),
+    click.option(
+        "--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability."
+    ),
+    inputs.adversary_options,
+)
+
+
+def _readers(given: dict[str, Any]) -> dict[str, Any]:
+    """Whose releases are looked at, and who reads them, by the `_reader_options`."""
+    asked = {"adversaries": inputs.adversaries_of(given), "within_factor": given["within_factor"]}
+    return {"users": inputs.names_of(given["users"]), "prior": given["adversary"], "watch": progress, **asked}
+
+
+_output_options = inputs.options(
     click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON."),
     click.option("--report", type=FILE, metavar="FILE.html", help="A report with pictures."),
     click.option("--overwrite", is_flag=True, help="Replace a report that exists."),
@@ -119,7 +128,7 @@ def _secrets(given: dict[str, Any]) -> None:
         for level in found.facts()["mechanisms"]
     ]
     verdict = "Some secret is exposed." if found.is_exposed else "No secret is exposed."
-    _end(found, given, "Policy audit", verdict, ("mechanism", "level of the whole", "exposed secrets"), rows)
+    _end(found, given, "Policy audit", verdict, (("mechanism", "level of the whole", "exposed secrets"), rows))
 
 
 def _policy(given: dict[str, Any]) -> None:
@@ -130,7 +139,7 @@ def _policy(given: dict[str, Any]) -> None:
     subject = _subject(given)
     constraints = _constraints(subject, given)
     if given["steps"] is not None:
-        constraints += subject.along(given["steps"], names_of(given["start"]))
+        constraints += subject.along(given["steps"], inputs.names_of(given["start"]))
     elif given["start"] is not None:
         raise ConfigurationError("--start says where the first of several steps begins; give --steps too")
     found = audit_policy(
@@ -149,7 +158,7 @@ def _policy(given: dict[str, Any]) -> None:
     )
     if found.entries is not None:
         verdict += f" {found.entries.in_words()}"
-    _end(found, given, "Policy audit", verdict, head, [_row(one) for one in found.facts()["constraints"]])
+    _end(found, given, "Policy audit", verdict, (head, [_row(one) for one in found.facts()["constraints"]]))
 
 
 def _row(stated: dict[str, Any]) -> tuple[str, ...]:
@@ -163,16 +172,10 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 
 
 @audit_command.command()
-@click.argument("releases", callback=store_of)
-@click.option("--model", type=click.Path(), help="The model that the releases were made with.")
-@settings_options
-@event_option
-@cap_options
-@click.option("--users", metavar="A,B,…", help="These users alone.")
-@click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
-@true_options
-@adversary_options
-@within_factor_option
+@_released_options
+@inputs.release_options
+@inputs.true_options
+@_reader_options
 @click.option("--top", type=int, default=5, show_default=True, help="How many places count as the top.")
 @click.option("--least-error", metavar="LENGTH", help="Exit with 1 where the best guess comes nearer, such as 500m.")
 @click.option("--most-certainty", type=float, help="Exit with 1 where one place is more probable than this.")
@@ -192,21 +195,15 @@ def session(releases: str | Path, **given: Any) -> None:
     from dphmm.jobs.audits import audit_session
 
     _check_report(given)
-    if given["model"] is None:
-        raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
-    least = None if given["least_error"] is None else kilometres_of(given["least_error"], "--least-error")
+    least = None if given["least_error"] is None else inputs.kilometres_of(given["least_error"], "--least-error")
     found = audit_session(
         releases,
         given["model"],
-        stated_settings_of(given),
-        users=names_of(given["users"]),
-        prior=given["adversary"],
-        true=true_data(given),
-        adversaries=adversaries_of(given),
-        within_factor=given["within_factor"],
+        inputs.stated_settings_of(given),
+        true=inputs.true_data(given),
         top=given["top"],
         thresholds=Thresholds(least, given["most_certainty"]),
-        watch=progress,
+        **_readers(given),
     )
     several = any(audit.knows != PUBLIC.knows for audit in found.audits)
     rows = [
@@ -234,7 +231,7 @@ def session(releases: str | Path, **given: Any) -> None:
     head = ("user", *who, "releases", "epsilon", *bits, *guess, *within, *error, *truly, "exposed")
     if found.private:
         echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
-    _end(found, given, "Session audit", found.in_words(), head, rows)
+    _end(found, given, "Session audit", found.in_words(), (head, rows))
 
 
 def _within_head(given: dict[str, Any]) -> tuple[str, ...]:
@@ -261,20 +258,14 @@ def _truly(audit: SequenceAudit) -> tuple[str, ...]:
 
 
 @audit_command.command()
-@click.argument("releases", callback=store_of)
-@click.option("--model", type=click.Path(), help="The model that the releases were made with.")
-@event_option
+@_released_options
 @click.option(
     "--most-certainty", type=float, help="A probability above it counts as learned. [default: --never-surer, or 0.9]"
 )
 @click.option("--least-certainty", type=float, default=0.0, show_default=True, help="And one below this.")
-@settings_options
-@cap_options
-@click.option("--users", metavar="A,B,…", help="These users alone.")
-@click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
-@adversary_options
-@within_factor_option
-@known_format_options
+@inputs.release_options
+@_reader_options
+@inputs.known_format_options
 @_output_options
 def event(releases: str | Path, **given: Any) -> None:
     """What the releases in RELEASES tell of an event over time, such as 'was at the clinic this week'.
@@ -290,20 +281,14 @@ def event(releases: str | Path, **given: Any) -> None:
 
     _check_report(given)
     most = given["most_certainty"] if given["most_certainty"] is not None else max(given["never_surer"], default=None)
-    if given["model"] is None:
-        raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
     found = audit_event(
         releases,
         given["model"],
         given["events"],
-        stated_settings_of(given),
-        users=names_of(given["users"]),
-        prior=given["adversary"],
-        adversaries=adversaries_of(given),
-        within_factor=given["within_factor"],
-        watch=progress,
+        inputs.stated_settings_of(given),
         most_certainty=CERTAINTY if most is None else most,
         least_certainty=given["least_certainty"],
+        **_readers(given),
     )
     several = any(audit.knows != PUBLIC.knows for audits in found.audits for audit in audits)
     rows = []
@@ -323,19 +308,10 @@ def event(releases: str | Path, **given: Any) -> None:
             )
     if found.private:
         echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
-    head = (
-        "user",
-        *(("adversary knows",) if several else ()),
-        "event",
-        "before",
-        "least",
-        "most",
-        "at the end",
-        *_within_head(given),
-        "moved most by the release of",
-    )
+    who, probabilities = ("adversary knows",) if several else (), ("before", "least", "most", "at the end")
+    head = ("user", *who, "event", *probabilities, *_within_head(given), "moved most by the release of")
     verdict = "An event was learned." if found.is_exposed else "No event was learned."
-    _end(found, given, "Event audit", verdict, head, rows)
+    _end(found, given, "Event audit", verdict, (head, rows))
 
 
 @audit_command.command()
@@ -379,16 +355,13 @@ def mechanism(**given: Any) -> None:
         for pair in found.facts()["pairs"]
     ]
     verdict = "A claim is violated." if found.is_exposed else "No claim was shown to be violated."
-    _end(found, given, "Mechanism audit", verdict, ("states", "claimed", "shown at least", "claim"), rows)
+    _end(found, given, "Mechanism audit", verdict, (("states", "claimed", "shown at least", "claim"), rows))
 
 
 @audit_command.command()
-@click.argument("releases", callback=store_of)
-@click.option("--model", type=click.Path(), help="The model that the releases were made with.")
-@settings_options
-@event_option
-@cap_options
-@known_options
+@_released_options
+@inputs.release_options
+@inputs.known_options
 @click.option(
     "--true", multiple=True, type=click.Path(), help="What was released, read as --known: how few true places suffice."
 )
@@ -411,9 +384,7 @@ def identity(releases: str | Path, **given: Any) -> None:
     from dphmm.jobs.identity import audit_identity
 
     _check_report(given)
-    if given["model"] is None:
-        raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
-    known = true_data(given, "known")
+    known = inputs.true_data(given, "known")
     if known is None:
         raise ConfigurationError(
             "no candidates are given; give --known with earlier data of everybody who was released"
@@ -422,9 +393,9 @@ def identity(releases: str | Path, **given: Any) -> None:
         releases,
         given["model"],
         known,
-        stated_settings_of(given),
-        users=names_of(given["users"]),
-        true=true_data(given),
+        inputs.stated_settings_of(given),
+        users=inputs.names_of(given["users"]),
+        true=inputs.true_data(given),
         prior=given["prior"],
         k=given["k"],
         most_certainty=given["most_certainty"],
@@ -434,26 +405,20 @@ def identity(releases: str | Path, **given: Any) -> None:
     facts = found.without_names() if given["no_names"] else found.facts()
     if not given["no_names"]:
         echo("dphmm: this says who is who; keep it to yourself.", err=True)
-    if given["as_json"]:
-        echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
-    else:
-        names = ("user", "moments", "epsilon", "rank", "probability", "likeliest", "probability_of_the_likeliest")
-        rows = [
-            [one if isinstance(one := user[name], str) else f"{one:.4g}" for name in names]
-            for user in facts.get("users", ())
-        ]
-        if rows:
-            say_table([name.replace("_", " ") for name in names], rows, most=_LINES)
-        lengths = [(one["moments"], *_found(one)) for one in facts["by_moments"]]
-        head = ("after moments", "people", "linked right", f"among the {found.k} likeliest", "stated")
-        say_table(head, [*((f"{length:,}", *cells) for length, *cells in lengths), ("all", *_found(facts))])
-        if found.unique:
-            points = ("known points", "told apart by times alone", "by releases", "by true places")
-            say_table(points, [_unique(one) for one in facts["unique"]])
-        echo(found.in_words(), fg="red" if found.is_exposed else None)
-    _report(found, given, "Identity audit", found.in_words())
-    if found.is_exposed:
-        raise click.exceptions.Exit(EXPOSED)
+    names = ("user", "moments", "epsilon", "rank", "probability", "likeliest", "probability_of_the_likeliest")
+    rows = [
+        [one if isinstance(one := user[name], str) else f"{one:.4g}" for name in names]
+        for user in facts.get("users", ())
+    ]
+    lengths = [(f"{one['moments']:,}", *_found(one)) for one in facts["by_moments"]]
+    by_length = ("after moments", "people", "linked right", f"among the {found.k} likeliest", "stated")
+    by_points = ("known points", "told apart by times alone", "by releases", "by true places")
+    tables = (
+        ([name.replace("_", " ") for name in names], rows),
+        (by_length, [*lengths, ("all", *_found(facts))]),
+        (by_points, [_unique(one) for one in facts["unique"]]),
+    )
+    _end(found, given, "Identity audit", found.in_words(), *tables, facts=facts)
 
 
 def _found(one: Mapping[str, Any]) -> list[str]:
@@ -472,7 +437,7 @@ def _found(one: Mapping[str, Any]) -> list[str]:
 @click.option("--member-users", metavar="A,B,…", help="These users alone of --members.")
 @click.option("--other-users", metavar="A,B,…", help="These users alone of --others.")
 @click.option("--alpha", type=float, default=0.05, show_default=True, help="The share of others taken for members.")
-@known_format_options
+@inputs.known_format_options
 @_output_options
 def membership(model: str, **given: Any) -> None:
     """Whether people are told to be among those whom MODEL was learned from.
@@ -481,16 +446,17 @@ def membership(model: str, **given: Any) -> None:
     --synthetic people) than under a model of other people without this person. The result tells who is who: keep it to
     yourself. The exit code is 1 where members are told from others (p < 0.01).
     """
-    from dphmm.jobs.membership import audit_membership
+    from dphmm.jobs.identity import audit_membership
 
     _check_report({**given, "known": True})
     people = {
-        name: data_of(given[name], {**given, "users": given[f"{name[:-1]}_users"]}) for name in ("members", "others")
+        name: inputs.data_of(given[name], {**given, "users": given[f"{name[:-1]}_users"]})
+        for name in ("members", "others")
     }
     for name in people:
         if not given[name]:
             raise ConfigurationError(f"no {name} are given; give data of people with --{name}")
-    drawn = data_of(given["synthetic"], {**given, "users": None}) if given["synthetic"] else None
+    drawn = inputs.data_of(given["synthetic"], {**given, "users": None}) if given["synthetic"] else None
     found = audit_membership(model, **people, synthetic=drawn, alpha=given["alpha"], watch=progress)
     echo("dphmm: this says who was a member; keep it to yourself.", err=True)
     rows = [
@@ -502,13 +468,12 @@ def membership(model: str, **given: Any) -> None:
         for one in found.facts()["rates"]
     ]
     head = ("others taken for members", "members found", "at most by the promise")
-    _end(found, {**given, "known": True}, "Membership audit", found.in_words(), head, rows)
+    _end(found, {**given, "known": True}, "Membership audit", found.in_words(), (head, rows))
 
 
 @audit_command.command()
-@click.argument("releases", callback=store_of)
-@click.option("--model", type=click.Path(), help="The model that the releases were made with.")
-@true_options
+@_released_options
+@inputs.true_options
 @click.option("--users", metavar="A,B,…", help="These released users alone.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON.")
 def utility(releases: str | Path, **given: Any) -> None:
@@ -520,15 +485,13 @@ def utility(releases: str | Path, **given: Any) -> None:
     from dphmm.facts import metres
     from dphmm.jobs.utility import audit_utility
 
-    if given["model"] is None:
-        raise ConfigurationError("the model is missing; give --model with the one that the releases were made with")
-    true = true_data(given)
+    true = inputs.true_data(given)
     if true is None:
         raise ConfigurationError("there is nothing to hold the releases against; give --true with what was released")
-    found = audit_utility(releases, given["model"], true, users=names_of(given["users"]), watch=progress)
+    found = audit_utility(releases, given["model"], true, users=inputs.names_of(given["users"]), watch=progress)
     echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
     if given["as_json"]:
-        echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
+        say_json(found.facts())
         return
     rows = [
         (
@@ -563,48 +526,48 @@ def _subject(given: dict[str, Any]) -> Subject:
         return Subject.from_tables(given["states"], given["edges"], given["category"])
     if given["policy"] is None:
         raise ConfigurationError("no policy is given; give --policy, such as utility:1km")
-    return Subject.from_model(given["model"], policy_text(given))
+    return Subject.from_model(given["model"], inputs.policy_text(given))
 
 
 def _constraints(subject: Subject, given: dict[str, Any]) -> list[Constraint]:
-    return [subject.possible(names_of(text)) for text in given["possible"]]
+    return [subject.possible(inputs.names_of(text)) for text in given["possible"]]
 
 
 # ---- saying it ---------------------------------------------------------------------------------------------------
 
 
 def _check_report(given: dict[str, Any]) -> None:
-    from dphmm.tables import check_output, private_name
+    from dphmm.tables import private_name
 
     report = given["report"]
-    if report is not None:
-        if report.suffix.lower() not in (".html", ".htm"):
-            raise ConfigurationError(f"{report}: a report is an .html file; name it so")
-        check_output(private_name(report) if given.get("true") or given.get("known") else report, given["overwrite"])
+    if report is not None and report.suffix.lower() not in (".html", ".htm"):
+        raise ConfigurationError(f"{report}: a report is an .html file; name it so")
+    if report is not None and (given.get("true") or given.get("known")):
+        private_name(report)
+
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""A header, and rows."""
 
 
 def _end(
-    found: Audit, given: dict[str, Any], title: str, verdict: str, header: Sequence[str], rows: Sequence[Sequence[str]]
+    found: Audit, given: dict[str, Any], title: str, verdict: str, *tables: Table, facts: dict[str, Any] | None = None
 ) -> None:
     """Say what was found, write the report where one is asked for, and leave with the exit code that goes with it."""
     if given["as_json"]:
-        echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
+        say_json(found.facts() if facts is None else facts)
     else:
-        say_table(header, rows, most=_LINES)
+        for header, rows in tables:
+            if rows:
+                say_table(header, rows, most=_LINES)
         echo(verdict, fg="red" if found.is_exposed else None)
-    _report(found, given, title, verdict)
+    if given["report"] is not None:
+        from dphmm.plots.audit_report import audit_sections
+        from dphmm.reports import html_page
+        from dphmm.tables import write_text
+
+        page = html_page(title, verdict, found.is_exposed, audit_sections(found))
+        write_text(given["report"], page, given["overwrite"], private=bool(given.get("true") or given.get("known")))
+        echo(f"Report: {given['report']}", err=True)
     if found.is_exposed:
         raise click.exceptions.Exit(EXPOSED)
-
-
-def _report(found: Audit, given: dict[str, Any], title: str, verdict: str) -> None:
-    """Write the report where one is asked for."""
-    if given["report"] is None:
-        return
-    from dphmm.plots.audit_report import audit_sections
-    from dphmm.reports import html_page
-    from dphmm.tables import write_text
-
-    page = html_page(title, verdict, found.is_exposed, audit_sections(found))
-    write_text(given["report"], page, given["overwrite"], private=bool(given.get("true") or given.get("known")))
-    echo(f"Report: {given['report']}", err=True)

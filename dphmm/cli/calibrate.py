@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dphmm.cli import inputs
 from dphmm.cli.attack import say_channels
-from dphmm.cli.console import FILE, Once, echo, progress, say, say_table, shown, warn
-from dphmm.cli.inputs import (
-    AIMS,
-    kilometres_of,
-    known_format_options,
-    noise_options,
-    seconds_of,
-    settings_of,
-    true_data,
-)
+from dphmm.cli.console import FILE, Once, echo, progress, say, say_json, say_table, shown, warn
 from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
 
@@ -44,9 +35,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option("--first", metavar="TIME", help="When the first release is, such as 2024-03-04T08:00Z; for dates.")
 @click.option("--day-epsilon", type=float, help="What releases at every step may spend within 24 hours.")
 @click.option(
-    "--over",
-    metavar="TIME",
-    help="The time looked at: 8h, 1d. [default: 1d; for certainty and odds one release]",
+    "--over", metavar="TIME", help="The time looked at: 8h, 1d. [default: 1d; for certainty and odds one release]"
 )
 @click.option(
     "--people",
@@ -61,8 +50,8 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
     help="The adversary of targets: one who knows the model, or each person's habits. [default: known with --known]",
 )
 @click.option("--known", multiple=True, type=click.Path(), help="Earlier data of people, which somebody has.")
-@known_format_options
-@noise_options
+@inputs.known_format_options
+@inputs.noise_options
 @click.option(
     "--plot", type=FILE, help="Attack simulated or known people; draw errors by epsilon and the frontier; needs --row."
 )
@@ -91,8 +80,8 @@ def calibrate_command(**given: Any) -> None:
         raise ConfigurationError("--epsilon is what a calibration finds; leave it out, or give it in --row")
     asked: dict[str, Any] = {name: given[name] for name in ("certainty", "odds", "day_epsilon", "event", "share")}
     for name in _LENGTHS:
-        asked[name] = None if given[name] is None else kilometres_of(given[name], f"--{name.replace('_', '-')}")
-    known = true_data(given, "known")
+        asked[name] = None if given[name] is None else inputs.kilometres_of(given[name], f"--{name.replace('_', '-')}")
+    known = inputs.true_data(given, "known")
     if given["against"] == "known" and known is None:
         raise ConfigurationError("--against known holds targets against who has earlier data; give it with --known")
     row = _row(given["row"])
@@ -100,9 +89,9 @@ def calibrate_command(**given: Any) -> None:
         raise ConfigurationError("--plot draws a row of budgets; give at least two in --row, such as 0.01,0.1,1")
     found = calibrate(
         given["model"],
-        settings_of({**given, "epsilon": 1.0, **dict.fromkeys(AIMS)}),
+        inputs.settings_of({**given, "epsilon": 1.0, **dict.fromkeys(inputs.AIMS)}),
         Targets(**asked),
-        over_seconds=None if given["over"] is None else seconds_of(given["over"], "--over"),
+        over_seconds=None if given["over"] is None else inputs.seconds_of(given["over"], "--over"),
         people=given["people"],
         row=row,
         seed=given["seed"],
@@ -114,7 +103,7 @@ def calibrate_command(**given: Any) -> None:
     if known is not None:
         echo("dphmm: true places went into this calibration; keep it to yourself.", err=True)
     if given["as_json"]:
-        echo(json.dumps(found.facts(), ensure_ascii=False, allow_nan=False))
+        say_json(found.facts())
     else:
         _print(found)
     if given["plot"] is not None:

@@ -56,6 +56,9 @@ class Output(click.Path):
 
 FILE, FOLDER, STORE = Output(), Output(is_folder=True), Output(is_store=True)
 
+PATH = click.Path(path_type=Path)
+"""The type of one that names what a command reads."""
+
 
 def _check_outputs(command: click.Command, ctx: click.Context) -> None:
     """Refuse outputs that could not be written, or need what is not installed, or are one file."""
@@ -195,8 +198,8 @@ class _Shown(logging.Handler):
         echo(f"dphmm: {record.getMessage()}", err=True)
 
 
-_WAITS = ("dphmm.compilation",)
-"""The loggers of what is done once and makes people wait."""
+_WAITS = logging.getLogger("dphmm.compilation")
+"""The logger of what is done once and makes people wait."""
 
 
 @contextmanager
@@ -205,21 +208,25 @@ def waits_shown() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    shown, loggers = _Shown(), [logging.getLogger(name) for name in _WAITS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(shown)
-        logger.setLevel(logging.INFO)
+    shown, level = _Shown(), _WAITS.level
+    _WAITS.addHandler(shown)
+    _WAITS.setLevel(logging.INFO)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.removeHandler(shown)
-            logger.setLevel(level)
+        _WAITS.removeHandler(shown)
+        _WAITS.setLevel(level)
 
 
-def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
-    """Print facts on standard output.
+def say_json(facts: Any) -> None:
+    """Print facts as JSON, on a line of standard output."""
+    echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
+
+
+def say(
+    title: str, facts: Mapping[str, Any], as_json: bool, dropped: Sequence[Dropped] = (), listed: str | None = None
+) -> None:
+    """Print facts on standard output, and what was left out of the data.
 
     Parameters
     ----------
@@ -229,15 +236,22 @@ def say(title: str, facts: Mapping[str, Any], as_json: bool) -> None:
         A name of a fact, in snake case, → a number, a text, or None where there is nothing to say.
     as_json
         True to print one JSON object instead.
+    dropped
+        What was left out and why: a table follows with a row for each reason.
+    listed
+        The name of the fact that has it in JSON; nothing to leave it out there.
     """
     if as_json:
-        echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
+        say_json({**facts, **({} if listed is None else {listed: [one._asdict() for one in dropped]})})
         return
     stated = {cell(name).replace("_", " "): shown(value) for name, value in facts.items() if value is not None}
     width = max(map(len, stated), default=0)
     echo(cell(title), bold=True)
     for name, value in stated.items():
         echo(f"  {name:<{width}}  {value}")
+    if dropped:
+        rows = [(one.reason, f"{one.fixes:,}", "unknown" if one.users is None else f"{one.users:,}") for one in dropped]
+        say_table(("dropped or moved (private: keep it to yourself)", "fixes", "people"), rows)
 
 
 def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", most: int | None = None) -> None:
@@ -262,18 +276,6 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str =
         echo(line)
     if most is not None and len(rows) > most:
         echo(f"… and {len(rows) - most:,} more; --json and --report have them all.")
-
-
-def say_dropped(dropped: Sequence[Dropped]) -> None:
-    """Print what was left out and why, where anything was: a row for each reason."""
-    if dropped:
-        rows = [(one.reason, f"{one.fixes:,}", "unknown" if one.users is None else f"{one.users:,}") for one in dropped]
-        say_table(("dropped or moved (private: keep it to yourself)", "fixes", "people"), rows)
-
-
-def dropped_facts(dropped: Sequence[Dropped]) -> list[dict[str, Any]]:
-    """The same for JSON."""
-    return [one._asdict() for one in dropped]
 
 
 def warn_of_seed(seed: int | None) -> None:

@@ -7,20 +7,19 @@ from typing import Any
 
 import click
 
-from dphmm.cli.console import FILE, OnceGroup, dropped_facts, progress, say, say_dropped, warn_of_seed
-from dphmm.cli.from_fields import options
-from dphmm.cli.inputs import REGION, data_of, input_options, own_model_option, region_options, seed_option, space_of
+from dphmm.cli import inputs
+from dphmm.cli.console import FILE, PATH, OnceGroup, progress, say, warn_of_seed
 from dphmm.errors import ConfigurationError
 
 _estimators = click.Choice(["coupled", "online", "single", "least-squares", "maximum-likelihood"])
-_mobility_options = options(
-    click.option("--model", type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote."),
-    click.option("--transition", type=click.Path(path_type=Path), help="A matrix in a CSV, NPY or NPZ file."),
+_mobility_options = inputs.options(
+    click.option("--model", type=PATH, help="A model that 'dphmm learn' wrote."),
+    click.option("--transition", type=PATH, help="A matrix in a CSV, NPY or NPZ file."),
     click.option("--smooth", default=0.0, metavar="AMOUNT", help="Added to every probability before use."),
 )
-_budget_options = options(
+_budget_options = inputs.options(
     click.option("--epsilon", metavar="NUMBER", help="Budget of every time; a decimal number or a fraction."),
-    click.option("--epsilons", type=click.Path(path_type=Path), help="File of budgets, one for each time."),
+    click.option("--epsilons", type=PATH, help="File of budgets, one for each time."),
     click.option("--alpha", type=float, help="Budgets that keep temporal leakage at this level; with --model."),
 )
 _priors = click.Choice(["frequency", "uniform", "model"])
@@ -43,11 +42,11 @@ def counts_command() -> None:
 
 @counts_command.command()
 @click.argument("data", nargs=-1, type=click.Path())
-@click.option("--counts", "table", type=click.Path(path_type=Path), help="True counts in a table, in place of DATA.")
+@click.option("--counts", "table", type=PATH, help="True counts in a table, in place of DATA.")
 @click.option("-o", "--output", required=True, type=FILE, help="Noisy counts, .csv or .parquet.")
 @_mobility_options
-@own_model_option
-@region_options
+@inputs.own_model_option
+@inputs.region_options
 @click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: the model's]")
 @click.option("--start", metavar="TIME", help="First time, UTC. [default: the data's]")
 @click.option("--end", metavar="TIME", help="Last time, UTC. [default: the data's]")
@@ -58,8 +57,8 @@ def counts_command() -> None:
 @_budget_options
 @_mechanism_option
 @click.option("--private-counts", type=FILE, metavar="FILE", help="The true counts, a .csv for yourself alone.")
-@seed_option
-@input_options
+@inputs.seed_option
+@inputs.input_options
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
 def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json: bool, **given: Any) -> None:
@@ -70,13 +69,13 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     time's row is epsilon-differentially private for one person's place at that time.
     """
     from dphmm.jobs import Budgets, Counts, Days, Mobility, count_people
-    from dphmm.tables import check_output, check_table_name
+    from dphmm.tables import check_table_name
     from dphmm.writers.summary import check_private_name
 
     output, private, overwrite = given["output"], given["private_counts"], given["overwrite"]
-    check_output(check_table_name(output), overwrite)
+    check_table_name(output)
     if private is not None:
-        check_output(check_private_name(private), overwrite)
+        check_private_name(private)
     if data and table is not None:
         raise ConfigurationError("DATA and --counts are both given; use one of them")
     if given["allow_own_model"] and (table is not None or given["model"] is None):
@@ -85,9 +84,9 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         raise ConfigurationError("no data are given; give files of trajectories, or a table with --counts")
     warn_of_seed(seed)
     done = count_people(
-        data_of(data, given) if table is None else Counts.read(table),
+        inputs.data_of(data, given) if table is None else Counts.read(table),
         Budgets(given["epsilon"], given["epsilons"], given["alpha"]),
-        space_of(given) if any(given[name] is not None for name in REGION) else None,
+        inputs.space_of(given) if any(given[name] is not None for name in inputs.REGION) else None,
         given["step"],
         mobility=Mobility.from_source(given["model"], given["transition"], given["smooth"]),
         days=Days(given["hours"] or (0, 24), given["utc_offset"], given["least_seen"]) if given["daily"] else None,
@@ -100,14 +99,12 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     if private is not None:
         done.true.table.write(private, overwrite, private=True)
     stated = {**done.facts(), **({"daily": given["daily"]} if table is None else {}), **done.private_facts()}
-    listed = {"private_left_out": dropped_facts(done.dropped)} if as_json else {}
-    say("Released", {**stated, **listed, "output": str(output), "private_counts": private}, as_json)
-    if not as_json:
-        say_dropped(done.dropped)
+    facts = {**stated, "output": str(output), "private_counts": private}
+    say("Released", facts, as_json, done.dropped, "private_left_out")
 
 
 @counts_command.command()
-@click.argument("noisy", type=click.Path(path_type=Path))
+@click.argument("noisy", type=PATH)
 @click.option("-o", "--output", required=True, type=FILE, help="The counts, .csv or .parquet.")
 @click.option("--users", required=True, type=int, help="The number of people, which is public.")
 @_mobility_options
@@ -125,11 +122,9 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
     coupled estimators grow with the square and cube of the number of places: they are for some hundred.
     """
     from dphmm.jobs import Counts, Mobility, repair_counts
-    from dphmm.tables import check_output, check_table_name
+    from dphmm.tables import check_table_name
 
-    check_output(check_table_name(output), overwrite)
-    if given["certificate"] is not None:
-        check_output(given["certificate"], overwrite)
+    check_table_name(output)
     counts = Counts.read(noisy)
     mobility = Mobility.from_source(given["model"], given["transition"], given["smooth"])
     more = {name: given[name] for name in ("estimator", "prior", "scale", "integer", "certificate")}
@@ -151,9 +146,9 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
 
 
 @counts_command.command()
-@click.argument("true", type=click.Path(path_type=Path))
+@click.argument("true", type=PATH)
 @_mobility_options
-@click.option("--noisy", type=click.Path(path_type=Path), help="Judge this release, in place of fresh ones.")
+@click.option("--noisy", type=PATH, help="Judge this release, in place of fresh ones.")
 @_budget_options
 @click.option("--runs", default=5, show_default=True, help="How many fresh releases.")
 @_mechanism_option

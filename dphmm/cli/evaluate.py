@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FOLDER, Once, cell, echo, progress, say, say_table
+from dphmm.cli.console import FOLDER, PATH, Once, cell, echo, progress, say, say_table
 from dphmm.cli.inputs import engine_of, engine_options
 
 if TYPE_CHECKING:
-    from dphmm.evaluation.noise_comparison import NoiseRow
     from dphmm.evaluation.run import Evaluation
 
 
 @click.command(cls=Once)
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=PATH)
 @click.option("-o", "--output", "folder", required=True, type=FOLDER, help="A new folder.")
 @engine_options
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder; what is finished stays.")
@@ -83,17 +82,16 @@ def _compare_noise(config: Path, folder: Path, resume: bool, pictures: bool, as_
         say("Compared", {"files_private": [str(folder / name) for name in files]}, True)
         return
     header = ("equal", "noise", "epsilon", "factor", "released", "mean", "hindsight")
+    columns = ("epsilon", "factor", "released", "estimate", "hindsight")
     for policy, rows in found.items():
-        cells = [(row.equal, row.noise, *(f"{value:.3g}" for value in _figures(row))) for row in rows if not row.note]
+        cells = [
+            (row.equal, row.noise, *(f"{getattr(row, name):.3g}" for name in columns)) for row in rows if not row.note
+        ]
         say_table(header, cells, f"{policy}: root mean square distances from the true places, km")
         for row in rows:
             if row.note:
                 echo(f"  {row.noise}: {cell(row.note)}")
     echo(f"{folder / files[0]} comes from true places; keep it to yourself.", err=True)
-
-
-def _figures(row: NoiseRow) -> tuple[float, ...]:
-    return row.epsilon, row.factor, row.released, row.estimate, row.hindsight
 
 
 def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:

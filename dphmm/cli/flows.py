@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dphmm.cli.console import Once, echo, progress, say, say_dropped, say_table, shown, warn_of_seed
-from dphmm.cli.from_fields import options, options_of
-from dphmm.cli.inputs import (
-    REGION,
-    data_of,
-    engine_of,
-    engine_options,
-    input_options,
-    region_options,
-    seed_option,
-    space_of,
-)
+from dphmm.cli import inputs
+from dphmm.cli.console import PATH, Once, progress, say, say_json, say_table, shown, warn_of_seed
 from dphmm.errors import ConfigurationError, need
 from dphmm.flows.settings import FlowSettings
 
-_area_options = options(
+_area_options = inputs.options(
     click.option("--areas", "layer", type=click.Path(), metavar="FILE", help="Polygons: GeoJSON, KML, GeoPackage, …"),
     click.option("--label", metavar="PROPERTY", help="What names a polygon. [default: category or name]"),
     click.option("--district", metavar="PROPERTY", help="What names its district; or a file of districts' polygons."),
@@ -35,8 +24,8 @@ _area_options = options(
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("--user-epsilon", required=True, metavar="EPSILON", help="The budget of each person in all tables.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A .parquet, .csv, .json or .gpkg file.")
-@click.option("--report", type=click.Path(path_type=Path), help="A page to show and to sign, .html.")
+@click.option("-o", "--output", type=PATH, help="A .parquet, .csv, .json or .gpkg file.")
+@click.option("--report", type=PATH, help="A page to show and to sign, .html.")
 @click.option("--plan", is_flag=True, help="Say how certain numbers will be; nothing is read or spent.")
 @click.option(
     "--relative-error",
@@ -46,11 +35,11 @@ _area_options = options(
 )
 @click.option("--every-row", is_flag=True, help="Rows of cells with a count of zero too.")
 @_area_options
-@region_options
-@options_of(FlowSettings)
-@engine_options
-@seed_option
-@input_options
+@inputs.region_options
+@inputs.options_of(FlowSettings)
+@inputs.engine_options
+@inputs.seed_option
+@inputs.input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
 def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **given: Any) -> None:
@@ -81,12 +70,14 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **g
         need("matplotlib", "plots")
     warn_of_seed(given["seed"])
     done = flows(
-        data_of(data, given),
+        inputs.data_of(data, given),
         _areas(given),
         given["user_epsilon"],
         settings,
         rng=given["seed"],
-        engine=engine_of({**given, "workers": given["workers"] or (1 if given["engine"] == "processes" else None)}),
+        engine=inputs.engine_of(
+            {**given, "workers": given["workers"] or (1 if given["engine"] == "processes" else None)}
+        ),
         watch=progress,
     )
     rows = done.rows(given["relative_error"], given["every_row"])
@@ -98,25 +89,20 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **g
     facts = done.facts()
     if not as_json:
         facts["spent_on"] = ", ".join(f"{name} {part}" for name, part in facts["spent_on"].items())
-    say(
-        "Flows",
-        {**facts, "rows": len(rows), "output": str(output), "report": given["report"] and str(given["report"])},
-        as_json,
-    )
-    if not as_json:
-        say_dropped(done.private_left_out)
+    facts |= {"rows": len(rows), "output": str(output), "report": given["report"] and str(given["report"])}
+    say("Flows", facts, as_json, done.private_left_out)
 
 
 def _areas(given: dict[str, Any]) -> Any:
     from dphmm.flows.areas import Areas
 
     if given["layer"] is not None:
-        if any(given[name] is not None for name in (*REGION, "block")):
+        if any(given[name] is not None for name in (*inputs.REGION, "block")):
             raise ConfigurationError("--areas and a region are both given; give one of them")
         return Areas.from_polygons(given["layer"], given["label"], given["district"])
     if given["label"] is not None or given["district"] is not None:
         raise ConfigurationError("--label and --district are for polygons; give --areas FILE")
-    space = space_of(given)
+    space = inputs.space_of(given)
     return Areas.from_space(space) if given["block"] is None else Areas.from_space(space, given["block"])
 
 
@@ -126,7 +112,7 @@ def _plan(settings: FlowSettings, given: dict[str, Any], as_json: bool) -> None:
     error = 0.2 if given["relative_error"] is None else given["relative_error"]
     found = plan_flows(_areas(given), given["user_epsilon"], settings, error)
     if as_json:
-        echo(json.dumps([one.facts() for one in found], ensure_ascii=False, allow_nan=False))
+        say_json([one.facts() for one in found])
         return
     header = ("table", "level", "numbers", "of a person at most", "each ±", f"right within {error:.0%} from")
     rows = [

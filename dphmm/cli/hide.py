@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dphmm.cli.console import FILE, STORE, Once, cell, echo
+from dphmm.cli.console import FILE, PATH, STORE, Once, cell, echo, say_json
 from dphmm.cli.inputs import kilometres_of
 from dphmm.errors import ConfigurationError, DataFileError
 
@@ -16,7 +16,7 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
 
 
 @click.command(cls=Once)
-@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("data", type=PATH)
 @click.option("-o", "--output", required=True, type=FILE, help="A .gpx, .geojson or .csv file.")
 @click.option(
     "--near",
@@ -26,11 +26,7 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
 )
 @click.option("--ends", is_flag=True, help="Hide where the recording begins and where it ends.")
 @click.option(
-    "--within",
-    default="500m",
-    show_default=True,
-    metavar="LENGTH",
-    help="No point this near a place is kept.",
+    "--within", default="500m", show_default=True, metavar="LENGTH", help="No point this near a place is kept."
 )
 @click.option(
     "--kind",
@@ -41,24 +37,10 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
 @click.option("--no-times", is_flag=True, help="Leave out times.")
 @click.option("--session", type=STORE, help="A file that counts what several recordings tell.")
 @click.option("--picture", type=FILE, help="A picture of what a reader sees: .png, .svg or .pdf.")
-@click.option("--basemap", type=click.Path(path_type=Path), help="A map to draw the picture on, such as .geojson.")
+@click.option("--basemap", type=PATH, help="A map to draw the picture on, such as .geojson.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
-def hide_command(
-    data: Path,
-    output: Path,
-    near: tuple[str, ...],
-    ends: bool,
-    within: str,
-    kind: str | None,
-    keep: tuple[str, ...],
-    no_times: bool,
-    session: str | None,
-    picture: Path | None,
-    basemap: Path | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path | None, **given: Any) -> None:
     """Hide places in the recording DATA, such as home in a ride: exact elsewhere, nothing around them.
 
     A zone is a square of the same public pattern for everybody and a ring around it, so that it does not tell where in
@@ -67,26 +49,22 @@ def hide_command(
     """
     from dphmm.jobs.hiding import hide
 
-    length = kilometres_of(within, "--within")
-    if basemap is not None and picture is None:
-        raise ConfigurationError("--basemap is drawn on; give --picture too")
+    length, overwrite = kilometres_of(given["within"], "--within"), given["overwrite"]
     if basemap is not None:
         from dphmm.tables.vector_files import check_vector_file
 
+        if picture is None:
+            raise ConfigurationError("--basemap is drawn on; give --picture too")
         if not check_vector_file(basemap).is_file():
             raise DataFileError(basemap, "cannot be read (there is no such file); check the path")
     if picture is not None:
         from dphmm.plots.figures import check_picture
 
         check_picture(picture, overwrite)
-    spots, files = [], []
-    for text in near:
-        place = _PLACE.fullmatch(text)
-        if place is not None:
-            spots.append((float(place[1]), float(place[2])))
-        else:
-            files.append(text)
-    if files and (spots or len(files) > 1):
+    places = {text: _PLACE.fullmatch(text) for text in given["near"]}
+    spots = [(float(place[1]), float(place[2])) for place in places.values() if place is not None]
+    files = [text for text, place in places.items() if place is None]
+    if files and len(places) > 1:
         raise ConfigurationError(
             f"--near {files[0]!r} is no LATITUDE,LONGITUDE; give places, or one GeoJSON file of points"
         )
@@ -95,20 +73,16 @@ def hide_command(
         files[0] if files else spots,
         length,
         output,
-        ends=ends,
-        kind=kind,
-        keep=keep,
-        times=not no_times,
-        session=session,
-        overwrite=overwrite,
+        times=not given["no_times"],
+        **{name: given[name] for name in ("ends", "kind", "keep", "session", "overwrite")},
     )
     if picture is not None:
         from dphmm.plots.figures import save_picture
         from dphmm.plots.releases import hidden_figure
 
         save_picture(hidden_figure(found, basemap), picture, overwrite, private=False)
-    if as_json:
-        echo(json.dumps({**found.facts(), "sentences": found.sentences}, ensure_ascii=False, allow_nan=False))
+    if given["as_json"]:
+        say_json({**found.facts(), "sentences": found.sentences})
         return
     for sentence in found.sentences:
         echo(sentence)

@@ -1,18 +1,21 @@
-"""Options that several commands share: what to read and whose, how to release, which region, which workers."""
+"""Options that several commands share, many of them made of the fields of settings, and what they say.
+
+What to read and whose, how to release, which region, which workers; and the headings under which help lists them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dphmm.cli.from_fields import Decorated, option_name, options, options_of
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.jobs.people import Data
+from dphmm.options import Option, option_of
 from dphmm.release.settings import Schedule, Settings
 
 if TYPE_CHECKING:
@@ -20,6 +23,82 @@ if TYPE_CHECKING:
     from dphmm.jobs.workers import Engine
     from dphmm.release.engine import ReleaseSettings
     from dphmm.space.states import StateSpace
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_TYPES = {"float": float, "int": int}
+
+
+def options(*several: Callable[[Any], Any], heading: str = "") -> Callable[[Decorated], Decorated]:
+    """One decorator out of several options, in the order in which help lists them.
+
+    Parameters
+    ----------
+    *several
+        What `click.option` makes, or this function.
+    heading
+        Where help lists them, whatever they say themselves; nothing to leave that to them.
+    """
+
+    def add(command: Decorated) -> Decorated:
+        there = len(getattr(command, "__click_params__", ()))
+        for option in reversed(several):
+            command = option(command)
+        for parameter in getattr(command, "__click_params__", ())[there:] if heading else ():
+            vars(parameter)["heading"] = heading
+        return command
+
+    return add
+
+
+def option(*names: str, heading: str, **about: Any) -> Callable[[Decorated], Decorated]:
+    """One option as `click.option` makes it, under a heading of help."""
+    return options(click.option(*names, **about), heading=heading)
+
+
+def options_of(
+    kind: type, names: Collection[str] = (), without: Collection[str] = (), **texts: str
+) -> Callable[[Decorated], Decorated]:
+    """The options that the fields of a dataclass make.
+
+    An option that is not given is None, so that what is left out takes the field's default, in one place.
+
+    Parameters
+    ----------
+    kind
+        A dataclass whose fields are made by `dphmm.options.setting`; others are passed over.
+    names, without
+        These fields alone, all but these.
+    **texts
+        Field → what help says of it in this command instead.
+    """
+    chosen = [one for one in fields(kind) if one.name not in without and (not names or one.name in names)]
+    made = [(one, about) for one in chosen if (about := option_of(one)) is not None]
+    return options(*(_made(one, about, texts.get(one.name, about.help)) for one, about in made))
+
+
+def option_name(one: Field[Any]) -> str:
+    """What a field's option is called, with underscores."""
+    about = option_of(one)
+    return one.name if about is None else about.name or one.name
+
+
+def _made(one: Field[Any], about: Option, text: str) -> Callable[[Any], Any]:
+    name = option_name(one)
+    kind = str(one.type).removesuffix(" | None")
+    is_sequence = kind.startswith("Mapping")
+    default = f" [default: {one.default}]" if about.shows_default and one.default is not MISSING else ""
+    choices = f": {', '.join(about.choices)}." if about.choices and about.choices[0] not in text else ""
+    return option(
+        f"--{name.replace('_', '-').removesuffix('s') if is_sequence else name.replace('_', '-')}",
+        f"{name}_" if name == "format" else name,
+        heading=about.heading,
+        help=f"{text}{choices}{default}",
+        metavar=about.metavar,
+        default=None,
+        multiple=is_sequence,
+        **({"is_flag": True} if kind == "bool" else {"type": None if about.is_text else _TYPES.get(kind)}),
+    )
 
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -76,11 +155,6 @@ adversary_options = options(
         metavar="PLACE",
         help="Where somebody knows the person to be often: home or work (found in --known), or a place of an event.",
     ),
-    heading="Other adversaries",
-)
-"""The options of `adversaries_of`."""
-
-within_factor_option = options(
     click.option(
         "--within-factor",
         type=float,
@@ -89,22 +163,21 @@ within_factor_option = options(
     ),
     heading="Other adversaries",
 )
+"""The options of `adversaries_of`, and how far from the model's somebody's moves may be."""
 
-earlier_option = options(
-    click.option(
-        "--known",
-        multiple=True,
-        type=click.Path(),
-        help="Earlier data of the people: what releases tell somebody who has them is worked out, for yourself.",
-    ),
+earlier_option = option(
+    "--known",
     heading="Other adversaries",
+    multiple=True,
+    type=click.Path(),
+    help="Earlier data of the people: what releases tell somebody who has them is worked out, for yourself.",
 )
 
-buffer_option = options(
-    click.option(
-        "--buffer", metavar="LENGTH", help="Widen the policy's zones by the places they are entered from, up to LENGTH."
-    ),
+buffer_option = option(
+    "--buffer",
     heading="Promise",
+    metavar="LENGTH",
+    help="Widen the policy's zones by the places they are entered from, up to LENGTH.",
 )
 
 noise_options = options(
@@ -114,18 +187,11 @@ noise_options = options(
 )
 """The options of a `ReleaseSettings`, one for each of its fields but caps on events and its schedule."""
 
-settings_options = options(noise_options, options_of(Schedule))
-"""The same with the options of a schedule: see `AIMS`."""
-
 AIMS = tuple(option_name(one) for one in fields(Schedule))
 """The options of a schedule."""
 
-event_option = options(
-    click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated."),
-    heading="Schedule and caps",
-)
-
 cap_options = options(
+    click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated."),
     click.option(
         "--never-surer", type=float, multiple=True, metavar="P", help="No output makes --event more probable than P."
     ),
@@ -133,7 +199,10 @@ cap_options = options(
     options_of(Settings, names=("priors",)),
     heading="Schedule and caps",
 )
-"""With `event_option` those of caps on events: see `caps_of`."""
+"""Those of caps on events: see `caps_of`."""
+
+release_options = options(noise_options, options_of(Schedule), cap_options)
+"""How places are, or were, released: see `settings_of`, `caps_of` and `stated_settings_of`."""
 
 region_options = options(
     click.option("--preset", help="A region: geolife, gowalla or cabspotting; --cell for other cells."),
@@ -155,21 +224,19 @@ region_options = options(
 )
 """The options of `space_of`."""
 
-own_model_option = options(
-    click.option(
-        "--allow-own-model",
-        is_flag=True,
-        default=None,
-        help="Go on with people whose own data the model was learned from.",
-    ),
+own_model_option = option(
+    "--allow-own-model",
     heading="Promise",
+    is_flag=True,
+    default=None,
+    help="Go on with people whose own data the model was learned from.",
 )
 
-seed_option = options(
-    click.option(
-        "--seed", type=click.IntRange(0), help="Repeatable noise, for experiments: the output is not private."
-    ),
+seed_option = option(
+    "--seed",
     heading="Experiments",
+    type=click.IntRange(0),
+    help="Repeatable noise, for experiments: the output is not private.",
 )
 
 REGION = ("preset", "bbox", "town", "polygon", "extent", "places", "within", "cell")
@@ -201,15 +268,15 @@ def space_of(given: Mapping[str, Any]) -> StateSpace:
     return region(**{name: given[name] for name in REGION})
 
 
-def option_of(key: str) -> str:
+def long_option(key: str) -> str:
     """The long option of a key."""
     return f"--{key.replace('_', '-')}"
 
 
 def settings_of(
-    given: Mapping[str, Any], named: Callable[[str], str] = option_of, elsewhere: str = "", for_a_day: bool = False
+    given: Mapping[str, Any], named: Callable[[str], str] = long_option, elsewhere: str = "", for_a_day: bool = False
 ) -> ReleaseSettings:
-    """How to release, out of the `settings_options`.
+    """How to release, out of the `release_options`.
 
     Parameters
     ----------
@@ -296,7 +363,7 @@ def _aimed(given: Mapping[str, Any], named: Callable[[str], str]) -> dict[str, A
 
 
 def caps_of(given: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """The caps that the `event_option` and the `cap_options` say; None for none.
+    """The caps that the `cap_options` say; None for none.
 
     One probability goes for all events, otherwise there is one for each, in their order.
 

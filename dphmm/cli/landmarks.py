@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, Once, dropped_facts, progress, say, say_dropped, warn_of_seed
-from dphmm.cli.from_fields import options
-from dphmm.cli.inputs import data_of, input_options, own_model_option, seed_option, settings_of
+from dphmm.cli.console import FILE, PATH, Once, progress, say, warn_of_seed
+from dphmm.cli.inputs import data_of, input_options, options, own_model_option, seed_option, settings_of
 from dphmm.cli.leakage import check_picture, draw
 from dphmm.errors import ConfigurationError
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _rules = click.Choice(["stays", "repeated", "home", "work", "home-and-work"])
 _moment_options = options(
     click.option("--at", multiple=True, metavar="TIME", help="A landmark; one of the timestamps. Repeat it."),
-    click.option("--landmarks", type=click.Path(path_type=Path), metavar="FILE", help="Landmarks, one time a line."),
+    click.option("--landmarks", type=PATH, metavar="FILE", help="Landmarks, one time a line."),
     click.option("--find", type=_rules, help="Find landmarks in the trajectory: your own act."),
     click.option("--radius", default=0.2, show_default=True, metavar="KM", help="How far a stay or place reaches."),
     click.option("--minutes", default=20.0, show_default=True, help="How long a stay lasts at least."),
@@ -41,7 +40,7 @@ _moment_options = options(
     "--bbox", nargs=4, type=float, metavar="S W N E", help="Of trajectories: values outside are moved to its border."
 )
 @click.option("--step", type=float, metavar="SECONDS", help="With --unit: put the trajectory on this clock first.")
-@click.option("--model", type=click.Path(path_type=Path), help="With --policy: a model that 'dphmm learn' wrote.")
+@click.option("--model", type=PATH, help="With --policy: a model that 'dphmm learn' wrote.")
 @click.option("--policy", help="SOURCE is a trajectory: the engine's noise for this policy, such as utility:1km.")
 @click.option(
     "--mechanism",
@@ -55,9 +54,9 @@ _moment_options = options(
 @click.option("--outside", help="With --policy: of places outside the region, border or omit. [default: border]")
 @own_model_option
 @click.option("--allow-known", is_flag=True, default=None, help="Go on where one state only is possible.")
-@click.option("--backward", type=click.Path(path_type=Path), help="For losses: matrix of Pr(time before | time).")
-@click.option("--forward", type=click.Path(path_type=Path), help="For losses: matrix of Pr(time after | time).")
-@click.option("--initial", type=click.Path(path_type=Path), help="For losses: first distribution; with --forward.")
+@click.option("--backward", type=PATH, help="For losses: matrix of Pr(time before | time).")
+@click.option("--forward", type=PATH, help="For losses: matrix of Pr(time after | time).")
+@click.option("--initial", type=PATH, help="For losses: first distribution; with --forward.")
 @click.option("--rate", default=1.0, show_default=True, help="Adaptive: probability of publishing at the start.")
 @click.option("--change", default=0.2, show_default=True, help="Adaptive: how fast the probability changes.")
 @click.option("--least-rate", default=0.1, show_default=True, help="Adaptive: it never falls below this.")
@@ -78,12 +77,10 @@ def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, 
     all landmarks together with each time where moments do: under --backward and --forward, under --forward from
     --initial, or under the model of --policy. Without them it is the sum of the budgets.
     """
-    from dphmm.tables import check_output, check_table_name
+    from dphmm.tables import check_table_name
 
     certificate, overwrite = given["certificate"], given["overwrite"]
-    check_output(check_table_name(output), overwrite)
-    if certificate is not None:
-        check_output(certificate, overwrite)
+    check_table_name(output)
     check_picture(plot)
     kinds = [name for name in ("sensitivity", "unit", "policy") if given[name] is not None]
     if len(kinds) != 1:
@@ -100,10 +97,7 @@ def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, 
         done.certify(certificate, overwrite)
     written = {"output": output, "plot": plot, "certificate": certificate}
     files = {name: None if path is None else str(path) for name, path in written.items()}
-    listed = {"private_left_out": dropped_facts(done.dropped)} if as_json else {}
-    say("Released", {**done.facts(), **listed, **files}, as_json)
-    if not as_json:
-        say_dropped(done.dropped)
+    say("Released", {**done.facts(), **files}, as_json, done.dropped, "private_left_out")
 
 
 def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Landmarked:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, Once, cell, echo, say_table
-from dphmm.cli.from_fields import options
-from dphmm.cli.inputs import AIMS, cap_options, event_option, settings_options, stated_settings_of
-from dphmm.errors import ConfigurationError, OutputError
+from dphmm.cli import inputs
+from dphmm.cli.console import FILE, PATH, Once, cell, echo, say_table
+from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from dphmm.leakage import Supremum
 
 
-knowledge_options = options(
-    click.option("--backward", type=click.Path(path_type=Path), help="Matrix of Pr(state before | state now)."),
-    click.option("--forward", type=click.Path(path_type=Path), help="Matrix of Pr(state after | state now)."),
+knowledge_options = inputs.options(
+    click.option("--backward", type=PATH, help="Matrix of Pr(state before | state now)."),
+    click.option("--forward", type=PATH, help="Matrix of Pr(state after | state now)."),
     click.option(
         "--user",
         "users",
@@ -83,51 +82,28 @@ def check_picture(path: Path | None) -> None:
 
 
 def draw(path: Path, paint: Callable[[Axes], None]) -> None:
-    """One picture with one pair of axes, written to a file.
+    """One picture with one pair of axes, written to a file."""
+    from dphmm.plots.figures import new_figure, save_picture
 
-    Raises
-    ------
-    OutputError
-        When matplotlib cannot write it.
-    """
-    from matplotlib.figure import Figure
-
-    from dphmm.plots.figures import save
-    from dphmm.tables import new_file
-
-    figure: Any = Figure(figsize=(7.0, 4.2), dpi=150, layout="constrained")
-    paint(figure.add_subplot())
-    try:
-        with new_file(path) as part:
-            save(figure, part)
-    except ValueError as problem:
-        raise OutputError(f"{path} cannot be written ({problem}); name a .png, .pdf or .svg file") from None
+    figure, ax = new_figure(7.0, 4.2)
+    paint(ax)
+    save_picture(figure, path, private=False)
 
 
 @click.command(cls=Once, name="leak")
 @knowledge_options
-@click.option("--model", type=click.Path(path_type=Path), help="A learned model: its matrix, and that back by Bayes.")
-@click.option("--releases", type=click.Path(path_type=Path), help="Releases made under --model: account for them.")
+@click.option("--model", type=PATH, help="A learned model: its matrix, and that back by Bayes.")
+@click.option("--releases", type=PATH, help="Releases made under --model: account for them.")
 @click.option("--of", "person", help="Whose releases; needed where the file has several users.")
-@click.option("--initial", type=click.Path(path_type=Path), help="Distribution of the first state; with --forward.")
+@click.option("--initial", type=PATH, help="Distribution of the first state; with --forward.")
 @click.option("--steps", type=click.IntRange(1, 10_000_000), help="Number of times, with --epsilon of each.")
-@click.option("--epsilons", type=click.Path(path_type=Path), help="File of budgets, one for each time.")
+@click.option("--epsilons", type=PATH, help="File of budgets, one for each time.")
 @click.option("--window", type=int, metavar="W", help="Say also what leaks of any W times together, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--plot", type=FILE, help="Draw the leakage over time into this new file.")
 @click.option("--certificate", type=FILE, help="What every figure follows from, for dphmm-verify-more: a new file.")
-@settings_options
-@event_option
-@cap_options
-def leak_command(
-    releases: Path | None,
-    person: str | None,
-    window: int | None,
-    as_json: bool,
-    plot: Path | None,
-    certificate: Path | None,
-    **given: Any,
-) -> None:
+@inputs.release_options
+def leak_command(releases: Path | None, person: str | None, as_json: bool, plot: Path | None, **given: Any) -> None:
     """Temporal privacy leakage of a stream of releases.
 
     Matrices are CSV (one row a line), NPY or NPZ files. With --initial the backward matrix of every step follows from
@@ -142,14 +118,12 @@ def leak_command(
     """
     from dphmm.jobs.leaks import leak, leak_of_releases, realised_of_releases
     from dphmm.release.settings import NAMES
-    from dphmm.tables import check_output
 
+    certificate, window = given["certificate"], given["window"]
     check_picture(plot)
-    if certificate is not None:
-        check_output(certificate)
     told = None
     if releases is None:
-        if any(given.get(name) is not None for name in (*NAMES, *AIMS) if name != "epsilon"):
+        if any(given.get(name) is not None for name in (*NAMES, *inputs.AIMS) if name != "epsilon"):
             raise ConfigurationError("--policy is that of --releases; leave it out, or give the file")
         budgets = _budgets(given["epsilon"], given["steps"], given["epsilons"])
         found = leak(read_adversaries(given), budgets, certificate)
@@ -160,7 +134,7 @@ def leak_command(
     ):
         raise ConfigurationError("--releases goes with --model and nothing else: the file says the budgets")
     else:
-        made = stated_settings_of(given)
+        made = inputs.stated_settings_of(given)
         told = None if made is None else realised_of_releases(given["model"], releases, made, person)
         found = leak_of_releases(given["model"], releases, person, certificate)
         if found.unbounded and plot is not None:
@@ -323,7 +297,7 @@ def _print(found: Leaked, widest: dict[str, Any] | None) -> None:
 
 @click.command(cls=Once, name="budget")
 @knowledge_options
-@click.option("--model", type=click.Path(path_type=Path), help="A learned model: its matrix, and its reverse.")
+@click.option("--model", type=PATH, help="A learned model: its matrix, and its reverse.")
 @click.option("--alpha", type=float, required=True, help="The leakage that no time may pass.")
 @click.option("--steps", type=int, help="Number of releases; left out, one budget for a stream of any length.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, Once, OnceGroup, cell, dropped_facts, echo, progress, say, say_dropped, say_table
+from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table
 from dphmm.cli.inputs import REGION, data_of, input_options, region_options, space_of, true_options
 from dphmm.errors import ConfigurationError
 from dphmm.model.published_laws import KINDS
@@ -68,7 +67,9 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
     chosen = all(given[name] is None for name in REGION)
     space, source = None if chosen else space_of(given), data_of(data, given)
     step = _STEPS.get(given["preset"]) if given["step"] is None else given["step"]
-    smoothing = given["smoothing"]
+    by, smoothing = given["by"], given["smoothing"]
+    zone = _ZONES.get(given["preset"]) if by is not None and given["zone"] is None else given["zone"]
+    more = ("order", "user_epsilon", "moves_per_person", "least_people", "away", "radii")
     learned = learn(
         source,
         space,
@@ -77,9 +78,10 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         smoothing,
         output,
         overwrite,
+        by,
+        zone,
         max_speed_kmh=given["max_speed"],
-        **_time_of(given),
-        **{name: given[name] for name in ("user_epsilon", "moves_per_person", "least_people", "away", "radii")},
+        **{name: given[name] for name in more},
     )
     if learned.choice is not None:
         echo(_CHOSEN.format(learned.choice.options), err=True)
@@ -88,7 +90,6 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
     if learned.private is not None:
         echo(_TRUE_COUNTS, err=True)
     files = {"model": str(output), "private_list_of_people": str(private_list(output))}
-    listed = {"left_out": dropped_facts(learned.dropped)} if as_json else {}
     facts = learned.facts()
     if learned.private is not None:
         facts["spent_on"] = ", ".join(f"{name} {part}" for name, part in facts["spent_on"].items())
@@ -96,11 +97,10 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         facts["smoothing"] = smoothing
     else:
         facts["highest_speed_kmh"] = learned.shrunk.kernel.reach.max_speed_kmh
-    say("Learned", {**files, **facts, **listed}, as_json)
-    if not as_json:
-        say_dropped(learned.dropped)
+    say("Learned", {**files, **facts}, as_json, learned.dropped, "left_out")
 
 
+_PICTURES = (".png", ".svg", ".pdf")
 _CHOSEN = "dphmm: no region was given; what was chosen is: {}"
 _OF_THE_DATA = (
     "dphmm: it was chosen from the data, and the model's file says it: it tells where these people are. Give a region "
@@ -111,14 +111,6 @@ _TRUE_COUNTS = (
     "data, without noise: keep it to yourself. A region, a step and a speed that were given are public only if they "
     "were chosen without looking at the data."
 )
-
-
-def _time_of(given: dict[str, Any]) -> dict[str, Any]:
-    """What moves depend on beside the place."""
-    zone = given["zone"]
-    if zone is None and given["by"] is not None:
-        zone = _ZONES.get(given["preset"])
-    return {"by": given["by"], "zone": zone, "order": given["order"]}
 
 
 _STEPS = {"gowalla": 3600.0}
@@ -134,7 +126,7 @@ def model_command() -> None:
 
 
 @model_command.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PATH)
 @click.option("-o", "--output", type=FILE, help="A map: a .png, .svg or .pdf file.")
 @true_options
 @click.option("--users", metavar="A,B,…", help="These users of --true alone.")
@@ -149,12 +141,9 @@ def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **giv
     of those that hold 90 % of its mass, 90 % should hold the person.
     """
     from dphmm.jobs.models import load_model
-    from dphmm.tables import check_output
 
-    if output is not None:
-        if output.suffix.lower() not in (".png", ".svg", ".pdf"):
-            raise ConfigurationError(f"{output}: no map goes by {output.suffix!r}; use .png, .svg or .pdf")
-        check_output(output, overwrite)
+    if output is not None and output.suffix.lower() not in _PICTURES:
+        raise ConfigurationError(f"{output}: no map goes by {output.suffix!r}; use .png, .svg or .pdf")
     loaded = load_model(model)
     facts = _facts_model(loaded)
     if given["true"]:
@@ -166,39 +155,27 @@ def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **giv
         if fit.known:
             echo(f"dphmm: the model was learned from {fit.known} of them; it fits those too well.", err=True)
     if output is not None:
-        from dphmm.plots.figures import save
+        from dphmm.plots.figures import save_picture
         from dphmm.plots.models import model_figure
-        from dphmm.tables import new_file
 
-        figure = model_figure(loaded)
-        with new_file(output, overwrite) as part:
-            save(figure, part, dpi=130, bbox_inches="tight", format=output.suffix[1:].lower())
+        save_picture(model_figure(loaded), output, overwrite, private=False)
         facts["map"] = cell(str(output))
     say(f"Model {model.name}", facts, as_json)
 
 
 def _facts_model(model: MarkovModel) -> dict[str, Any]:
-    stays = {}
+    facts: dict[str, Any] = {"states": model.size, "possible_moves": model.possible_moves}
+    facts["step_seconds"] = model.step_seconds
     if model.is_plain or model.away is not None:
         chances = model.moves_inside.diagonal()
-        stays = {
-            "stays_expected": float(model.initial @ chances),
-            "least_and_most": f"{chances.min():.3g} to {chances.max():.3g}",
-        }
-    learned = model.learned or {}
-    told = {
-        name: ", ".join(f"{k} {v}" for k, v in one.items()) if isinstance(one, dict) else one
-        for name, one in learned.items()
-    }
-    known = {
-        "states": model.size,
-        "possible_moves": model.possible_moves,
-        "step_seconds": model.step_seconds,
-        **stays,
-        "hash": model.content_hash,
-    }
-    plain = {name: one for name, one in told.items() if isinstance(one, str | int | float)}
-    return known | {name: one for name, one in plain.items() if name not in known}  # a file does not overrule these
+        facts["stays_expected"] = float(model.initial @ chances)
+        facts["least_and_most"] = f"{chances.min():.3g} to {chances.max():.3g}"
+    facts["hash"] = model.content_hash
+    for name, one in (model.learned or {}).items():
+        told = ", ".join(f"{k} {v}" for k, v in one.items()) if isinstance(one, dict) else one
+        if isinstance(told, str | int | float):
+            facts.setdefault(name, told)  # a file does not overrule what the model says
+    return facts
 
 
 @model_command.command(cls=Once)
@@ -236,7 +213,7 @@ _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}
 
 
 @click.command(cls=Once, name="synthesize")
-@click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")
+@click.option("--model", required=True, type=PATH, help="A model that 'dphmm learn' wrote.")
 @click.option("-o", "--output", type=FILE, help="A .csv, .parquet or .gpkg file of people.")
 @click.option("--people", default=1000, show_default=True, help="How many people.")
 @click.option("--days", default=7.0, show_default=True, help="For how long.")
@@ -259,14 +236,15 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     The file says nothing that the model does not say: it is as private as the model, no more and no less. --compare
     holds them against real people whom the model has not seen, by the measures of the literature.
     """
-    from dphmm.errors import ConfigurationError
     from dphmm.jobs.synthesis import compare_people, synthesize
 
     plot, seed = given["plot"], given["seed"]
     if output is None and not compare:
         raise ConfigurationError("nothing is asked for; give -o FILE, or --compare DATA")
-    if plot is not None:
-        _check_plot(plot, bool(compare), given["overwrite"])
+    if plot is not None and not compare:
+        raise ConfigurationError("--plot shows a comparison; give --compare DATA too")
+    if plot is not None and (plot.suffix.lower() not in _PICTURES or "PRIVATE" not in plot.name):
+        raise ConfigurationError(f"{plot}: name a .png, .svg or .pdf file with PRIVATE in its name")
     facts: dict[str, Any] = {}
     if output is not None:
         options = {name: given[name] for name in ("people", "days", "start", "overwrite")}
@@ -283,7 +261,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     if compare:
         found = compare_people(model, data_of(compare, given), given["gap"], rng=seed, watch=progress)
     if given["as_json"]:
-        echo(json.dumps({**facts, **({} if found is None else found.facts())}, ensure_ascii=False, allow_nan=False))
+        say_json({**facts, **({} if found is None else found.facts())})
     else:
         if facts:
             say("People who do not exist", facts, False)
@@ -298,17 +276,6 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
 
 
 _PRIVATE = "as private as the model's file, no more and no less"
-
-
-def _check_plot(plot: Path, compared: bool, overwrite: bool) -> None:
-    from dphmm.errors import ConfigurationError
-    from dphmm.tables import check_output
-
-    if not compared:
-        raise ConfigurationError("--plot shows a comparison; give --compare DATA too")
-    if plot.suffix.lower() not in (".png", ".svg", ".pdf") or "PRIVATE" not in plot.name:
-        raise ConfigurationError(f"{plot}: name a .png, .svg or .pdf file with PRIVATE in its name")
-    check_output(plot, overwrite)
 
 
 def _say_comparison(found: Comparison) -> None:

@@ -1,10 +1,13 @@
-"""``dphmm release``, for files or lines on standard input, its job files, and ``dphmm batch``, a file for each user."""
+"""Releases: ``dphmm release``, for files or lines on standard input, and its job files; ``dphmm batch``, ``certify``.
+
+And to look at them: ``dphmm show``, a picture or a map, ``dphmm report``, a page, and ``dphmm basemap`` below.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,42 +16,8 @@ import click
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dphmm.cli.console import (
-    FILE,
-    FOLDER,
-    STORE,
-    Once,
-    dropped_facts,
-    echo,
-    progress,
-    say,
-    say_dropped,
-    warn,
-    warn_of_seed,
-)
-from dphmm.cli.from_fields import option_name, options, options_of
-from dphmm.cli.inputs import (
-    AIMS,
-    cap_options,
-    caps_of,
-    columns_of,
-    data_of,
-    earlier_option,
-    engine_of,
-    engine_options,
-    event_option,
-    input_options,
-    names_of,
-    option_of,
-    own_model_option,
-    seconds_of,
-    seed_option,
-    settings_of,
-    settings_options,
-    stated_settings_of,
-    store_of,
-    true_data,
-)
+from dphmm.cli import inputs
+from dphmm.cli.console import FILE, FOLDER, PATH, STORE, Once, cell, echo, progress, say, warn, warn_of_seed
 from dphmm.errors import (
     AlreadyKnownError,
     BudgetExceededError,
@@ -57,17 +26,17 @@ from dphmm.errors import (
     InvalidInputError,
     SessionBusyError,
 )
+from dphmm.jobs.people import Data
 from dphmm.readers.instants import Instants
-from dphmm.release.engine import ReleaseSettings
-from dphmm.release.ledger import Limits
+from dphmm.release import Limits, ReleaseSettings
 from dphmm.release.settings import NAMES
-from dphmm.tables import iso_time
+from dphmm.tables import ALIASES, iso_time
 from dphmm.tables.json_toml import first_flaw, read_keys
-from dphmm.tables.table import ALIASES
 from dphmm.writers.table import release_object
 
 if TYPE_CHECKING:
-    from dphmm.jobs.people import Data
+    from dphmm.jobs.batches import Batch
+    from dphmm.jobs.releases import Released
     from dphmm.release.trajectory import ReleaseStream
 
 
@@ -113,23 +82,17 @@ class ReleaseJob(BaseModel):
     @property
     def people(self) -> Data:
         """Whose places."""
-        from dphmm.jobs.people import Data
-
         return Data.from_options(self.data, dict(self))
 
     @property
     def earlier(self) -> Data | None:
         """Earlier data of the same people, read as their places are."""
-        from dphmm.jobs.people import Data
-
         return Data.from_options(self.known, dict(self)) if self.known else None
 
     @property
     def limits(self) -> Limits | None:
         """What each person's session may spend; None where nothing is said of it."""
-        from dphmm.release.ledger import Limits
-
-        given = {one.name: getattr(self, option_name(one)) for one in fields(Limits)}
+        given = {one.name: getattr(self, inputs.option_name(one)) for one in fields(Limits)}
         return Limits(**given) if any(limit is not None for limit in given.values()) else None
 
 
@@ -159,20 +122,20 @@ def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
     both = keys | given
 
     def named(key: str) -> str:
-        return option_of(key) if path is None or key in given else f"{path}: key '{key}'"
+        return inputs.long_option(key) if path is None or key in given else f"{path}: key '{key}'"
 
-    rest = {key: value for key, value in both.items() if key not in (*NAMES, *AIMS, "buffer")}
+    rest = {key: value for key, value in both.items() if key not in (*NAMES, *inputs.AIMS, "buffer")}
     try:
         job = ReleaseJob.model_validate({**rest, "settings": ReleaseSettings()})
     except ValidationError as problem:
         key, flaw, said = first_flaw(problem)
         if flaw == "missing":
-            raise ConfigurationError(f"{key} is missing; give {option_of(key)}{_OR_KEY.format(key)}") from None
+            raise ConfigurationError(f"{key} is missing; give {inputs.long_option(key)}{_OR_KEY.format(key)}") from None
         raise ConfigurationError(f"{named(key)} {said}") from None
-    return job.model_copy(update={"settings": settings_of(both, named, _OR_KEY, for_a_day=True)})
+    return job.model_copy(update={"settings": inputs.settings_of(both, named, _OR_KEY, for_a_day=True)})
 
 
-_KEYS = (*NAMES, *AIMS, "buffer", *(name for name in ReleaseJob.model_fields if name != "settings"))
+_KEYS = (*NAMES, *inputs.AIMS, "buffer", *(name for name in ReleaseJob.model_fields if name != "settings"))
 """What a job file may say: how places are released, then everything else."""
 
 _OR_KEY = ", or the key '{}' in a job file"
@@ -332,14 +295,11 @@ def _number(value: Any, what: str) -> float:
         raise InvalidInputError(f"the {what} is no number that can be used; give a decimal number") from None
 
 
-_session_options = options(
+_session_options = inputs.options(
     click.option(
-        "--session",
-        type=STORE,
-        metavar="FILE",
-        help="Keep a durable session for every user here; or postgresql://…",
+        "--session", type=STORE, metavar="FILE", help="Keep a durable session for every user here; or postgresql://…"
     ),
-    options_of(Limits),
+    inputs.options_of(Limits),
     heading="Session and limits",
 )
 
@@ -358,24 +318,28 @@ _IN_SHORT = (
 """How facts begin that are told without --details, besides `_COUNTS`."""
 _COUNTS = ("releases", "users", "output", "folder")
 
-_details_option = options(
-    click.option("--details", is_flag=True, help="Say everything of how it was released, not the main figures alone."),
+_details_option = inputs.option(
+    "--details",
     heading="Output",
+    is_flag=True,
+    help="Say everything of how it was released, not the main figures alone.",
 )
 
 
-def _say_verdict(verdict: Sequence[str], facts: Mapping[str, Any], as_json: bool, details: bool) -> None:
-    """Two sentences first, then figures: the main ones, or all."""
+def _say_released(done: Released | Batch, facts: Mapping[str, Any], as_json: bool, details: bool) -> None:
+    """Two sentences first, then figures: the main ones, or all; what was left out; warnings on standard error."""
+    verdict, warnings = done.verdict(), done.warnings()
     if as_json:
-        say("Released", {"verdict": list(verdict), **facts}, as_json)
-        return
-    for sentence in verdict:
-        echo(sentence)
-    chosen = {name: fact for name, fact in facts.items() if details or name in _COUNTS or name.startswith(_IN_SHORT)}
-    say("Released", chosen, as_json)
+        facts = {"verdict": list(verdict), **facts, "warnings": warnings}
+    else:
+        for sentence in verdict:
+            echo(sentence)
+        facts = {name: fact for name, fact in facts.items() if details or name in _COUNTS or name.startswith(_IN_SHORT)}
+    say("Released", facts, as_json, done.dropped, "private_left_out")
+    warn(warnings)
 
 
-_stream_options = options(
+_stream_options = inputs.options(
     click.option(
         "--accept-epsilon", type=float, metavar="MAX", help="Without DATA: a fix may ask for an epsilon up to this."
     ),
@@ -387,23 +351,17 @@ _stream_options = options(
     heading="Stream",
 )
 
-_output_options = options(
+_output_options = inputs.options(
     click.option(
         "--geometry", help="Where rows are in files with one place for each: estimate or released. [default: estimate]"
     ),
     click.option("--summary", type=FILE, metavar="FILE", help="A .csv with one row per user."),
     click.option("--daily", type=FILE, metavar="FILE", help="A .csv with one row per user and day (UTC)."),
     click.option(
-        "--private-diagnostics",
-        type=FILE,
-        metavar="FILE",
-        help="Errors and true states, for yourself alone.",
+        "--private-diagnostics", type=FILE, metavar="FILE", help="Errors and true states, for yourself alone."
     ),
     click.option(
-        "--certificate",
-        type=FILE,
-        metavar="FILE",
-        help="The proof, for anyone: scripts/dphmm-verify checks it.",
+        "--certificate", type=FILE, metavar="FILE", help="The proof, for anyone: scripts/dphmm-verify checks it."
     ),
     heading="Output",
 )
@@ -413,17 +371,15 @@ _output_options = options(
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("-o", "--output", type=FILE, help="The releases: .gpkg, .geojson, .csv, .gpx or .parquet.")
 @click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
-@settings_options
-@event_option
-@cap_options
-@own_model_option
+@inputs.release_options
+@inputs.own_model_option
 @_output_options
 @_session_options
 @_stream_options
-@seed_option
-@earlier_option
-@click.option("--job", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file with these options as keys.")
-@input_options
+@inputs.seed_option
+@inputs.earlier_option
+@click.option("--job", type=PATH, metavar="FILE", help="A TOML file with these options as keys.")
+@inputs.input_options
 @click.option("--overwrite", is_flag=True, default=None, help="Replace outputs that exist.")
 @_details_option
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
@@ -435,14 +391,11 @@ def release_command(job: Path | None, as_json: bool, details: bool, **given: Any
     output at once. A line that is wrong is answered by {"released": false, "reason": ...}, and the next is read.
     """
 
-    given["format"] = given.pop("format_")
-    given["columns"] = columns_of(given["columns"])
-    given["caps"] = caps_of(given)
+    said = {"format": given.pop("format_"), "columns": inputs.columns_of(given["columns"])}
+    said |= {"caps": inputs.caps_of(given)} | {key: inputs.names_of(given[key]) for key in ("users", "exclude_users")}
     for key in ("events", "never_surer", "never_less"):
         del given[key]
-    for key in ("users", "exclude_users"):
-        given[key] = names_of(given[key])
-    what = load_job(job, given)
+    what = load_job(job, {**given, **said})
     warn_of_seed(what.seed)
     if what.data:
         _release_files(what, as_json, details)
@@ -450,43 +403,36 @@ def release_command(job: Path | None, as_json: bool, details: bool, **given: Any
         _release_stream(what)
 
 
+_OF_BOTH = ("session", "limits", "allow_own_model")
+"""What releases of files and of a stream take as a job has it."""
+
+
 def _release_files(job: ReleaseJob, as_json: bool, details: bool) -> None:
     from dphmm.jobs.releases import release
 
     for key in ("accept_epsilon", "clock_skew"):
         if getattr(job, key) is not None:
-            raise ConfigurationError(f"{option_of(key)} is for fixes from standard input; leave it out with DATA")
+            raise ConfigurationError(
+                f"{inputs.long_option(key)} is for fixes from standard input; leave it out with DATA"
+            )
     if job.output is None:
         raise ConfigurationError("no output is given; name one with -o, such as -o releases.gpkg")
     done = release(
         job.people,
         job.model,
         job.settings,
-        job.output,
-        summary=job.summary,
-        daily=job.daily,
         private_diagnostics=job.private_diagnostics or False,
-        session=job.session,
-        limits=job.limits,
-        allow_own_model=job.allow_own_model,
-        rng=job.seed,
-        overwrite=job.overwrite,
-        geometry=job.geometry,
         known=job.earlier,
-        certificate=job.certificate,
+        rng=job.seed,
         watch=progress,
+        **{name: getattr(job, name) for name in (*_OF_BOTH, "output", "summary", "daily", "certificate")},
+        **{name: getattr(job, name) for name in ("overwrite", "geometry")},
     )
     asked = {"policy": job.settings.policy, "epsilon_of_each": job.settings.epsilon}
-    files = {"output": job.output, "private_diagnostics": job.private_diagnostics, "certificate": job.certificate}
+    files = {name: getattr(job, name) for name in ("output", "private_diagnostics", "certificate")}
     written = {name: None if path is None else str(path) for name, path in files.items()}
     told = {**asked, "outside_the_region": job.settings.outside, **done.facts(), **done.private_facts()}
-    warnings = done.warnings()
-    listed = {"private_left_out": dropped_facts(done.dropped), "warnings": warnings} if as_json else {}
-    facts = {**told, "settings": job.settings.content_hash, **written, **listed}
-    _say_verdict(done.verdict(), facts, as_json, details)
-    if not as_json:
-        say_dropped(done.dropped)
-    warn(warnings)
+    _say_released(done, {**told, "settings": job.settings.content_hash, **written}, as_json, details)
 
 
 def _release_stream(job: ReleaseJob) -> None:
@@ -494,29 +440,19 @@ def _release_stream(job: ReleaseJob) -> None:
 
     for key in ("output", "summary", "daily", "private_diagnostics", "certificate"):
         if getattr(job, key) is not None:
-            raise ConfigurationError(f"{option_of(key)} needs DATA; without it, lines go to standard output")
-    skew = CLOCK_SKEW_SECONDS if job.clock_skew is None else seconds_of(job.clock_skew, "--clock-skew")
-    with live(
-        job.model,
-        job.settings,
-        session=job.session,
-        limits=job.limits,
-        allow_own_model=job.allow_own_model,
-        rng=job.seed,
-        accept_epsilon=job.accept_epsilon,
-        clock_skew_seconds=skew,
-    ) as people:
+            raise ConfigurationError(f"{inputs.long_option(key)} needs DATA; without it, lines go to standard output")
+    skew = CLOCK_SKEW_SECONDS if job.clock_skew is None else inputs.seconds_of(job.clock_skew, "--clock-skew")
+    more = {name: getattr(job, name) for name in (*_OF_BOTH, "accept_epsilon")}
+    with live(job.model, job.settings, rng=job.seed, clock_skew_seconds=skew, **more) as people:
         answer_lines(people, job.columns, job.time_unit, job.time_zone)
 
 
 @click.command(cls=Once)
-@click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True, type=PATH)
 @click.option("-o", "--output", "folder", required=True, type=FOLDER, help="A new folder.")
-@click.option("--model", required=True, type=click.Path(path_type=Path), help="A model that 'dphmm learn' wrote.")
-@settings_options
-@event_option
-@cap_options
-@own_model_option
+@click.option("--model", required=True, type=PATH, help="A model that 'dphmm learn' wrote.")
+@inputs.release_options
+@inputs.own_model_option
 @click.option(
     "--session-gap",
     type=int,
@@ -525,11 +461,11 @@ def _release_stream(job: ReleaseJob) -> None:
 )
 @click.option("--certificate", type=FILE, metavar="FILE", help="The proof: scripts/dphmm-verify checks it.")
 @click.option("--files", "kind", default="parquet", show_default=True, help="The users' files: parquet, csv, …")
-@engine_options
-@seed_option
-@earlier_option
+@inputs.engine_options
+@inputs.seed_option
+@inputs.earlier_option
 @click.option("--resume", is_flag=True, help="Go on with the batch in the folder; users who are released stay.")
-@input_options
+@inputs.input_options
 @_details_option
 @click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
 def batch_command(
@@ -549,30 +485,25 @@ def batch_command(
     """
     from dphmm.jobs.batches import batch
 
-    settings = settings_of({**given, "caps": caps_of(given)}, for_a_day=True)
+    settings = inputs.settings_of({**given, "caps": inputs.caps_of(given)}, for_a_day=True)
     warn_of_seed(seed)
     more = {name: given[name] for name in ("kind", "session_gap", "resume", "certificate")}
     more["allow_own_model"] = bool(given["allow_own_model"])
-    more["known"] = true_data(given, "known")
-    engine = engine_of(given)
-    found = batch(data_of(data, given), folder, model, settings, engine=engine, seed=seed, watch=progress, **more)
-    warnings = found.warnings()
-    listed = {"private_left_out": dropped_facts(found.dropped), "warnings": warnings} if as_json else {}
+    more["known"] = inputs.true_data(given, "known")
+    engine = inputs.engine_of(given)
+    found = batch(
+        inputs.data_of(data, given), folder, model, settings, engine=engine, seed=seed, watch=progress, **more
+    )
     proof = {"certificate": None if given["certificate"] is None else str(given["certificate"])}
-    facts = {**found.facts(), **found.private_facts(), "folder": str(folder), **proof, **listed}
-    _say_verdict(found.verdict(), facts, as_json, details)
-    if not as_json:
-        say_dropped(found.dropped)
-    warn(warnings)
+    facts = {**found.facts(), **found.private_facts(), "folder": str(folder), **proof}
+    _say_released(found, facts, as_json, details)
 
 
 @click.command(cls=Once)
-@click.argument("releases", callback=store_of)
+@click.argument("releases", callback=inputs.store_of)
 @click.option("-o", "--output", required=True, type=FILE, help="The certificate, JSON lines.")
 @click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")
-@settings_options
-@event_option
-@cap_options
+@inputs.release_options
 @click.option("--users", metavar="A,B,…", help="These users alone.")
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was certified as JSON.")
@@ -586,6 +517,102 @@ def certify_command(
     """
     from dphmm.jobs.certificates import certify
 
-    chosen = stated_settings_of(given)
-    found = certify(releases, model, output, chosen, users=names_of(users), overwrite=overwrite, watch=progress)
+    chosen = inputs.stated_settings_of(given)
+    found = certify(releases, model, output, chosen, users=inputs.names_of(users), overwrite=overwrite, watch=progress)
     say("Certified", {**found.facts(), "certificate": str(output)}, as_json)
+
+
+# ---- what was released, to look at -----------------------------------------------------------------------------------
+
+
+@click.command(cls=Once)
+@click.argument("releases", callback=inputs.store_of)
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help="A .png, .svg, .pdf or .html file; with --true, PRIVATE in its name. [default: RELEASES.html]",
+)
+@click.option("--model", type=PATH, help="The model, to draw its states.")
+@click.option(
+    "--policy",
+    help="A policy over the model's states, to draw its edges and hull. [default: the one of a batch or of sessions]",
+)
+@click.option("--layer", type=PATH, help="Polygons to draw below: GeoJSON, KML or GeoPackage.")
+@click.option("--basemap", type=PATH, help="A finer map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
+@click.option("--tiles", metavar="URL", help="A server of map tiles, https://…/{z}/{x}/{y}.png: told where you look.")
+@inputs.true_options
+@click.option("--users", metavar="A,B,…", help="These users alone.")
+@click.option("--from", "start", metavar="TIME", help="No release before this time, ISO 8601, UTC.")
+@click.option("--to", "end", metavar="TIME", help="No release at or after this time.")
+@click.option("--title", help="The title of the map.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+def show_command(releases: str | Path, output: Path | None, **given: Any) -> None:
+    """Draw RELEASES: a file of 'dphmm release', a folder of 'dphmm batch', or (with --model) a store of sessions.
+
+    Of a file of 'dphmm flows' it draws areas, and flows between them by width.
+    The HTML map needs no network: it can be moved, zoomed, narrowed down to a person's day and played through time.
+    """
+    from dphmm.plots.flow_maps import show_flows
+    from dphmm.plots.releases import show
+    from dphmm.writers.flow_files import is_flow_file
+
+    if is_flow_file(releases):
+        echo(cell(str(show_flows(releases, output, given["title"], given["overwrite"]))))
+        return
+    true = inputs.true_data(given)
+    options = {name: given[name] for name in ("model", "policy", "layer", "basemap", "tiles")}
+    options |= {name: given[name] for name in ("start", "end", "title", "overwrite")}
+    written = show(releases, output, users=inputs.names_of(given["users"]), true=true, **options)
+    if true is not None:
+        echo(f"dphmm: {cell(str(written))} shows true places; keep it to yourself.", err=True)
+    echo(cell(str(written)))
+
+
+@click.command(cls=Once)
+@click.argument("releases", type=PATH)
+@click.option("-o", "--output", required=True, type=FILE, help="An .html file.")
+@click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")
+@inputs.release_options
+@inputs.true_options
+@click.option("--basemap", type=PATH, help="A finer map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
+@click.option("--users", metavar="A,B,…", help="These users alone.")
+@click.option("--title", help="The title of the page.")
+@click.option("--seed", type=int, help="Repeatable: the invented person, and the noise about that person.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+def report_command(releases: Path, output: Path, model: str, seed: int | None, **given: Any) -> None:
+    """One page about RELEASES, to show and to print: before and after, what is promised, and what is not.
+
+    RELEASES is a file that 'dphmm release -o' wrote, the folder of a batch, or a file of sessions. A file is made with
+    settings that it does not say: give --policy alone where all but the epsilon and the mechanism were left at their
+    defaults, otherwise all of them. The person on the page is invented, out of the model. With --true it is the one
+    with most releases, and the page is private, as its name must say.
+    """
+    from dphmm.plots.reporting import report
+
+    settings = inputs.stated_settings_of(given)
+    true = inputs.true_data(given)
+    more = {name: given[name] for name in ("title", "basemap", "overwrite")}
+    written = report(
+        releases, output, model, settings, true=true, users=inputs.names_of(given["users"]), rng=seed, **more
+    )
+    if true is not None:
+        echo("dphmm: true places are on this page; keep it to yourself.", err=True)
+    echo(cell(str(written)))
+
+
+@click.command(cls=Once)
+@click.argument("extract", type=PATH)
+@click.option("--model", required=True, type=PATH, help="The model, whose region is kept.")
+@click.option("-o", "--output", required=True, type=FILE, help="A .geojson or .geojson.gz file.")
+@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def basemap_command(extract: Path, model: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+    """Make a small map of a model's region out of EXTRACT: water, roads, streets, rivers and names.
+
+    EXTRACT is a file that you downloaded: an .osm.pbf of OpenStreetMap, or a .gpkg, .fgb, .geojson or .shp with the
+    same words. The map is for --basemap of 'dphmm show', and for the key 'basemap' of a relay's file.
+    """
+    from dphmm.plots.basemap import extract_basemap
+
+    say(f"Map in {cell(str(output))}", extract_basemap(extract, model, output, overwrite), as_json)

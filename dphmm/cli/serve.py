@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dphmm.cli.console import FILE, OnceGroup, cell, echo, progress, say
+from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, say_json
 from dphmm.cli.inputs import seconds_of, store_of
 from dphmm.errors import ConfigurationError
 
@@ -36,12 +36,12 @@ def serve_command() -> None:
 
 
 @serve_command.command("run")
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=PATH, required=False)
 @click.option(
     "--demo", is_flag=True, help="Run a relay for people of a synthetic city, who post to it. No FILE is needed."
 )
 @click.option("--init", is_flag=True, help="Write FILE with new tokens, and print how to set up the apps.")
-@click.option("--model", type=click.Path(path_type=Path), help="With --init: the model's file.")
+@click.option("--model", type=PATH, help="With --init: the model's file.")
 @click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="With --init: the region, in place of a model.")
 @click.option("--town", metavar="NAME", help="With --init: 20 km by 20 km around a town, in place of a model.")
 @click.option("--user", "users", multiple=True, help="With --init: a person whose phone posts; may be repeated.")
@@ -72,27 +72,9 @@ def serve_command() -> None:
     "--accept-changes", is_flag=True, help="Let people's sessions go on under what FILE says now of releases."
 )
 @click.option("--overwrite", is_flag=True, help="With --init: replace FILE.")
-def run(
-    file: Path | None,
-    demo: bool,
-    init: bool,
-    model: Path | None,
-    bbox: tuple[float, float, float, float] | None,
-    town: str | None,
-    users: tuple[str, ...],
-    policy: str,
-    epsilon: float | None,
-    metres: float | None,
-    hours: float | None,
-    recipients: tuple[str, ...],
-    url: str | None,
-    port: int,
-    workers: int,
-    accept_changes: bool,
-    overwrite: bool,
-) -> None:
+def run(file: Path | None, model: Path | None, metres: float | None, hours: float | None, **given: Any) -> None:
     """Run the relay of FILE, or with --init write one; 'run' may be left out."""
-    if demo == (file is not None):
+    if given["demo"] == (file is not None):
         raise ConfigurationError("give a FILE, the relay's; or --demo without one")
     if file is None:
         from tempfile import TemporaryDirectory
@@ -100,16 +82,17 @@ def run(
         from dphmm.serve.demo import serve_demo
 
         with TemporaryDirectory(prefix="dphmm-demo-") as folder:
-            for line in serve_demo(Path(folder), port=port):
-                echo(line)
+            _lines(serve_demo(Path(folder), port=given["port"]))
         return
-    if init:
+    if given["init"]:
         from dphmm.jobs.models import blank_model
         from dphmm.serve.setup import write_relay
 
-        if model is not None and (bbox is not None or town is not None):
+        region = {name: given[name] for name in ("bbox", "town") if given[name] is not None}
+        if model is not None and region:
             raise ConfigurationError("--model has a region; leave out --bbox and --town")
-        alone = None if bbox is None and town is None else blank_model(bbox=bbox, town=town).model
+        alone = blank_model(**region).model if region else None
+        recipients = given["recipients"]
         if sys.stdin.isatty() and None in (metres, hours):
             echo("To how many metres may the people you tell know where you are?")
             asked = click.prompt("Metres, or 'day' for what a promise of a day allows", "day")
@@ -117,16 +100,17 @@ def run(
                 metres = click.FLOAT(asked)
                 hours = click.prompt("For how many hours of a day?", 24.0)
             recipients = recipients or tuple(_asked_recipients())
-        aim = metres, hours
-        _lines(write_relay(file, model or alone, users, policy, epsilon, url, overwrite, *aim, recipients, progress))
+        said = {name: given[name] for name in ("users", "policy", "epsilon", "url", "overwrite")}
+        aim = {"metres": metres, "hours": hours, "recipients": recipients}
+        _lines(write_relay(file, model or alone, **said, **aim, watch=progress))
         return
     from dphmm.serve.server import serve
 
-    serve(file, workers, accept_changes)
+    serve(file, given["workers"], given["accept_changes"])
 
 
 @serve_command.command("add-device")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.argument("user")
 @click.option("--url", help="The address at which phones reach the relay, such as https://relay.example.")
 def add_device(file: Path, user: str, url: str | None) -> None:
@@ -137,7 +121,7 @@ def add_device(file: Path, user: str, url: str | None) -> None:
 
 
 @serve_command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.argument("user")
 @click.option("--number", type=click.IntRange(1), help="Which of USER's devices, in FILE's order.")
 @click.option("--url", help="The address at which phones reach the relay, such as https://relay.example.")
@@ -149,7 +133,7 @@ def rotate(file: Path, user: str, number: int | None, url: str | None) -> None:
 
 
 @serve_command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--accept-changes", is_flag=True, help="Where the relay was started so.")
 def reload(file: Path, accept_changes: bool) -> None:
     """Have the relay of FILE that runs on this machine read it again; a file that cannot be served changes nothing."""
@@ -159,7 +143,7 @@ def reload(file: Path, accept_changes: bool) -> None:
 
 
 @serve_command.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--older", required=True, metavar="TIME", help="Than this: 90d, 12h.")
 def prune(file: Path, older: str) -> None:
     """Remove the records of what the relay of FILE released long ago; promises and what was spent stay.
@@ -200,7 +184,7 @@ def list_(file: str | Path, as_json: bool) -> None:
     for content in read_sessions(file):
         name, cost = content.session.name, content.cost()
         if as_json:
-            echo(json.dumps({"name": name, **cost}, ensure_ascii=False))
+            say_json({"name": name, **cost})
         else:
             echo(f"{cell(name)}\t{cost['releases']} releases\tepsilon {cost['epsilon']:g}")
 
@@ -222,9 +206,9 @@ def show(file: str | Path, name: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1)
 @click.option(
     "-o", "--output", required=True, type=FILE, help="A .jsonl of all records; with --model, "
-    "a .gpkg, .geojson, .csv, .gpx or .parquet of places.",
+    "a .gpkg, .geojson, .csv, .gpx or .parquet of places."
 )  # fmt: skip
-@click.option("--model", type=click.Path(path_type=Path), help="The model of the sessions, to tell places and times.")
+@click.option("--model", type=PATH, help="The model of the sessions, to tell places and times.")
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 def export(file: str | Path, names: tuple[str, ...], output: Path, model: Path | None, overwrite: bool) -> None:
     """Write the releases of the sessions NAMES of FILE, or of all.

@@ -16,9 +16,8 @@ from dphmm.errors import ConfigurationError
 from dphmm.events.expression import place_of
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike
+from dphmm.model import MarkovModel, state_sequence
 from dphmm.model.habits import usual_state, with_habits, with_pull
-from dphmm.model.model import MarkovModel
-from dphmm.model.moves import state_sequence
 from dphmm.release.ledger import day_steps
 from dphmm.space.trajectory import Trajectory
 
@@ -95,10 +94,7 @@ class Adversaries:
             moments = before(tracks[user], public, begin) if user in tracks else None
             if self.known is not None:
                 if moments is None:
-                    raise ConfigurationError(
-                        f"user {user} has no data in the region before their first release among what is known; give "
-                        "earlier data of everybody who was released, or name others with --users"
-                    )
+                    raise nothing_known(user)
                 theirs.append(Adversary(HABITS, habits(public, moments)))
             theirs += [_knowing(place, public, moments) for place in self.knows]
             found[user] = tuple(theirs)
@@ -147,6 +143,14 @@ def before(track: Trajectory, model: MarkovModel, slot: int | None) -> Moments |
     slots, states = state_sequence(track, model.space, model.step, away=model.away)
     kept = slots < slot if slot is not None else np.ones(len(slots), dtype=np.bool_)
     return (slots[kept], states[kept]) if (states[kept] >= 0).any() else None
+
+
+def nothing_known(user: str) -> ConfigurationError:
+    """What is said where somebody who was released has no earlier data."""
+    return ConfigurationError(
+        f"user {user} has no data in the region before their first release among what is known; give earlier data of "
+        "everybody who was released, or name others with --users"
+    )
 
 
 def _of_same_places(model: MarkovModel, public: MarkovModel) -> MarkovModel:

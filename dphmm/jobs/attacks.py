@@ -12,8 +12,7 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.attack.deployed_channels import DEFAULT_CHANNELS, parse_channel
-from dphmm.attack.frontier import advice
-from dphmm.attack.measures import MEASURES, ChannelResult, attack_tracks
+from dphmm.attack.measures import MEASURES, ChannelResult, advice, attack_tracks
 from dphmm.attack.mesh import Moves
 from dphmm.attack.noise_channel import Channel, Samples, TableChannel
 from dphmm.attack.posterior import Track
@@ -21,17 +20,12 @@ from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.facts import fact, facts_of
 from dphmm.jobs.adversaries import EachHabits, Moments, before
 from dphmm.jobs.models import Model, load_model, read_others, region
-from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.progress import Watch, unwatched
-from dphmm.model.fitting import fit_shrunk
-from dphmm.model.model import MarkovModel
-from dphmm.model.moves import state_sequences
+from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.model import MarkovModel, fit_shrunk, state_sequences
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.release.ledger import DAY_SECONDS
-from dphmm.space.states import OUTSIDE
-from dphmm.space.trajectory import Trajectory
-from dphmm.tables import write_csv
-from dphmm.tables.output import new_file
+from dphmm.space import OUTSIDE, Trajectory
+from dphmm.tables import new_file, write_csv
 
 HOME_WITHIN_KM = 0.2
 """How near a guess must come to a home, unless it is said."""

@@ -37,17 +37,13 @@ from dphmm.facts import fact, facts_of, plain
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.adversaries import Adversaries
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.stored_releases import Replayed, name_of, replay
+from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.stored_releases import Replayed, replay_all
 from dphmm.mechanisms.base import MechanismName
 from dphmm.mechanisms.exact import Rational
 from dphmm.model.model import MarkovModel
+from dphmm.policy import Objective, PolicyGraph, parse_policy, protect
 from dphmm.policy.by_component import Calibration
-from dphmm.policy.expression import parse_policy
-from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.hull_repair import Objective
-from dphmm.policy.protection import protect
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.settings import GIVEN
 from dphmm.release.trajectory import located
@@ -718,20 +714,12 @@ def audit_session(
     truths = [None] * len(people) if true is None else true_states(true, people)
     others = adversaries or Adversaries()
     readers = others.of(learned, {one.sequence.user: one.slots[0] for one in people})
-    audits = tuple(
-        audit
-        for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people))
-        for audit in audit_adversaries(
-            one.engine,
-            one.sequence,
-            [replace(reader, prior=believed) for reader in readers[one.sequence.user]],
-            truth,
-            top,
-            within_factor,
-        )
-    )
+    audits = list[SequenceAudit]()
+    for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people)):
+        theirs = [replace(reader, prior=believed) for reader in readers[one.sequence.user]]
+        audits += audit_adversaries(one.engine, one.sequence, theirs, truth, top, within_factor)
     private = true is not None or others.is_private
-    return SessionAudit(learned.space, people, audits, private, thresholds or Thresholds())
+    return SessionAudit(learned.space, people, tuple(audits), private, thresholds or Thresholds())
 
 
 def true_states(data: DataLike, everyone: Sequence[Replayed]) -> list[IntArray]:
@@ -926,11 +914,11 @@ def audit_event(
     readers = others.of(learned, {one.sequence.user: one.slots[0] for one in people})
     found = []
     for one in watch(people, "Replaying", len(people)):
-        theirs = [
-            audit_events(one.engine, one.sequence, worded, believed, who, within_factor if who is PUBLIC else None)
-            for who in readers[one.sequence.user]
-        ]
-        found.append(tuple(audit for each in theirs for audit in each))
+        audits = list[EventAudit]()
+        for who in readers[one.sequence.user]:
+            within = within_factor if who is PUBLIC else None
+            audits += audit_events(one.engine, one.sequence, worded, believed, who, within)
+        found.append(tuple(audits))
     return EventAudits(people, tuple(found), float(most_certainty), float(least_certainty), others.is_private)
 
 
@@ -938,7 +926,4 @@ def _adversary_and_people(
     path: str | Path, model: MarkovModel, settings: ReleaseSettings | str | None, users: Sequence[str], prior: Any
 ) -> tuple[FloatArray | None, tuple[Replayed, ...]]:
     """Another adversary's prior, and the releases of at least one person."""
-    believed, people = checked_prior(prior, state_names(model.space)), tuple(replay(path, model, settings, users))
-    if not people:
-        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
-    return believed, people
+    return checked_prior(prior, state_names(model.space)), replay_all(path, model, settings, users)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -18,13 +19,12 @@ from dphmm.arrays import Rng
 from dphmm.audit.sequence import PUBLIC, HindsightRecorder
 from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.errors import AlreadyKnownError, ConfigurationError, DphmmError, need
-from dphmm.facts import fact, facts_of, guarantees_in_words, unless_seeded
+from dphmm.facts import guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, Moments, before, habits, tracks_of
 from dphmm.jobs.certificates import certify
 from dphmm.jobs.guarantees import best_known_users, exposure_facts, verdict_of, warnings_of
 from dphmm.jobs.models import load_model, people_seen, refuse_own
-from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
-from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped, Watch, unwatched
 from dphmm.jobs.run_folder import KEY, LAYOUT, Checkpoint, Entry, Published, file_hash, folder_key, keyed_source
 from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.jobs.workers import Engine, Processes
@@ -33,12 +33,9 @@ from dphmm.policy.isolated_states import said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account
 from dphmm.release.trajectory import Moment, TimedRelease, moments_of, placed
-from dphmm.space.states import OUTSIDE
-from dphmm.space.trajectory import Trajectory
+from dphmm.space import OUTSIDE, Trajectory
 from dphmm.tables import check_output
-from dphmm.writers.formats import write_releases
-from dphmm.writers.summary import summarise
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers import ReleaseTable, summarise, write_releases
 
 
 @dataclass(frozen=True)
@@ -50,41 +47,31 @@ class UserDone:
     entry
         Who, how many places, and the file's digest. No places for one who was never within the region where places
         outside are omitted; no file is written then.
-    outside
-        How many places on the model's clock lie outside the region. Private.
-    shared
-        How many fixes gave way to a later one of the same tick of the clock. Private.
+    counts
+        How many places on the model's clock lie ``outside`` the region, and how many fixes gave way to a later one of
+        the same tick (``shared``). Of those who were released also how many moments were answered, ``withheld`` and
+        ``open``, how many releases there are, how many of them belong to a later session than the first, whose belief
+        forgets the releases before (``forgetting``), and how many capped events were over before (``passed_over``).
+        Private.
     summary
         What `dphmm.writers.summarise` says of the releases; empty where there are none.
     constrained_epsilon
         The greatest constrained-DP level of a release.
-    forgetting
-        How many releases belong to a later session than the first, whose belief forgets the releases before.
-    passed_over
-        How many capped events were over at the first release.
     in_hindsight
         Of somebody who knows the model, and of somebody who knows this person's habits: the median error of the best
         guess in hindsight, metres, and the greatest probability of a place. Private; empty where not worked out.
     """
 
     entry: Entry
-    outside: int
-    shared: int
+    counts: Mapping[str, int]
     summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
     constrained_epsilon: float = 0.0
-    forgetting: int = 0
-    passed_over: int = 0
     in_hindsight: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     @property
     def user(self) -> str:
         """Who."""
         return self.entry.user
-
-    @property
-    def releases(self) -> int:
-        """How many places were answered, withheld ones included."""
-        return self.entry.releases
 
 
 @dataclass
@@ -94,21 +81,13 @@ class Tally:
     It needs the same memory however many there are.
     """
 
-    users: int = field(default=0, metadata=fact("users_released"))
-    moments: int = 0
-    releases: int = field(default=0, metadata=fact())
-    withheld: int = field(default=0, metadata=fact("moments_withheld"))
-    opened: int = field(default=0, metadata=fact("moments_open"))
-    never_within: int = field(default=0, metadata=fact("users_never_in_the_region"))
-    epsilon: float = field(default=0.0, metadata=fact("epsilon_of_the_user_with_most"))
+    sums: Counter[str] = field(default_factory=Counter)
+    """The sums of the counts of `UserDone`."""
+    users: Counter[str] = field(default_factory=Counter)
+    """Of how many users each count is more than nothing; ``moments`` of those who were released."""
+    never_within: int = 0
+    epsilon: float = 0.0
     constrained_epsilon: float = 0.0
-    forgetting: int = field(default=0, metadata=fact("releases_that_forget_earlier_ones"))
-    forgetting_users: int = field(default=0, metadata=fact("users_with_such_releases"))
-    passed_over_users: int = 0
-    outside: int = 0
-    outside_users: int = 0
-    shared: int = 0
-    shared_users: int = 0
     without_history: int = 0
     in_hindsight: tuple[tuple[float, float], ...] = ()
     best_known_users: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
@@ -116,20 +95,13 @@ class Tally:
 
     def add(self, one: UserDone) -> None:
         """Count one more user."""
-        self.outside, self.outside_users = self.outside + one.outside, self.outside_users + (one.outside > 0)
-        self.shared, self.shared_users = self.shared + one.shared, self.shared_users + (one.shared > 0)
-        if not one.releases:
+        self.sums.update(one.counts)
+        self.users.update(name for name, count in one.counts.items() if count)
+        if not one.summary:
             self.never_within += 1
             return
-        self.users, self.moments = self.users + 1, self.moments + one.releases
-        self.releases += one.summary["releases"]
-        self.withheld += one.summary["moments_withheld"]
-        self.opened += one.summary["moments_open"]
         self.epsilon = max(self.epsilon, one.summary["epsilon_total"])
         self.constrained_epsilon = max(self.constrained_epsilon, one.constrained_epsilon)
-        self.forgetting += one.forgetting
-        self.forgetting_users += one.forgetting > 0
-        self.passed_over_users += one.passed_over > 0
         self.without_history += not one.in_hindsight
         if one.in_hindsight:
             before = self.in_hindsight or one.in_hindsight
@@ -173,8 +145,8 @@ class Batch:
         """What of this run's data was not released as it was, and why. Private."""
         moved = self.settings.outside == "border"
         where, tally = "taken for the nearest place of it" if moved else "not released", self.tally
-        shared = Dropped(SAME_TICK, tally.shared, tally.shared_users)
-        outside = Dropped(f"{OUTSIDE_REGION}, {where}", tally.outside, tally.outside_users)
+        shared = Dropped(SAME_TICK, tally.sums["shared"], tally.users["shared"])
+        outside = Dropped(f"{OUTSIDE_REGION}, {where}", tally.sums["outside"], tally.users["outside"])
         return tuple(one for one in (*self.unchosen, shared, outside) if one.fixes)
 
     def verdict(self) -> tuple[str, ...]:
@@ -208,7 +180,14 @@ class Batch:
         """
         tally, settings = self.tally, self.settings
         found = {
-            **facts_of(tally),
+            "users_released": tally.users["moments"],
+            "releases": tally.sums["releases"],
+            "moments_withheld": tally.sums["withheld"],
+            "moments_open": tally.sums["open"],
+            "users_never_in_the_region": tally.never_within,
+            "epsilon_of_the_user_with_most": tally.epsilon,
+            "releases_that_forget_earlier_ones": tally.sums["forgetting"],
+            "users_with_such_releases": tally.users["forgetting"],
             "users_released_before": self.before,
             "policy": settings.policy,
             "states_the_policy_joins_to_none": self.alone,
@@ -219,11 +198,11 @@ class Batch:
             "settings": settings.content_hash,
         }
         promise = {}
-        if tally.users:
+        if tally.best_known_users:
             promise = guarantees_in_words(settings.epsilon, tally.constrained_epsilon, tally.epsilon)
             found |= exposure_facts(tally.best_known_users)
         found |= unless_seeded(promise, self.is_private)
-        return found | ({"users_after_a_capped_event": tally.passed_over_users} if settings.caps else {})
+        return found | ({"users_after_a_capped_event": tally.users["passed_over"]} if settings.caps else {})
 
     def private_facts(self) -> dict[str, Any]:
         """What only the truth tells. Never publish it.
@@ -233,7 +212,7 @@ class Batch:
         dict
             Names of facts → plain JSON values.
         """
-        found: dict[str, Any] = {"private_places_outside_the_region": self.tally.outside}
+        found: dict[str, Any] = {"private_places_outside_the_region": self.tally.sums["outside"]}
         if self.tally.in_hindsight:
             found["private_users_without_earlier_days"] = self.tally.without_history
             for knows, (error, certainty) in zip((PUBLIC.knows, HABITS), self.tally.in_hindsight, strict=True):
@@ -459,7 +438,7 @@ def batch(
             published.finish()
             (folder / KEY).unlink(missing_ok=True)
     at_the_border = settings.outside == "border"
-    if not before and tally.moments == at_the_border * tally.outside:
+    if not before and tally.sums["moments"] == at_the_border * tally.sums["outside"]:
         raise ConfigurationError(f"none of {len(done)} users was within the model's region; learn a model of theirs")
     alone = said_of_alone(first.policy, learned.space)
     if certificate is not None:
@@ -551,22 +530,19 @@ def _release_user(work: Person) -> UserDone:
     except AlreadyKnownError as problem:
         raise AlreadyKnownError(f"user {person.user}: {problem}, with --allow-known") from None
     outside = int((model.space.locate(whole.latitude, whole.longitude) == OUTSIDE).sum())
-    shared = len(person) - len(whole)
+    counts = {"outside": outside, "shared": len(person) - len(whole)}
     if not made:
-        return UserDone(Entry(person.user, 0, ""), outside, shared)
+        return UserDone(Entry(person.user, 0, ""), counts)
     part.parent.mkdir(parents=True, exist_ok=True)
     table = ReleaseTable.from_releases(made)
     write_releases(part, table, overwrite=True)
-    return UserDone(
-        Entry(person.user, len(made), file_hash(part)),
-        outside,
-        shared,
-        summarise(table)[0],
-        max(one.record.constrained_epsilon for one in made),
-        sum(1 for one in made if one.forgotten),
-        len(releaser.capping.over_before(int(whole.slots[0]))) if job.settings.caps else 0,
-        _in_hindsight(releaser, table, heard, history),
-    )
+    (summary,) = summarise(table)
+    counts |= {"moments": len(made), "releases": summary["releases"], "withheld": summary["moments_withheld"]}
+    counts |= {"open": summary["moments_open"], "forgetting": sum(one.forgotten > 0 for one in made)}
+    if job.settings.caps:
+        counts["passed_over"] = len(releaser.capping.over_before(int(whole.slots[0])))
+    dearest, entry = max(one.record.constrained_epsilon for one in made), Entry(person.user, len(made), file_hash(part))
+    return UserDone(entry, counts, summary, dearest, _in_hindsight(releaser, table, heard, history))
 
 
 def _in_hindsight(

@@ -17,49 +17,34 @@ from scipy.special import expit
 from dphmm.arguments import checked
 from dphmm.arrays import check_budget
 from dphmm.attack import Channel, ChannelResult, Moves, Track, attack_tracks, parse_channel
-from dphmm.attack.frontier import advice
+from dphmm.attack.measures import advice
 from dphmm.attack.noise_channel import Released
 from dphmm.audit.sequence import PUBLIC
-from dphmm.calibrate.budgets import (
+from dphmm.calibrate import (
+    Figure,
+    Simulation,
     epsilon_for_error,
-    epsilon_for_factor,
     epsilon_for_odds,
     epsilon_for_spending,
-    largest_between,
     largest_epsilon,
-    rounded_down,
-)
-from dphmm.calibrate.certified import EventLimit
-from dphmm.calibrate.simulation import (
-    CONFIDENCE,
-    Figure,
-    PathReleases,
-    Simulation,
-    beliefs_along,
     simulate,
-    without_releases,
 )
+from dphmm.calibrate.budgets import EventLimit, epsilon_for_factor, largest_between, rounded_down
+from dphmm.calibrate.simulation import CONFIDENCE, PathReleases, beliefs_along, without_releases
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
-from dphmm.events.calendar import Clock
-from dphmm.events.cap import Cap
-from dphmm.events.event import Event
-from dphmm.events.expression import EventText, parse_event
-from dphmm.events.product_chain import EventOdds
+from dphmm.events import Cap, Clock, Event, EventOdds, EventText, parse_event
 from dphmm.facts import fact, facts_of, metres
 from dphmm.jobs.adversaries import HABITS, EachHabits, Moments, before, habits, tracks_of
 from dphmm.jobs.attacks import halves
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import DataLike
-from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.people import DataLike, Watch, unwatched
 from dphmm.mechanisms.base import TABLES
 from dphmm.mechanisms.exact import rational
-from dphmm.model.belief import Belief
-from dphmm.model.model import MarkovModel
+from dphmm.model import Belief, MarkovModel
 from dphmm.policy.expression import policy_in_words
-from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release import Releaser, ReleaseSettings, StepPlan
 from dphmm.release.event_caps import chain_of
 from dphmm.release.ledger import DAY_SECONDS, day_steps
-from dphmm.release.step import StepPlan
 from dphmm.space.trajectory import Trajectory
 
 
@@ -704,7 +689,8 @@ class _Job:
         if people < 2:
             return found
         capped = found.settings(self.engine.settings).engine(self.engine.model)
-        return replace(found, capped=self._simulated(epsilon, "Releasing with a cap", seed, event, capped, people))
+        watch = partial(self.watch, what="Releasing with a cap", total=people)
+        return replace(found, capped=simulate(capped, epsilon, people, self.steps, seed, watch, event, self.first))
 
     # ---- places ------------------------------------------------------------------------------------------------------
 
@@ -822,25 +808,14 @@ class _Job:
         except BudgetError as problem:
             raise BudgetError(f"{about}: {problem}") from None
 
-    def _simulated(
-        self,
-        epsilon: float,
-        what: str,
-        seed: int,
-        event: Event | None = None,
-        engine: Releaser | None = None,
-        people: int = 0,
-    ) -> Simulation:
+    def _simulated(self, epsilon: float, what: str, seed: int, event: Event | None = None) -> Simulation:
         """Releases of simulated people; with an event, of such who do it."""
-        people, usual = people or self.people, engine is None and event is None
-        key = epsilon, seed, people
-        if usual and key in self._checked:
+        people, key = self.people, (epsilon, seed, self.people)
+        if event is None and key in self._checked:
             return self._checked[key]
         watch = partial(self.watch, what=what, total=people)
-        found = simulate(
-            engine or self.engine, epsilon, people, self.steps, seed, watch, event, self.first, self.habits
-        )
-        self._checked = {key: found} if usual else {}
+        found = simulate(self.engine, epsilon, people, self.steps, seed, watch, event, self.first, self.habits)
+        self._checked = {key: found} if event is None else {}
         return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -16,15 +16,13 @@ from dphmm.arguments import checked
 from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.stored_releases import check_made_with, engine_agreed, read_released, read_sessions, stated_settings
+from dphmm.jobs.people import Watch, unwatched
+from dphmm.jobs.stored_releases import engine_agreed, read_released, read_sessions, rows_by_user
 from dphmm.model.model import MarkovModel
-from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release import PreparedStep, Releaser, ReleaseSettings
 from dphmm.release.session_database import is_server, is_store
 from dphmm.release.session_store import MAIN_QUERY, TIER
-from dphmm.release.step import PreparedStep
 from dphmm.release.tiers import finer_plan
-from dphmm.space.trajectory import microseconds
 from dphmm.tables import check_output, new_file
 
 
@@ -221,23 +219,13 @@ def _of_table(
     path: Path, model: MarkovModel, given: ReleaseSettings | str | None, users: Sequence[str]
 ) -> Iterator[tuple[str, list[_Begun]]]:
     found = read_released(path, model, users)
-    table, step = found.table, microseconds(model.step, "step")
-    engine_of = cache(lambda settings: settings.engine(model))
-    for user in dict.fromkeys(table["user"].tolist()):
-        if users and user not in users:
-            continue
-        rows = table.select(table["user"] == user)
-        settings = found.settings or (given if isinstance(given, ReleaseSettings) else None)
-        if settings is None:
-            if given is None:
-                raise ConfigurationError(f"{path} does not say how its releases were made; give --policy")
-            settings = stated_settings(path, user, rows, str(given))
-        engine: Releaser = engine_of(settings).another()
-        check_made_with(path, user, rows, engine)
-        slots = (rows["time"].astype("datetime64[us]").astype(np.int64) // step).tolist()
+    settings = found.settings or given
+    if settings is None:
+        raise ConfigurationError(f"{path} does not say how its releases were made; give --policy")
+    for user, rows, slots, engine in rows_by_user(path, found.table, model, settings, users):
         begun: list[_Begun] = []
         for _, group in groupby(range(len(rows)), lambda row: int(rows["forgotten_releases"][row])):  # noqa: B023
-            told = [_told(rows, row, slots[row]) for row in group]
+            told = [_told(rows, row, int(slots[row])) for row in group]
             begun.append(({MAIN_QUERY: engine}, told, {}))
         yield user, begun
 
@@ -261,8 +249,9 @@ def _of_sessions(source: str | Path, model: MarkovModel, users: Sequence[str]) -
             )
         if not releases:
             continue
-        order = [one.query for one in _first_moment(releases)]
-        if any([one.query for one in found] != order for found in _moments(releases)) or set(order) != set(queries):
+        moments = [[one.query for one in found] for _, found in groupby(releases, lambda one: one.slot)]
+        order = moments[0]
+        if any(found != order for found in moments) or set(order) != set(queries):
             raise ConfigurationError(
                 f"session {name!r} gained or lost readers, and a certificate's ranks say what each was told from the "
                 "beginning on; leave it out, naming the others with --users"
@@ -277,12 +266,3 @@ def _of_sessions(source: str | Path, model: MarkovModel, users: Sequence[str]) -
             ]
             begun.append((engines, told, {"limits": session.limits, "tiers": tiers}))
         yield name, begun
-
-
-def _moments(releases: Iterable[Any]) -> Iterator[list[Any]]:
-    for _, found in groupby(releases, lambda one: one.slot):
-        yield list(found)
-
-
-def _first_moment(releases: Iterable[Any]) -> list[Any]:
-    return next(_moments(releases))

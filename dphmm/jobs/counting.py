@@ -23,8 +23,7 @@ from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.facts import factor_in_words, unless_seeded
 from dphmm.jobs.mobility import UNKNOWN, Budgets, Mobility
 from dphmm.jobs.models import read_others, region
-from dphmm.jobs.people import DataLike, Dropped
-from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.people import DataLike, Dropped, Watch, unwatched
 from dphmm.leakage import account
 from dphmm.mechanisms import EXACT as EXACT_MECHANISMS
 from dphmm.space.states import OUTSIDE, StateSpace
@@ -598,17 +597,9 @@ def repair_counts(
         values, matrix = noisy.values, as_transition(mobility.transition, noisy.values.shape[1])
         where = occupancy(first_distribution(values, start), matrix, len(values))
         known = cast(Literal["frequency", "uniform", "given"], prior if isinstance(start, str) else "given")
+        made, each = np.asarray(found, dtype=np.float64), as_scales(scales, len(values))
         with stream_certificate(certificate, "counts", overwrite) as file:
-            file.counts(
-                values,
-                np.asarray(found, dtype=np.float64),
-                where,
-                matrix,
-                users,
-                as_scales(scales, len(values)),
-                known,
-                integer,
-            )
+            file.counts(values, made, where, matrix, users, each, known, integer)
     return Counts.from_values(noisy.table.times, found, exact=np.full(len(found), noisy.exact))
 
 

@@ -19,8 +19,7 @@ from dphmm.policy.expression import policy_in_words, policy_radius
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.settings import GIVEN
 from dphmm.tables import iso_time
-from dphmm.writers.summary import summarise
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers import ReleaseTable, summarise
 
 MOST_DAY_EPSILON = 10.0
 """Spending more than this within 24 hours is warned of: a factor of e^10 is 22,026."""

@@ -289,11 +289,8 @@ def hide(
         likely = [zone.log_likelihoods(one) for one in ways]
         rides = counted.add(zone.square, ride, likely)
         every = [one for each in rides for one in each]
-        found.append(
-            HiddenPlace(
-                zone, ways, known_of(zone, likely), known_of(zone, every), known_of(zone, _LIKE_IT * likely), len(rides)
-            )
-        )
+        known, known_from_all, from_ten = (known_of(zone, some) for some in (likely, every, _LIKE_IT * likely))
+        found.append(HiddenPlace(zone, ways, known, known_from_all, from_ten, len(rides)))
     if session is not None:
         counted.write(Path(session), within_km, moves)
     if output is not None:

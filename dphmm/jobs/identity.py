@@ -1,31 +1,39 @@
-"""Whose releases are these? What somebody finds who has earlier data of everybody whom they may be from."""
+"""Who is it? Whose releases these are, and who was among the people whom a model was made from.
+
+Of releases somebody asks who has earlier data of everybody whom they may be from; of a model, or of synthetic people,
+somebody who knows a person's moves, by likelihood ratios.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
+from math import exp
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax
-from scipy.stats import beta
+from scipy.stats import beta, mannwhitneyu
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.facts import fact, facts_of
-from dphmm.jobs.adversaries import before, habits
+from dphmm.jobs.adversaries import before, habits, nothing_known
 from dphmm.jobs.audits import Prior, checked_prior, true_states
+from dphmm.jobs.goodness_of_fit import chances_of
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.stored_releases import Replayed, name_of, replay
-from dphmm.model.forward_backward import Observations, chain_rows, first_logs, forward_pass
-from dphmm.model.model import MarkovModel
+from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.stored_releases import Replayed, replay_all
+from dphmm.model import MarkovModel, Observations, fit_shrunk, state_sequences
+from dphmm.model.away import away_of
+from dphmm.model.forward_backward import chain_rows, first_logs, forward_pass
 from dphmm.release.engine import ReleaseSettings
+from dphmm.space.trajectory import Trajectory
 
 CONFIDENCE = 0.99
 """That of every interval."""
@@ -59,35 +67,35 @@ class Linked:
     log_evidence: FloatArray = field(repr=False)
     own: int
 
-    def posterior(self, moments: int) -> FloatArray:
+    def posterior(self, moments: int | None = None) -> FloatArray:
         """The probabilities of the candidates ``(C,)``, all equally likely before, after some moments.
 
         Parameters
         ----------
         moments
-            How many, from 1.
+            How many, from 1; left out, all that there are.
 
         Returns
         -------
         ndarray, shape (C,)
             They sum to one.
         """
-        return np.asarray(softmax(self.log_evidence[moments - 1]))
+        return np.asarray(softmax(self.log_evidence[(moments or len(self)) - 1]))
 
-    def rank(self, moments: int) -> int:
+    def rank(self, moments: int | None = None) -> int:
         """The place of the right candidate, from 1, after some moments; of equal ones the last.
 
         Parameters
         ----------
         moments
-            How many, from 1.
+            How many, from 1; left out, all that there are.
 
         Returns
         -------
         int
             1 where no other candidate is as probable.
         """
-        row = self.log_evidence[moments - 1]
+        row = self.log_evidence[(moments or len(self)) - 1]
         return int((row >= row[self.own]).sum())
 
     def __len__(self) -> int:
@@ -176,9 +184,7 @@ class IdentityAudit:
     def singled_out(self) -> tuple[str, ...]:
         """Whose candidate is the likeliest, and more probable than `most_certainty`, after all moments."""
         return tuple(
-            one.user
-            for one in self.people
-            if one.rank(len(one)) == 1 and one.posterior(len(one))[one.own] > self.most_certainty
+            one.user for one in self.people if one.rank() == 1 and one.posterior()[one.own] > self.most_certainty
         )
 
     @property
@@ -202,8 +208,8 @@ class IdentityAudit:
         some = [one for one in self.people if moments is None or len(one) >= moments]
         if not some:
             return None
-        ranks = np.array([one.rank(moments or len(one)) for one in some])
-        stated = [one.posterior(moments or len(one)).max() for one in some]
+        ranks = np.array([one.rank(moments) for one in some])
+        stated = [one.posterior(moments).max() for one in some]
         right, count = int((ranks == 1).sum()), len(some)
         least, most = share_interval(right, count)
         within = float((ranks <= self.k).mean())
@@ -225,17 +231,12 @@ class IdentityAudit:
         looked = [(one, n) for one in self.people for n in (*LENGTHS, len(one)) if n <= len(one)]
         stated = np.array([one.posterior(n).max() for one, n in looked])
         right = np.array([one.rank(n) == 1 for one, n in looked])
-        bin_of = np.minimum((stated * bins).astype(np.int64), bins - 1)
-        return [
-            {
-                "from": number / bins,
-                "to": (number + 1) / bins,
-                "count": int((bin_of == number).sum()),
-                "stated": float(stated[bin_of == number].mean()),
-                "right": float(right[bin_of == number].mean()),
-            }
-            for number in np.unique(bin_of).tolist()
-        ]
+        bin_of, found = np.minimum((stated * bins).astype(np.int64), bins - 1), list[dict[str, Any]]()
+        for number in np.unique(bin_of).tolist():
+            some = bin_of == number
+            means = {"stated": float(stated[some].mean()), "right": float(right[some].mean())}
+            found.append({"from": number / bins, "to": (number + 1) / bins, "count": int(some.sum()), **means})
+        return found
 
     def in_words(self) -> str:
         """The verdict in some sentences.
@@ -272,14 +273,14 @@ class IdentityAudit:
                 "user": one.user,
                 "moments": len(one),
                 "epsilon": one.epsilon,
-                "rank": one.rank(len(one)),
-                "probability": float(one.posterior(len(one))[one.own]),
-                "likeliest": self.candidates[int(one.posterior(len(one)).argmax())],
-                "probability_of_the_likeliest": float(one.posterior(len(one)).max()),
+                "rank": one.rank(),
+                "probability": float(one.posterior()[one.own]),
+                "likeliest": self.candidates[int(one.posterior().argmax())],
+                "probability_of_the_likeliest": float(one.posterior().max()),
             }
             for one in self.people
         ]
-        ranks = [one.rank(len(one)) for one in self.people]
+        ranks = [one.rank() for one in self.people]
         told = {"exposed": self.is_exposed, "in_words": self.in_words(), "candidates": len(self.candidates)}
         told |= {"rank_mean": float(np.mean(ranks)), "rank_mean_by_chance": (len(self.candidates) + 1) / 2}
         told |= {"by_moments": [facts_of(one) for one in lengths], "calibration": self.calibration()}
@@ -356,9 +357,7 @@ def audit_identity(
     if not 0 < most_certainty < 1 or k < 1:
         raise ConfigurationError(f"most_certainty is {most_certainty:g} and k {k}; give a probability, and 1 or more")
     learned = load_model(model)
-    released = tuple(replay(path, learned, settings, users))
-    if not released:
-        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
+    released = replay_all(path, learned, settings, users)
     begins = {one.sequence.user: one.slots[0] for one in released}
     moments = {
         track.user: found
@@ -367,10 +366,7 @@ def audit_identity(
     }
     missing = next((user for user in begins if user not in moments), None)
     if missing is not None:
-        raise ConfigurationError(
-            f"user {missing} has no data in the region before their first release among what is known; give "
-            "earlier data of everybody who was released, or name others with --users"
-        )
+        raise nothing_known(missing)
     if len(moments) < 2:
         raise ConfigurationError("there is one candidate; give earlier data of two people or more")
     observed = [_observed(one) for one in watch(released, "Replaying", len(released))]
@@ -485,3 +481,225 @@ def _evidence(model: MarkovModel, people: Sequence[Observations]) -> FloatArray:
             sums = np.full(len(observed), -np.inf)
         found.append(np.cumsum(sums))
     return np.concatenate(found)
+
+
+# ---- members of a model ---------------------------------------------------------------------------------------------
+
+ALPHAS = (0.01, 0.05, 0.1)
+"""The shares of other people who are taken for members, at which it is said how many members are found."""
+
+SIGNIFICANT = 0.01
+"""Below this p-value members count as told from others."""
+
+_PARTS = 5
+_LEAST_CHANCE = 1e-12
+"""What a move that a model thinks impossible counts as."""
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipAudit:
+    """How well members are told from others by a likelihood ratio. Private: it needs to know who was a member.
+
+    Parameters
+    ----------
+    members, others
+        ``(n,)`` and ``(m,)``: each person's mean log ratio of a move's probability under what was published to that
+        under a model of the others that was learned without them.
+    alpha
+        The share of others who may be taken for members, at which the verdict speaks.
+    epsilon
+        What the model promises to whole people; None where it promises nothing.
+    """
+
+    members: FloatArray = field(repr=False)
+    others: FloatArray = field(repr=False)
+    alpha: float = field(metadata=fact())
+    epsilon: float | None = field(default=None, metadata=fact("promised_epsilon"))
+
+    @property
+    def area(self) -> float:
+        """How probable it is that a member has the higher ratio of a member and another person: 0.5 by chance."""
+        above = (self.members[:, None] > self.others[None]).mean()
+        return float(above + 0.5 * (self.members[:, None] == self.others[None]).mean())
+
+    @property
+    def p_value(self) -> float:
+        """That of the one-sided test by Mann and Whitney: as high ratios of members by chance."""
+        return float(mannwhitneyu(self.members, self.others, alternative="greater").pvalue)
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether members are told from others, at a p-value below `SIGNIFICANT`."""
+        return self.p_value < SIGNIFICANT
+
+    def found(self, alpha: float) -> tuple[float, float, float]:
+        """The share of members who are found where at most a share of others is taken for members.
+
+        Parameters
+        ----------
+        alpha
+            The share of the others, from 0 to 1.
+
+        Returns
+        -------
+        share, least, most
+            With its exact interval of confidence 0.99, given the threshold, which the others set.
+        """
+        allowed = int(alpha * len(self.others) + 1e-9)
+        threshold = np.sort(self.others)[::-1][allowed] if allowed < len(self.others) else -np.inf
+        count = int((self.members > threshold).sum())
+        return count / len(self.members), *share_interval(count, len(self.members))
+
+    def bound(self, alpha: float) -> float:
+        """The most members that may be found by the promise: ``e^epsilon * alpha``, at most 1.
+
+        Parameters
+        ----------
+        alpha
+            The share of others taken for members.
+
+        Returns
+        -------
+        float
+            1 where nothing is promised.
+        """
+        return 1.0 if self.epsilon is None else min(1.0, exp(min(self.epsilon, 700.0)) * alpha)
+
+    def curve(self) -> tuple[FloatArray, FloatArray]:
+        """Shares of others and of members above each threshold.
+
+        Returns
+        -------
+        others, members
+            From 0 to 1, rising.
+        """
+        every = np.unique(np.concatenate([self.members, self.others]))[::-1]
+        shares = [[np.mean(some >= one) for one in every] for some in (self.others, self.members)]
+        others, members = (np.array([0.0, *some]) for some in shares)
+        return others, members
+
+    def in_words(self) -> str:
+        """The verdict in some sentences.
+
+        Returns
+        -------
+        str
+            Plain text.
+        """
+        share, least, most = (f"{100 * one:.0f}" for one in self.found(self.alpha))
+        verdict = "are told" if self.is_exposed else "are not shown to be told"
+        promise = (
+            "Nothing is promised of that."
+            if self.epsilon is None
+            else f"The promise to whole people limits it to {100 * self.bound(self.alpha):.3g} %."
+        )
+        return (
+            f"Members {verdict} from others: with {100 * self.alpha:.3g} % of the others taken for members "
+            f"{share} % of the members are found (with confidence {CONFIDENCE:g} between {least} and {most} %); the "
+            f"area under the curve is {self.area:.2f} (0.5 by chance), p = {self.p_value:.2g}. {promise}"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What was found as plain JSON values.
+
+        Returns
+        -------
+        dict
+            Names of facts → plain JSON values.
+        """
+        rates = []
+        for alpha in sorted({*ALPHAS, self.alpha}):
+            share, least, most = self.found(alpha)
+            named = {"found": share, "found_least": least, "found_most": most, "promised_most": self.bound(alpha)}
+            rates.append({"alpha": alpha, **named})
+        said = {"exposed": self.is_exposed, "in_words": self.in_words(), "members": len(self.members)}
+        said |= {"others": len(self.others), "area_under_the_curve": self.area, "p_value": self.p_value}
+        return facts_of(self, **said, rates=rates)
+
+
+@checked
+def audit_membership(
+    model: Model,
+    members: DataLike,
+    others: DataLike,
+    *,
+    synthetic: DataLike | None = None,
+    alpha: float = 0.05,
+    watch: Watch = unwatched,
+) -> MembershipAudit:
+    """Whether people are told to be among those a model was learned from, as ``dphmm audit membership`` does.
+
+    The attack knows somebody's moves and has data of other people: of each person it holds how probable their moves are
+    under what was published against how probable they are under models of the others, of which a fifth at a time,
+    and so each of the others once, is left out. (Of members the mean over these models is taken.)
+
+    Parameters
+    ----------
+    model
+        The published model.
+    members
+        The people that it was learned from, or some of them.
+    others
+        People like them that it was not learned from.
+    synthetic
+        People who do not exist, drawn from the model: these were published instead, and the attack learns a model of
+        them.
+    alpha
+        The share of others who may be taken for members, at which the verdict speaks.
+    watch
+        Shows how far the job has come; see `dphmm.jobs.Watch`.
+
+    Returns
+    -------
+    MembershipAudit
+        What was found; private.
+
+    Raises
+    ------
+    ConfigurationError
+        When a person is among members and others, or fewer than five of either move within the region; when alpha is no
+        share.
+    DphmmError
+        As the data and the model.
+    """
+    if not 0 < alpha < 1:
+        raise ConfigurationError(f"alpha is {alpha:g}; give a share between 0 and 1")
+    published = load_model(model)
+    space, step = published.space, published.step
+    inside, outside = (Data.from_any(one).read().trajectories for one in (members, others))
+    both = sorted({one.user for one in inside} & {one.user for one in outside})
+    if both:
+        raise ConfigurationError(f"user {both[0]} is among members and others; give each person once")
+    told = (published.learned or {}).get("epsilon")
+    if synthetic is not None:
+        drawn = Data.from_any(synthetic).read().trajectories
+        published = fit_shrunk(state_sequences(drawn, space, step), space, step).model
+
+    def reference(people: Sequence[Trajectory]) -> MarkovModel:
+        twins = None if published.away is None else away_of(people, space, step)
+        return fit_shrunk(state_sequences(people, space, step, None, twins), space, step, away=twins).model
+
+    parts = [set(range(number, len(outside), _PARTS)) for number in range(min(_PARTS, len(outside)))]
+    found, ratios = list[FloatArray](), np.full((len(parts), len(inside)), np.nan)
+    of_others = np.full(len(outside), np.nan)
+    in_public, out_public = (_means(published, some) for some in (inside, outside))
+    for number, part in enumerate(watch(parts, "Comparing", len(parts))):
+        known = reference([one for i, one in enumerate(outside) if i not in part])
+        ratios[number] = in_public - _means(known, inside)
+        left = sorted(part)
+        of_others[left] = out_public[left] - _means(known, [outside[i] for i in left])
+    found = [ratios.mean(axis=0) if len(parts) else np.zeros(0), of_others]
+    moved = [one[np.isfinite(one)] for one in found]
+    for name, one in zip(("members", "others"), moved, strict=True):
+        if len(one) < _PARTS:
+            raise ConfigurationError(f"{len(one)} {name} move within the region; give at least {_PARTS}")
+    return MembershipAudit(moved[0], moved[1], alpha, None if told is None else float(Fraction(told)))
+
+
+def _means(model: MarkovModel, people: Sequence[Trajectory]) -> FloatArray:
+    """The mean log probability of each person's moves; NaN of people without one."""
+    found = []
+    for sequence in state_sequences(people, model.space, model.step, away=model.away):
+        chances = chances_of(model, sequence)
+        found.append(np.log(np.maximum(chances, _LEAST_CHANCE)).mean() if len(chances) else np.nan)
+    return np.array(found)

@@ -45,9 +45,8 @@ from dphmm.mechanisms.exact import Rational
 from dphmm.model import reverses
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import located
+from dphmm.space import OUTSIDE, LocalProjection, Trajectory
 from dphmm.space.grid import Box, check_box
-from dphmm.space.states import OUTSIDE, LocalProjection
-from dphmm.space.trajectory import Trajectory
 from dphmm.tables import TimedTable, content_lines, parse_times
 from dphmm.tables.values import Times, shorten
 

@@ -23,8 +23,7 @@ from dphmm.leakage.stream import as_budgets, as_loss_functions, by_user, highest
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import reverses_through
 from dphmm.release.engine import ReleaseSettings
-from dphmm.writers.formats import read_releases
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers import ReleaseTable, read_releases
 
 EVERYONE = "everyone"
 """The name of the one user whom knowledge without a name describes."""

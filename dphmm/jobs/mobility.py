@@ -18,8 +18,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.jobs.models import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth
 from dphmm.leakage.files import read_matrix, read_numbers
-from dphmm.model.model import MarkovModel
-from dphmm.model.reversal import reverse, reverses, stationary
+from dphmm.model import MarkovModel, reverse, reverses, stationary
 from dphmm.stochastic import MatrixLike
 
 Matrix = MatrixLike | str | Path

@@ -36,9 +36,8 @@ from dphmm.model.speed_limit import MAX_SPEED_KMH
 from dphmm.model.time_classes import By, TimeClasses
 from dphmm.policy.zones import read_polygons
 from dphmm.readers.table import read_places
-from dphmm.space.grid import Box, Grid, preset_box
-from dphmm.space.states import LocalProjection, StateSpace
-from dphmm.space.trajectory import Trajectory
+from dphmm.space import Grid, LocalProjection, StateSpace, Trajectory
+from dphmm.space.grid import Box, preset_box
 from dphmm.space.world_map import town_box
 from dphmm.tables import check_output, new_file, write_text
 
@@ -338,16 +337,9 @@ class Learned:
             Names of facts → plain JSON values.
         """
         model, people, made = self.model, self.people, self.extension
-        found = {
-            "states": model.size,
-            "transitions": model.possible_moves,
-            "step_seconds": model.step_seconds,
-            "users": len(people.trajectories),
-            "fixes": people.fixes,
-            "fixes_skipped": people.skipped,
-            "fixes_at_the_same_time": people.merged,
-            **facts_of(self),
-        }
+        read = {"users": len(people.trajectories), "fixes": people.fixes}
+        read |= {"fixes_skipped": people.skipped, "fixes_at_the_same_time": people.merged}
+        found = {**_size_of(model), **read, **facts_of(self)}
         if model.away is not None:
             square = float(model.away.share @ model.away.square / model.away.share.sum())
             found |= {"states_outside_the_region": len(model.away.border), "distance_outside_m_rms": 1000 * square**0.5}
@@ -358,13 +350,15 @@ class Learned:
             if model.time_classes is not None:
                 found |= {"zone": model.time_classes.zone, "weight_of_all_hours_in_moves": plain(made.class_weight)}
             if model.state_pairs is not None:
-                found |= {
-                    "pairs": len(model.state_pairs.pairs),
-                    "weight_of_one_state_in_moves": plain(made.pair_weight),
-                }
+                weight = plain(made.pair_weight)
+                found |= {"pairs": len(model.state_pairs.pairs), "weight_of_one_state_in_moves": weight}
         if self.private is not None:
             return found | self.private.facts
         return found if self.shrunk is None else found | facts_of(self.shrunk)
+
+
+def _size_of(model: MarkovModel) -> dict[str, Any]:
+    return {"states": model.size, "transitions": model.possible_moves, "step_seconds": model.step_seconds}
 
 
 _MOST_CELLS = {"gowalla": 2.0}
@@ -500,14 +494,7 @@ class Blank:
         dict
             Names of facts → plain JSON values.
         """
-        model = self.model
-        return {
-            "states": model.size,
-            "transitions": model.possible_moves,
-            "step_seconds": model.step_seconds,
-            **(model.learned or {}),
-            "costs": BLANK_COSTS,
-        }
+        return {**_size_of(self.model), **(self.model.learned or {}), "costs": BLANK_COSTS}
 
 
 BLANK_COSTS = (

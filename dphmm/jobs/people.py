@@ -1,4 +1,4 @@
-"""Whose data a job is about: files and folders, how to read them, and which of the people in them."""
+"""What jobs are given: whose data they are about, how to read them, whom of the people in them; and who watches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from dphmm.readers.fixes import Fixes, ReadOptions, same_file_name, trajectories
 from dphmm.readers.frames import is_frame, read_frame
 from dphmm.readers.instants import Instants
 from dphmm.readers.table import ParquetFixes, fixes_in
-from dphmm.space.states import OUTSIDE, StateSpace
-from dphmm.space.trajectory import Trajectory
+from dphmm.space import OUTSIDE, StateSpace, Trajectory
+
+Item = TypeVar("Item")
 
 _MALFORMED = "malformed records, passed over"
 _TWICE = "another fix of the same person and time"
@@ -230,14 +231,12 @@ class Data:
 
     def _unchosen(self, sizes: Iterable[tuple[str, int]]) -> tuple[Dropped, ...]:
         """Who was read and not chosen, out of users and how many fixes they have."""
-        fixes, people = Counter[str](), Counter[str]()
+        found: dict[str, list[int]] = {}
         for user, size in sizes:
             if not self._meant(user):
-                is_excluded = user in self.exclude_users
-                reason = "people who are excluded" if is_excluded else "people who are not among those chosen"
-                fixes[reason] += size
-                people[reason] += 1
-        return tuple(Dropped(reason, count, people[reason]) for reason, count in fixes.items() if count)
+                reason = "excluded" if user in self.exclude_users else "not among those chosen"
+                found.setdefault(f"people who are {reason}", []).append(size)
+        return tuple(Dropped(reason, sum(some), len(some)) for reason, some in found.items() if sum(some))
 
     def one_after_another(
         self, check: Callable[[Iterable[str]], None] | None = None, left_out: list[Dropped] | None = None
@@ -327,13 +326,8 @@ class Data:
                 raise ConfigurationError(f"user {user!r} is not in the data; there are {len(known)}: {some}")
 
     def _result(self, path: str | Path | Frame) -> ReadResult:
-        how: dict[str, Any] = {
-            "user": self.user,
-            "skip_bad": self.skip_bad,
-            "columns": dict(self.columns) or None,
-            "time_unit": self.time_unit,
-            "time_zone": self.time_zone,
-        }
+        how = {name: getattr(self, name) for name in ("user", "skip_bad", "time_unit", "time_zone")}
+        how["columns"] = dict(self.columns) or None
         if not isinstance(path, str | Path):
             return read_frame(path, **how)
         if self.user is not None and (self.format or recognise(path)) == "checkins":
@@ -361,3 +355,31 @@ def _joined(everyone: Sequence[Trajectory]) -> tuple[list[Trajectory], int]:
         for one in everyone
     )
     return list(result.trajectories), result.merged
+
+
+class Watch(Protocol):
+    """Hands on the items that a job goes through, and may show how far it has come.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        A protocol is not instantiated: any function with this signature is one.
+    """
+
+    def __call__(self, items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
+        """The items.
+
+        Parameters
+        ----------
+        items
+            What is gone through.
+        what
+            What is being done.
+        total
+            How many items there are, where they do not say so themselves.
+        """
+
+
+def unwatched(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:  # noqa: ARG001 - a Watch
+    """The items, without any show of progress."""
+    return items

@@ -14,11 +14,11 @@ from dphmm.arguments import checked
 from dphmm.arrays import Rng, random_source
 from dphmm.errors import BudgetError
 from dphmm.facts import fact, factor_in_words, facts_of, unless_seeded
-from dphmm.flows.areas import Areas, visits_of
+from dphmm.flows import Areas, FlowSettings, NoisyTable
+from dphmm.flows.areas import visits_of
 from dphmm.flows.noisy_tables import (
     OF_BOUNDS,
     Bound,
-    NoisyTable,
     Precision,
     add_noise,
     choose_bound,
@@ -26,10 +26,8 @@ from dphmm.flows.noisy_tables import (
     level_shares,
     rows_of,
 )
-from dphmm.flows.settings import FlowSettings
 from dphmm.flows.tables import KINDS, Events, Layout, Table, bounded, counted, events_of, joined
-from dphmm.jobs.people import Data, DataLike, Dropped
-from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.people import Data, DataLike, Dropped, Watch, unwatched
 from dphmm.jobs.workers import Engine, Processes
 from dphmm.mechanisms.count_noise import LARGEST_SCALE, CountNoise
 from dphmm.mechanisms.exact import Rational, rational

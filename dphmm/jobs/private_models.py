@@ -32,14 +32,11 @@ from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.facts import fact, facts_of
 from dphmm.mechanisms.count_noise import LARGEST_SCALE, CountNoise
 from dphmm.mechanisms.exact import Rational, rational
+from dphmm.model import MAX_SPEED_KMH, MarkovModel, RegionKernel, SpeedLimit, StatePairs
 from dphmm.model.away import Away, twins_of
-from dphmm.model.fitting import EVEN, RegionKernel
-from dphmm.model.model import MarkovModel
+from dphmm.model.fitting import EVEN
 from dphmm.model.moves import Moves, MoveTable, StateSequence, moves_of
-from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
-from dphmm.model.state_pairs import StatePairs
-from dphmm.space.grid import Grid
-from dphmm.space.states import StateSpace
+from dphmm.space import Grid, StateSpace
 
 MOVES_PER_PERSON = 20
 """The most moves of each person that count, unless it is said."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,14 +20,12 @@ from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.facts import guarantees_in_words, unless_seeded
-from dphmm.jobs.adversaries import HABITS, before, habits, tracks_of
+from dphmm.jobs.adversaries import HABITS, EachHabits, before, tracks_of
 from dphmm.jobs.certificates import certified
 from dphmm.jobs.guarantees import IN_HINDSIGHT, exposure_facts, verdict_of, warnings_of
 from dphmm.jobs.models import Model, load_model, people_seen, read_others, refuse_own
-from dphmm.jobs.people import DataLike, Dropped, People
-from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.people import DataLike, Dropped, People, Watch, unwatched
 from dphmm.jobs.stored_releases import MOST_CELLS
-from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -45,8 +43,7 @@ from dphmm.release.trajectory import (
     moments_of,
     placed,
 )
-from dphmm.space.states import OUTSIDE
-from dphmm.space.trajectory import SlottedTrajectory, Trajectory
+from dphmm.space import OUTSIDE, SlottedTrajectory
 from dphmm.tables import check_output
 from dphmm.tables.output import check_outputs
 from dphmm.writers.formats import check_format, write_releases
@@ -333,8 +330,11 @@ def release(
     kept: list[TimedDiagnostics] = []
     with sessions_of(engine, session, limits) as recorded, certified(certificate, overwrite) as proof:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
-        earlier = None if known is None else tracks_of(known)
-        theirs = None if earlier is None else _habits(learned, earlier, {one.user: int(one.slots[0]) for one in tracks})
+        earlier = {} if known is None else tracks_of(known)
+        moments = (
+            before(earlier[one.user], learned, int(one.slots[0])) if one.user in earlier else None for one in tracks
+        )
+        theirs = None if known is None else EachHabits(learned, tuple(moments))
         made, told, nearer = _released(
             tracks, counts, engine, recorded, kept if private_diagnostics else None, theirs, proof, watch
         )
@@ -450,7 +450,7 @@ def _released(
     engine: Releaser,
     recorded: RecordedPeople | None,
     diagnostics: list[TimedDiagnostics] | None,
-    habits_of: Callable[[str], MarkovModel] | None,
+    habits: EachHabits | None,
     proof: CertificateWriter | None,
     watch: Watch,
 ) -> tuple[list[TimedRelease], Hindsight | None, Hindsight | None]:
@@ -461,7 +461,7 @@ def _released(
     hears = recorded is None and max(counts) * model.size <= MOST_CELLS
 
     def everything() -> Iterator[Moment]:
-        for track, count in zip(tracks, counts, strict=True):
+        for number, (track, count) in enumerate(zip(tracks, counts, strict=True)):
             heard, moments = HindsightRecorder(model, count) if hears else None, list[Moment]()
             if recorded is None:
                 found = moments_of(engine, model.space, track, private=private)
@@ -483,8 +483,8 @@ def _released(
             made.extend(placed(track.user, moments, model.space))
             if heard is not None and moments:
                 known.append(heard.in_hindsight(engine.measurements.points, engine.cell))
-                if habits_of is not None:
-                    own = habits_of(track.user)
+                if habits is not None:
+                    own = habits[number] or model
                     nearer.append(heard.in_hindsight(engine.measurements.points, engine.cell, own))
 
     for _ in watch(everything(), "Releasing", sum(len(track) for track in tracks)):
@@ -497,15 +497,3 @@ def _in_metres(known: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | No
         return None
     error, certainty = np.concatenate(known, axis=1)
     return Hindsight(1000.0 * error, certainty)
-
-
-def _habits(
-    model: MarkovModel, earlier: Mapping[str, Trajectory], begins: Mapping[str, int]
-) -> Callable[[str], MarkovModel]:
-    """What somebody thinks of how each person moves who has earlier data of them, of before each one's beginning."""
-
-    def of(user: str) -> MarkovModel:
-        moments = before(earlier[user], model, begins[user]) if user in earlier else None
-        return model if moments is None else habits(model, moments)
-
-    return of

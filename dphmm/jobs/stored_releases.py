@@ -21,27 +21,16 @@ from dphmm.facts import guarantees_in_words
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.run_folder import JOURNAL, Checkpoint, file_hash, read_journal, user_file
 from dphmm.model.model import MarkovModel
+from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
 from dphmm.release.drawn_zones import redrawn
-from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import Ledger, exactly
+from dphmm.release.ledger import exactly
 from dphmm.release.session_database import is_server, is_store
-from dphmm.release.session_store import (
-    MAIN_QUERY,
-    TIER,
-    Agreed,
-    Pruned,
-    SessionStore,
-    StoredRelease,
-    StoredSession,
-    Terms,
-)
+from dphmm.release.session_store import MAIN_QUERY, TIER, Agreed, Pruned
 from dphmm.release.settings import GIVEN
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
 from dphmm.tables import check_output, write_text
-from dphmm.writers.formats import read_releases, write_releases
-from dphmm.writers.summary import Hindsight
-from dphmm.writers.table import COLUMNS, ReleaseTable
+from dphmm.writers import COLUMNS, Hindsight, ReleaseTable, read_releases, write_releases
 
 
 @dataclass(frozen=True)
@@ -72,13 +61,10 @@ class SessionContent:
     @cached_property
     def _dearest(self) -> tuple[float, float]:
         """The greatest budget of a moment, over all its queries, and the greatest constrained-DP level."""
-        moments = [Ledger.from_records([one.record for one in found]) for found in self._moments()]
+        by_moment = groupby(self.releases, lambda release: release.slot)
+        moments = [Ledger.from_records([one.record for one in found]) for _, found in by_moment]
         levels = [one.constrained_epsilon for one in moments]
         return max((one.epsilon for one in moments), default=0.0), max(levels, default=0.0)
-
-    def _moments(self) -> Iterator[list[StoredRelease]]:
-        for _, found in groupby(self.releases, lambda release: release.slot):
-            yield list(found)
 
     def cost(self) -> dict[str, Any]:
         """What the releases cost: Theorem 7.1, Theorem 7.2, and the greatest single step by Theorem 6.3."""
@@ -212,7 +198,7 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
         When the model is not the one that a session began with.
     """
     learned = load_model(model)
-    step, placed = _step_of(learned), []
+    step, placed = microseconds(learned.step, "step"), []
     for one in sessions:
         if {terms.model for terms in one.session.terms.values()} != {learned.content_hash}:
             name = "the model given" if not isinstance(model, str | Path) else str(model)
@@ -378,7 +364,25 @@ def replay(
     elif settings is None:
         raise ConfigurationError("no policy is given; give the --policy that the releases were made with")
     else:
-        yield from _from_table(Path(path), learned, settings, users)
+        table = read_releases(path)
+        for _, rows, slots, engine in rows_by_user(Path(path), table, learned, settings, users):
+            yield Replayed(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
+
+
+def replay_all(
+    path: str | Path, model: Model, settings: ReleaseSettings | str | None, users: Sequence[str]
+) -> tuple[Replayed, ...]:
+    """The same at once, of at least one person.
+
+    Raises
+    ------
+    ConfigurationError
+        When nothing was released, and as `replay`.
+    """
+    people = tuple(replay(path, model, settings, users))
+    if not people:
+        raise ConfigurationError(f"{name_of(path)} holds no release; there is nothing to audit")
+    return people
 
 
 def name_of(path: str | Path) -> str:
@@ -394,35 +398,32 @@ def _from_store(
     path: str | Path, model: MarkovModel, given: ReleaseSettings | str | None, users: Sequence[str]
 ) -> Iterator[Replayed]:
     engine_of = cache(lambda settings: settings.engine(model))
-    with SessionStore(path, readonly=True) as store:
-        for name in _chosen(users, store.names(), store.path):
-            session = store.session(name)
-            assert session is not None, "the store has just named it"
-            if not all(query == MAIN_QUERY or query.startswith(TIER) for query in session.terms):
-                raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
-            if pruned := store.pruned(session.number).count:
-                raise ConfigurationError(
-                    f"the first {pruned} releases of session {name!r} were pruned, and an audit replays all; "
-                    "audit a copy from before"
-                )
-            stored = list(store.releases(session.number))
-            engines = _engines(session, stored, given, engine_of)
-            if stored:
-                slots = np.array([release.slot for release in stored])
-                records = [release.record for release in stored]
-                sequence = ReleasedSequence(
-                    name,
-                    np.array([record.released or (0.0,) * len(record.estimate) for record in records]),
-                    np.array([record.epsilon for record in records]),
-                    np.diff(slots, prepend=slots[0]),
-                    np.array([record.possible for record in records]),
-                    np.array([record.constrained_factor for record in records]),
-                    first=int(slots[0]),
-                    engines={number: engine for number, engine in engines.items() if number},
-                    tiers=_ranks(stored),
-                )
-                private = all(one.terms[MAIN_QUERY].randomness == "system" for one in session.agreed)
-                yield Replayed(sequence, engines[0], tuple(slots.tolist()), private)
+    for content in read_sessions(path, users):
+        session, stored, name = content.session, content.releases, content.session.name
+        if not all(query == MAIN_QUERY or query.startswith(TIER) for query in session.terms):
+            raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
+        if content.pruned.count:
+            raise ConfigurationError(
+                f"the first {content.pruned.count} releases of session {name!r} were pruned, and an audit replays all; "
+                "audit a copy from before"
+            )
+        engines = _engines(session, stored, given, engine_of)
+        if stored:
+            slots = np.array([release.slot for release in stored])
+            records = [release.record for release in stored]
+            sequence = ReleasedSequence(
+                name,
+                np.array([record.released or (0.0,) * len(record.estimate) for record in records]),
+                np.array([record.epsilon for record in records]),
+                np.diff(slots, prepend=slots[0]),
+                np.array([record.possible for record in records]),
+                np.array([record.constrained_factor for record in records]),
+                first=int(slots[0]),
+                engines={number: engine for number, engine in engines.items() if number},
+                tiers=_ranks(stored),
+            )
+            private = all(one.terms[MAIN_QUERY].randomness == "system" for one in session.agreed)
+            yield Replayed(sequence, engines[0], tuple(slots.tolist()), private)
 
 
 def _ranks(releases: Sequence[StoredRelease]) -> IntArray:
@@ -476,25 +477,25 @@ def engine_agreed(
     return engine
 
 
-def _from_table(
-    path: Path, model: MarkovModel, given: ReleaseSettings | str, users: Sequence[str]
-) -> Iterator[Replayed]:
-    table = read_releases(path)
+def rows_by_user(
+    path: Path, table: ReleaseTable, model: MarkovModel, given: ReleaseSettings | str, users: Sequence[str]
+) -> Iterator[tuple[str, ReleaseTable, IntArray, Releaser]]:
+    """Each user's rows of a file of releases, with their time steps and an engine that makes such ones."""
     engine_of = cache(lambda settings: settings.engine(model))
     for user in _chosen(users, list(dict.fromkeys(table["user"].tolist())), path):
         rows = table.select(table["user"] == user)
         settings = given if isinstance(given, ReleaseSettings) else stated_settings(path, user, rows, given)
         engine: Releaser = engine_of(settings).another()
         check_made_with(path, user, rows, engine)
-        slots, late = np.divmod(rows["time"].astype("datetime64[us]").astype(np.int64), _step_of(model))
-        if late.any():
+        slots = slots_of(rows, model)
+        if (slots * microseconds(model.step, "step") != rows["time"].astype("datetime64[us]").astype(np.int64)).any():
             raise DataFileError(path, f"user {user}: a time is not on the model's clock of {model.step:g} s")
-        yield Replayed(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
+        yield user, rows, slots, engine
 
 
-def _step_of(model: MarkovModel) -> int:
-    """A model's time step in microseconds."""
-    return microseconds(model.step, "step")
+def slots_of(rows: ReleaseTable, model: MarkovModel) -> IntArray:
+    """The time step of a model's clock that each release lies in, ``(T,)``."""
+    return rows["time"].astype("datetime64[us]").astype(np.int64) // microseconds(model.step, "step")
 
 
 def _sequence(rows: ReleaseTable, slots: IntArray) -> ReleasedSequence:
@@ -534,8 +535,7 @@ def hindsight_of(table: ReleaseTable, engine: Releaser) -> Hindsight | None:
     for user in names.tolist():
         mine = users == user
         rows = table.select(mine)
-        slots = rows["time"].astype("datetime64[us]").astype(np.int64) // _step_of(engine.model)
-        error, certainty = in_hindsight(engine.another(), _sequence(rows, slots))
+        error, certainty = in_hindsight(engine.another(), _sequence(rows, slots_of(rows, engine.model)))
         found.error_m[mine], found.certainty[mine] = 1000.0 * error, certainty
     return found
 

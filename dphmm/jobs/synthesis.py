@@ -15,12 +15,9 @@ from dphmm.arrays import BoolArray, IntArray, Rng, random_source
 from dphmm.errors import ConfigurationError
 from dphmm.facts import fact, facts_of
 from dphmm.jobs.models import Model, load_model, people_seen
-from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.progress import Watch, unwatched
-from dphmm.model.mobility_statistics import Crowd, compare_crowds, move_probabilities
-from dphmm.model.model import MarkovModel
-from dphmm.model.moves import state_sequence
-from dphmm.model.path_sampling import PathSampler, draw_like
+from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.model import Crowd, MarkovModel, compare_crowds, draw_like, move_probabilities, state_sequence
+from dphmm.model.path_sampling import PathSampler
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import microseconds, time_zone
 from dphmm.tables import check_output, new_file

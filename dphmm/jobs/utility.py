@@ -16,13 +16,11 @@ from dphmm.errors import ConfigurationError
 from dphmm.facts import facts_of
 from dphmm.jobs.identity import CONFIDENCE, share_interval
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike
-from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.stored_releases import name_of, read_released
+from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.stored_releases import name_of, read_released, slots_of
 from dphmm.jobs.synthesis import hours_of, stretches_of
 from dphmm.model.held_radii import COVERAGE, MOSTLY
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
-from dphmm.space.trajectory import microseconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,16 +171,16 @@ def audit_utility(
         As `read_released`, the model and the data.
     """
     learned = load_model(model)
-    space, step = learned.space, microseconds(learned.step, "step")
-    rows = read_released(source, learned, users).table
+    space, rows = learned.space, read_released(source, learned, users).table
     names = list(dict.fromkeys(str(one) for one in rows["user"]))
     if not names:
         raise ConfigurationError(f"{name_of(source)} holds no release; there is nothing to look at")
     fixes = {one.user: one.resample(learned.step) for one in Data.from_any(true).read().trajectories}
     people, seen, shown, firsts, visits = [], [], [], [], np.zeros((2, space.size))
+    clock = slots_of(rows, learned)
     for name in watch(names, "Comparing", len(names)):
         mine = np.flatnonzero(rows["user"] == name)
-        slots = rows["time"][mine].astype("datetime64[us]").astype(np.int64) // step
+        slots = clock[mine]
         mine, slots = mine[np.append(slots[1:] != slots[:-1], True)], np.unique(slots)  # the last word on each moment
         at = np.searchsorted(fixes[name].slots, slots) if name in fixes else np.zeros(len(slots), dtype=np.int64)
         if name not in fixes or at[-1] == len(fixes[name].slots) or (fixes[name].slots[at] != slots).any():

@@ -11,8 +11,7 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
-from dphmm.attack.frontier import KNOWING, frontier_lines, protection, usual
-from dphmm.attack.measures import ChannelResult
+from dphmm.attack.measures import KNOWING, ChannelResult, frontier_lines, protection, usual
 from dphmm.attack.noise_channel import in_words
 from dphmm.jobs.attacks import LEAST_DAYS, Attacked
 from dphmm.jobs.calibrations import Calibrated
@@ -115,7 +114,7 @@ def draw_frontier(
     ax
         Where to draw.
     lines
-        Family → ``(k, 2)`` metres, as `dphmm.attack.frontier.frontier_lines` gives them; blue where it is dphmm's.
+        Family → ``(k, 2)`` metres, as `dphmm.attack.measures.frontier_lines` gives them; blue where it is dphmm's.
     whose
         The adversary, for the axis.
     marked, label

@@ -13,8 +13,7 @@ from dphmm.audit.empirical import PairAudit
 from dphmm.audit.policy_audit import BodyAudit, ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import SequenceAudit
 from dphmm.geometry.hull import Disc
-from dphmm.jobs.identity import LENGTHS, IdentityAudit
-from dphmm.jobs.membership import MembershipAudit
+from dphmm.jobs.identity import LENGTHS, IdentityAudit, MembershipAudit
 from dphmm.plots.curves import draw_steps
 from dphmm.plots.figures import EDGE, ESTIMATE, EXPOSED, HULL, ORANGE, RELEASED, TRUE, Axes, label_map, show_around
 from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, draw_body, draw_cells, draw_edges

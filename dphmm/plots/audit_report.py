@@ -14,8 +14,7 @@ from dphmm.audit.policy_audit import ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
 from dphmm.facts import Facts
 from dphmm.jobs.audits import EventAudits, MechanismAudit, PolicyAudit, SessionAudit, Subject
-from dphmm.jobs.identity import IdentityAudit
-from dphmm.jobs.membership import MembershipAudit
+from dphmm.jobs.identity import IdentityAudit, MembershipAudit
 from dphmm.plots import audit as pictures
 from dphmm.plots.curves import event_over_time
 from dphmm.plots.figures import legend_below, new_figure, png

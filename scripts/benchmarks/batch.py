@@ -127,7 +127,7 @@ def batch_here(users: int, steps: int) -> tuple[float, float]:
         wall = spent = done = 0.0
         for number, person in enumerate(people(model, users + 1, steps)):
             began = time.perf_counter(), time.process_time()
-            released = sum(one.releases for one in release_everyone(job, [person], Processes(1), published))
+            released = sum(one.entry.releases for one in release_everyone(job, [person], Processes(1), published))
             if number:
                 wall, spent = wall + time.perf_counter() - began[0], spent + time.process_time() - began[1]
                 done += released

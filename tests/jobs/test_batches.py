@@ -262,8 +262,8 @@ def test_caps_are_kept_over_gaps_and_passed_over_where_the_event_was_over(model_
     settings = capped(f"between {start} and {end}", there)
     job = replace(job_in(tmp_path, model_path), settings=settings, session_gap=None)
     done = {one.user: one for one in release_everyone(job, [gapped, after], Processes(1))}
-    assert (done["gapped"].passed_over, done["after"].passed_over) == (0, 1)
-    assert done["gapped"].forgetting == 0
+    assert [done[name].counts["passed_over"] for name in ("gapped", "after")] == [0, 1]
+    assert done["gapped"].counts["forgetting"] == 0
     file, event = user_file(tmp_path, "gapped", "csv"), str(settings.caps[0].event)
     assert min(read_releases(file)["epsilon"]) < 2.0
     assert not audit_event(file, model, event, settings, most_certainty=0.6).is_exposed
@@ -287,7 +287,7 @@ def test_someone_out_of_the_region_has_a_file_and_is_counted_unless_that_is_omit
     for name, changes in (("border", {}), ("omit", {"settings": ReleaseSettings("utility:1km", 1.0, outside="omit")})):
         job = replace(job_in(tmp_path / name, model_path), **changes)
         (done,) = release_everyone(job, [Trajectory(one.user, one.times, north, one.longitude)], Processes(1))
-        assert (done.releases, done.outside) == (len(one) if name == "border" else 5, len(one) - 5)
+        assert (done.entry.releases, done.counts["outside"]) == (len(one) if name == "border" else 5, len(one) - 5)
 
 
 def test_names_that_are_paths_stay_in_the_folder(tmp_path):

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Data, audit_membership, learn, synthesize
-from dphmm.jobs.membership import MembershipAudit, _means
+from dphmm.jobs.identity import MembershipAudit, _means
 from dphmm.model.moves import state_sequences
 from dphmm.space import Grid
 

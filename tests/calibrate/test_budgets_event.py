@@ -10,7 +10,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.calibrate import epsilon_for_event, epsilon_for_odds, simulate
-from dphmm.calibrate.certified import EventLimit
+from dphmm.calibrate.budgets import EventLimit
 from dphmm.errors import BudgetError, EventError, InvalidInputError
 from dphmm.events import Pattern, Presence
 from tests.events.oracles import happens, paths

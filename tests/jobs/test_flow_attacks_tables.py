@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from dphmm.attack.aggregates import HOURS, membership_areas, recover_tracks, recovered_share, whole_counts
+from dphmm.jobs.flow_attacks import HOURS, membership_areas, recover_tracks, recovered_share, whole_counts
 
 POINTS = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 9.0], [30.0, 30.0], [1.0, 1.0]])
 

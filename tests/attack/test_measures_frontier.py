@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.attack import ChannelResult, Outcome, TableChannel, attack_tracks
-from dphmm.attack.frontier import advice, frontier_lines, protection
+from dphmm.attack.measures import advice, frontier_lines, protection
 from dphmm.errors import InvalidInputError
 from dphmm.model import MarkovModel
 from dphmm.release import ReleaseSettings
