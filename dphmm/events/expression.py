@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from dphmm.arguments import checked
-from dphmm.errors import DataFileError, EventError
+from dphmm.errors import EventError
 from dphmm.events.calendar import Bound, Clock, Span, Window, instant_of, parse_bound, parse_daily, written, zone_of
 from dphmm.events.event import AtLeast, Event, Not, Pattern, Presence, States, Times
 from dphmm.space.states import Places, StateSpace
+from dphmm.tables.source import file_hash
 
 _PLAIN = re.compile(r"[^\s()|&!;,\"#]+")
 
@@ -169,12 +168,7 @@ class Where:
         """The text with a file's content in place of its name."""
         if self.kind != "file":
             return str(self)
-        path = self.names[0]
-        try:
-            digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        except OSError as problem:
-            raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path in the event") from None
-        return str(Where("file", (digest + ".geojson",), self.part))
+        return str(Where("file", (file_hash(self.names[0], "in the event") + ".geojson",), self.part))
 
     def __str__(self) -> str:
         names = ",".join(_spelled(name) for name in self.names)

@@ -15,11 +15,12 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, IntArray
-from dphmm.errors import DataFileError, PolicyError
+from dphmm.errors import PolicyError
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.isolated_states import refuse_if_empty
 from dphmm.policy.layer import PolygonLayer, find_layer
 from dphmm.space.states import Places, StateSpace
+from dphmm.tables.source import file_hash
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -273,7 +274,7 @@ def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
         widened = "" if length is None else f"+{length!r}km"
         return f"{kind}:{_layer_hash(path, layers)}{'' if label is None else f'@{label}'}{widened}"
     if kind == "graph":
-        return f"{kind}:{_file_hash(argument)}"
+        return f"{kind}:{file_hash(argument, 'in the policy')}"
     if text not in ("complete", "transition"):
         raise PolicyError(f"policy {text!r} is none; give {GRAMMAR}")
     return text
@@ -282,14 +283,9 @@ def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
 def _layer_hash(path: str, layers: Sequence[PolygonLayer]) -> str:
     """The hash of a layer's text, which is that of a file with the same text."""
     layer = find_layer(path, layers)
-    return _file_hash(layer) if isinstance(layer, str) else hashlib.sha256(layer.geojson.encode("utf-8")).hexdigest()
-
-
-def _file_hash(path: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path in the policy") from None
+    if isinstance(layer, str):
+        return file_hash(layer, "in the policy")
+    return hashlib.sha256(layer.geojson.encode("utf-8")).hexdigest()
 
 
 def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]) -> PolicyGraph:

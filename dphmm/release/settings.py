@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import isfinite
-from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.arrays import check_budget, check_epsilon
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
+from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap import Cap
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.base import EXACT, MECHANISMS, TABLES, MechanismName
@@ -36,6 +35,7 @@ from dphmm.policy.layer import PolygonLayer
 from dphmm.policy.protection import REPAIR_LIMIT, Method, check_repair_limit
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.tables.json_toml import parse_json, parse_toml
+from dphmm.tables.source import file_hash
 from dphmm.tables.values import is_text, one_line, shorten, shown
 
 GIVEN = "given:"
@@ -475,7 +475,7 @@ class Settings:
         said = {
             "policy": self.policy if self.policy.startswith(GIVEN) else canonical_policy(self.policy, self.layers),
             "caps": [cap.canonical for cap in self.caps],
-            "priors": None if self.priors is None else _file_hash(self.priors),
+            "priors": None if self.priors is None else file_hash(self.priors, "of the priors"),
         }
         values = {**self.to_dict(), **said}
         del values["layers"]  # the policy holds their content, and not what they are called
@@ -527,13 +527,6 @@ def _values(name: str, given: Any) -> tuple[Any, ...]:
             one = kind(**one)
         found.append(one)
     return tuple(found)
-
-
-def _file_hash(path: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as problem:
-        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path of the priors") from None
 
 
 def _number(name: str, value: Any) -> float:

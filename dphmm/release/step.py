@@ -372,7 +372,9 @@ class Planner:
         settings = self._settings
         if settings.allow_known and np.count_nonzero(constraint) == 1 and not self._policy.open[constraint].any():
             return self._protect.without_noise(self._policy.restrict(constraint))
-        weights = _weights(prior, constraint) if settings.calibration == "component" else None
+        weights = prior.probabilities if settings.calibration == "component" else None
+        if weights is not None and not weights[constraint].any():
+            weights = None  # where doubles hold nothing of them, all possible states are alike
         found = self._protect(self._policy.with_edges(also), constraint, weights)
         return with_hops(found) if self._draws_tables else found
 
@@ -390,9 +392,3 @@ class Planner:
         if outside.any():
             found[outside] = self.places.surrogates(states[outside], constraint)
         return found
-
-
-def _weights(prior: Belief, constraint: BoolArray) -> FloatArray | None:
-    """A belief's probabilities; None, for all alike, where doubles hold nothing of them on the constraint set."""
-    found = prior.probabilities
-    return found if found[constraint].any() else None

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import nextafter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from dphmm.release.settings import Schedule, Settings
 from dphmm.release.step import PreparedStep, StepPlan
 
 Chosen = TypeVar("Chosen", bound=Settings)
+Spending = TypeVar("Spending", Limits, Schedule)
 
 
 def tier_budgets(epsilon: float, coarser: Iterable[float]) -> dict[str, float]:
@@ -92,21 +93,18 @@ def tier_settings(settings: Chosen, coarser: Iterable[float]) -> dict[str, Chose
             "caps on events are kept for the reader who knows most, and whether a coarser reader is told anything may "
             "not follow from what that one knows; leave the caps out, or give every recipient the same epsilon"
         )
-    return {
-        query: replace(settings, epsilon=budget, schedule=_scheduled(settings, share_of(settings, budget)))
-        for query, budget in budgets.items()
-    }
+    found, schedule = {}, settings.schedule
+    for query, budget in budgets.items():
+        share = exactly(budget) / exactly(settings.epsilon)
+        own = None if schedule is None else _part(schedule, share, "window_epsilon")
+        found[query] = replace(settings, epsilon=budget, schedule=own)
+    return found
 
 
 def tiers_of(engine: Releaser, coarser: Iterable[float]) -> dict[str, Releaser]:
     """Query → its engine, the coarsest reader's first, from an engine of the finest reader's settings."""
     found = tier_settings(engine.settings, coarser)
     return {MAIN_QUERY: engine} if len(found) == 1 else {query: engine.under(one) for query, one in found.items()}
-
-
-def share_of(settings: Settings, budget: float) -> Fraction:
-    """Which part of a budget a query has."""
-    return exactly(budget) / exactly(settings.epsilon)
 
 
 def query_of(epsilon: float | None) -> str:
@@ -116,16 +114,7 @@ def query_of(epsilon: float | None) -> str:
 
 def share_of_limits(limits: Limits, share: Fraction) -> Limits:
     """What one query may spend of what all may, so that nobody sees by it what the others spent."""
-
-    def part(limit: float | None) -> float | None:
-        return None if limit is None else _below(exactly(limit) * share)
-
-    return replace(
-        limits,
-        epsilon=part(limits.epsilon),
-        constrained_epsilon=part(limits.constrained_epsilon),
-        window_epsilon=part(limits.window_epsilon),
-    )
+    return _part(limits, share, "epsilon", "constrained_epsilon", "window_epsilon")
 
 
 def draw_tiers(
@@ -196,11 +185,11 @@ def finer_plan(engine: Releaser, prior: Belief, told: Sequence[PreparedStep]) ->
     return plan if all(engine.soundness.hides(step.noise, step.epsilon, added) for step in drawn) else None
 
 
-def _scheduled(settings: Settings, share: Fraction) -> Schedule | None:
-    one = settings.schedule
-    if one is None or one.window_epsilon is None:
-        return one
-    return replace(one, window_epsilon=_below(exactly(one.window_epsilon) * share))
+def _part(whole: Spending, share: Fraction, *names: str) -> Spending:
+    """Limits, or a schedule, of which a query has a part in each of some budgets that are given."""
+    given = {name: getattr(whole, name) for name in names}
+    parts: dict[str, Any] = {name: _below(exactly(one) * share) for name, one in given.items() if one is not None}
+    return replace(whole, **parts)
 
 
 def _below(value: Fraction) -> float:

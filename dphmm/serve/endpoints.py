@@ -84,7 +84,7 @@ async def _webhook_user(tokens: Mapping[str, str], request: Request) -> str | No
 
 Refusal = tuple[int, str] | tuple[int, str, Mapping[str, str]]
 _UNAUTHORISED: Refusal = (401, "the token is unknown", {"WWW-Authenticate": 'Basic realm="dphmm"'})
-_NO_DEVICE = "the device is unknown"
+_NO_DEVICE, _NO_WEBHOOK = "the device is unknown", (404, "the webhook is unknown")
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,7 @@ _APPS = (
     _App("/osmand", _osmand_user, json_or_fields_of, formats.read_osmand, "", (400, _NO_DEVICE), _BOTH),
     _App("/traccar", _traccar_user, body_of, formats.read_traccar, "", (404, _NO_DEVICE)),
     _App("/gpslogger", _gpslogger_user, fields_of, formats.read_gpslogger, "", methods=_BOTH),
-    _App(
-        "/home-assistant/{token}",
-        _webhook_user,
-        body_of,
-        formats.read_home_assistant,
-        "{}",
-        (404, "the webhook is unknown"),
-    ),
+    _App("/home-assistant/{token}", _webhook_user, body_of, formats.read_home_assistant, "{}", _NO_WEBHOOK),
     _App("/fix", _bearer_user, body_of, formats.read_plain, '{"result":"ok"}'),
 )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import lzma
 import re
 import stat
@@ -26,6 +27,28 @@ from typing import IO, Any
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.tables.values import one_line
+
+
+def file_hash(path: str, what: str) -> str:
+    """The SHA-256 of a file's content, in hexadecimal.
+
+    Parameters
+    ----------
+    path
+        The file.
+    what
+        What names it, for the message.
+
+    Raises
+    ------
+    DataFileError
+        When it cannot be read.
+    """
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as problem:
+        raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path {what}") from None
+
 
 ALWAYS = 64 << 20
 """What any file may unpack to, in bytes, however small it is."""
