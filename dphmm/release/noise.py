@@ -555,8 +555,7 @@ def error_of_posterior_mean(mechanism: Mechanism, points: FloatArray, prior: Flo
     """
     weights = prior / prior.sum()
     order = np.lexsort(points.T)  # so that evenly spread levels are evenly spread places
-    levels = (np.arange(NODES) + 0.5) / NODES
-    true = order[np.searchsorted(np.cumsum(weights[order]), levels).clip(max=len(points) - 1)]
+    true = order[evenly_spread(weights[order], NODES)]
     released = mechanism.sample(points[true], np.random.default_rng(_SEED))
     centred = points - weights @ points
     squares, several, total = np.square(centred).sum(axis=1), max(1, _AT_ONCE // len(points)), 0.0
@@ -571,6 +570,12 @@ def error_of_posterior_mean(mechanism: Mechanism, points: FloatArray, prior: Flo
         means = posterior @ centred
         total += float((posterior @ squares - np.square(means).sum(axis=1)).sum())
     return max(0.0, total / NODES)
+
+
+def evenly_spread(masses: FloatArray, count: int) -> IntArray:
+    """Places of a distribution, as often as they are probable: those at some levels of its mass, evenly apart."""
+    levels = (np.arange(count) + 0.5) / count
+    return np.asarray(np.searchsorted(np.cumsum(masses), levels * masses.sum()).clip(max=len(masses) - 1))
 
 
 def distance_after_tables(noise: StepNoise, probabilities: FloatArray) -> float:

@@ -20,7 +20,7 @@ from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import expected_distance, within_cell
 from dphmm.release.ledger import DAY_SECONDS, exactly
-from dphmm.release.noise import StepNoise, distance_after_tables
+from dphmm.release.noise import StepNoise, distance_after_tables, evenly_spread
 from dphmm.release.settings import Schedule
 from dphmm.release.step import NextRelease, PublicState
 
@@ -59,8 +59,7 @@ class Growth:
         """
         rest = Belief.first(model, 0).predict(model, _REST, 0)
         masses = rest.probabilities
-        levels = (np.arange(_PLACES) + 0.5) / _PLACES
-        starts = np.searchsorted(np.cumsum(masses), levels * masses.sum()).clip(max=model.size - 1).tolist()
+        starts = evenly_spread(masses, _PLACES).tolist()
         day = DAY_SECONDS / (model.step_seconds or DAY_SECONDS)
         slots = [int(day * number / _PLACES) for number in range(_PLACES)]
         beliefs = [
@@ -360,8 +359,7 @@ class Scheduling:
         if any(part.table is not None for part in noise.parts):
             return float(np.hypot(distance_after_tables(noise, probabilities), within_cell(self._cell)))
         states, weights = self._represented(release)
-        levels = (np.arange(self._nodes) + 0.5) / self._nodes
-        true = states[np.searchsorted(np.cumsum(weights), levels * weights.sum()).clip(max=len(states) - 1)]
+        true = states[evenly_spread(weights, self._nodes)]
         values = noise.query.values
         added = self._added(noise)[noise.part_of[true], np.arange(self._nodes)]
         logs, within = noise.log_densities(values[true] + added, states), within_cell(self._cell)
