@@ -111,8 +111,8 @@ def point_estimate(
     look = _look(p, columns, mean)
     error, square, within = look.error, look.square, within_cell(cell)
     if cell:
-        squares = sum(one * one for one in columns - mean[:, np.newaxis])
-        error = _in_order(p * np.sqrt(squares + within * within))
+        squares = np.add.reduce((columns - mean[:, np.newaxis]) ** 2)
+        error = float(_in_order(p * np.sqrt(squares + within * within)))
     square += within * within
     if beyond is not None:
         distances = np.linalg.norm(points[beyond.states] - mean, axis=1)
@@ -280,22 +280,24 @@ def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: 
 def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
     """The sums of a `_Look`; ``force`` is filled in."""
     away = columns - at[:, np.newaxis]
-    squares = sum(one * one for one in away)
+    squares = np.add.reduce(away * away)
     distances = np.sqrt(squares)
     near = int(distances.argmin())
-    nearest, error, square = float(distances[near]), _in_order(p * distances), _in_order(p * squares)
-    same = distances == 0.0 if nearest == 0.0 else np.arange(near, near + 1)
-    mass = _in_order(p[same])
-    distances[same] = inf
+    nearest = float(distances[near])
+    here = distances == 0.0 if nearest == 0.0 else np.arange(len(p)) == near
+    terms = [p * distances, p * squares, p * here]
+    distances[here] = inf
     pull = p / distances
     along = pull * away[0] / (distances * distances)
-    force[:] = [_in_order(pull * one) for one in away]
-    return near, nearest, mass, error, square, _in_order(pull), _in_order(along * away[0]), _in_order(along * away[-1])
+    terms += [pull, along * away[0], along * away[-1], *(pull * away)]
+    error, square, mass, weight, xx, xy, *force[:] = _in_order(np.array(terms)).tolist()
+    return near, nearest, mass, error, square, weight, xx, xy
 
 
-def _in_order(terms: FloatArray) -> float:
-    """The sum of numbers ``(N,)`` from the first to the last, as a loop adds them: releases depend on the last bit."""
-    return float(np.cumsum(terms)[-1])
+def _in_order(terms: FloatArray) -> FloatArray:
+    """Sums of rows ``(..., N)`` from the first to the last, as a loop adds them: releases depend on the last bit."""
+    sums: FloatArray = np.cumsum(terms, axis=-1)[..., -1]
+    return sums
 
 
 def _mean(p: FloatArray, columns: FloatArray) -> FloatArray:
