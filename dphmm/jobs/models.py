@@ -648,7 +648,7 @@ def learn(
         whether anybody is outside: only if asked for, and then of what is said of all border cells alike.
     radii
         Whether people are left out by quarters and followed, so that published circles hold 90 % of the moments of
-        people like them (`dphmm.model.held_radii`); some seconds. Left out, of 20 people or more, where moves are
+        people like them (`dphmm.model.point_estimate`); some seconds. Left out, of 20 people or more, where moves are
         shrunk and no budget is kept.
 
     Returns

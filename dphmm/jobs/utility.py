@@ -19,8 +19,8 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.people import Data, DataLike, Watch, unwatched
 from dphmm.jobs.stored_releases import name_of, read_released, slots_of
 from dphmm.jobs.synthesis import hours_of, stretches_of
-from dphmm.model.held_radii import COVERAGE, MOSTLY
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
+from dphmm.model.point_estimate import COVERAGE, MOSTLY
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 from dphmm.model.belief import Belief
+from dphmm.model.contexts import StatePairs
 from dphmm.model.expectation_maximisation import LearnedModel, learn_from_releases
 from dphmm.model.fitting import Extension, RegionKernel, ShrunkModel, extend, fit_shrunk
 from dphmm.model.forward_backward import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
@@ -30,7 +31,6 @@ from dphmm.model.path_sampling import draw_like, draw_paths
 from dphmm.model.published_laws import blank
 from dphmm.model.reversal import reverse, reverses, stationary
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
-from dphmm.model.state_pairs import StatePairs
 from dphmm.model.time_classes import TimeClasses
 from dphmm.model.viterbi import MostProbablePath, most_probable_path, path_of_releases
 

@@ -116,15 +116,6 @@ class Away(Contexts):
         inside[self.border] -= outside
         return np.concatenate([inside, outside])
 
-    def check(self, matrix: csr_array) -> None:
-        """Nothing: every context may follow every other one.
-
-        Parameters
-        ----------
-        matrix
-            ``(P, P)``: the transition matrix.
-        """
-
     def located(self, space: StateSpace, latitude: FloatArray, longitude: FloatArray) -> IntArray:
         """The context of each place, ``(n,)``: its state, or the twin of the state that it is nearest to.
 

@@ -10,14 +10,16 @@ from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, FloatArray
-from dphmm.compilation import often
 from dphmm.errors import InvalidInputError
 from dphmm.model.forward_backward import Observations, backward_pass, chain_rows, first_logs, forward_pass
 from dphmm.model.model import MarkovModel
-from dphmm.model.transition_operator import Lists, log_normalised
+from dphmm.model.transition_operator import log_normalised
 
 _LEAST = 1e-200
 """No expected count of a possible transition falls below this: an underflow would make it impossible for good."""
+
+_AT_ONCE = 1 << 16
+"""Pairs at one time whose products are held at once, about."""
 
 _SMALL = 2.0**-500
 """Pairs of which plain sums come to less than this are weighed as masses."""
@@ -157,7 +159,12 @@ class _Pairs:
         if self._is_dense:
             self._sums += (ones * scales[:, np.newaxis]).T @ others
         elif len(scales):
-            _gathered_pairs(self._back.lists, ones, others, scales, self._sums)
+            now, after = np.ascontiguousarray((ones * scales[:, np.newaxis]).T), np.ascontiguousarray(others.T)
+            size = max(1, _AT_ONCE // len(scales))
+            for first in range(0, len(self._sums), size):
+                part = slice(first, first + size)
+                pairs = now[self._sources[part]], after[self._targets[part]]
+                self._sums[part] += np.einsum("et,et->e", *pairs)
         for t in np.flatnonzero(small).tolist():
             logs = known[t][self._sources] + self._back.log_shares + ahead[t][self._targets]
             self._others += np.exp(log_normalised(logs)[0])
@@ -166,29 +173,6 @@ class _Pairs:
         """The sums, in the order of the stored entries of the transition matrix."""
         sums = self._sums[self._sources, self._targets] if self._is_dense else self._sums
         return np.asarray(sums * self._matrix.data + self._others)
-
-
-def _gathered_pairs_loop(
-    lists: Lists, ones: FloatArray, others: FloatArray, scales: FloatArray, out: FloatArray
-) -> None:
-    """`_gathered_pairs`, written so that numba can compile it."""
-    starts, states, _ = lists
-    for t in range(scales.size):
-        one, other = ones[t], others[t]
-        for j in range(one.size):
-            mass = one[j] * scales[t]
-            if mass > 0.0:
-                for at in range(starts[j], starts[j + 1]):
-                    out[at] += mass * other[states[at]]
-
-
-@often(_gathered_pairs_loop, lambda lists, ones, *_: len(lists[2]) * len(ones))
-def _gathered_pairs(lists: Lists, ones: FloatArray, others: FloatArray, scales: FloatArray, out: FloatArray) -> None:
-    """Add, for each entry of the lists, the sum over rows of ``ones[t, j] * others[t, state] * scales[t]``."""
-    starts, states, _ = lists
-    lengths = np.diff(starts)
-    for one, other, scale in zip(ones, others, scales.tolist(), strict=True):
-        out += np.repeat(one * scale, lengths) * other[states]
 
 
 def _maximised(model: MarkovModel, counts: FloatArray, first: FloatArray | None) -> MarkovModel:

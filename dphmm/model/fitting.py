@@ -16,7 +16,7 @@ their own counts taken out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -30,10 +30,10 @@ from dphmm.arrays import LARGEST, SMALLEST, FloatArray, IntArray, as_floats, as_
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.facts import fact
 from dphmm.model.away import Away, shares
+from dphmm.model.contexts import StatePairs
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import Moves, MoveTable, StateSequence, all_moves, moves_of
+from dphmm.model.moves import Moves, MoveTable, StateSequence, all_moves, coded, likeliest, moves_of, of_others
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
-from dphmm.model.state_pairs import StatePairs
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space.states import StateSpace
 
@@ -107,13 +107,11 @@ class RegionKernel:
 
     def _per_ring(self) -> FloatArray:
         """``(N, rings)``: what the attraction of a target in each ring is multiplied by."""
-        reach, rings = self.reach, self.reach.ring_count
-        sums = np.zeros((reach.size, rings))
-        for part, first, lengths in reach.blocks():
-            rows = np.repeat(np.arange(len(lengths)) * rings, lengths)
-            rows += reach.rings[part]
-            found = np.bincount(rows, self.attraction[reach.targets[part]], minlength=len(lengths) * rings)
-            sums[first : first + len(lengths)] = found.reshape(-1, rings)
+        reach = self.reach
+        sums = np.zeros((reach.size, reach.ring_count))
+        for part, sources, cells in reach.blocks():
+            own = sums[sources]
+            own.ravel()[:] = np.bincount(cells, self.attraction[reach.targets[part]], minlength=own.size)
         shares = np.where(sums > 0, self.shares, 0.0)
         if self.stays is not None:
             away = shares[:, 1:].sum(axis=1)
@@ -129,12 +127,9 @@ class RegionKernel:
         FloatArray
             ``(nnz,)``, in the order of the possible moves.
         """
-        reach, rings = self.reach, self.reach.ring_count
-        values = self.attraction[reach.targets]
-        for part, first, lengths in reach.blocks():
-            rows = np.repeat(np.arange(first, first + len(lengths)) * rings, lengths)
-            rows += reach.rings[part]
-            values[part] *= self._weights.ravel()[rows]
+        values = self.attraction[self.reach.targets]
+        for part, sources, cells in self.reach.blocks():
+            values[part] *= self._weights[sources].ravel()[cells]
         return values
 
     def of(self, sources: IntArray, entries: IntArray) -> FloatArray:
@@ -361,17 +356,6 @@ class Extension:
     impossible: int
 
 
-@dataclass(frozen=True, eq=False)
-class _Counts:
-    """Counted things: each has a parent row, a finer row within it, a column, and its probability in the parent row."""
-
-    person: IntArray = field(repr=False)
-    parent: IntArray = field(repr=False)
-    row: IntArray = field(repr=False)
-    column: IntArray = field(repr=False)
-    known: FloatArray = field(repr=False)
-
-
 @checked
 def extend(
     model: MarkovModel,
@@ -430,7 +414,7 @@ def extend(
     if model.time_classes is not None or model.state_pairs is not None or (order == 2 and model.away is not None):
         raise ConfigurationError(f"the model {model.in_words}; extend one of first order, for pairs with --no-away")
     base = model.transitions[0]
-    listed = [_checked(one) for one in sequences]
+    listed = [tuple(as_integers(part, "slots and states", StateError) for part in one) for one in sequences]
     each = [moves_of(one, model.chain_size) for one in listed]
     seen = all_moves(each)
     everywhere = MoveTable(base, np.arange(model.chain_size))
@@ -441,9 +425,8 @@ def extend(
         state_pairs = StatePairs(model.size, _pairs(base, moves, pairs_from))
         _check_fits(int(np.diff(base.indptr)[state_pairs.last].sum()), len(state_pairs))
         rows = state_pairs.entered(moves.before, moves.sources)
-        pair_weight = _weight(
-            _Counts(person, moves.sources, rows, moves.targets, everywhere.entries(moves.sources, moves.targets))
-        )
+        known = everywhere.entries(moves.sources, moves.targets)
+        pair_weight = _weight(person, moves.sources, rows, moves.targets, known)
         own = rows >= state_pairs.size
         table = MoveTable(csr_array(base[state_pairs.last]), state_pairs.last).mixed(
             rows[own], moves.targets[own], pair_weight
@@ -453,11 +436,10 @@ def extend(
         _check_fits(time_classes.count * table.matrix.nnz, time_classes.count)
         classes = time_classes.classes_of(moves.slots)
         finer = classes * table.matrix.shape[0] + rows
+        known = table.entries(rows, moves.targets)
         restlessness = _restlessness(everywhere, moves, person, classes, time_classes.count)
         tilt = _Tilt(moves.sources, restlessness[classes], table.stays[rows])
-        known = table.entries(rows, moves.targets)
-        counts = _Counts(person, rows, finer, moves.targets, known)
-        class_weight = _weight(counts, tilt)
+        class_weight = _weight(person, rows, finer, moves.targets, known, tilt)
         chosen = [classes == number for number in range(time_classes.count)]
         tables = [
             table.tilted(float(factor)).mixed(rows[one], moves.targets[one], class_weight)
@@ -469,13 +451,6 @@ def extend(
     said = {"promise": "none: moves were counted without noise", "extended": made.in_words}
     vars(made).update(learned={**(model.learned or {}), **said})
     return Extension(made, class_weight, pair_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
-
-
-def _checked(sequence: tuple[npt.ArrayLike, npt.ArrayLike]) -> tuple[IntArray, IntArray]:
-    slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
-    if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
-        raise StateError("slot numbers must increase, one per state")
-    return slots, states
 
 
 def _check_fits(moves: int, parts: int) -> None:
@@ -531,69 +506,47 @@ def _restlessness(table: MoveTable, moves: Moves, person: IntArray, classes: Int
 
     possible = stays < 1.0  # a state that cannot be left says nothing
     odds, left, cells = odds[possible], left[possible], cells[possible]
-    added = _best(score)
+    added = likeliest(_WEIGHTS, score)
     total = [one.sum(axis=0) for one in sums]
     return np.ones(count) if added == inf else np.asarray((total[0] + added) / (total[1] + added))
 
 
-def _best(score: Callable[[float], float]) -> float:
-    """The weight of the highest score; the largest of equal ones."""
-    scores = [score(weight) for weight in _WEIGHTS]
-    return _WEIGHTS[len(scores) - 1 - int(np.argmax(scores[::-1]))]
-
-
-def _weight(counts: _Counts, tilt: _Tilt | None = None) -> float:
+def _weight(
+    person: IntArray, parent: IntArray, row: IntArray, column: IntArray, known: FloatArray, tilt: _Tilt | None = None
+) -> float:
     """The weight of the parent's row that predicts each person best from all others; the largest of equal ones.
 
+    Of counted things: each has a parent row, a finer row within it, a column, and its probability in the parent row.
     What all others say of a parent's row is their counts in it, beside a few moves of the row as it is given.
     """
-    _, first, number = np.unique(
-        _coded(counts.person, counts.row, counts.column), return_index=True, return_counts=True
-    )
+    _, first, number = np.unique(coded(person, row, column), return_index=True, return_counts=True)
     own = number.astype(np.float64)
-    person, row, column, parent = (part[first] for part in (counts.person, counts.row, counts.column, counts.parent))
-
-    def others(values: FloatArray, *names: IntArray) -> FloatArray:
-        """How often something was counted of all other people."""
-        alone, mine = _coded(*names), _coded(*names, person)
-        return np.asarray(np.bincount(alone, values)[alone] - np.bincount(mine, values)[mine])
-
-    child, child_total = others(own, row, column), others(own, row)
-    total = others(own, parent) + _OWN
-    prior = (others(own, parent, column) + _OWN * counts.known[first]) / total
+    person, row, column, parent = (part[first] for part in (person, row, column, parent))
+    child, child_total = of_others(own, person, row, column), of_others(own, person, row)
+    total = of_others(own, person, parent) + _OWN
+    prior = (of_others(own, person, parent, column) + _OWN * known[first]) / total
     if tilt is not None:
         factor, stayed = tilt.factor[first], tilt.source[first] == column
-        staying = (others(own * stayed, parent) + _OWN * tilt.stays[first]) / total
+        staying = (of_others(own * stayed, person, parent) + _OWN * tilt.stays[first]) / total
         prior *= np.where(stayed, 1.0, factor) / (staying + (1.0 - staying) * factor)
 
     def score(weight: float) -> float:
         return float(own @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
 
-    return _best(score)
+    return likeliest(_WEIGHTS, score)
 
 
-def _starts(
-    model: MarkovModel, sequences: Iterable[tuple[IntArray, IntArray]], time_classes: TimeClasses
-) -> FloatArray:
+def _starts(model: MarkovModel, sequences: Iterable[tuple[IntArray, ...]], time_classes: TimeClasses) -> FloatArray:
     """The distribution of the state by class, shrunken towards that of all times."""
     parts = [(np.full(len(slots), person), slots, states) for person, (slots, states) in enumerate(sequences)]
     person, slots, states = (np.concatenate(column) for column in zip(*parts, strict=True))
-    states = states if model.away is None else np.where(states < 0, -1, model.away.last[states])
+    states = np.where(states < 0, -1, model.last[states])
     good = (states >= 0) & (model.initial[np.maximum(states, 0)] > 0)
     person, slots, states = person[good], slots[good], states[good]
     classes = time_classes.classes_of(slots)
-    weight = _weight(_Counts(person, np.zeros_like(states), classes, states, model.initial[states]))
+    weight = _weight(person, np.zeros_like(states), classes, states, model.initial[states])
     if weight == inf:
         return np.repeat(model.initial[np.newaxis], time_classes.count, axis=0)
-    seen = np.bincount(classes * model.size + states, minlength=time_classes.count * model.size).reshape(
-        time_classes.count, -1
-    )
+    seen = np.bincount(classes * model.size + states, minlength=time_classes.count * model.size)
+    seen = seen.reshape(time_classes.count, -1)
     return np.asarray((seen + weight * model.initial) / (seen.sum(axis=1, keepdims=True) + weight))
-
-
-def _coded(*names: IntArray) -> IntArray:
-    """Rows of several numbers as one number each, from 0 on."""
-    found = np.unique(names[0], return_inverse=True)[1].ravel()
-    for name in names[1:]:
-        found = np.unique(found * (int(name.max(initial=0)) + 1) + name, return_inverse=True)[1].ravel()
-    return np.asarray(found)

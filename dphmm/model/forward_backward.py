@@ -232,11 +232,7 @@ def _dense_loop(matrix: FloatArray, start: FloatArray, weights: FloatArray, fain
     return int(weights.shape[0])
 
 
-def _numbers_of_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, faint: float, out: Run) -> int:  # noqa: ARG001
-    return weights.size * len(start)
-
-
-@often(_dense_loop, _numbers_of_run)
+@often(_dense_loop, lambda _, start, weights, *__: weights.size * len(start))
 def _dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, faint: float, out: Run) -> int:
     """Steps in plain sums while nothing is faint; how many there were.
 

@@ -15,7 +15,7 @@ from dphmm.arrays import FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.facts import fact
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import MoveTable, moves_of
+from dphmm.model.moves import MoveTable, likeliest, moves_of, of_others
 
 WEIGHTS = (*(float(2**k) for k in range(-2, 13)), inf)
 """What the weights of the model of all are chosen from, in moves and moments."""
@@ -89,7 +89,7 @@ def with_habits(model: MarkovModel, slots: IntArray, states: IntArray, day_steps
         for number, table in enumerate(tables)
     ]
     moments = states >= 0
-    here = states[moments] if model.away is None else model.away.last[states[moments]]
+    here = model.last[states[moments]]
     when = model.classes_of(slots[moments])
     likely = model.starts[when, here] > 0
     here, when, day = here[likely], when[likely], slots[moments][likely] // day_steps
@@ -213,19 +213,10 @@ _NEVER = 1e-9
 
 def _best(days: IntArray, rows: IntArray, columns: IntArray, known: FloatArray) -> float:
     """The weight under which each day's events are the most probable by those of the others; the largest of equals."""
-    width = int(columns.max(initial=0)) + 1
-    _, cell = np.unique(rows * width + columns, return_inverse=True)
-    _, row = np.unique(rows, return_inverse=True)
-    _, day = np.unique(days, return_inverse=True)
+    ones = np.ones(len(days))
+    count, total = of_others(ones, days, rows, columns), of_others(ones, days, rows)
 
-    def others(names: IntArray) -> FloatArray:
-        own = names * (int(day.max(initial=0)) + 1) + day
-        mine = np.unique(own, return_inverse=True)[1].ravel()
-        return np.asarray(np.bincount(names)[names] - np.bincount(mine)[mine], dtype=np.float64)
+    def score(weight: float) -> float:
+        return float(np.log(known if weight == inf else (count + weight * known) / (total + weight)).sum())
 
-    count, total = others(cell.ravel()), others(row.ravel())
-    scores = [
-        float(np.log(known if weight == inf else (count + weight * known) / (total + weight)).sum())
-        for weight in WEIGHTS
-    ]
-    return WEIGHTS[len(WEIGHTS) - 1 - int(np.argmax(scores[::-1]))]
+    return likeliest(WEIGHTS, score)

@@ -1,4 +1,4 @@
-"""The factors of `dphmm.model.held_radii` from people who were left out of a fit, and followed with noise."""
+"""The factors of `dphmm.model.point_estimate` from people who were left out of a fit, and followed with noise."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from math import ceil, cos, pi, sin
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.model.away import Beyond
-from dphmm.model.held_radii import COVERAGE, HOURS, MOST_PEOPLE, MOSTLY, HeldRadii
 from dphmm.model.model import MarkovModel
-from dphmm.model.point_estimate import expected_distance
-from dphmm.space.states import StateSpace
+from dphmm.model.point_estimate import COVERAGE, HOURS, MOST_PEOPLE, MOSTLY, HeldRadii, expected_distance
+from dphmm.model.speed_limit import spacing
 from dphmm.space.trajectory import Trajectory
 
 LEAST_PEOPLE = 20
@@ -108,8 +106,7 @@ def _followed(
     found: list[tuple[int, float, int]] = []
     if windows:
         points, chain = model.space.points, model.chain_size
-        last = np.arange(chain) if model.contexts is None else model.contexts.last
-        folds = csr_array((np.ones(chain), (last, np.arange(chain))), shape=(model.size, chain))
+        folds = csr_array((np.ones(chain), (model.last, np.arange(chain))), shape=(model.size, chain))
         stride = _stride(model)
         rows = np.stack([np.exp(model.first_logs(int(one.slots[0]))) for one in windows], axis=1)
         drawn = np.zeros(len(windows), dtype=np.int64)
@@ -120,9 +117,10 @@ def _followed(
                 if one.states[tick] < 0:
                     continue
                 if tick == 0 or rng.random() < one.share:
-                    away = rng.gamma(2.0, one.scale) * _direction(rng)
-                    far = np.linalg.norm(points - points[one.states[tick]] - away, axis=1) / one.scale
-                    likely = rows[:, column] * np.exp(far.min() - far)[last]
+                    length, angle = rng.gamma(2.0, one.scale), rng.uniform(0.0, 2 * pi)
+                    noise = length * np.array([cos(angle), sin(angle)])
+                    far = np.linalg.norm(points - points[one.states[tick]] - noise, axis=1) / one.scale
+                    likely = rows[:, column] * np.exp(far.min() - far)[model.last]
                     if likely.sum() > 0:
                         rows[:, column], drawn[column] = likely / likely.sum(), tick
                 believed = np.asarray(folds @ rows[:, column])
@@ -144,7 +142,7 @@ def _windows(model: MarkovModel, number: int, person: Trajectory, rng: np.random
     stride = _stride(model)
     ticks = max(1, int(_WINDOW_HOURS * 3600 / (stride * model.step)))
     planes, states = (of(track.latitude, track.longitude) for of in (space.projection.to_plane, space.nearest))
-    made, side = [], _side(space)
+    made, side = [], space.cell_km or spacing(space.points)
     for scale in _NOISE:
         for share in _DRAWN:
             for first in rng.choice(inside, min(_WINDOWS, len(inside)), replace=False).tolist():
@@ -159,19 +157,6 @@ def _windows(model: MarkovModel, number: int, person: Trajectory, rng: np.random
 def _stride(model: MarkovModel) -> int:
     """How many steps of the model a tick has."""
     return max(1, ceil(_WINDOW_HOURS * 3600 / (model.step * _MOST_TICKS)))
-
-
-def _side(space: StateSpace) -> float:
-    """The side of a cell; of other places the median distance of the nearest other one."""
-    if space.cell_km:
-        return space.cell_km
-    distances, _ = cKDTree(space.points).query(space.points, k=min(2, space.size))
-    return float(np.median(np.atleast_2d(distances)[:, -1])) or 1.0
-
-
-def _direction(rng: np.random.Generator) -> FloatArray:
-    angle = rng.uniform(0.0, 2 * pi)
-    return np.array([cos(angle), sin(angle)])
 
 
 def _ahead(model: MarkovModel, rows: FloatArray, slots: IntArray) -> FloatArray:

@@ -86,12 +86,9 @@ class Crowd:
         """
         places = as_points(points, "points")
         size = len(places)
-        listed = [as_integers(one, "the states of a stretch", StateError).astype(np.int64).ravel() for one in stretches]
+        listed, every = _checked(stretches, size)
         if not listed or not all(len(one) for one in listed):
             raise InvalidInputError("there is no stretch, or one is empty; give at least one state each")
-        every = np.concatenate(listed)
-        if every.min() < 0 or every.max() >= size:
-            raise StateError(f"a state of a stretch does not exist; states are 0 to {size - 1}")
         begins = np.cumsum([0, *(len(one) for one in listed[:-1])])
         inner = np.ones(len(every) - 1, dtype=np.bool_)
         inner[begins[1:] - 1] = False
@@ -190,6 +187,15 @@ def jensen_shannon(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
     return min(max(sum(parts) / 2 / log(2), 0.0), 1.0)
 
 
+def _checked(stretches: Sequence[npt.ArrayLike], size: int) -> tuple[list[IntArray], IntArray]:
+    """The states of each stretch, and of all of them, refused where one does not exist."""
+    listed = [as_integers(one, "the states of a stretch", StateError).astype(np.int64).ravel() for one in stretches]
+    every = np.concatenate([np.zeros(0, dtype=np.int64), *listed])
+    if every.size and (every.min() < 0 or every.max() >= size):
+        raise StateError(f"a state of a stretch does not exist; states are 0 to {size - 1}")
+    return listed, every
+
+
 def _aligned(one: Crowd, other: Crowd) -> tuple[FloatArray, FloatArray]:
     keys = np.union1d(one.moves[0], other.moves[0])
     found = [np.zeros(len(keys)) for _ in range(2)]
@@ -270,22 +276,15 @@ def move_probabilities(
     >>> move_probabilities(MarkovModel([[.9, .1], [.2, .8]], [.5, .5]), [[0, 0, 1], [1]])
     array([0.9, 0.1])
     """
-    listed = [as_integers(one, "the states of a stretch", StateError).astype(np.int64).ravel() for one in stretches]
-    every = np.concatenate([np.zeros(0, dtype=np.int64), *listed])
-    if every.size and (every.min() < 0 or every.max() >= model.size):
-        raise StateError(f"a state of a stretch does not exist; states are 0 to {model.size - 1}")
-    time_classes = model.time_classes
+    listed, nothing = _checked(stretches, model.size)[0], np.zeros(0, dtype=np.int64)
     begins = np.zeros(len(listed), dtype=np.int64) if firsts is None else as_integers(firsts, "firsts")
-    if begins.shape != (len(listed),) or (time_classes is not None and firsts is None):
+    if begins.shape != (len(listed),) or (model.time_classes is not None and firsts is None):
         raise InvalidInputError(f"slots have shape {begins.shape} for {len(listed)} stretches; give the first of each")
     chain = listed if model.state_pairs is None else [model.state_pairs.followed(one) for one in listed if len(one)]
-    nothing = np.zeros(0, dtype=np.int64)
     sources = np.concatenate([nothing, *(one[:-1] for one in chain)])
     targets = np.concatenate([nothing, *(one[1:] for one in chain)])
-    numbers = np.zeros(len(sources), dtype=np.int64)
-    if time_classes is not None:
-        slots = [first + np.arange(1, len(one)) for first, one in zip(begins.tolist(), listed, strict=True) if len(one)]
-        numbers = time_classes.classes_of(np.concatenate([nothing, *slots]))
+    slots = [first + np.arange(1, len(one)) for first, one in zip(begins.tolist(), listed, strict=True)]
+    numbers = model.classes_of(np.concatenate([nothing, *slots]))
     found = np.zeros(len(sources))
     for number, matrix in enumerate(model.transitions):
         chosen = numbers == number

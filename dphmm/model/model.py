@@ -18,11 +18,10 @@ from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_floats, as_integers, content_hash, locked
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
 from dphmm.model.away import Away
-from dphmm.model.contexts import Contexts
+from dphmm.model.contexts import Contexts, StatePairs
 from dphmm.model.gaps import Gap, Powers, one_matrix
-from dphmm.model.held_radii import HeldRadii
 from dphmm.model.moves import StateSequence, all_moves, check_states, moves_of, pair_counts
-from dphmm.model.state_pairs import StatePairs
+from dphmm.model.point_estimate import HeldRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator
 from dphmm.space.states import StateSpace
@@ -203,6 +202,11 @@ class MarkovModel:
     def contexts(self) -> Contexts | None:
         """What the chain tells apart beyond states; None where it is states."""
         return self.state_pairs or self.away
+
+    @property
+    def last(self) -> IntArray:
+        """The state that a person is in, for each state of the chain, ``(P,)``."""
+        return np.arange(self.size) if self.contexts is None else self.contexts.last
 
     @property
     def in_words(self) -> str:
@@ -630,26 +634,22 @@ def _known(slot: int | None) -> int:
 
 def _plain(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:  # noqa: ARG001
     """The number of states, and what a model of one matrix is made of."""
-    initial = _of_numbers(arrays, "initial")
+    parts = {name: _array(arrays, name) for name in ("data", "indices", "indptr", "initial")}
+    initial = parts["initial"]
+    if initial.ndim != 1 or initial.dtype.kind not in "fiub":
+        raise ValueError(f"'initial' is {initial.dtype} of shape {initial.shape}")
     size = len(initial)
-    return size, [csr_of_arrays({**arrays, "format": "csr", "shape": (size, size)}, "transition matrix"), initial]
+    return size, [csr_of_arrays({**parts, "format": "csr", "shape": (size, size)}, "transition matrix"), initial]
 
 
 def _varying(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:
     """The number of states, and what a model with classes of time or pairs of states is made of."""
-    if "starts" not in arrays:
-        raise ValueError("there is no array 'starts'")
-    starts, order = arrays["starts"], about.get("order")
+    starts, order = _array(arrays, "starts"), about.get("order")
     if starts.ndim != 2 or not starts.size or order not in (1, 2):
         raise ValueError(f"'starts' have shape {starts.shape} and the order is {order!r:.20}")
     size = int(starts.shape[1])
-    if order == 2 and "pairs" not in arrays:
-        raise ValueError("there is no array 'pairs'")
-    pairs = StatePairs(size, arrays["pairs"]) if order == 2 else None
-    missing = [name for name in _OF_AWAY if name not in arrays and about["format"] == _AWAY_FORMAT]
-    if missing:
-        raise ValueError(f"there is no array {missing[0]!r}")
-    away = Away(size, *(arrays[name] for name in _OF_AWAY)) if about["format"] == _AWAY_FORMAT else None
+    pairs = StatePairs(size, _array(arrays, "pairs")) if order == 2 else None
+    away = Away(size, *(_array(arrays, name) for name in _OF_AWAY)) if about["format"] == _AWAY_FORMAT else None
     contexts = pairs or away
     classes = None if about.get("rhythm") is None else TimeClasses.from_dict(about["rhythm"])
     chain = size if contexts is None else len(contexts)
@@ -683,24 +683,18 @@ def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
 
 def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
     """What a model's file says of it, once it is known to be one."""
-    if "about" not in arrays:
-        raise ValueError("there is no array 'about'")
-    text = arrays["about"]
+    text = _array(arrays, "about")
     if text.shape != () or text.dtype.kind != "U":
         raise ValueError(f"'about' is {text.dtype} of shape {text.shape}")
     about = parse_json(text.item())
     if not isinstance(about, dict) or about.get("format") not in (_FORMAT, _VARYING_FORMAT, _AWAY_FORMAT):
         raise ValueError(f"it is of another format than {_FORMAT}, {_VARYING_FORMAT} and {_AWAY_FORMAT}")
-    plain = ("data", "indices", "indptr", "initial")
-    missing = [name for name in plain if name not in arrays and about["format"] == _FORMAT]
-    if missing:
-        raise ValueError(f"there is no array {missing[0]!r}")
     return about
 
 
-def _of_numbers(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "fiub":
-        raise ValueError(f"{name!r} is {arrays[name].dtype} of shape {arrays[name].shape}")
+def _array(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    if name not in arrays:
+        raise ValueError(f"there is no array {name!r}")
     return arrays[name]
 
 

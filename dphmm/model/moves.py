@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
@@ -132,16 +132,16 @@ def moves_of(sequence: StateSequence, size: int) -> Moves:
     Raises
     ------
     StateError
-        For a state outside ``-1 .. size - 1``.
+        For a state outside ``-1 .. size - 1``, and slot numbers that do not increase, or not one per state.
     InvalidInputError
-        For slot numbers that do not increase, or not one per state.
+        For a pair of other than two parts.
     """
     if isinstance(sequence, tuple):
         if len(sequence) != 2:
             raise InvalidInputError(f"a sequence has {len(sequence)} parts; give slot numbers and states")
         slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
         if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
-            raise InvalidInputError("slot numbers must increase, one per state")
+            raise StateError("slot numbers must increase, one per state")
     else:
         states = as_integers(sequence, "the states of a sequence", StateError)
         if states.ndim != 1:
@@ -165,6 +165,26 @@ def all_moves(several: Iterable[Moves]) -> Moves:
             for name in ("visits", "sources", "targets", "before", "slots")
         )
     )
+
+
+def coded(*names: IntArray) -> IntArray:
+    """Rows of several numbers as one number each, from 0 on."""
+    found = np.unique(names[0], return_inverse=True)[1].ravel()
+    for name in names[1:]:
+        found = np.unique(found * (int(name.max(initial=0)) + 1) + name, return_inverse=True)[1].ravel()
+    return np.asarray(found)
+
+
+def of_others(values: FloatArray, owner: IntArray, *names: IntArray) -> FloatArray:
+    """Of each of some things ``(n,)``, the sum of the values of those of the same names, but for its owner's own."""
+    alone, mine = coded(*names), coded(*names, owner)
+    return np.asarray(np.bincount(alone, values)[alone] - np.bincount(mine, values)[mine])
+
+
+def likeliest(weights: Sequence[float], score: Callable[[float], float]) -> float:
+    """The weight of the highest score; the largest of equal ones, which ascend."""
+    scores = [score(weight) for weight in weights]
+    return weights[len(scores) - 1 - int(np.argmax(scores[::-1]))]
 
 
 def pair_counts(sources: IntArray, targets: IntArray, size: int) -> csr_array:

@@ -31,7 +31,7 @@ class PathSampler:
         matrices, starts = model.transitions, model.starts
         if model.contexts is not None:
             starts = np.array([model.contexts.begun(row) for row in starts])
-        self._time_classes, self._contexts = model.time_classes, model.contexts
+        self._time_classes, self._state_of = model.time_classes, model.last
         self._source, self._chain = random_source(rng), model.chain_size
         self._starts = np.cumsum(starts, axis=1)
         self._starts /= self._starts[:, -1:]
@@ -55,11 +55,10 @@ class PathSampler:
         found = np.empty((length, count), dtype=np.int32)
         classes = self._classes(firsts, 0)
         now = self._begin(classes, count)
-        last = None if self._contexts is None else self._contexts.last
-        found[0] = now if last is None else last[now]
+        found[0] = self._state_of[now]
         for k in range(1, length):
             now = self.step(now, self._classes(firsts, k))
-            found[k] = now if last is None else last[now]
+            found[k] = self._state_of[now]
         return np.ascontiguousarray(found.T)
 
     def step(self, now: IntArray, classes: IntArray | int) -> IntArray:

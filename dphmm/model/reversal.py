@@ -85,12 +85,8 @@ def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: int) -> Iterato
     if steps < 1:
         raise InvalidInputError(f"steps is {steps}; give at least 1")
     matrix = as_stochastic(forward, "forward matrix", smallest=SMALLEST_PROBABILITY)
-    return _march(matrix, as_distribution(initial, matrix.shape[0]), steps)
-
-
-def _march(matrix: Any, distribution: FloatArray, steps: int) -> Iterator[Any]:
-    for backward, _ in reverses_through(repeat(matrix, steps - 1), distribution):
-        yield backward
+    found = reverses_through(repeat(matrix, steps - 1), as_distribution(initial, matrix.shape[0]))
+    return (backward for backward, _ in found)
 
 
 def reverses_through(matrices: Iterable[Any], distribution: FloatArray) -> Iterator[tuple[Any, FloatArray]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -66,14 +67,20 @@ class SpeedLimit:
         self.step_seconds, self.max_speed_kmh = float(step_seconds), speed
         self.distance_km = speed * float(step_seconds) / 3600.0
         """How far one comes within a step, kilometres."""
-        found = (_on_grid if isinstance(space, Grid) else _among_places)(space, self.distance_km)
-        self.rings: npt.NDArray[np.uint8] = locked(found[2])
-        """``(nnz,)``: the ring of each possible move, in the order of `moves`; 0 is staying."""
-        self._indptr, self._indices = locked(found[0]), locked(found[1])
-        self.ring_count: int = found[3]
+        look, rows, ends, unit = (_on_grid if isinstance(space, Grid) else _among_places)(space, self.distance_km)
+        self.ring_count = len(ends) + 2
         """How many rings there are; a public number, whether or not a move lies in each."""
-        self.ring_ends_km: FloatArray = locked(found[4])
+        self.ring_ends_km: FloatArray = locked(ends * unit)
         """``(ring_count - 2,)``: where each ring but staying and the last ends, kilometres."""
+        blocks, total = [], 0
+        for first in range(0, self.size, rows):
+            blocks.append(look(slice(first, first + rows)))
+            total += len(blocks[-1][1])
+            _check_count(total, min(first + rows, self.size), self.size)
+        counts, targets, rings = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        self._indptr, self._indices = locked(np.cumsum([0, *counts]).astype(np.int32)), locked(targets)
+        self.rings: npt.NDArray[np.uint8] = locked(rings)
+        """``(nnz,)``: the ring of each possible move, in the order of `moves`; 0 is staying."""
 
     @cached_property
     def moves(self) -> csr_array:
@@ -106,20 +113,24 @@ class SpeedLimit:
         """``(nnz,)``: where each possible move leads, ascending for each source."""
         return self._indices
 
-    def blocks(self) -> Any:
-        """Pieces of the moves that are worked on at once: their slice, the first source, and the moves of each.
+    def blocks(self) -> Iterator[tuple[slice, slice, IntArray]]:
+        """Pieces of the moves that are worked on at once.
 
         Yields
         ------
-        tuple of slice, int and IntArray
-            The possible moves of some states in a row, the first of these states, and how many moves each has.
+        tuple of slice, slice and IntArray
+            The possible moves of some states in a row, these states, and of each move its ring, and how often
+            ``ring_count`` as the number of its source among them.
         """
         lengths = np.diff(self._indptr)
         first = 0
         while first < self.size:
             last = int(np.searchsorted(self._indptr, self._indptr[first] + _BLOCK, side="right")) - 1
             last = min(max(last, first + 1), self.size)
-            yield slice(int(self._indptr[first]), int(self._indptr[last])), first, lengths[first:last]
+            part, sources = slice(int(self._indptr[first]), int(self._indptr[last])), slice(first, last)
+            cells = np.repeat(np.arange(last - first) * self.ring_count, lengths[sources])
+            cells += self.rings[part]
+            yield part, sources, cells
             first = last
 
     @checked
@@ -166,11 +177,15 @@ class SpeedLimit:
         return f"SpeedLimit({self.entries} moves among {self.size} states within {self.distance_km:g} km)"
 
 
-_Found = tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8], int, FloatArray]
+_Look = Callable[[slice], tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8]]]
+"""Of some states in a row: how many moves each has, where they lead, and their rings."""
 
 
-def _on_grid(space: Any, distance: float) -> _Found:
-    """Offsets of cells whose nearest corners are within the distance, and the states that they lead to."""
+def _on_grid(space: Any, distance: float) -> tuple[_Look, int, FloatArray, float]:
+    """Offsets of cells whose nearest corners are within the distance, and the states that they lead to.
+
+    What looks at states, at how many at once, where rings end, and in which unit.
+    """
     cells = distance / space.cell_km * (1 + RELATIVE_TOLERANCE)
     widest = np.minimum(int(min(cells, 1e9)) + 1, [space.columns - 1, space.rows - 1])
     dx, dy = (axis.ravel() for axis in np.meshgrid(*(np.arange(-w, w + 1) for w in widest)))
@@ -183,40 +198,33 @@ def _on_grid(space: Any, distance: float) -> _Found:
     state_of[row + widest[1], column + widest[0]] = np.arange(space.size)
     flat, wide = state_of.ravel(), state_of.shape[1]
     centre, shifts = (row + widest[1]) * wide + column + widest[0], dy * wide + dx
-    counts, targets, rings = [], [], []
-    total, block = 0, max(1, _BLOCK // len(shifts))
-    for first in range(0, space.size, block):
-        found = flat[centre[first : first + block, None] + shifts[None]]
+
+    def look(states: slice) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+        found = flat[centre[states, None] + shifts]
         known = found >= 0
-        counts.append(known.sum(axis=1))
-        total = _check_count(total + int(counts[-1].sum()), first + len(found), space.size)
-        targets.append(found[known])
-        rings.append(np.broadcast_to(ring, found.shape)[known])
-    return (*_joined(counts, targets, rings), len(ends) + 2, ends * space.cell_km)
+        return known.sum(axis=1), found[known], np.broadcast_to(ring, found.shape)[known]
+
+    return look, max(1, _BLOCK // len(shifts)), ends, space.cell_km
 
 
-def _among_places(space: StateSpace, distance: float) -> _Found:
-    """Pairs of points within the distance and the widths of their places."""
+def _among_places(space: StateSpace, distance: float) -> tuple[_Look, int, FloatArray, float]:
+    """The same of pairs of points within the distance and the widths of their places."""
     width = float(getattr(space, "within_km", 0.0))
     far = (distance + 2 * width) * (1 + RELATIVE_TOLERANCE)
-    points, unit = space.points, _spacing(space.points)
-    across = float(np.hypot(*np.ptp(points, axis=0)))
-    ends = _ring_ends(min(far, across) / unit)
-    counts, targets, rings = [], [], []
-    total, block = 0, max(1, _BLOCK // space.size)
-    for first in range(0, space.size, block):
-        apart = points[first : first + block, None] - points[None]
+    points, unit = space.points, spacing(space.points)
+    ends = _ring_ends(min(far, float(np.hypot(*np.ptp(points, axis=0)))) / unit)
+
+    def look(states: slice) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+        apart = points[states, None] - points
         lengths = np.hypot(apart[..., 0], apart[..., 1])
         sources, found = np.nonzero(lengths <= far)
-        own = sources + first == found
-        counts.append(np.bincount(sources, minlength=len(apart)))
-        total = _check_count(total + len(found), first + len(apart), space.size)
-        targets.append(found.astype(np.int32))
-        rings.append(_rings(lengths[sources, found] / unit, own, ends))
-    return (*_joined(counts, targets, rings), len(ends) + 2, ends * unit)
+        ring = _rings(lengths[sources, found] / unit, sources + states.start == found, ends)
+        return np.bincount(sources, minlength=len(apart)), found.astype(np.int32), ring
+
+    return look, max(1, _BLOCK // space.size), ends, unit
 
 
-def _spacing(points: FloatArray) -> float:
+def spacing(points: FloatArray) -> float:
     """The median distance to the nearest other place; 1 where there is none."""
     from scipy.spatial import cKDTree
 
@@ -240,16 +248,10 @@ def _rings(lengths: FloatArray, own: BoolArray, ends: FloatArray) -> npt.NDArray
     return rings
 
 
-def _joined(counts: list[Any], targets: list[Any], rings: list[Any]) -> tuple[Any, Any, Any]:
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int32)
-    return indptr, np.concatenate(targets), np.concatenate(rings)
-
-
-def _check_count(so_far: int, rows: int, size: int) -> int:
+def _check_count(so_far: int, rows: int, size: int) -> None:
     expected = so_far / rows * size
     if so_far > MOST_MOVES or (rows * 8 >= size and expected > 1.5 * MOST_MOVES):
         raise ConfigurationError(
             f"about {max(expected, so_far):.2g} moves between {size} states are possible within a step, more than "
             f"{MOST_MOVES:.2g}; take larger cells, a smaller region, a shorter step or a lower --max-speed"
         )
-    return so_far

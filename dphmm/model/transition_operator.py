@@ -153,13 +153,8 @@ class LogProduct:
         starts, states, _ = self.lists
         found = np.full(len(starts) - 1, -np.inf)
         filled = np.flatnonzero(np.diff(starts))
-        if not len(filled):
-            return found
-        terms = logs[states] + self.log_shares
-        tops = np.maximum.reduceat(terms, starts[filled])
-        terms -= np.repeat(np.where(tops > -np.inf, tops, 0.0), np.diff(starts)[filled])
-        with np.errstate(divide="ignore"):
-            found[filled] = tops + np.log(np.add.reduceat(np.exp(terms), starts[filled]))
+        if len(filled):
+            found[filled] = log_sums(logs[states] + self.log_shares, starts[filled])
         return found
 
     def plain(self, values: FloatArray) -> FloatArray:
@@ -296,6 +291,15 @@ def log_sum(logs: FloatArray) -> float:
     """``log sum exp(logs)`` of ``(N,)``, minus infinity where all are."""
     top = float(logs.max(initial=-np.inf))
     return top if top == -np.inf else top + log(float(plain_masses(logs - top).sum()))
+
+
+def log_sums(terms: FloatArray, starts: npt.NDArray[Any]) -> FloatArray:
+    """`log_sum` of each stretch of terms, from one start to the next ``(m,)``; none is empty."""
+    tops = np.maximum.reduceat(terms, starts)
+    tops[tops == -np.inf] = 0.0
+    with np.errstate(divide="ignore"):
+        sums = np.add.reduceat(np.exp(terms - np.repeat(tops, np.diff(starts, append=len(terms)))), starts)
+        return np.asarray(np.log(sums) + tops)
 
 
 def plain_masses(logs: FloatArray) -> FloatArray:

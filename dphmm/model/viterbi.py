@@ -100,7 +100,7 @@ def path_of_releases(
     """
     rows, first = chain_rows(model, observations), first_logs(model, observations, initial)
     found = viterbi(model.operators(observations.gaps, observations.slots), rows, first)
-    return found if model.contexts is None else replace(found, states=model.contexts.last[found.states])
+    return replace(found, states=model.last[found.states])
 
 
 def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray) -> MostProbablePath:

@@ -117,8 +117,8 @@ class ReleaseRecord:
         something was.
     held_radius
         The radius of a circle about `estimate` that holds 90 % of moments on average over people the model was not
-        learned from, as far as people like the training people were followed; see `dphmm.model.held_radii`. None where
-        the model says nothing of that, or it is not known when the last draw was.
+        learned from, as far as people like the training people were followed; see `dphmm.model.point_estimate`. None
+        where the model says nothing of that, or it is not known when the last draw was.
     """
 
     index: int

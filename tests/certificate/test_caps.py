@@ -25,7 +25,7 @@ from dphmm.errors import DphmmError, InvalidInputError
 from dphmm.events import Cap
 from dphmm.events.cap import CapKeeper
 from dphmm.model.away import twins_of
-from dphmm.model.state_pairs import StatePairs
+from dphmm.model.contexts import StatePairs
 from dphmm.release.event_caps import Capping
 from tests.certificate import certificates as whole
 from tests.certificate.capped import (

@@ -19,7 +19,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.events import Cap
-from dphmm.model.held_radii import HeldRadii
+from dphmm.model.point_estimate import HeldRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.release.schedule import Schedule
 from dphmm.space import Grid

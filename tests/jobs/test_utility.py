@@ -16,7 +16,7 @@ from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import audit_utility, release
 from dphmm.jobs.identity import share_interval
-from dphmm.model.held_radii import HeldRadii
+from dphmm.model.point_estimate import HeldRadii
 from dphmm.space import Grid
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.026), 0.5)

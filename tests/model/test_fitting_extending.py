@@ -8,7 +8,7 @@ import pytest
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.model import MarkovModel, TimeClasses, extend
 from dphmm.model import fitting as extending
-from dphmm.model.fitting import _Counts, _weight
+from dphmm.model.fitting import _weight
 
 HOUR = 3600.0
 HOURS = TimeClasses.of("hours", HOUR)
@@ -125,7 +125,7 @@ def test_the_weight_is_that_of_leaving_each_person_out_by_plain_loops():
                     total += np.log(((own & (column == c)).sum() + weight * prior) / (own.sum() + weight))
         return total
 
-    found = _weight(_Counts(person, parent, row, column, known))
+    found = _weight(person, parent, row, column, known)
     scores = {weight: score(weight) for weight in (*(2.0**k for k in range(15)), np.inf)}
     assert found == max(scores, key=lambda weight: scores[weight])
     assert 1 < found < np.inf

@@ -8,7 +8,6 @@ from scipy.sparse import csr_array
 
 from dphmm import compilation
 from dphmm.model import viterbi
-from dphmm.model.expectation_maximisation import _gathered_pairs
 from dphmm.model.transition_operator import TransitionOperator
 from tests.forms import forms_of
 
@@ -102,16 +101,3 @@ def test_a_path_is_the_same_whatever_the_order_of_a_matrix_is_stored_in(worth, m
         found.append(path.tolist())
     assert not stored.has_sorted_indices
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_pairs_are_sums_over_times(seed):
-    starts, states, logs = lists(seed)
-    rng = np.random.default_rng(seed)
-    ones, others, scales = rng.random((4, 6)), rng.random((4, 6)), rng.random(4)
-    ones[rng.random((4, 6)) < 0.3] = 0.0
-    ends = np.repeat(np.arange(6), np.diff(starts))
-    for form in forms_of(_gathered_pairs):
-        form((starts, states, logs), ones, others, scales, out := np.ones(len(states)))
-        wanted = np.einsum("t,te,te->e", scales, ones[:, ends], others[:, states])
-        np.testing.assert_allclose(out, 1 + wanted, rtol=1e-14)

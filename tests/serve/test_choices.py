@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from dphmm.jobs.models import load_model
-from dphmm.model.held_radii import HeldRadii
+from dphmm.model.point_estimate import HeldRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
 from tests.serve.conftest import START, location, relay, wait_for

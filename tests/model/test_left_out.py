@@ -7,8 +7,8 @@ import pytest
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import InvalidInputError
-from dphmm.model.held_radii import HeldRadii
 from dphmm.model.left_out import _quantile, held_radii
+from dphmm.model.point_estimate import HeldRadii
 from dphmm.release import release_trajectory
 from dphmm.release.settings import Schedule
 from dphmm.space import Grid, Places, Trajectory
