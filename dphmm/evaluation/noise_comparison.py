@@ -23,8 +23,8 @@ from dphmm.mechanisms.base import MechanismName
 from dphmm.model.forward_backward import smooth
 from dphmm.model.model import MarkovModel
 from dphmm.policy.by_component import Calibration
+from dphmm.policy.expression import said_of_coarse
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.isolated_states import said_of_coarse
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.tables import new_file, write_csv
 from dphmm.tables.values import shorten

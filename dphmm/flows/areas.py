@@ -18,8 +18,7 @@ import shapely
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.policy.layer import PolygonLayer
-from dphmm.policy.zones import read_polygons
+from dphmm.policy.zones import PolygonLayer, read_polygons
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, StateSpace
 

@@ -28,8 +28,7 @@ from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
 from dphmm.jobs.run_folder import KEY, LAYOUT, Checkpoint, Entry, Published, file_hash, folder_key, keyed_source
 from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.jobs.workers import Engine, Processes
-from dphmm.policy.expression import policy_in_words
-from dphmm.policy.isolated_states import said_of_alone
+from dphmm.policy.expression import policy_in_words, said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account
 from dphmm.release.trajectory import Moment, TimedRelease, moments_of, placed

@@ -26,8 +26,7 @@ from dphmm.jobs.guarantees import IN_HINDSIGHT, exposure_facts, verdict_of, warn
 from dphmm.jobs.models import Model, load_model, people_seen, read_others, refuse_own
 from dphmm.jobs.people import DataLike, Dropped, People, Watch, unwatched
 from dphmm.jobs.stored_releases import MOST_CELLS
-from dphmm.policy.expression import policy_in_words
-from dphmm.policy.isolated_states import said_of_alone
+from dphmm.policy.expression import policy_in_words, said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account, Limits
 from dphmm.release.record import NO_GAIN

@@ -3,8 +3,8 @@
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.hull_repair import Objective
-from dphmm.policy.layer import PolygonLayer
 from dphmm.policy.protection import Method, Protection, degree_of_protection, exposed_states, protect
+from dphmm.policy.zones import PolygonLayer
 
 __all__ = [
     "Method",

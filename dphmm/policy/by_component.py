@@ -42,11 +42,8 @@ class NoiseBody:
     @classmethod
     def around(cls, measurements: Measurements, coordinate_hull: SensitivityHull, body: Body) -> NoiseBody:
         """The body of a kind around a hull in coordinates."""
-        hull = measurements.to_units(coordinate_hull)
-        if body == "hull" or hull.dimension == 0:
-            return cls(coordinate_hull, hull, hull)
-        around = noise_body(measurements, coordinate_hull, body)
-        return cls(coordinate_hull, hull, around if isinstance(around, Disc) else measurements.to_units(around))
+        hull, around = measurements.to_units(coordinate_hull), noise_body(measurements, coordinate_hull, body)
+        return cls(coordinate_hull, hull, hull if around is coordinate_hull else in_units(measurements, around))
 
 
 def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) -> SensitivityHull | Disc:
@@ -63,6 +60,11 @@ def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) ->
         return SensitivityHull(np.abs(hull.vertices).sum(axis=1).max() * np.eye(len(steps)))
     reach = float(np.abs(hull.vertices * steps).sum(axis=1).max())
     return SensitivityHull(np.diag(reach / steps))
+
+
+def in_units(measurements: Measurements, body: SensitivityHull | Disc) -> SensitivityHull | Disc:
+    """What `noise_body` gives, in the unit of the measurements."""
+    return body if isinstance(body, Disc) else measurements.to_units(body)
 
 
 def labels_of(graph: PolicyGraph, calibration: Calibration) -> IntArray:

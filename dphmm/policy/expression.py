@@ -1,11 +1,15 @@
-"""Policies written as text, as options and job files hold them."""
+"""Policies written as text, as options and job files hold them, and what is told of the states that one leaves alone.
+
+A state that a policy joins to no other is exposed whenever it is possible. The repair gives it a partner, however far,
+and the longest edge sets the noise of everybody. With a radius below the cells of a grid that is so for all.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
@@ -14,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, IntArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, IntArray
 from dphmm.errors import PolicyError
+from dphmm.geometry.hull import SensitivityHull
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.isolated_states import refuse_if_empty
-from dphmm.policy.layer import PolygonLayer, find_layer
+from dphmm.policy.zones import PolygonLayer, buffered, categorical_layer, find_layer, open_places, zones
 from dphmm.space.states import Places, StateSpace
 from dphmm.tables.source import file_hash
 
@@ -247,8 +251,6 @@ def _zone(term: str, layers: Sequence[PolygonLayer] = ()) -> tuple[str, str | No
 def _zones(
     term: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]
 ) -> dict[str, IntArray]:
-    from dphmm.policy.zones import buffered, zones
-
     path, label, length = _zone(term, layers)
     if not path:
         raise PolicyError(f"policy {term!r} is none; give {GRAMMAR}")
@@ -257,8 +259,6 @@ def _zones(
 
 
 def _open(term: str, space: StateSpace, layers: Sequence[PolygonLayer]) -> IntArray:
-    from dphmm.policy.zones import open_places
-
     path, label = _layer(term.partition(":")[2], layers)
     if not path:
         raise PolicyError(f"policy {term!r} is none; give {GRAMMAR}")
@@ -289,30 +289,24 @@ def _layer_hash(path: str, layers: Sequence[PolygonLayer]) -> str:
 
 
 def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]) -> PolicyGraph:
-    kind, colon, argument = text.partition(":")
-    makers: dict[tuple[str, bool], Callable[[], PolicyGraph]] = {
-        ("complete", False): lambda: PolicyGraph.complete(space.size),
-        ("transition", False): lambda: _transition(transition),
-        **{(one, True): lambda: _within(text, argument, space) for one in _RADII},
-        ("categorical", True): lambda: _categorical(argument, space, layers),
-        ("graph", True): lambda: _graph(argument, space),
-    }
-    maker = makers.get((kind.strip(), bool(colon and argument.strip())))
-    if maker is None:
+    kind, _, argument = (part.strip() for part in text.partition(":"))
+    if kind in _RADII and argument:
+        cell = space.cell_km if kind == "utility" else 0.0
+        graph = PolicyGraph.utility(space.measurements(), kilometres(argument), cell)
+        return refuse_if_empty(graph, text, space, is_radius=True)
+    if kind == "categorical" and argument:
+        path, label = _layer(argument, layers)
+        return categorical_layer(find_layer(path, layers), space, label)
+    if kind == "graph" and argument:
+        names = space.names if isinstance(space, Places) else None
+        return PolicyGraph.from_json(argument, size=space.size, names=names)
+    if kind == "transition" and not argument:
+        if transition is None:
+            raise PolicyError("policy 'transition' needs a model, and there is none; give a model or another policy")
+        return PolicyGraph.transition(transition)
+    if kind != "complete" or argument:
         raise PolicyError(f"policy {text!r} is none; give {GRAMMAR}")
-    return maker()
-
-
-def _within(text: str, argument: str, space: StateSpace) -> PolicyGraph:
-    cell = space.cell_km if _kind(text) == "utility" else 0.0
-    graph = PolicyGraph.utility(space.measurements(), kilometres(argument), cell)
-    return refuse_if_empty(graph, text, space, is_radius=True)
-
-
-def _transition(transition: csr_array | None) -> PolicyGraph:
-    if transition is None:
-        raise PolicyError("policy 'transition' needs a model, and there is none; give a model or another policy")
-    return PolicyGraph.transition(transition)
+    return PolicyGraph.complete(space.size)
 
 
 def kilometres(text: str) -> float:
@@ -330,13 +324,94 @@ def kilometres(text: str) -> float:
     return value
 
 
-def _categorical(argument: str, space: StateSpace, layers: Sequence[PolygonLayer]) -> PolicyGraph:
-    from dphmm.policy.zones import categorical_layer
+def refuse_if_empty(graph: PolicyGraph, text: str, space: StateSpace, is_radius: bool) -> PolicyGraph:
+    """The graph itself; where it joins no two of several states, an error that says what to give instead.
 
-    path, label = _layer(argument, layers)
-    return categorical_layer(find_layer(path, layers), space, label)
+    Parameters
+    ----------
+    graph, text
+        The policy, and how it is written.
+    space
+        Its states.
+    is_radius
+        Whether the text is one radius, so that the least useful one is named.
+
+    Raises
+    ------
+    PolicyError
+        When there are several states and no edge.
+    """
+    if space.size < 2 or not graph.is_empty:
+        return graph
+    said = "states that must stay indistinguishable need an edge"
+    if is_radius:
+        near = length(_nearest(space, np.ones(space.size, bool)).min())
+        said = f"no two are that near, give {text.partition(':')[0].strip()}:{near} or more"
+    raise PolicyError(f"policy {text!r} joins no two of the {space.size:,} states; {said}")
 
 
-def _graph(argument: str, space: StateSpace) -> PolicyGraph:
-    names = space.names if isinstance(space, Places) else None
-    return PolicyGraph.from_json(argument.strip(), size=space.size, names=names)
+def said_of_alone(graph: PolicyGraph, space: StateSpace) -> str | None:
+    """How many states the policy joins to no other, and how far from another they are; None where there are none.
+
+    Examples
+    --------
+    >>> from dphmm.space import Places
+    >>> stops = Places(["a", "b", "c"], [45.0, 45.0, 45.0], [7.0, 7.01, 7.1])
+    >>> said_of_alone(PolicyGraph.utility(stops.measurements(), 1.0), stops)
+    '1 of 3, up to 7.1km from the nearest state'
+    """
+    alone = ~graph.connected()
+    if space.size < 2 or not alone.any():
+        return None
+    return (
+        f"{int(alone.sum()):,} of {space.size:,}, up to {length(_nearest(space, alone).max())} from the nearest state"
+    )
+
+
+def _nearest(space: StateSpace, of: BoolArray) -> np.ndarray:
+    """The distance of some states ``(N,)`` from the nearest other one, kilometres."""
+    from scipy.spatial import cKDTree
+
+    points = space.measurements().points
+    return np.asarray(cKDTree(points).query(points[of], k=2)[0])[:, 1]
+
+
+def length(kilometres: float) -> str:
+    """A length of three digits, not below the given one but for the tolerance, as policies write it.
+
+    Examples
+    --------
+    >>> length(0.5), length(0.34000000000001), length(13.2345), length(0.0000123), length(2.0)
+    ('500m', '340m', '13.3km', '0.0123m', '2km')
+    """
+    value, unit = (kilometres, "km") if kilometres >= 1 else (kilometres * 1000, "m")
+    if value == 0:
+        return "0m"
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(value / step * (1 - RELATIVE_TOLERANCE)) * step:.6g}{unit}"
+
+
+def said_of_coarse(graph: PolicyGraph, space: StateSpace) -> str | None:
+    """How much shorter a graph's sensitivity hull is in one direction than in another; None where that is little.
+
+    On cells that are coarse beside its radius a policy ``utility`` has few offsets to be the hull of: with cells of
+    half the radius it is a diamond. People expect a disc, which planar Laplace noise is drawn from.
+
+    Examples
+    --------
+    >>> from dphmm.space import Grid
+    >>> cells = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.5)
+    >>> said_of_coarse(PolicyGraph.utility(cells.measurements(), 1.0), cells)
+    'reaches 1km one way and 708m another'
+    >>> fine = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.2)
+    >>> said_of_coarse(PolicyGraph.utility(fine.measurements(), 1.0), fine)
+    """
+    hull = SensitivityHull(graph.differences(space.measurements()))
+    if hull.dimension < 2:
+        return None
+    normals = hull.norm_form.normals
+    inner, outer = float((1 / np.linalg.norm(normals, axis=1)).min()), hull.circumradius
+    return None if inner >= _COARSE * outer else f"reaches {length(outer)} one way and {length(inner)} another"
+
+
+_COARSE = 0.85

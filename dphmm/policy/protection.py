@@ -22,6 +22,7 @@ from dphmm.policy.by_component import (
     NoiseBody,
     degrees_within,
     exposed_among,
+    in_units,
     labels_of,
     noise_body,
     prior_over,
@@ -315,26 +316,10 @@ class Protecting:
             diameter = 1.0 if hull.dimension else 0.0
         else:
             diameter = noise.diameter(possible)
-        units = self.measurements.to_units(hull)
         scale = float(np.prod(self.measurements.spacing)) if self.body == "hull" and self.objective == "volume" else 1.0
-        body = units if self.body == "hull" else _in_units(self.measurements, noise.body)
-        one_part = locked(np.where(possible, 0, -1))
-        return Protection(
-            graph=restricted,
-            hull=units,
-            added=repair.added,
-            certified=repair.bound >= repair.value * (1 - 1e-12),
-            value=repair.value * scale,
-            bound=min(repair.bound, repair.value) * scale,
-            degrees=locked(degrees),
-            body=body,
-            coordinate_hull=hull,
-            diameter=diameter,
-            components=one_part,
-            parts=(NoiseBody(hull, units, body),),
-            part_of=one_part,
-            is_shared=True,
-        )
+        part = NoiseBody.around(self.measurements, hull, self.body)
+        certified, bound = repair.bound >= repair.value * (1 - 1e-12), min(repair.bound, repair.value) * scale
+        return _of_one_part(restricted, part, degrees, diameter, repair.added, certified, repair.value * scale, bound)
 
     def without_noise(self, restricted: PolicyGraph) -> Protection:
         """No noise at all: for a possible state that is known and released as it is, or where nothing is drawn.
@@ -342,23 +327,8 @@ class Protecting:
         Every possible state counts as hidden among all of them.
         """
         point = SensitivityHull(np.zeros((0, self.measurements.dimension)))
-        possible, one_part = restricted.nodes, locked(np.where(restricted.nodes, 0, -1))
-        return Protection(
-            graph=restricted,
-            hull=point,
-            added=(),
-            certified=True,
-            value=0.0,
-            bound=0.0,
-            degrees=locked(possible * np.count_nonzero(possible)),
-            body=point,
-            coordinate_hull=point,
-            diameter=0.0,
-            components=one_part,
-            parts=(NoiseBody(point, point, point),),
-            part_of=one_part,
-            is_shared=True,
-        )
+        degrees = restricted.nodes * np.count_nonzero(restricted.nodes)
+        return _of_one_part(restricted, NoiseBody(point, point, point), degrees, 0.0)
 
     def beside_open(self, restricted: PolicyGraph) -> Protection:
         """One body of noise for all possible states but the open ones; a single one of these takes an open partner."""
@@ -410,7 +380,7 @@ class Protecting:
             value=repair.value,
             bound=repair.bound,
             degrees=frozen(degrees),
-            body=units if self.body == "hull" else _in_units(measurements, around),
+            body=units if around is everything else in_units(measurements, around),
             coordinate_hull=everything,
             diameter=diameter,
             components=frozen(labels),
@@ -428,6 +398,36 @@ class Protecting:
                 f"state {int(still[0])} is still exposed after the repair: its partner lies on the boundary beyond "
                 f"what membership {self.membership!r} resolves; use membership 'halfspace'"
             )
+
+
+def _of_one_part(
+    graph: PolicyGraph,
+    part: NoiseBody,
+    degrees: IntArray,
+    diameter: float,
+    added: tuple[tuple[int, int], ...] = (),
+    certified: bool = True,
+    value: float = 0.0,
+    bound: float = 0.0,
+) -> Protection:
+    """What one body of noise for all possible states makes."""
+    components = locked(np.where(graph.nodes, 0, -1))
+    return Protection(
+        graph=graph,
+        hull=part.hull,
+        added=added,
+        certified=certified,
+        value=value,
+        bound=bound,
+        degrees=locked(degrees),
+        body=part.body,
+        coordinate_hull=part.coordinate_hull,
+        diameter=diameter,
+        components=components,
+        parts=(part,),
+        part_of=components,
+        is_shared=True,
+    )
 
 
 _MERGING: Mapping[Method, Callable[[MergingProblem], Merged]] = {
@@ -457,13 +457,9 @@ def check_repair_limit(limit: object) -> int:
     return int(limit)
 
 
-def _in_units(measurements: Measurements, body: SensitivityHull | Disc) -> SensitivityHull | Disc:
-    return body if isinstance(body, Disc) else measurements.to_units(body)
-
-
 def _ball_repair(problem: RepairProblem, measurements: Measurements, objective: Objective, body: Body) -> Repair:
     """Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all."""
     grown, added = problem.nearest(order=1 if body == "cross-polytope" else 2)
-    ball = _in_units(measurements, noise_body(measurements, SensitivityHull(grown.vertices), body))
+    ball = in_units(measurements, noise_body(measurements, SensitivityHull(grown.vertices), body))
     value: float = ball.volume if objective == "volume" else ball.squared_error
     return Repair(tuple(dict.fromkeys(added)), grown, value, value)

@@ -1,10 +1,15 @@
-"""Polygons of a layer as categories, private zones and open places; and the places from which zones are entered."""
+"""Polygons of a layer as categories, private zones and open places; and the places from which zones are entered.
+
+Polygons as people draw them are mended where their meaning is plain: crossing rings, slivers, borders drawn twice.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path, PurePosixPath
@@ -13,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import shapely
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, IntArray
-from dphmm.errors import DataFileError
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.layer import PolygonLayer
-from dphmm.policy.make_valid import ROUNDING, mended, said, without_small_overlaps
 from dphmm.space.states import StateSpace
 from dphmm.tables.source import Document, suffix_of
+from dphmm.tables.values import is_text, shown
 from dphmm.tables.vector_files import (
     Feature,
     Layer,
@@ -33,6 +37,8 @@ from dphmm.tables.vector_files import (
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+
+_NAME = re.compile(r"[^\s&|@+]+")
 
 LABELS = ("category", "name")
 """The properties that name a polygon's category, the first that every polygon has; otherwise each is its own."""
@@ -48,6 +54,51 @@ _COLLECTIONS = tuple(
 """How collections begin in well-known binary."""
 _DEEPEST = 32
 """Collections in one another that are read; many thousands would crash the library."""
+
+_DISPUTED = 0.01
+"""Readings of one polygon, or two polygons of different names, may differ by so much of an area."""
+_SLIVER_KM = 0.001
+"""A part that is narrower than this in the mean is a sliver."""
+_ROUNDING = 1e-9
+"""Overlaps below this share of an area come from rounding; they are not looked at."""
+_KM_PER_DEGREE = 111.2
+
+
+@dataclass(frozen=True)
+class PolygonLayer:
+    """Polygons as a value with a name, by which the text of a policy refers to them instead of a file.
+
+    Parameters
+    ----------
+    name
+        What stands in the policy's text, as in ``zone:home``; without spaces and ``& | @ +``.
+    geojson
+        A GeoJSON feature collection of polygons, as text; longitude first, in degrees.
+
+    Raises
+    ------
+    PolicyError
+        When the name cannot stand in a policy's text, or the collection is no text.
+
+    Examples
+    --------
+    >>> PolygonLayer("home", '{"type": "FeatureCollection", "features": []}').name
+    'home'
+    """
+
+    name: str
+    geojson: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name) or not is_text(self.name):
+            raise PolicyError(f"a layer is named {shown(self.name)}; give a name without spaces and & | @ +")
+        if not isinstance(self.geojson, str) or not is_text(self.geojson):
+            raise PolicyError(f"layer {self.name} is {shown(self.geojson)}; give a GeoJSON feature collection as text")
+
+
+def find_layer(reference: str, layers: Iterable[PolygonLayer]) -> str | PolygonLayer:
+    """The layer that a policy's text refers to: the value of that name, otherwise the path of a file."""
+    return next((layer for layer in layers if layer.name == reference), reference)
 
 
 def read_polygons(layer: str | Path | PolygonLayer, label: str | None = None) -> list[tuple[str, shapely.Geometry]]:
@@ -84,9 +135,9 @@ def read_polygons(layer: str | Path | PolygonLayer, label: str | None = None) ->
     shapes = []
     for name, feature in zip(names, features, strict=True):
         shapes.append(_polygon(feature.geometry, name, path, convert, found))
-    shapes = without_small_overlaps(names, shapes, found)
+    shapes = _without_small_overlaps(names, shapes, found)
     if found:
-        _say(f"dphmm: {path} was mended: {said(found)}")
+        _say(f"dphmm: {path} was mended: {', '.join(f'{what} ({count:,})' for what, count in found.items())}")
     shapely.prepare(shapes)
     return list(zip(names, shapes, strict=True))
 
@@ -192,12 +243,88 @@ def _polygon(geometry: object, name: str, path: str | Path, convert: Any, found:
         raise DataFileError(
             path, f"{name}: its corners are no degrees, and the file does not say what; export it in EPSG:4326"
         )
-    whole = mended(shape, found)
+    whole = _mended(shape, found)
     if whole is None:
         raise DataFileError(
             path, f"{name}: its polygon crosses itself so that what is inside is open, or has no area; draw it anew"
         )
     return whole
+
+
+def _mended(shape: shapely.Geometry, found: Counter[str]) -> shapely.Geometry | None:
+    """A polygon, or several, as one valid geometry; None where its meaning is open.
+
+    It is open where the two ways to read a ring that crosses itself differ: that what is encircled twice is outside, or
+    inside; and where nothing is left that has an area.
+
+    Parameters
+    ----------
+    shape
+        Finite coordinates in degrees, longitude first; a collection where that is what was drawn.
+    found
+        What was mended, and how often; counted up.
+    """
+    if not shape.is_valid:
+        odd, full = (
+            _areas(shapely.make_valid(shape, method=method, keep_collapsed=keep), Counter())
+            for method, keep in (("linework", True), ("structure", False))
+        )
+        if odd.symmetric_difference(full).area > _DISPUTED * full.area:
+            return None
+        shape = full
+        found["a polygon that crosses or touches itself"] += 1
+    shape = _areas(shape, found)
+    parts = shapely.get_parts(shape)
+    narrow = _widths(parts) < _SLIVER_KM
+    if narrow.any() and not narrow.all():
+        found["a sliver left out"] += int(narrow.sum())
+        parts = parts[~narrow]
+        shape = shapely.multipolygons(parts) if len(parts) > 1 else parts[0]
+    return None if shape.is_empty or not shape.area else shape
+
+
+def _without_small_overlaps(
+    names: Sequence[str], shapes: Sequence[shapely.Geometry], found: Counter[str]
+) -> list[shapely.Geometry]:
+    """Valid polygons, of which those of different names that overlap by little no longer do: the first keeps it.
+
+    Little is at most `_DISPUTED` of the smaller one, as borders that were drawn or simplified twice overlap. What
+    overlaps by more is meant to.
+    """
+    kept = list(shapes)
+    areas = shapely.area(kept)
+    first, second = shapely.STRtree(kept).query(kept, predicate="intersects")
+    for i, j in sorted(zip(first.tolist(), second.tolist(), strict=True)):
+        if i >= j or names[i] == names[j]:
+            continue
+        share = kept[i].intersection(kept[j]).area / min(areas[i], areas[j])
+        if _ROUNDING < share <= _DISPUTED:
+            kept[j] = _areas(kept[j].difference(kept[i]), Counter())
+            found["a small overlap given to the first of two polygons"] += 1
+    return kept
+
+
+def _areas(shape: shapely.Geometry, found: Counter[str]) -> shapely.Geometry:
+    """What of a geometry has an area; points and lines beside it are counted."""
+    if isinstance(shape, shapely.Polygon | shapely.MultiPolygon):
+        return shape
+    parts = shapely.get_parts(shapely.get_parts(shape))
+    is_area = shapely.get_type_id(parts) == shapely.GeometryType.POLYGON
+    if not is_area.all():
+        found["a point or line left out"] += int((~is_area).sum())
+    return shapely.union_all(parts[is_area])
+
+
+def _widths(parts: Sequence[shapely.Geometry]) -> FloatArray:
+    """The mean widths of polygons in degrees: area by half the length of the border, kilometres."""
+    bounds = shapely.bounds(parts)
+    across = np.cos(np.radians((bounds[:, 1] + bounds[:, 3]) / 2))
+    flat = [_scaled(part, np.array([by, 1.0])) for part, by in zip(parts, across.tolist(), strict=True)]
+    return np.asarray(2 * shapely.area(flat) / np.maximum(shapely.length(flat), np.finfo(float).tiny))
+
+
+def _scaled(part: shapely.Geometry, by: FloatArray) -> shapely.Geometry:
+    return shapely.transform(part, lambda corners: corners * by * _KM_PER_DEGREE)
 
 
 def _parts(geometry: object) -> list[object]:
@@ -246,7 +373,7 @@ def zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None
     """
     path, polygons = _source(layer), read_polygons(layer, label)
     for (one, first), (two, second) in combinations(polygons, 2):
-        if one != two and shapely.area(shapely.intersection(first, second)) > ROUNDING * min(first.area, second.area):
+        if one != two and shapely.area(shapely.intersection(first, second)) > _ROUNDING * min(first.area, second.area):
             raise DataFileError(path, f"zones {one!r} and {two!r} overlap; cut them apart, or give them one name")
     shares = np.array([space.share_within(polygon) for _, polygon in polygons])
     most = {name: shares[[one == name for one, _ in polygons]].max(axis=0) for name, _ in polygons}

@@ -16,8 +16,7 @@ import shapely
 
 from dphmm.errors import ConfigurationError
 from dphmm.policy.expression import split_zones
-from dphmm.policy.layer import PolygonLayer, find_layer
-from dphmm.policy.zones import read_polygons
+from dphmm.policy.zones import PolygonLayer, find_layer, read_polygons
 from dphmm.release.engine import ReleaseSettings
 from dphmm.tables.json_toml import parse_json
 

@@ -31,8 +31,8 @@ from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy, parse_policy
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.hull_repair import Objective
-from dphmm.policy.layer import PolygonLayer
 from dphmm.policy.protection import REPAIR_LIMIT, Method, check_repair_limit
+from dphmm.policy.zones import PolygonLayer
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.tables.json_toml import parse_json, parse_toml
 from dphmm.tables.source import file_hash

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from dphmm.model.point_estimate import point_estimate
 from dphmm.plots.basemap import EXTRACT_POINTS, PlaceName, around, basemap_of, coded_basemap, shipped_basemap
 from dphmm.policy.expression import policy_in_words
-from dphmm.policy.layer import PolygonLayer
 from dphmm.policy.protection import exposed_states
+from dphmm.policy.zones import PolygonLayer
 from dphmm.policy.zones import zones as members
 from dphmm.release.drawn_zones import Zones, first_zones, rest_of
 from dphmm.release.engine import Releaser

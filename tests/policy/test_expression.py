@@ -7,9 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from dphmm.errors import DataFileError, PolicyError
-from dphmm.policy.expression import parse_policy
+from dphmm.policy.expression import parse_policy, said_of_alone
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.isolated_states import said_of_alone
 from dphmm.space import Grid, Places
 
 SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)
