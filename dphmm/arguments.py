@@ -127,9 +127,9 @@ def _refuse_wrong_class(
 
 def _check(name: str, value: Any, allowed: Collection[str], error: type[InvalidInputError] | None) -> None:
     for kind in allowed:
-        if _IS[kind](value, name) if kind in _IS else any(one.__name__ == kind for one in type(value).__mro__):
+        if _KNOWN[kind][0](value, name) if kind in _KNOWN else any(one.__name__ == kind for one in type(value).__mro__):
             return
-    wanted = " or ".join(dict.fromkeys(_ASKED.get(kind, f"a {kind}") for kind in allowed))
+    wanted = " or ".join(dict.fromkeys(_KNOWN[kind][1] if kind in _KNOWN else f"a {kind}" for kind in allowed))
     raise (error or _ERRORS.get(name, InvalidInputError))(f"{name} is {_described(value)}; give {wanted}")
 
 
@@ -175,10 +175,6 @@ def _is_whole(value: Any, _: str) -> bool:
     return isinstance(value, int | np.integer) and abs(int(value)) <= _LARGEST
 
 
-def _is_word(value: Any, _: str) -> bool:
-    return isinstance(value, str)
-
-
 def _is_path(value: Any, _: str) -> bool:
     if not isinstance(value, str | Path) or "\0" in str(value):
         return False
@@ -189,27 +185,11 @@ def _is_path(value: Any, _: str) -> bool:
     return True
 
 
-def _is_time(value: Any, _: str) -> bool:
-    return isinstance(value, np.datetime64) and not np.isnat(value)
-
-
 def _is_time_text(value: Any, _: str) -> bool:
     try:
         return isinstance(value, str) and not np.isnat(np.datetime64(value, "us"))
     except (ValueError, OverflowError):
         return False
-
-
-def _is_datetime(value: Any, _: str) -> bool:
-    return isinstance(value, datetime) and value.tzinfo is not None
-
-
-def _is_mapping(value: Any, _: str) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-
-
-def _is_flag(value: Any, _: str) -> bool:
-    return value is None or isinstance(value, bool | np.bool_ | int | str)
 
 
 def _is_arrays(value: Any, name: str) -> bool:
@@ -218,18 +198,10 @@ def _is_arrays(value: Any, name: str) -> bool:
     return not isinstance(value, Collection) or all(_is_array(one, name) for one in value)
 
 
-def _is_bytes(value: Any, _: str) -> bool:
-    return isinstance(value, bytes | bytearray | memoryview)
-
-
 def _is_words(value: Any, _: str) -> bool:
     if isinstance(value, str | bytes | np.ndarray) or not isinstance(value, Collection):
         return False
     return all(isinstance(one, str) for one in value)
-
-
-def _is_paths(value: Any, name: str) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, str) and all(_is_path(one, name) for one in value)
 
 
 def _is_array(value: Any, name: str) -> bool:
@@ -251,42 +223,43 @@ def _is_rational(value: Any) -> bool:
     return isinstance(value, Real | Fraction) and _is_number(value, "")
 
 
-_IS: dict[str, Callable[[Any, str], bool]] = {
-    "number": _is_number,
-    "whole": _is_whole,
-    "word": _is_word,
-    "path": _is_path,
-    "bytes": _is_bytes,
-    "words": _is_words,
-    "array": _is_array,
-    "paths": _is_paths,
-    "time": _is_time,
-    "time text": _is_time_text,
-    "datetime": _is_datetime,
-    "mapping": _is_mapping,
-    "flag": _is_flag,
-    "arrays": _is_arrays,
-    "function": lambda value, _: callable(value),
-    "None": lambda value, _: value is None,
+def _is_mapping(value: Any, _: str) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+def _is_paths(value: Any, name: str) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str) and all(_is_path(one, name) for one in value)
+
+
+def _of(*classes: type) -> Callable[[Any, str], bool]:
+    return lambda value, _: isinstance(value, classes)
+
+
+_KNOWN: dict[str, tuple[Callable[[Any, str], bool], str]] = {
+    "number": (_is_number, "a number"),
+    "whole": (_is_whole, "a whole number"),
+    "word": (_of(str), "a text"),
+    "path": (_is_path, "a path"),
+    "bytes": (_of(bytes, bytearray, memoryview), "bytes"),
+    "words": (_is_words, "a list of texts"),
+    "array": (_is_array, "an array of numbers"),
+    "paths": (_is_paths, "a list of paths"),
+    "time": (lambda value, _: isinstance(value, np.datetime64) and not np.isnat(value), "a numpy.datetime64"),
+    "time text": (_is_time_text, "an ISO 8601 time"),
+    "datetime": (
+        lambda value, _: isinstance(value, datetime) and value.tzinfo is not None,
+        "a datetime with a time zone",
+    ),
+    "mapping": (_is_mapping, "a mapping by name"),
+    "flag": (_of(type(None), bool, np.bool_, int, str), "true or false"),
+    "arrays": (_is_arrays, "a list of arrays of numbers"),
+    "function": (lambda value, _: callable(value), "a function"),
+    "None": (_of(type(None)), "nothing"),
 }
-_ASKED = {
-    "number": "a number",
-    "whole": "a whole number",
-    "word": "a text",
-    "path": "a path",
-    "bytes": "bytes",
-    "words": "a list of texts",
-    "array": "an array of numbers",
-    "paths": "a list of paths",
-    "time": "a numpy.datetime64",
-    "time text": "an ISO 8601 time",
-    "datetime": "a datetime with a time zone",
-    "mapping": "a mapping by name",
-    "flag": "true or false",
-    "arrays": "a list of arrays of numbers",
-    "function": "a function",
-    "None": "nothing",
-}
+"""Kind of value → whether a value is of it, given the argument's name too, and what a message asks for.
+
+Of another name it is a class.
+"""
 _KINDS_OF: dict[str, tuple[str, ...]] = {
     "float": ("number",),
     "int": ("whole",),

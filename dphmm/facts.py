@@ -1,21 +1,75 @@
-"""Facts of results, made from their fields, and numbers in words."""
+"""What fields of dataclasses say of themselves: options of settings, facts of results; and numbers in words.
+
+Options of commands and messages about wrong values are made of the former; see `dphmm.cli.inputs`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import Field, dataclass, field, fields
 from fractions import Fraction
 from math import ceil, exp, inf, isfinite
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 Facts = dict[str, Any]
 """Plain JSON values by name."""
 
 _LIMITS_NOTHING = 14.0
 """A level from which on a factor of e^level, beyond a million, is said to limit nothing."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What there is to know of a setting besides its name, its type and its default.
+
+    Parameters
+    ----------
+    help
+        One line for people.
+    metavar
+        What stands for a value in help, such as ``"KM"``.
+    choices
+        The texts that a value may be; none where it is no choice.
+    heading
+        Where help lists it; nothing for what is used every day.
+    name
+        The option's name where it differs from the field's.
+    shows_default
+        Whether help says the default.
+    is_text
+        Whether its option is a text with a unit, such as 500m or 8h, though the field is a number.
+    """
+
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    heading: str = ""
+    name: str = ""
+    shows_default: bool = False
+    is_text: bool = False
+
+
+def setting(default: Any, text: str, **about: Any) -> Any:
+    """A field of a dataclass that is a setting.
+
+    Parameters
+    ----------
+    default
+        The default of the field; of an empty dictionary, each value gets its own.
+    text
+        One line for people.
+    **about
+        As `Option` takes it.
+    """
+    said = {"option": Option(text, **about)}
+    return field(default_factory=dict, metadata=said) if default == {} else field(default=default, metadata=said)
+
+
+def option_of(one: Field[Any]) -> Option | None:
+    """What a field says of itself as a setting; None where it is none."""
+    found: Option | None = one.metadata.get("option")
+    return found
 
 
 def fact(name: str | None = None, times: float = 1.0, states: bool = False) -> dict[str, Any]:
@@ -82,15 +136,15 @@ def plain(value: Any, *about: Any) -> Any:
     *about
         What the method ``facts`` of results takes.
     """
-    if isinstance(value, float | np.floating):
-        return float(value) if isfinite(value) else None
-    if isinstance(value, np.generic):
-        return value.item()
+    if hasattr(value, "tolist"):  # numbers and arrays of numpy
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if isfinite(value) else None
     if isinstance(value, Fraction | Path):
         return str(value)
     if isinstance(value, Mapping):
         return {name: plain(one, *about) for name, one in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
+    if isinstance(value, list | tuple):
         return [plain(one, *about) for one in value]
     return value.facts(*about) if hasattr(value, "facts") else value
 

@@ -22,12 +22,11 @@ from tests.documents import page
 PACKAGE = Path(dphmm.__file__).parent
 PAGE = page("architecture.md")
 
-BASE = {"errors", "options", "arguments", "arrays", "stochastic", "tables", "threads", "compilation", "facts"}
+BASE = {"errors", "arguments", "arrays", "stochastic", "tables", "threads", "compilation", "facts"}
 ENGINE = BASE | {"geometry", "space", "readers", "model", "policy", "mechanisms", "events", "release"}
 JOINED = ENGINE | {"audit", "calibrate", "attack", "leakage", "landmarks", "counts", "flows", "writers", "certificate"}
 MAY_IMPORT = {
     "errors": set(),
-    "options": set(),
     "arguments": {"errors"},
     "arrays": {"errors"},
     "stochastic": {"errors", "arrays"},

@@ -20,8 +20,7 @@ from scipy.special import digamma
 
 from dphmm.arrays import BoolArray, FloatArray, runs
 from dphmm.certificate.canonical_forms import Lines, Plain
-from dphmm.counts.map_estimate import real_map
-from dphmm.counts.occupancy import Occupancy
+from dphmm.counts.map_estimate import Occupancy, real_map
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import Leakage, LossFunction, Supremum
 from dphmm.leakage.loss_function import is_matrix

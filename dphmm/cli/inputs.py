@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.facts import Option, option_of
 from dphmm.jobs.people import Data
-from dphmm.options import Option, option_of
 from dphmm.release.settings import Schedule, Settings
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def options_of(
     Parameters
     ----------
     kind
-        A dataclass whose fields are made by `dphmm.options.setting`; others are passed over.
+        A dataclass whose fields are made by `dphmm.facts.setting`; others are passed over.
     names, without
         These fields alone, all but these.
     **texts

@@ -50,7 +50,7 @@ def read_adversaries(given: Mapping[str, Any]) -> Adversaries:
     """
     from dphmm.jobs.leaks import EVERYONE
     from dphmm.jobs.mobility import Mobility, as_matrix
-    from dphmm.leakage.files import read_numbers
+    from dphmm.leakage.loss_function import read_numbers
 
     backward, forward, initial = given["backward"], given["forward"], given.get("initial")
     if given["model"] is not None:
@@ -208,7 +208,7 @@ def _print_ruled_out(facts: Mapping[str, Any]) -> None:
 def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) -> FloatArray:
     import numpy as np
 
-    from dphmm.leakage.files import read_numbers
+    from dphmm.leakage.loss_function import read_numbers
 
     if epsilons is not None:
         if epsilon is not None or steps is not None:

@@ -32,8 +32,7 @@ from scipy.special import erfcx
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_distribution, as_numbers, check_budget
-from dphmm.counts.occupancy import as_transition
-from dphmm.counts.stream import as_noisy, as_scales, as_whole
+from dphmm.counts.stream import as_noisy, as_scales, as_transition, as_whole
 from dphmm.errors import ConfigurationError, CountError, StochasticError
 from dphmm.stochastic import MatrixLike
 from dphmm.threads import one_thread

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, as_numbers, random_source
 from dphmm.counts.chain_estimate import Start, filter_counts, smooth_counts
-from dphmm.counts.map_estimate import integer_map, real_map
-from dphmm.counts.occupancy import Prior, as_transition, first_distribution, occupancy
+from dphmm.counts.map_estimate import Prior, first_distribution, integer_map, occupancy, real_map
 from dphmm.counts.stream import (
     SENSITIVITY,
     Budget,
@@ -24,6 +23,7 @@ from dphmm.counts.stream import (
     as_counts,
     as_noisy,
     as_scales,
+    as_transition,
     as_whole,
     release,
 )

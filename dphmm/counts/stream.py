@@ -11,12 +11,14 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, IntArray, Rng, as_numbers, random_source
-from dphmm.errors import BudgetError, ConfigurationError, CountError, StateError
+from dphmm.errors import BudgetError, ConfigurationError, CountError, StateError, StochasticError
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.mechanisms.norm_noise import laplace_noise
+from dphmm.stochastic import MatrixLike, as_stochastic
 from dphmm.tables.values import shown
 
 
@@ -125,6 +127,22 @@ def as_whole(value: int, name: str = "the number of users") -> int:
     except (TypeError, ValueError, OverflowError):
         pass
     raise CountError(f"{name} is {shown(value)}; give a positive integer")
+
+
+def as_transition(matrix: MatrixLike, size: int) -> sparse.csr_array:
+    """A row-stochastic matrix ``(m, m)``, dense or sparse, as CSR, renormalised within the tolerance.
+
+    Raises
+    ------
+    StochasticError
+        When it is not square, not of this size, or a row is no distribution.
+    """
+    transition: sparse.csr_array = as_stochastic(matrix, "the transition matrix", compressed=True)
+    if transition.shape[0] != size:
+        raise StochasticError(
+            f"the transition matrix has shape {transition.shape}; there are {size} places, so give ({size}, {size})"
+        )
+    return transition
 
 
 def as_scales(scale: npt.ArrayLike, steps: int) -> FloatArray:

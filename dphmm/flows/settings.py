@@ -11,10 +11,10 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
+from dphmm.facts import setting
 from dphmm.flows.areas import Areas
 from dphmm.flows.tables import KINDS, Layout, time_classes
 from dphmm.mechanisms.exact import rational
-from dphmm.options import setting
 
 LEVELS = ("area", "district", "everything", "week", "window")
 """The levels that a table may have."""

@@ -16,9 +16,9 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, check_budget, ran
 from dphmm.certificate.streams import stream_certificate
 from dphmm.counts import ESTIMATORS, compare, count_states, estimate
 from dphmm.counts import release as add_noise
-from dphmm.counts.occupancy import as_transition, first_distribution, occupancy
+from dphmm.counts.map_estimate import first_distribution, occupancy
 from dphmm.counts.repair import RAW
-from dphmm.counts.stream import SENSITIVITY, CountMechanism, as_counts, as_scales
+from dphmm.counts.stream import SENSITIVITY, CountMechanism, as_counts, as_scales, as_transition
 from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.facts import factor_in_words, unless_seeded
 from dphmm.jobs.mobility import UNKNOWN, Budgets, Mobility

@@ -39,7 +39,7 @@ from dphmm.landmarks import (
     uniform,
 )
 from dphmm.landmarks.series import METRE
-from dphmm.leakage.files import read_numbers
+from dphmm.leakage.loss_function import read_numbers
 from dphmm.leakage.stream import highest
 from dphmm.mechanisms.exact import Rational
 from dphmm.model import reverses

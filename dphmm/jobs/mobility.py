@@ -17,7 +17,7 @@ from dphmm.counts.stream import Budget, as_budgets
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.models import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth
-from dphmm.leakage.files import read_matrix, read_numbers
+from dphmm.leakage.loss_function import read_matrix, read_numbers
 from dphmm.model import MarkovModel, reverse, reverses, stationary
 from dphmm.stochastic import MatrixLike
 
@@ -176,7 +176,7 @@ def as_matrix(matrix: Matrix | None) -> Any:
     Raises
     ------
     DataFileError
-        As `dphmm.leakage.files.read_matrix`.
+        As `dphmm.leakage.loss_function.read_matrix`.
     """
     return read_matrix(matrix) if isinstance(matrix, str | Path) else matrix
 

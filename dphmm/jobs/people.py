@@ -12,7 +12,7 @@ import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
-from dphmm.options import setting
+from dphmm.facts import setting
 from dphmm.readers import ReadResult, read, recognise
 from dphmm.readers import table as parquet
 from dphmm.readers.fixes import Fixes, ReadOptions, same_file_name, trajectories, unnamed_person

@@ -37,7 +37,7 @@ from dphmm.landmarks.schemes import budgets_over, timeline
 from dphmm.leakage import account
 from dphmm.leakage import backward as backward_leakage
 from dphmm.leakage import forward as forward_leakage
-from dphmm.leakage.envelope import loss_at, strongest
+from dphmm.leakage.envelope import largest_loss
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, is_matrix
 from dphmm.leakage.row_pairs import Excess
 from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
@@ -192,7 +192,8 @@ class Steps:
         key = (*self._key(start, at), self._key(at, stop)[1], epsilon)
         if key not in self._losses:
             rows = _bridge(self._product(start, at), self._product(at, stop))
-            self._losses[key] = epsilon if rows is None else min(epsilon, _loss(rows, epsilon))
+            used = None if rows is None else np.ascontiguousarray(rows[:, rows.any(axis=0)])
+            self._losses[key] = epsilon if used is None else min(epsilon, largest_loss(Excess(used), epsilon))
         return self._losses[key]
 
     def tilted(self, most: int, sign: int) -> Tilted | None:
@@ -242,12 +243,6 @@ def _bridge(before: tuple[FloatArray, BoolArray], after: tuple[FloatArray, BoolA
         return None
     masses = (left[:, None, :] * right.T[None, :, :])[holds.any(axis=2)]
     return np.asarray(masses / masses.sum(axis=1, keepdims=True))
-
-
-def _loss(rows: FloatArray, alpha: float) -> float:
-    vertex = strongest(Excess(np.ascontiguousarray(rows[:, rows.any(axis=0)])), alpha)
-    point: Any = np.array([vertex.q, vertex.d, vertex.rest, vertex.gap])
-    return float(loss_at(np.asarray(alpha), *point))
 
 
 _NEAR = 1024

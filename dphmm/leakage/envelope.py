@@ -157,6 +157,13 @@ def strongest(excess: Excess, alpha: float) -> Vertex:
     return best
 
 
+def largest_loss(excess: Excess, alpha: float) -> float:
+    """The largest loss of any pair of rows at one α (> 0)."""
+    vertex = strongest(excess, alpha)
+    point = np.array([alpha, vertex.q, vertex.d, vertex.rest, vertex.gap])
+    return float(loss_at(*point))
+
+
 def _climb(excess: Excess, alpha: float, best: Vertex, rows: IntArray) -> Vertex:
     others = excess.everything
     while rows.size and others.size:

@@ -1,4 +1,4 @@
-"""The temporal privacy loss function L(α) of a transition matrix.
+"""The temporal privacy loss function L(α) of a transition matrix, and matrices out of files.
 
 ``L(α) = max log (q·x)/(d·x)`` over ordered pairs (q, d) of rows and ``x ∈ {1, e^α}ⁿ`` (Equation 24 of Cao, Yoshikawa,
 Xiao and Xiong, "Quantifying Differential Privacy in Continuous Data Release under Temporal Correlations", called the
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -18,10 +19,14 @@ import scipy.sparse as sp
 
 from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, FloatArray, IntArray, as_floats, check_epsilon, frozen
-from dphmm.errors import BudgetError, InvalidInputError, StochasticError
-from dphmm.leakage.envelope import loss_at, pieces, slack_at, strongest, supremum_at
+from dphmm.errors import BudgetError, DataFileError, InvalidInputError, StochasticError
+from dphmm.leakage.envelope import largest_loss, loss_at, pieces, slack_at, supremum_at
 from dphmm.leakage.row_pairs import NO_LOSS, Excess
-from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
+from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic, csr_of_arrays
+from dphmm.tables.binary_files import read_npy, read_npz
+from dphmm.tables.source import Allowance
+from dphmm.tables.table import content_lines, listed
+from dphmm.tables.values import one_line, parse_number
 
 SPARSE_BELOW = 0.05
 """Share of positive entries under which the sparse form is the faster one."""
@@ -299,11 +304,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     if isinstance(matrix, LossFunction):
         return matrix(alpha)
     excess = Excess(as_transition(matrix))
-    if not alpha:
-        return 0.0
-    vertex = strongest(excess, alpha)
-    point = np.array([vertex.q, vertex.d, vertex.rest, vertex.gap])
-    return float(loss_at(np.asarray(alpha), *point))
+    return largest_loss(excess, alpha) if alpha else 0.0
 
 
 @checked
@@ -345,3 +346,91 @@ def supremum(matrix: Knowledge, epsilon: float) -> float:
 def as_loss_function(matrix: Knowledge, name: str = "transition matrix", limit: float = math.inf) -> LossFunction:
     """The loss function of what an adversary knows, up to ``limit``; one that was built before is taken as it is."""
     return matrix if isinstance(matrix, LossFunction) else LossFunction(matrix, limit, name)
+
+
+def read_matrix(path: str | Path) -> Any:
+    """Read a matrix from a file; whether it is a transition matrix is for its users to say.
+
+    Parameters
+    ----------
+    path
+        ``.npz``: a sparse matrix as `scipy.sparse.save_npz` writes it, or an archive with exactly one array;
+        ``.npy``: one array; anything else: text, one row a line, numbers separated by commas; empty lines and what
+        follows a ``#`` are passed over.
+
+    Returns
+    -------
+    array ``(n, m)`` of float64, or scipy CSR array
+        The matrix.
+
+    Raises
+    ------
+    DataFileError
+        When the file cannot be read, holds no numbers or rows of different lengths; with the line for text.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in {".npz", ".npy"}:
+        return _read_text(path)
+    try:
+        if path.suffix.lower() == ".npy":
+            return _numbers(read_npy(path))
+        arrays = read_npz(path)
+        if "format" in arrays and "data" in arrays:
+            return csr_of_arrays(arrays)
+        if len(arrays) != 1:
+            raise ValueError(f"it holds {len(arrays)} arrays, one is wanted: {listed(list(arrays))}")
+        return _numbers(*arrays.values())
+    except DataFileError:
+        raise
+    except ValueError as problem:
+        said = f"not a readable matrix ({one_line(problem)}); save it with numpy or scipy.sparse"
+        raise DataFileError(path, said) from None
+
+
+def read_numbers(path: str | Path) -> FloatArray:
+    """Read all numbers of a file, row after row: budgets by time, or a distribution.
+
+    Parameters
+    ----------
+    path
+        As for `read_matrix`.
+
+    Returns
+    -------
+    array ``(n,)`` of float64
+        The numbers.
+
+    Raises
+    ------
+    DataFileError
+        As `read_matrix`, and for a sparse matrix that is too large to be written out.
+    """
+    values: Any = read_matrix(path)
+    if not hasattr(values, "toarray"):
+        return np.asarray(values).ravel()
+    Allowance(path, Path(path).stat().st_size).take(8 * math.prod(values.shape))
+    return np.asarray(values.toarray()).ravel()
+
+
+def _numbers(array: Any) -> FloatArray:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"it holds {array.dtype} values, numbers are wanted")
+    return np.asarray(array, dtype=np.float64)
+
+
+def _read_text(path: Path) -> FloatArray:
+    rows: list[FloatArray] = []
+    for line, content in content_lines(path):
+        rows.append(_row(path, line, content.split(",")))
+        if rows[-1].size != rows[0].size:
+            raise DataFileError(path, f"{rows[-1].size} numbers, the first row has {rows[0].size}", line)
+    if not rows:
+        raise DataFileError(path, "holds no numbers; give one row a line, numbers separated by commas")
+    return np.array(rows)
+
+
+def _row(path: Path, line: int, cells: list[str]) -> FloatArray:
+    try:
+        return np.array([parse_number(cell.strip(), f"value {at}") for at, cell in enumerate(cells, start=1)])
+    except ValueError as problem:
+        raise DataFileError(path, str(problem), line) from None

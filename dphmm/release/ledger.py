@@ -14,7 +14,7 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import IntArray, check_epsilon
 from dphmm.errors import BudgetExceededError, InvalidInputError
-from dphmm.options import setting
+from dphmm.facts import setting
 from dphmm.release.record import ReleaseRecord
 
 DAY_SECONDS = 86_400.0

@@ -21,12 +21,12 @@ from dphmm.arguments import checked
 from dphmm.arrays import check_budget, check_epsilon
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap import Cap
+from dphmm.facts import option_of, setting
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.base import EXACT, MECHANISMS, TABLES, MechanismName
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.optimal_table import LARGEST_TABLE
 from dphmm.model.model import MarkovModel
-from dphmm.options import option_of, setting
 from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy, parse_policy
 from dphmm.policy.graph import PolicyGraph

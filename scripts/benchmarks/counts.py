@@ -11,7 +11,8 @@ from scipy.special import digamma, gammaln
 
 from dphmm import counts
 from dphmm.arrays import random_source
-from dphmm.counts.occupancy import as_transition, first_distribution, occupancy
+from dphmm.counts.map_estimate import first_distribution, occupancy
+from dphmm.counts.stream import as_transition
 from dphmm.mechanisms.exact import RandomBits, discrete_laplace
 from scripts.benchmarks.report import Report
 

@@ -37,7 +37,7 @@ from dphmm.jobs.releases import live
 from dphmm.jobs.run_folder import Checkpoint, Published
 from dphmm.jobs.stored_releases import export_sessions, read_released, replay
 from dphmm.leakage import LossFunction
-from dphmm.leakage.files import read_matrix, read_numbers
+from dphmm.leakage.loss_function import read_matrix, read_numbers
 from dphmm.model.belief import Belief
 from dphmm.plots.basemap import read_basemap
 from dphmm.plots.figures import new_figure

@@ -17,7 +17,7 @@ from dphmm.counts.chain_estimate import (
     smooth_counts,
     tilted_moments,
 )
-from dphmm.counts.occupancy import as_transition
+from dphmm.counts.stream import as_transition
 from tests.counts.oracles import all_counts, count_transition, exact_posterior_mean, log_multinomial, moments_of_paths
 from tests.sizes import slow
 

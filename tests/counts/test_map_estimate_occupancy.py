@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm.counts.occupancy import as_transition, first_distribution, occupancy
+from dphmm.counts.map_estimate import first_distribution, occupancy
+from dphmm.counts.stream import as_transition
 
 
 @pytest.mark.parametrize("size", [3, 300])

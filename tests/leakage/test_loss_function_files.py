@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from dphmm.errors import DataFileError
-from dphmm.leakage.files import read_matrix, read_numbers
+from dphmm.leakage.loss_function import read_matrix, read_numbers
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])
 
