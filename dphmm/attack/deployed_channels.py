@@ -346,8 +346,17 @@ class Nothing(DeployedChannel):
         return np.zeros((len(blurred.points[some]), moves.grid.size))
 
 
+@dataclass(frozen=True)
 class FreshNoise(DeployedChannel):
-    """A channel that adds noise drawn anew at each time."""
+    """A channel that adds noise drawn anew at each time.
+
+    Parameters
+    ----------
+    length_km
+        How far it reaches, kilometres; see each.
+    """
+
+    length_km: float
 
     @abstractmethod
     def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
@@ -373,63 +382,48 @@ def in_direction(turns: FloatArray, distances: FloatArray) -> FloatArray:
     return np.asarray(distances[:, None] * np.column_stack([np.cos(angles), np.sin(angles)]))
 
 
-@dataclass(frozen=True)
 class Gaussian(FreshNoise):
     """Fresh normal noise at each time.
 
-    Parameters
-    ----------
-    sigma_km
-        The standard deviation north and east, kilometres.
+    Its length is the standard deviation north and east.
     """
 
-    sigma_km: float
     label = "fresh Gaussian, {}"
     source = "independent normal noise, the standard deviation along each axis"
 
     def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
         """See `FreshNoise`."""
-        return rng.normal(0.0, self.sigma_km, (count, 2))
+        return rng.normal(0.0, self.length_km, (count, 2))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
         """See `FreshNoise`: in closed form."""
-        return gaussian_logs(mesh, released, self.sigma_km)
+        return gaussian_logs(mesh, released, self.length_km)
 
 
-@dataclass(frozen=True)
 class UniformDisc(FreshNoise):
     """A fresh place anywhere within a distance, each as probable.
 
-    Parameters
-    ----------
-    radius_km
-        The distance, kilometres.
+    Its length is that distance.
     """
 
-    radius_km: float
     label = "fresh within {}"
     source = "an independent place, even over a disc about the true one"
 
     def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
         """See `FreshNoise`."""
-        return in_direction(rng.random(count), self.radius_km * np.sqrt(rng.random(count)))
+        return in_direction(rng.random(count), self.length_km * np.sqrt(rng.random(count)))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
         """See `FreshNoise`: in closed form."""
-        return logs_of(disc_shares(mesh, released, self.radius_km))
+        return logs_of(disc_shares(mesh, released, self.length_km))
 
 
-@dataclass(frozen=True)
 class PlanarLaplace(FreshNoise):
     """Fresh planar Laplace noise: geo-indistinguishability (Andrés et al., CCS 2013), in real numbers.
 
-    Parameters
-    ----------
-    mean_km
-        The mean distance, kilometres: 2 / epsilon, which the browser extension Location Guard calls its radius.
+    Its length is the mean distance: 2 / epsilon, which the browser extension Location Guard calls its radius.
     """
 
-    mean_km: float
     label = "planar Laplace, {}"
     source = (
         "geo-indistinguishability (Andres et al. 2013), the mean distance 2/epsilon; Location Guard's radius, "
@@ -438,11 +432,11 @@ class PlanarLaplace(FreshNoise):
 
     def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
         """See `FreshNoise`."""
-        return in_direction(rng.random(count), rng.gamma(2.0, self.mean_km / 2, count))
+        return in_direction(rng.random(count), rng.gamma(2.0, self.length_km / 2, count))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
         """See `FreshNoise`: by quadrature."""
-        return laplace_logs(mesh, released, self.mean_km / 2)
+        return laplace_logs(mesh, released, self.length_km / 2)
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ class Told(NamedTuple):
 
 
 @contextmanager
-def certified(path: str | Path | None, overwrite: bool = False) -> Iterator[CertificateWriter | None]:
-    """What writes a certificate to a file, which appears when the block ends well; None where there is none.
+def certified(path: str | Path, overwrite: bool = False) -> Iterator[CertificateWriter]:
+    """What writes a certificate to a file, which appears when the block ends well.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def certified(path: str | Path | None, overwrite: bool = False) -> Iterator[Cert
 
     Yields
     ------
-    CertificateWriter or None
+    CertificateWriter
         What takes releases.
 
     Raises
@@ -86,9 +86,6 @@ def certified(path: str | Path | None, overwrite: bool = False) -> Iterator[Cert
     OutputError
         When the file exists or cannot be written.
     """
-    if path is None:
-        yield None
-        return
     with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         writer = CertificateWriter(file.write)
         yield writer
@@ -145,7 +142,6 @@ def certify(
     learned = load_model(model)
     people = releases = 0
     with certified(output, overwrite) as writer:
-        assert writer is not None, "there is a path"
         goes_on = is_server(source) or is_store(Path(source))
         if goes_on:
             everyone = _of_sessions(source, learned, users)

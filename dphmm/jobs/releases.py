@@ -327,7 +327,8 @@ def release(
     if outside == sum(map(len, tracks)):
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
     kept: list[TimedDiagnostics] = []
-    with sessions_of(engine, session, limits) as recorded, certified(certificate, overwrite) as proof:
+    proven = nullcontext() if certificate is None else certified(certificate, overwrite)
+    with sessions_of(engine, session, limits) as recorded, proven as proof:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
         earlier = {} if known is None else tracks_of(known)
         moments = (
