@@ -39,7 +39,6 @@ class CoordinateBody:
         self.measurements = measurements
         self.body = body
         self.membership = membership
-        self._found: tuple[BoolArray, npt.NDArray[Any]] | None = None
         self._wide: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
 
     @property
@@ -49,12 +48,6 @@ class CoordinateBody:
             return self.body.radius / self.measurements.spacing
         return np.asarray(np.abs(self.body.vertices).max(axis=0))
 
-    def _corners(self, constraint: BoolArray) -> npt.NDArray[Any]:
-        """The extreme possible states, found once for the constraint asked about last."""
-        if self._found is None or self._found[0] is not constraint:
-            self._found = (constraint, self.measurements.extremes(constraint))
-        return self._found[1]
-
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Closed membership of coordinate vectors ``(n, d)``."""
         if isinstance(self.body, Disc):
@@ -63,7 +56,7 @@ class CoordinateBody:
 
     def diameter(self, constraint: BoolArray) -> float:
         """``max ‖f_j - f_k‖`` over pairs of possible states: the constrained-DP factor of Theorem 6.3."""
-        corners = self._corners(constraint)
+        corners = self.measurements.extremes(constraint)
         if isinstance(self.body, Disc):
             pairs = (corners[:, None] - corners[None]).reshape(-1, corners.shape[1])
             return float(self.body.norm(pairs * self.measurements.spacing).max())
@@ -80,14 +73,14 @@ class CoordinateBody:
         exact = None if isinstance(self.body, Disc) else self.body.norm_form.exact
         if exact is None or self.membership != "halfspace":
             return self.membership == "halfspace" and self.diameter(constraint) <= 1.0 + RELATIVE_TOLERANCE
-        corners = self._corners(constraint)
+        corners = self.measurements.extremes(constraint)
         if len(exact.equations) and not (np.ptp(corners @ exact.equations.T, axis=0) == 0).all():
             return False
         return bool((self._widths(constraint, exact) <= exact.offsets).all())
 
     def _widths(self, constraint: BoolArray, exact: ExactInequalities) -> npt.NDArray[Any]:
         """How far apart possible states are along each of the body's normals, exactly; found once, as their corners."""
-        corners = self._corners(constraint)
+        corners = self.measurements.extremes(constraint)
         if self._wide is None or self._wide[0] is not corners:
             self._wide = (corners, _extents(corners @ exact.normals.T) * exact.denominator)
         return self._wide[1]

@@ -26,7 +26,6 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import (
     IDENTITY,
     NARROW,
-    LogProduct,
     Operator,
     as_floats_within,
     log_normalised,
@@ -137,14 +136,14 @@ def _pass(
     Stretches of one operator go in plain floats, chunk by chunk, until a mass becomes faint; that step goes in logs.
     """
     length, size = log_rows.shape
-    runs: dict[int, Callable[..., int]] = {}
     now, t, width = start, 0, 1
     while t < length:
         operator, stop = operators[t], min(length, t + width)
         ahead = next((k for k in range(t, stop) if operators[k] is not operator), stop) - t
         values = None if operator.floats is None else as_floats_within(now)
         if operator.floats is not None and values is not None:
-            run = runs.get(id(operator)) or runs.setdefault(id(operator), _run_of(operator.floats[back]))
+            product = operator.floats[back]
+            run = partial(_run, product.plain) if product.dense is None else partial(_dense_run, product.dense)
             part = slice(t, t + ahead)
             done = _in_floats(run, values / values.sum(), log_rows[part], before, after, sums, part)
             t, width = t + done, min(2 * width, max(1, _CHUNK // size)) if done == ahead else 1
@@ -162,11 +161,6 @@ def _pass(
             before[t] = moved
         now = after[t] = seen
         t += 1
-
-
-def _run_of(product: LogProduct) -> Callable[..., int]:
-    """The loop over observations in plain sums."""
-    return partial(_run, product.plain) if product.dense is None else partial(_dense_run, product.dense)
 
 
 def _in_floats(

@@ -133,19 +133,18 @@ def compare_crowds(found: Crowd, wanted: Crowd) -> dict[str, float]:
     dict of str to float
         A number for each statistic.
     """
-    spans = [("trip_length", "lengths"), ("radius_of_gyration", "radii"), ("diameter", "diameters")]
-    told = {"visits": jensen_shannon(found.visits, wanted.visits), "moves": jensen_shannon(*_aligned(found, wanted))}
-    for name, field_name in spans:
-        one, other = getattr(found, field_name), getattr(wanted, field_name)
-        edges = np.linspace(0.0, max(float(other.max()), 1e-9), BUCKETS + 1)
-        told[name] = jensen_shannon(_histogram(one, edges), _histogram(other, edges))
-    told["origin_destination"] = jensen_shannon(found.trips, wanted.trips)
     length = max(len(found.hours), len(wanted.hours))
-    hours = [np.pad(one.hours, (0, length - len(one.hours))) for one in (found, wanted)]
-    told["hours"] = jensen_shannon(*hours)
-    told["top_places"] = _shared_top(found.visits, wanted.visits)
-    told["rank_correlation"] = _tau(found.visits, wanted.visits)
-    return told
+    return {
+        "visits": jensen_shannon(found.visits, wanted.visits),
+        "moves": jensen_shannon(*_aligned(found, wanted)),
+        "trip_length": _in_buckets(found.lengths, wanted.lengths),
+        "radius_of_gyration": _in_buckets(found.radii, wanted.radii),
+        "diameter": _in_buckets(found.diameters, wanted.diameters),
+        "origin_destination": jensen_shannon(found.trips, wanted.trips),
+        "hours": jensen_shannon(*(np.pad(one.hours, (0, length - len(one.hours))) for one in (found, wanted))),
+        "top_places": _shared_top(found.visits, wanted.visits),
+        "rank_correlation": _tau(found.visits, wanted.visits),
+    }
 
 
 @checked
@@ -204,8 +203,9 @@ def _aligned(one: Crowd, other: Crowd) -> tuple[FloatArray, FloatArray]:
     return found[0], found[1]
 
 
-def _histogram(values: FloatArray, edges: FloatArray) -> FloatArray:
-    return np.asarray(np.histogram(np.minimum(values, edges[-1]), edges)[0], dtype=np.float64)
+def _in_buckets(found: FloatArray, wanted: FloatArray) -> float:
+    edges = np.linspace(0.0, max(float(wanted.max()), 1e-9), BUCKETS + 1)
+    return jensen_shannon(*(np.histogram(np.minimum(values, edges[-1]), edges)[0] for values in (found, wanted)))
 
 
 def _zones(points: FloatArray) -> IntArray:

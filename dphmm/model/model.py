@@ -419,9 +419,7 @@ class MarkovModel:
         MarkovModel
             The same model, which says so.
         """
-        made = copy(self)
-        vars(made).update(learned=dict(learned))
-        return made
+        return self._with(learned=dict(learned))
 
     def holding(self, radii: HeldRadii | None) -> MarkovModel:
         """The same model with factors by which circles about estimates hold people.
@@ -436,8 +434,11 @@ class MarkovModel:
         MarkovModel
             The same model with them.
         """
+        return self._with(held_radii=radii)
+
+    def _with(self, **fields: Any) -> MarkovModel:
         made = copy(self)
-        vars(made).update(held_radii=radii)
+        vars(made).update(fields)
         return made
 
     def with_moves(self, transitions: Sequence[csr_array], starts: FloatArray) -> MarkovModel:

@@ -157,8 +157,7 @@ class TimeClasses:
         int
             The number of the class.
         """
-        start = (int(slot) - 1) * self._step
-        local = start + _offset(self.zone, min(max(start, -_MOST), _MOST) // _QUARTER)
+        local = (int(slot) - 1) * self._step + self._offset_at(int(slot) - 1)
         return self.classes[(local // _HOUR + _MONDAY) % WEEK]
 
     def classes_of(self, slots: IntArray) -> IntArray:
@@ -279,12 +278,12 @@ class TimeClasses:
         ConfigurationError
             When the values are others.
         """
-        classes = values.get("classes") if isinstance(values, Mapping) else None
-        step, zone = (values.get(name) if isinstance(values, Mapping) else None for name in ("step_seconds", "zone"))
-        good = isinstance(classes, list) and isinstance(zone, str) and len(zone) < 100
-        if not good or isinstance(step, bool) or not isinstance(step, int | float) or set(values) != set(_NAMES):
-            raise ConfigurationError("the classes of time are written in another way; make the model anew")
-        return cls(tuple(classes), step, zone)  # type: ignore[arg-type]
+        if isinstance(values, Mapping) and set(values) == {"classes", "step_seconds", "zone"}:
+            classes, step, zone = values["classes"], values["step_seconds"], values["zone"]
+            good = isinstance(classes, list) and isinstance(zone, str) and len(zone) < 100
+            if good and isinstance(step, int | float) and not isinstance(step, bool):
+                return cls(tuple(classes), step, zone)
+        raise ConfigurationError("the classes of time are written in another way; make the model anew")
 
     @cached_property
     def _step(self) -> int:
@@ -319,9 +318,6 @@ def offsets(instants: IntArray, zone: str) -> IntArray:
     if len(quarters):
         found[changing] = np.array([_offset(zone, quarter) for quarter in quarters.tolist()])[at]
     return np.asarray(found)
-
-
-_NAMES = ("classes", "step_seconds", "zone")
 
 
 @lru_cache(maxsize=1 << 16)
