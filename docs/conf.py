@@ -51,6 +51,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_signature": False,
     "reset_modules": ("matplotlib",),
+    "parallel": True,
     "capture_repr": (),
     "thumbnail_size": (440, 320),
     "nested_sections": False,
