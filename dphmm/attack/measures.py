@@ -298,8 +298,9 @@ def advice(
     """Which of this package's settings to take, what else is nearer and protects as much, and homes that are found.
 
     Of the settings that protect at least as much as one of them (see `protection`) that one is taken which is nearest
-    at once: as the usual one (see `usual`), unless another is given and what it is called. Sentences; none where the
-    usual setting was not tried.
+    at once: as the usual one (see `usual`), unless another is given and what it is called. It is kept unless another is
+    nearer by more than the 99 % interval of the people's differences. Sentences; none where the usual setting was not
+    tried.
     """
     default, measure = default or usual(results), protection(results)
     if default is None:
@@ -308,16 +309,25 @@ def advice(
     near, far, _ = next(row for row in tried if row[2] is default)
     ours = [row for row in tried if row[2].settings is not None]
     at_once, later, best = min((row for row in ours if row[1] >= far), key=lambda row: (row[0], row[2] is not default))
-    if best is default:
-        none = f"of the {len(ours)} settings of dphmm that were tried none is nearer at once and protects as much"
-        said = (
-            f"Keep {called}, {best.name}: a reader is {near:,.0f} m off at once and {KNOWING[measure]} {far:,.0f} "
-            f"m; {none if len(ours) > 1 else 'no other setting of dphmm was tried'}."
-        )
-    else:
+    pairs = zip(default.outcomes, best.outcomes, strict=True)  # the same people
+    nearer = Figure.from_values(np.array([one.at_once_m - other.at_once_m for one, other in pairs]))
+    count = f"{len(best.outcomes)} people" if len(best.outcomes) > 1 else "one person"
+    if nearer.least > 0.0:
         said = (
             f"Take {best.name}: a reader is {at_once:,.0f} m off at once instead of {near:,.0f} m with {called}, "
-            f"{default.name}, and {KNOWING[measure]} {later:,.0f} m instead of {far:,.0f} m."
+            f"{default.name} ({nearer.mean:,.0f} ± {nearer.margin:,.0f} m nearer, of {count}), and {KNOWING[measure]} "
+            f"{later:,.0f} m instead of {far:,.0f} m."
+        )
+    else:
+        others = f"of the {len(ours)} settings of dphmm that were tried none is nearer at once and protects as much"
+        if len(ours) == 1:
+            others = "no other setting of dphmm was tried"
+        elif best is not default:
+            others = f"{best.name} was {nearer.mean:,.0f} m nearer at once, too little to tell from chance ({count})"
+        at_once, later = near, far
+        said = (
+            f"Keep {called}, {default.name}: a reader is {near:,.0f} m off at once and {KNOWING[measure]} {far:,.0f} "
+            f"m; {others}."
         )
     better = [
         f"{one.name} ({first:,.0f} and {last:,.0f} m)"

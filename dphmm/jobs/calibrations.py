@@ -36,7 +36,7 @@ from dphmm.events import Cap, Clock, Event, EventOdds, EventText, parse_event
 from dphmm.facts import fact, facts_of, metres
 from dphmm.jobs.adversaries import HABITS, EachHabits, Moments, before, habits, tracks_of
 from dphmm.jobs.attacks import halves
-from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.models import Model, load_model, people_seen
 from dphmm.jobs.people import DataLike, Watch, unwatched
 from dphmm.mechanisms.base import TABLES
 from dphmm.mechanisms.exact import rational
@@ -263,6 +263,8 @@ class Calibrated:
         What releases at these budgets, and channels beside them, give away of simulated people, or of those whose
         earlier data are known, as an attack finds it; see `dphmm.attack`. Empty where none were asked for, or no attack
         takes the model.
+    learned_from
+        How many of the people whose earlier data are known the model was learned from, as far as is known.
     """
 
     settings: ReleaseSettings
@@ -278,6 +280,7 @@ class Calibrated:
     event: EventLimited | None = None
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
     tried: tuple[ChannelResult, ...] = field(default=(), metadata=fact("channels"))
+    learned_from: int = field(default=0, metadata=fact("known_people_that_the_model_was_learned_from"))
 
     @property
     def tried_on(self) -> str:
@@ -294,22 +297,29 @@ class Calibrated:
         return next((one for one in self.tried if one.settings == self.settings), None)
 
     def warnings(self) -> list[str]:
-        """Where the budget may miss the target that binds it by more than a tenth, with what to do about it.
+        """Why figures may mislead: too few people, or people the model was learned from; with what to do about it.
 
         Returns
         -------
         list of str
-            Sentences; none where it is met.
+            Sentences; none where the target that binds the budget is met within a tenth, by others.
         """
+        own = []
+        if self.learned_from:
+            own.append(
+                f"the model was learned from {self.learned_from} of the people whose earlier data are known; of people "
+                "whom it has not seen a reader may be farther off: learn it from others (--exclude-users)"
+            )
         name, simulation = _SIMULATED.get(self.binding), self.achieved.simulation
         if name is None or simulation is None or self.binding == "error":
-            return []
+            return own
         found, asked = simulation.figure(name), self.targets.numbers[self.binding]
         if max(found.mean - asked, found.margin) <= _WITHIN * asked:
-            return []
+            return own
         return [
+            *own,
             f"of {self.people} simulated people the error is {metres(found.mean)} ± {metres(found.margin)}, not within "
-            f"a tenth of the {metres(asked)} asked for; give more --people, or a shorter --over"
+            f"a tenth of the {metres(asked)} asked for; give more --people, or a shorter --over",
         ]
 
     @property
@@ -466,7 +476,8 @@ def calibrate(
         raise ConfigurationError(
             "caps on events and schedules choose each budget themselves; leave them out of a calibration"
         )
-    engine = replace(settings, epsilon=1.0).engine(load_model(model))
+    learned = load_model(model)
+    engine = replace(settings, epsilon=1.0).engine(learned)
     event = targets.event
     if isinstance(event, EventText):
         event = event.resolve(engine.model.states, Clock(engine.model.step_seconds, first))
@@ -500,6 +511,7 @@ def calibrate(
         None if event is None else job.limited(event, achieved),
         HABITS if theirs else PUBLIC.knows,
         job.tried([one.epsilon for one in (*others, achieved)], beside),
+        len((people_seen(model, learned) or frozenset()) & {one.user for one in earlier}),
     )
 
 

@@ -59,8 +59,8 @@ def test_the_setting_is_taken_that_is_nearest_at_once_of_those_that_protect_as_m
     ]
     assert protection(results) == "habits_m"
     assert advice(results) == [
-        "Take target: a reader is 1,300 m off at once instead of 1,500 m with the default, day, and an adversary who "
-        "knows their habits 910 m instead of 900 m.",
+        "Take target: a reader is 1,300 m off at once instead of 1,500 m with the default, day (200 ± 0 m nearer, of 2 "
+        "people), and an adversary who knows their habits 910 m instead of 900 m.",
         "With the default 1 of 2 homes are found; of what is as near at once, no channel gives away fewer.",
     ]
 
@@ -77,6 +77,23 @@ def test_the_default_is_kept_where_none_is_better_and_what_is_nearer_without_a_p
         "protected from this adversary, without a promise: coarse (1,200 and 950 m).",
         "With the default 1 of 2 homes are found; of what is as near at once, fewer with coarse (0).",
     ]
+
+
+def test_the_default_is_kept_where_too_few_people_say_that_another_is_nearer():
+    """Differences of 40 ± 10 m: of two people Student's interval of 99 % reaches 637 m; of 16, 11 m."""
+    people = [replace(result("", 1500, 1400).outcomes[0], user=f"{i}") for i in range(16)]
+    nearer = [replace(one, at_once_m=one.at_once_m - (30 if i % 2 else 50)) for i, one in enumerate(people)]
+    for many, said in (
+        (2, "Keep the default, day: a reader"),
+        (16, "Take target: a reader"),
+        (1, "Keep the default, day"),
+    ):
+        results = [
+            replace(result("day", 1, 1, settings=DAY), outcomes=tuple(people[:many])),
+            replace(result("target", 1, 1, settings=TARGET), outcomes=tuple(nearer[:many])),
+        ]
+        assert advice(results)[0].startswith(said)
+    assert advice(results)[0].endswith("; target was 50 m nearer at once, too little to tell from chance (one person).")
 
 
 def test_without_habits_hindsight_protects_and_without_the_default_nothing_is_advised():

@@ -15,6 +15,7 @@ from dphmm.calibrate.simulation import simulate
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, Targets, audit_event, audit_session, batch, calibrate, release
+from dphmm.jobs.models import private_list, write_list
 from dphmm.jobs.people import Data
 from dphmm.jobs.stored_releases import replay
 from dphmm.model.habits import with_habits, with_pull
@@ -147,6 +148,16 @@ def test_a_target_against_who_knows_habits_needs_a_smaller_epsilon(town):
     assert told.mean + told.margin > 0.22
     broken = simulate(engine, public.settings.epsilon, 48, 24, seed=99, habits=habits).figure("hindsight")
     assert broken.mean + broken.margin < 0.22, "the public target does not hold against them"
+
+
+def test_a_calibration_says_of_how_many_known_people_the_model_was_learned(town):
+    targets, known = Targets(day_epsilon=24.0), Data(("known.csv",))
+    assert calibrate("m.npz", SETTINGS, targets, people=0, known=known).warnings() == []
+    write_list(private_list("m.npz"), town[0], ["p0", "p2", "someone else"])
+    found = calibrate("m.npz", SETTINGS, targets, people=0, known=known)
+    assert found.facts()["known_people_that_the_model_was_learned_from"] == 2
+    (said,) = found.warnings()
+    assert said.startswith("the model was learned from 2 of the people whose earlier data are known")
 
 
 def test_the_estimate_of_people_with_habits_is_held_against_their_paths(town):

@@ -205,6 +205,18 @@ def test_what_cannot_be_certified_yet_is_refused(people, tmp_path):
         certify(tmp_path / "two.db", model, tmp_path / "proof.jsonl")
 
 
+def test_people_who_are_not_in_a_file_and_times_off_the_clock_are_refused(people, tmp_path):
+    model, data = people
+    release(data, model, SETTINGS, tmp_path / "r.csv", rng=1, allow_own_model=True)
+    with pytest.raises(ConfigurationError, match="carl"):
+        certify(tmp_path / "r.csv", model, tmp_path / "proof.jsonl", "utility:1km", users=["ann", "carl"])
+    text = (tmp_path / "r.csv").read_text()
+    (tmp_path / "r.csv").write_text(text.replace("T08:05:00", "T08:05:01", 1))
+    with pytest.raises(DataFileError, match="user ann: a time is not on the model's clock"):
+        certify(tmp_path / "r.csv", model, tmp_path / "proof.jsonl", "utility:1km")
+    assert not (tmp_path / "proof.jsonl").exists()
+
+
 @pytest.mark.parametrize("coarser", [(), (0.25,)])
 def test_a_session_that_was_agreed_on_anew_goes_on_in_its_certificate(people, tmp_path, coarser):
     model, _ = people
