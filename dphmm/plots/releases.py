@@ -681,7 +681,7 @@ def hidden_figure(found: Hidden, basemap: Path | None = None) -> Any:
     axes[0].legend(loc="upper right", fontsize="small")
     if basemap is not None:
         for ax, projection in zip(axes, (plane, *(one.zone.projection for one in found.places)), strict=True):
-            ax.autoscale(False)
+            ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # as far as what was drawn, whatever the ground shows
             _draw_ground(ax, projection, basemap)
     return figure
 

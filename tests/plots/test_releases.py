@@ -10,11 +10,13 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Circle
 
+from dphmm.jobs import hide
 from dphmm.plots import ReleaseMap, figures
 from dphmm.plots.basemap import basemap_of
-from dphmm.plots.releases import _grid_lines, some_edges
+from dphmm.plots.releases import _grid_lines, hidden_figure, some_edges
 from dphmm.policy import PolicyGraph
 from dphmm.space.grid import Grid
+from tests.documents import ROOT
 from tests.plots import walks
 from tests.plots.test_webmap import data_of
 from tests.sizes import slow
@@ -144,3 +146,16 @@ def test_a_page_without_the_truth_holds_no_true_place():
     private = ReleaseMap(walks.released(20), walks.GRID, [walks.walk(60, reach=0.3)]).to_html("Title")
     names = [layer["name"] for layer in data_of(private)["layers"]]
     assert names[3:] == ["true places (private)", "outside the region (private): moved to its border or dropped"]
+
+
+def test_a_hidden_recording_is_seen_whole_with_a_basemap_too():
+    found = hide(ROOT / "data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
+    plain, drawn = (hidden_figure(found, basemap) for basemap in (None, ROOT / "data/streets.geojson"))
+    plane = found.places[0].zone.projection
+    kept = np.concatenate([plane.to_plane(one.latitude, one.longitude) for one in found.public.segments])
+    for figure in (plain, drawn):
+        (west, east), (south, north) = figure.axes[0].get_xlim(), figure.axes[0].get_ylim()
+        assert ([west, south] < kept.min(axis=0)).all()
+        assert (kept.max(axis=0) < [east, north]).all()
+    for one, other in zip(plain.axes[:2], drawn.axes[:2], strict=True):
+        assert (one.get_xlim(), one.get_ylim()) == (other.get_xlim(), other.get_ylim())
