@@ -115,6 +115,8 @@ def save(figure: Any, file: Path | BinaryIO, **options: Any) -> None:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        if figure.get_layout_engine() is not None:  # a legend outside is where it belongs after a second pass alone
+            figure.get_layout_engine().execute(figure)
         figure.savefig(file, **options)
 
 

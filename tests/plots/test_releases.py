@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from dphmm.jobs import hide
@@ -16,7 +17,7 @@ from dphmm.plots.basemap import basemap_of
 from dphmm.plots.releases import _grid_lines, hidden_figure, some_edges
 from dphmm.policy import PolicyGraph
 from dphmm.space.grid import Grid
-from tests.documents import ROOT
+from tests.documents import ROOT, run_line
 from tests.plots import walks
 from tests.plots.test_webmap import data_of
 from tests.sizes import slow
@@ -146,6 +147,28 @@ def test_a_page_without_the_truth_holds_no_true_place():
     private = ReleaseMap(walks.released(20), walks.GRID, [walks.walk(60, reach=0.3)]).to_html("Title")
     names = [layer["name"] for layer in data_of(private)["layers"]]
     assert names[3:] == ["true places (private)", "outside the region (private): moved to its border or dropped"]
+
+
+def test_the_legend_of_a_map_that_is_written_does_not_meet_the_axis(tmp_path, monkeypatch):
+    """One pass of the layout leaves it over the axis's label on this map, which the tutorial shows."""
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    ours = "--model model.npz --policy utility:1km --user ann"
+    run_line(
+        "dphmm learn data/sample/table.csv --bbox 44.96 -30.04 45.04 -29.96 --cell 0.5 --step 300 -o model.npz",
+        tmp_path,
+    )
+    run_line(f"dphmm release data/sample/track.gpx {ours} --day-epsilon 10 --seed 1 -o private.csv", tmp_path)
+    gaps = []
+
+    def savefig(figure, file, **_):
+        figure.draw_without_rendering()  # what is written is what one pass makes of it
+        label, legend = (one.get_window_extent() for one in (figure.axes[0].xaxis.label, figure.legends[0]))
+        gaps.append(label.y0 - legend.y1)
+        file.touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    run_line(f"dphmm show private.csv {ours} --true data/sample/track.gpx -o PRIVATE-map.png", tmp_path)
+    assert min(gaps) > 0
 
 
 def test_a_hidden_recording_is_seen_whole_with_a_basemap_too():
