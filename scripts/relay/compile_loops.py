@@ -19,6 +19,7 @@ COMMANDS = (
     f"learn {{data}}/geolife --exclude-users 000 {BBOX} --cell 0.5 --step 300 -o model.npz",
     "release {data}/geolife --users 000 --model model.npz --policy utility:1km --epsilon 1 -o releases.csv",
     "audit session releases.csv --model model.npz --policy utility:1km --epsilon 1",
+    "leak --model model.npz --steps 10 --epsilon 1",
     "serve relay.toml --init --model model.npz --user ann",
     "hide {data}/ride.gpx --near 45.01,-30.01 --within 500m -o public.gpx",
 )
@@ -34,7 +35,7 @@ def run(data: Path) -> int:
         except SystemExit as end:
             if end.code:
                 raise
-    return sum(1 for _ in Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.nbc"))
+    return sum(1 for _ in Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.nbi"))
 
 
 if __name__ == "__main__" and find_spec("numba"):

@@ -12,6 +12,7 @@ WORK = (
     "learn /mnt/sample/geolife --exclude-users 000 --bbox 44.97 -30.04 45.03 -29.96 --cell 0.5 --step 300 -o model.npz",
     "release /mnt/sample/geolife --users 000 --model model.npz --policy utility:1km --epsilon 1 -o releases.csv",
     "audit session releases.csv --model model.npz --policy utility:1km --epsilon 1",
+    "leak --model model.npz --steps 10 --epsilon 1",
     "hide /mnt/sample/ride.gpx --near 45.01,-30.01 --within 500m -o public.gpx",
 )
 RELAY = "http://127.0.0.1:8787"
@@ -19,7 +20,7 @@ RELAY = "http://127.0.0.1:8787"
 
 def loops(folder):
     """How many compiled loops a folder holds."""
-    return sum(1 for _ in pathlib.Path(folder).rglob("*.nbc"))
+    return sum(1 for _ in pathlib.Path(folder).rglob("*.nbi"))
 
 
 def main():

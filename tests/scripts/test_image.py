@@ -79,6 +79,6 @@ def test_a_fix_is_answered_and_work_is_done_from_a_root_that_cannot_be_written(i
     assert (seen["uid"], seen["answer"][0], abs(seen["ended"]), seen["unready"] != 0) == (10001, 200, 15, True)
     inside, copied, after = seen["loops"]  # in the image, where numba looks for them, and there after the work
     assert inside == copied == after
-    assert (inside > 10) == ("fast" in extras)
+    assert (inside > 0) == ("fast" in extras)
     made = {"relay.toml", "relay.npz", "people.db", "releases.csv", "public.gpx"}
     assert {path.name for path in people.iterdir()} >= made
