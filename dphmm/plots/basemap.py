@@ -20,7 +20,7 @@ import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
-from dphmm.errors import ConfigurationError, CoordinateError, DataFileError
+from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, InvalidInputError
 from dphmm.jobs.models import Model, load_model
 from dphmm.space.grid import Box
 from dphmm.space.states import StateSpace
@@ -338,7 +338,7 @@ def _collection(found: Basemap) -> dict[str, Any]:
 
 
 def coded_basemap(basemap: Basemap) -> dict[str, Any]:
-    """A basemap in few bytes of JSON.
+    """A basemap as the pages' scripts read it, in few bytes of JSON.
 
     Water is polygons, each a list of rings, and lines are by kind; a ring or a line is its latitudes and longitudes in
     turn, in whole steps of 1e-5 degrees, the first two from 0 and all others from the place before. Names are text,
@@ -346,6 +346,8 @@ def coded_basemap(basemap: Basemap) -> dict[str, Any]:
     """
 
     def moves(points: FloatArray) -> list[int]:
+        if not np.isfinite(points).all():
+            raise InvalidInputError("a point of the basemap is not finite; leave it out")
         steps = np.round(points[:, ::-1] * 1e5).astype(np.int64)
         return np.diff(steps, axis=0, prepend=np.zeros((1, 2), np.int64)).ravel().tolist()
 

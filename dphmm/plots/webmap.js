@@ -117,7 +117,8 @@ const said = second => Number.isFinite(second) ? new Date(second * 1000).toISOSt
 const map = L.map("map", { zoomSnap: 0.25, zoomDelta: 1, wheelPxPerZoomLevel: 100, worldCopyJump: false, maxZoom: 20, zoomAnimation: false, attributionControl: false });
 L.control.attribution({ prefix: false }).addTo(map);
 L.control.scale({ imperial: false, position: "bottomleft" }).addTo(map);
-if (data.credit) map.attributionControl.addAttribution(data.credit.replace(/&/g, "&amp;").replace(/</g, "&lt;"));
+const credit = [data.credit, data.basemap?.credit].filter(Boolean).join(" ");
+if (credit) map.attributionControl.addAttribution(credit.replace(/&/g, "&amp;").replace(/</g, "&lt;"));
 if (data.tiles) L.tileLayer(data.tiles, { referrerPolicy: "no-referrer", maxZoom: 20 }).addTo(map);
 
 const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
@@ -125,10 +126,27 @@ canvas.style.position = "absolute"; canvas.style.pointerEvents = "none";
 map.getPane("overlayPane").append(canvas);
 
 const origin = (() => { for (const layer of [...moving, ...layers]) if (layer.n) return [layer.x[0], layer.y[0]]; return [128, 128]; })();
-function pathOf(shape, from, to, closed) {
+function pathOf(shape, closed) {
   const path = new Path2D();
-  for (let line = from; line < to; line++) {
-    for (let i = line ? shape.ends[line - 1] : 0; i < shape.ends[line]; i++) path[i === (line ? shape.ends[line - 1] : 0) ? "moveTo" : "lineTo"](shape.x[i] - origin[0], shape.y[i] - origin[1]);
+  let start = 0;
+  for (const end of shape.ends) {
+    for (let i = start; i < end; i++) path[i > start ? "lineTo" : "moveTo"](shape.x[i] - origin[0], shape.y[i] - origin[1]);
+    if (closed) path.closePath();
+    start = end;
+  }
+  return path;
+}
+
+function pathOfMoves(lines, closed) {
+  // Lines of the basemap, each its latitudes and longitudes in turn, in steps of 1e-5 degrees from the place before.
+  const path = new Path2D();
+  for (const moves of lines) {
+    let latitude = 0, longitude = 0;
+    for (let k = 0; k < moves.length; k += 2) {
+      latitude += moves[k]; longitude += moves[k + 1];
+      const [x, y] = mercator(latitude / 1e5, longitude / 1e5);
+      path[k ? "lineTo" : "moveTo"](x - origin[0], y - origin[1]);
+    }
     if (closed) path.closePath();
   }
   return path;
@@ -136,16 +154,11 @@ function pathOf(shape, from, to, closed) {
 
 const ground = { water: [], lines: {}, names: [] };
 if (data.basemap) {
-  const water = lines(data.basemap.water), first = numbers(data.basemap.water.first, water.ends.length);
-  for (let ring = 0; ring < water.ends.length;) {
-    let next = ring + 1;
-    while (next < water.ends.length && !first[next]) next++;
-    ground.water.push(pathOf(water, ring, next, true)); ring = next;
-  }
-  for (const [kind, part] of Object.entries(data.basemap.lines)) { const found = lines(part); ground.lines[kind] = pathOf(found, 0, found.ends.length, false); }
+  ground.water = data.basemap.water.map(rings => pathOfMoves(rings, true));
+  for (const [kind, some] of Object.entries(data.basemap.lines)) ground.lines[kind] = pathOfMoves(some, false);
   ground.names = data.basemap.names.map(([name, lat, lon]) => [name, ...mercator(lat, lon)]);
 }
-for (const layer of layers) if (layer.ends) layer.path = pathOf(layer, 0, layer.ends.length, layer.kind === "outlines");
+for (const layer of layers) if (layer.ends) layer.path = pathOf(layer, layer.kind === "outlines");
 
 const policy = data.policy && (() => {
   const states = places(data.policy, data.policy.n), n = data.policy.edges, from = numbers(data.policy.from, n), to = numbers(data.policy.to, n), joined = Array.from({ length: states.n }, () => []);

@@ -19,12 +19,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
-import shapely
 
 from dphmm.arguments import checked
 from dphmm.arrays import as_points
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.plots.basemap import Basemap
+from dphmm.plots.basemap import Basemap, coded_basemap
 
 DEGREES = 1e-5
 """The step of latitudes and longitudes: about a metre."""
@@ -348,10 +347,10 @@ def web_map(
     data = {
         "layers": _once([layer.to_json() for layer in layers], codes),
         "codes": codes,
-        "basemap": None if basemap is None else _ground(basemap),
+        "basemap": None if basemap is None else coded_basemap(basemap),
         "policy": None if policy is None else policy.to_json(),
         "tiles": tiles,
-        "credit": " ".join(some for some in (credit if tiles else "", basemap.credit if basemap else "") if some),
+        "credit": credit if tiles else "",
     }
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     parts = {
@@ -420,15 +419,3 @@ def _once(value: Any, codes: list[str]) -> Any:
     if value not in codes:
         codes.append(value)
     return codes.index(value)
-
-
-def _ground(basemap: Basemap) -> dict[str, Any]:
-    """A basemap as the page's script reads it."""
-    rings, polygons = shapely.get_rings(basemap.water, return_index=True)
-    water = [shapely.get_coordinates(ring)[:, ::-1] for ring in rings]
-    first = np.diff(polygons, prepend=-1) > 0
-    return {
-        "water": {**coded_lines(water), "first": coded_numbers(first)},
-        "lines": {kind: coded_lines([line[:, ::-1] for line in some]) for kind, some in basemap.lines.items()},
-        "names": [[place.name, round(place.latitude, 4), round(place.longitude, 4)] for place in basemap.names],
-    }

@@ -7,8 +7,10 @@ import re
 
 import numpy as np
 import pytest
+import shapely
 
 from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.plots.basemap import Basemap, PlaceName
 from dphmm.plots.webmap import MapLayer, MapPolicy, web_map
 from tests.plots.test_webmap_coding import numbers, whole
 
@@ -65,6 +67,18 @@ def test_a_policy_is_told_with_its_hull_in_kilometres():
     told = data_of(web_map([], "T", policy=policy))["policy"]
     assert (told["hull"], told["error"], told["edges"]) == ([[0.5, 0.0], [0.0, 0.25]], 1234.568, 2)
     assert (numbers(told["from"], 2), numbers(told["to"], 2)) == ([0, 1], [1, 0])
+
+
+def test_a_basemap_is_told_in_steps_from_place_to_place():
+    lake = shapely.box(7.0, 45.0, 7.5, 45.5).difference(shapely.box(7.2, 45.2, 7.3, 45.3))
+    road = np.array([[7.0, 45.0], [7.00001, 45.00002]])
+    basemap = Basemap([lake], {"road": [road]}, [PlaceName("Ivrea", 45.46, 7.87, 40.0)], "Theirs.")
+    told = data_of(web_map([], "T", basemap=basemap))["basemap"]
+    assert told["lines"] == {"road": [[4_500_000, 700_000, 2, 1]]}
+    assert [len(ring) for rings in told["water"] for ring in rings] == [10, 10]
+    assert (told["names"], told["credit"]) == ([["Ivrea", 45.46, 7.87, 40.0]], "Theirs.")
+    with pytest.raises(InvalidInputError, match="a point of the basemap is not finite"):
+        web_map([], "T", basemap=Basemap(lines={"road": [[[7.0, np.nan]]]}))
 
 
 @pytest.mark.parametrize("text", ["</script><script>alert(1)</script>", "{{data}}", "{{note}} & \\1 $&", "<b>é</b>"])
