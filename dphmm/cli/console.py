@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from dphmm.jobs.people import Dropped
+    from dphmm.jobs.input_data import Dropped
 
 HEADINGS = (
     "Options",

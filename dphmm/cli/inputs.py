@@ -15,7 +15,7 @@ import click
 
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.facts import Option, option_of
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.release.settings import Schedule, Settings
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from dphmm.errors import (
     InvalidInputError,
     SessionBusyError,
 )
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.readers.instants import Instants
 from dphmm.release import Limits, ReleaseSettings
 from dphmm.release.settings import NAMES

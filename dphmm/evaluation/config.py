@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, PolicyError
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.mechanisms.base import MechanismName
 from dphmm.model.time_classes import By
 from dphmm.policy.by_component import Calibration
@@ -83,7 +83,7 @@ class EvaluationConfig(BaseModel):
     name
         The title of the report.
     data, format, columns, skip_bad, user_per_file, time_unit, time_zone
-        What to read; see `dphmm.jobs.people.Data`.
+        What to read; see `dphmm.jobs.input_data.Data`.
     model
         The file of a model that knows its states and its step, learned from others; then nothing is learned, and the
         next nine keys are left out.

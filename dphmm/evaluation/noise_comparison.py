@@ -18,7 +18,7 @@ from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.split import model_file
-from dphmm.jobs.people import Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.mechanisms.base import MechanismName
 from dphmm.model.forward_backward import smooth
 from dphmm.model.model import MarkovModel

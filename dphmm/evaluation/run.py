@@ -26,7 +26,7 @@ from dphmm.evaluation.config import EvaluationConfig, Setting, load_config, pars
 from dphmm.evaluation.split import Split, model_file, split_people
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.models import load_model
-from dphmm.jobs.people import Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.run_folder import Checkpoint, file_hash
 from dphmm.jobs.workers import Engine, Processes
 from dphmm.model.belief import Belief

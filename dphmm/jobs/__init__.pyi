@@ -23,13 +23,14 @@ from .flow_attacks import AttackedTable, attack_tables
 from .goodness_of_fit import Coverage, Fit, fit_of
 from .hiding import Hidden, hide
 from .identity import IdentityAudit, MembershipAudit, audit_identity, audit_membership
+from .input_data import Data, People
 from .landmarks import Find, Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
 from .mobility import Budgets, Mobility
 from .models import Blank, Learned, blank_model, learn, load_model, region
-from .people import Data, People, Watch
 from .people_flows import Flows, Planned, flows, plan_flows
 from .private_models import PrivateModel, fit_private
+from .progress import Watch
 from .releases import Released, live, release
 from .stored_releases import Replayed, StoredReleases, export_sessions, read_released, read_sessions, replay
 from .synthesis import Comparison, Synthesized, compare_people, synthesize

@@ -14,8 +14,8 @@ from dphmm.arrays import IntArray
 from dphmm.audit.sequence import PUBLIC, Adversary
 from dphmm.errors import ConfigurationError
 from dphmm.events.expression import place_of
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike
 from dphmm.model import MarkovModel, state_sequence
 from dphmm.model.habits import usual_state, with_habits, with_pull
 from dphmm.release.ledger import day_steps

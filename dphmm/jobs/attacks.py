@@ -19,8 +19,9 @@ from dphmm.attack.posterior import Track
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.facts import fact, facts_of
 from dphmm.jobs.adversaries import EachHabits, Moments, before
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model, read_others, region
-from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.model import MarkovModel, fit_shrunk, state_sequences
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.release.ledger import DAY_SECONDS

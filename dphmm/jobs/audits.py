@@ -36,8 +36,9 @@ from dphmm.events import Event, EventText, parse_event
 from dphmm.facts import fact, facts_of, plain
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.adversaries import Adversaries
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import Replayed, replay_all
 from dphmm.mechanisms.base import MechanismName
 from dphmm.mechanisms.exact import Rational

@@ -23,8 +23,9 @@ from dphmm.facts import guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, Moments, before, habits, tracks_of
 from dphmm.jobs.certificates import certify
 from dphmm.jobs.guarantees import best_known_users, exposure_facts, verdict_of, warnings_of
+from dphmm.jobs.input_data import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped
 from dphmm.jobs.models import load_model, people_seen, refuse_own
-from dphmm.jobs.people import OUTSIDE_REGION, SAME_TICK, Data, DataLike, Dropped, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.run_folder import KEY, LAYOUT, Checkpoint, Entry, Published, file_hash, folder_key, keyed_source
 from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.jobs.workers import Engine, Processes

@@ -36,8 +36,9 @@ from dphmm.events import Cap, Clock, Event, EventOdds, EventText, parse_event
 from dphmm.facts import fact, facts_of, metres
 from dphmm.jobs.adversaries import HABITS, EachHabits, Moments, before, habits, tracks_of
 from dphmm.jobs.attacks import halves
+from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.models import Model, load_model, people_seen
-from dphmm.jobs.people import DataLike, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.mechanisms.base import TABLES
 from dphmm.mechanisms.exact import rational
 from dphmm.model import Belief, MarkovModel

@@ -16,7 +16,7 @@ from dphmm.arguments import checked
 from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import engine_agreed, read_released, read_sessions, rows_by_user
 from dphmm.model.model import MarkovModel
 from dphmm.release import PreparedStep, Releaser, ReleaseSettings

@@ -21,9 +21,10 @@ from dphmm.counts.repair import RAW
 from dphmm.counts.stream import SENSITIVITY, CountMechanism, as_counts, as_scales, as_transition
 from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.facts import factor_in_words, unless_seeded
+from dphmm.jobs.input_data import DataLike, Dropped
 from dphmm.jobs.mobility import UNKNOWN, Budgets, Mobility
 from dphmm.jobs.models import read_others, region
-from dphmm.jobs.people import DataLike, Dropped, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.leakage import account
 from dphmm.mechanisms import EXACT as EXACT_MECHANISMS
 from dphmm.space.states import OUTSIDE, StateSpace

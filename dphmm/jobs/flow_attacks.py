@@ -27,7 +27,8 @@ from dphmm.errors import ConfigurationError
 from dphmm.facts import fact, facts_of
 from dphmm.flows.areas import Areas
 from dphmm.flows.tables import DAY
-from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.input_data import Data, DataLike
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.model.time_classes import offsets

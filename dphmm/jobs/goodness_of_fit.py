@@ -13,8 +13,8 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.facts import fact, facts_of
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model, people_seen
-from dphmm.jobs.people import Data, DataLike
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import Moves, all_moves, moves_of, state_sequences
 

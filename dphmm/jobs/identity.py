@@ -26,8 +26,9 @@ from dphmm.facts import fact, facts_of
 from dphmm.jobs.adversaries import before, habits, nothing_known
 from dphmm.jobs.audits import Prior, checked_prior, true_states
 from dphmm.jobs.goodness_of_fit import chances_of
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import Replayed, replay_all
 from dphmm.model import MarkovModel, Observations, fit_shrunk, state_sequences
 from dphmm.model.away import away_of

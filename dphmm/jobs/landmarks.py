@@ -18,9 +18,9 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, LandmarkError, TimeOrderError
 from dphmm.facts import factor_in_words, unless_seeded
+from dphmm.jobs.input_data import SAME_TICK, Data, DataLike, Dropped, People
 from dphmm.jobs.mobility import UNKNOWN, Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model, load_model, read_others
-from dphmm.jobs.people import SAME_TICK, Data, DataLike, Dropped, People
 from dphmm.landmarks import (
     Adaptive,
     LandmarkBudget,

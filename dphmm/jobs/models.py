@@ -22,7 +22,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, Rng, random_source
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.facts import fact, facts_of, plain
-from dphmm.jobs.people import Data, DataLike, Dropped, People
+from dphmm.jobs.input_data import Data, DataLike, Dropped, People
 from dphmm.jobs.private_models import MOVES_PER_PERSON, PrivateModel, fit_private
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps

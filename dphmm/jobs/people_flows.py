@@ -27,7 +27,8 @@ from dphmm.flows.noisy_tables import (
     rows_of,
 )
 from dphmm.flows.tables import KINDS, Events, Layout, Table, bounded, counted, events_of, joined
-from dphmm.jobs.people import Data, DataLike, Dropped, Watch, unwatched
+from dphmm.jobs.input_data import Data, DataLike, Dropped
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.workers import Engine, Processes
 from dphmm.mechanisms.count_noise import LARGEST_SCALE, CountNoise
 from dphmm.mechanisms.exact import Rational, rational

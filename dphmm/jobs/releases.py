@@ -23,8 +23,9 @@ from dphmm.facts import guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, EachHabits, before, tracks_of
 from dphmm.jobs.certificates import certified
 from dphmm.jobs.guarantees import IN_HINDSIGHT, exposure_facts, verdict_of, warnings_of
+from dphmm.jobs.input_data import DataLike, Dropped, People
 from dphmm.jobs.models import Model, load_model, people_seen, read_others, refuse_own
-from dphmm.jobs.people import DataLike, Dropped, People, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.policy.expression import policy_in_words, said_of_alone
 from dphmm.release.engine import Releaser, ReleaseSettings

@@ -14,8 +14,9 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, IntArray, Rng, random_source
 from dphmm.errors import ConfigurationError
 from dphmm.facts import fact, facts_of
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model, people_seen
-from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.model import Crowd, MarkovModel, compare_crowds, draw_like, move_probabilities, state_sequence
 from dphmm.model.path_sampling import PathSampler
 from dphmm.space.states import StateSpace

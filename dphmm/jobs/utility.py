@@ -15,8 +15,9 @@ from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError
 from dphmm.facts import facts_of
 from dphmm.jobs.identity import CONFIDENCE, share_interval
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike, Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import name_of, read_released, slots_of
 from dphmm.jobs.synthesis import hours_of, stretches_of
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon

@@ -18,8 +18,8 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.facts import metres
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.stored_releases import read_released
 from dphmm.model.model import MarkovModel
 from dphmm.plots import figures, maps

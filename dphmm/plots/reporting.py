@@ -12,8 +12,8 @@ from dphmm.arguments import checked
 from dphmm.arrays import Rng
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.guarantees import Promise, promise_of
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Data, DataLike
 from dphmm.jobs.run_folder import file_hash
 from dphmm.jobs.stored_releases import check_made_with, read_released, stated_settings
 from dphmm.model.path_sampling import PathSampler

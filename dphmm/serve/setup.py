@@ -22,7 +22,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, need
 from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.people import Watch, unwatched
+from dphmm.jobs.progress import Watch, unwatched
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import draw_paths
 from dphmm.release.engine import ReleaseSettings

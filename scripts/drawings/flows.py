@@ -23,7 +23,7 @@ from dphmm.arrays import random_source
 from dphmm.flows import Areas, FlowSettings
 from dphmm.flows.tables import Events, Table, bounded, counted, joined
 from dphmm.jobs import learn, region, synthesize
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.jobs.people_flows import _people, _pieces, events_in, tables_of
 from dphmm.mechanisms.count_noise import CountNoise
 from dphmm.mechanisms.exact import rational

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from dphmm import Limits, ReleaseSettings, Session
 from dphmm.cli import main
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.jobs.releases import release
 from dphmm.tables import TimedTable
 from scripts.fuzzing import seeds, values

@@ -28,8 +28,8 @@ from dphmm.evaluation.split import Split
 from dphmm.flows import Areas, FlowSettings
 from dphmm.jobs import flows as count_flows
 from dphmm.jobs import hide
+from dphmm.jobs.input_data import Data
 from dphmm.jobs.models import write_list
-from dphmm.jobs.people import Data
 from dphmm.jobs.releases import release
 from dphmm.jobs.run_folder import Checkpoint
 from dphmm.model import TimeClasses, extend

@@ -29,10 +29,10 @@ from dphmm.evaluation.split import Split
 from dphmm.events import Clock, EventOdds, parse_event, read_priors
 from dphmm.jobs import hide
 from dphmm.jobs.counting import Counts
+from dphmm.jobs.input_data import Data
 from dphmm.jobs.landmarks import moments_of
 from dphmm.jobs.leaks import leak_of_releases
 from dphmm.jobs.models import load_model, people_seen
-from dphmm.jobs.people import Data
 from dphmm.jobs.releases import live
 from dphmm.jobs.run_folder import Checkpoint, Published
 from dphmm.jobs.stored_releases import export_sessions, read_released, replay

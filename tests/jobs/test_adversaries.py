@@ -15,8 +15,8 @@ from dphmm.calibrate.simulation import simulate
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, Targets, audit_event, audit_session, batch, calibrate, release
+from dphmm.jobs.input_data import Data
 from dphmm.jobs.models import private_list, write_list
-from dphmm.jobs.people import Data
 from dphmm.jobs.stored_releases import replay
 from dphmm.model.habits import with_habits, with_pull
 from tests.jobs.test_identity import DAY, SETTINGS, SIZE, crowd, public_model, written

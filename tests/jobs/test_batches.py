@@ -28,7 +28,7 @@ from dphmm.jobs.batches import (
     batch,
     release_everyone,
 )
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.jobs.run_folder import JOURNAL, KEY, LOCK, Entry, FolderLock, Published, user_file
 from dphmm.jobs.workers import DaskCluster, Processes
 from dphmm.model.model import MarkovModel

@@ -16,7 +16,7 @@ from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, audit_identity, audit_session, release
 from dphmm.jobs.identity import IdentityAudit, Linked
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.jobs.stored_releases import replay
 from dphmm.model.habits import WEIGHTS, with_habits
 from dphmm.space import Grid

@@ -13,7 +13,7 @@ from dphmm.errors import ConfigurationError, StateError, StochasticError
 from dphmm.events import Presence
 from dphmm.events.product_chain import EventOdds
 from dphmm.jobs import learn
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.model import Observations, draw_paths, filter_releases, path_of_releases, smooth_releases
 from dphmm.model.away import Away, away_of, border_of
 from dphmm.model.belief import Belief

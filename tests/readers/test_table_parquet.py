@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import DataFileError
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.readers import columns, read
 from dphmm.readers import table as parquet
 from dphmm.readers.fixes import ReadOptions
@@ -122,7 +122,7 @@ def test_a_file_that_is_none_is_refused_and_another_has_no_rows(tmp_path):
 PEAK = """
 import re, sys
 import pyarrow.parquet
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.readers import columns
 from dphmm.readers import table as parquet
 

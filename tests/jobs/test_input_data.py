@@ -12,7 +12,7 @@ import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs import Budgets, Find, Scheme, count_people, landmark_planar, region
-from dphmm.jobs.people import Data
+from dphmm.jobs.input_data import Data
 from dphmm.space import Grid
 
 ROOT = Path(__file__).parents[2]

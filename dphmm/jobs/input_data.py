@@ -1,4 +1,4 @@
-"""What jobs are given: whose data they are about, how to read them, whom of the people in them; and who watches."""
+"""What jobs are given: the data, how to read them, and which of the people in them are meant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from dphmm.readers.frames import is_frame, read_frame
 from dphmm.readers.instants import Instants
 from dphmm.readers.table import ParquetFixes, fixes_in
 from dphmm.space import OUTSIDE, StateSpace, Trajectory
-
-Item = TypeVar("Item")
 
 _MALFORMED = "malformed records, passed over"
 _TWICE = "another fix of the same person and time"
@@ -355,31 +353,3 @@ def _joined(everyone: Sequence[Trajectory]) -> tuple[list[Trajectory], int]:
         for one in everyone
     )
     return list(result.trajectories), result.merged
-
-
-class Watch(Protocol):
-    """Hands on the items that a job goes through, and may show how far it has come.
-
-    Parameters
-    ----------
-    *args, **kwargs
-        A protocol is not instantiated: any function with this signature is one.
-    """
-
-    def __call__(self, items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
-        """The items.
-
-        Parameters
-        ----------
-        items
-            What is gone through.
-        what
-            What is being done.
-        total
-            How many items there are, where they do not say so themselves.
-        """
-
-
-def unwatched(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:  # noqa: ARG001 - a Watch
-    """The items, without any show of progress."""
-    return items
