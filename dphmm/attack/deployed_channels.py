@@ -17,7 +17,7 @@ from dphmm.attack.mesh import Mesh, Moves, Upright, disc_shares, gaussian_logs, 
 from dphmm.attack.noise_channel import Blurred, Channel, Released, in_words, same_as_before
 from dphmm.attack.posterior import Posterior, Track, Zones, posterior_of_drift, posterior_of_paths, posterior_of_zones
 from dphmm.errors import ConfigurationError, PolicyError
-from dphmm.policy.expression import kilometres
+from dphmm.policy.lengths import kilometres
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import A_DRAW, Schedule
 from dphmm.space.grid import Grid

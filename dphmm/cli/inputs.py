@@ -425,7 +425,7 @@ def kilometres_of(text: str, what: str) -> float:
     0.5
     """
     from dphmm.errors import PolicyError
-    from dphmm.policy.expression import kilometres
+    from dphmm.policy.lengths import kilometres
 
     try:
         length = kilometres(text)

@@ -18,14 +18,16 @@ from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.split import model_file
+from dphmm.geometry.hull import SensitivityHull
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.mechanisms.base import MechanismName
 from dphmm.model.forward_backward import smooth
 from dphmm.model.model import MarkovModel
 from dphmm.policy.by_component import Calibration
-from dphmm.policy.expression import said_of_coarse
 from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.lengths import length
 from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.space.states import StateSpace
 from dphmm.tables import new_file, write_csv
 from dphmm.tables.values import shorten
 
@@ -38,6 +40,9 @@ NOISES: tuple[tuple[str, MechanismName, Calibration], ...] = (
     ("optimal", "optimal", "component"),
 )
 """What is compared: a name, its mechanism, and what its noise is measured for. The first is the reference."""
+
+_COARSE = 0.85
+"""A hull whose inner radius is below this share of its outer one is said to be coarse."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +182,31 @@ def _measured(
     return replace(row, released=means[0], estimate=means[1], hindsight=means[2], releases=len(everything))
 
 
+def _uneven_reach(graph: PolicyGraph, space: StateSpace) -> str | None:
+    """How much shorter a graph's sensitivity hull is in one direction than in another; None where that is little.
+
+    On cells that are coarse beside its radius a policy ``utility`` has few offsets to be the hull of: with cells of
+    half the radius it is a diamond. People expect a disc, which planar Laplace noise is drawn from.
+
+    Examples
+    --------
+    >>> from dphmm.space import Grid
+    >>> cells = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.5)
+    >>> _uneven_reach(PolicyGraph.utility(cells.measurements(), 1.0), cells)
+    'reaches 1km one way and 708m another'
+    >>> fine = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.2)
+    >>> _uneven_reach(PolicyGraph.utility(fine.measurements(), 1.0), fine)
+    """
+    hull = SensitivityHull(graph.differences(space.measurements()))
+    if hull.dimension < 2:
+        return None
+    normals = hull.norm_form.normals
+    inner, outer = float((1 / np.linalg.norm(normals, axis=1)).min()), hull.circumradius
+    return None if inner >= _COARSE * outer else f"reaches {length(outer)} one way and {length(inner)} another"
+
+
 def _say_coarse(settings: ReleaseSettings, model: MarkovModel) -> None:
-    said = said_of_coarse(settings.graph(model), model.space)
+    said = _uneven_reach(settings.graph(model), model.space)
     if said is not None:
         logging.getLogger(__name__).warning(
             "dphmm: the cells are coarse: the hull of %s %s; planar Laplace is the disc", settings.policy, said

@@ -29,7 +29,8 @@ from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.run_folder import KEY, LAYOUT, Checkpoint, Entry, Published, file_hash, folder_key, keyed_source
 from dphmm.jobs.stored_releases import MOST_CELLS
 from dphmm.jobs.workers import Engine, Processes
-from dphmm.policy.expression import policy_in_words, said_of_alone
+from dphmm.policy.expression import policy_in_words
+from dphmm.policy.isolated_states import said_of_isolated
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account
 from dphmm.release.trajectory import Moment, TimedRelease, moments_of, placed
@@ -440,7 +441,7 @@ def batch(
     at_the_border = settings.outside == "border"
     if not before and tally.sums["moments"] == at_the_border * tally.sums["outside"]:
         raise ConfigurationError(f"none of {len(done)} users was within the model's region; learn a model of theirs")
-    alone = said_of_alone(first.policy, learned.space)
+    alone = said_of_isolated(first.policy, learned.space)
     if certificate is not None:
         certify(folder, learned, certificate, watch=watch)
     return Batch(tuple(done), before, settings, seed is None, alone, tuple(left_out), tally)

@@ -27,7 +27,8 @@ from dphmm.jobs.input_data import DataLike, Dropped, People
 from dphmm.jobs.models import Model, load_model, people_seen, read_others, refuse_own
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import MOST_CELLS
-from dphmm.policy.expression import policy_in_words, said_of_alone
+from dphmm.policy.expression import policy_in_words
+from dphmm.policy.isolated_states import said_of_isolated
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account, Limits
 from dphmm.release.record import NO_GAIN
@@ -347,7 +348,7 @@ def release(
         outside,
         sum(int((one.steps - 1).sum()) for one in tracks),
         own,
-        said_of_alone(engine.policy, learned.space),
+        said_of_isolated(engine.policy, learned.space),
         settings,
         told,
         people.dropped(learned.space, learned.step, settings.outside == "border"),
@@ -412,7 +413,7 @@ def live(
     """
     learned = load_model(model)
     engine = settings.engine(learned, rng)
-    alone = said_of_alone(engine.policy, learned.space)
+    alone = said_of_isolated(engine.policy, learned.space)
     if alone is not None:
         logging.getLogger(__name__).warning("dphmm: states that the policy joins to no other: %s", alone)
     seen = None if allow_own_model else people_seen(model, learned)

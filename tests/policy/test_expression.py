@@ -7,8 +7,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from dphmm.errors import DataFileError, PolicyError
-from dphmm.policy.expression import parse_policy, said_of_alone
+from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.isolated_states import said_of_isolated
 from dphmm.space import Grid, Places
 
 SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)
@@ -114,11 +115,11 @@ def test_a_policy_without_an_edge_is_refused(tmp_path):
 def test_one_state_alone_has_every_policy():
     home = Places(["home"], [45.0], [7.0])
     assert parse_policy("utility:1m", home).edges().tolist() == []
-    assert said_of_alone(parse_policy("complete", home), home) is None
+    assert said_of_isolated(parse_policy("complete", home), home) is None
 
 
 def test_states_that_a_policy_joins_to_none_are_counted_with_their_distance():
     stops = Places(["a", "b", "c", "d"], [45.0, 45.0, 45.0, 45.0], [7.0, 7.001, 7.1, 7.2])
-    assert said_of_alone(parse_policy("utility:100m", stops), stops) == "2 of 4, up to 7.89km from the nearest state"
-    assert said_of_alone(parse_policy("utility:7.89km", stops), stops) is None
-    assert said_of_alone(parse_policy("utility:7.88km", stops), stops) is not None
+    assert said_of_isolated(parse_policy("utility:100m", stops), stops) == "2 of 4, up to 7.89km from the nearest state"
+    assert said_of_isolated(parse_policy("utility:7.89km", stops), stops) is None
+    assert said_of_isolated(parse_policy("utility:7.88km", stops), stops) is not None

@@ -1,0 +1,42 @@
+"""Lengths as policies write them: ``500m``, ``1km``."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from dphmm.arrays import RELATIVE_TOLERANCE
+from dphmm.errors import PolicyError
+
+_LENGTH = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(km|m)")
+_KM_PER_UNIT = {"km": 1.0, "m": 0.001}
+
+
+def kilometres(text: str) -> float:
+    """A length with its unit, ``500m`` or ``1km``, in kilometres.
+
+    Raises
+    ------
+    PolicyError
+        When it is none.
+    """
+    matched = _LENGTH.fullmatch(text.strip())
+    value = float(matched[1]) * _KM_PER_UNIT[matched[2]] if matched else math.nan
+    if not math.isfinite(value):
+        raise PolicyError(f"policy has length {text!r}; give a length with its unit, such as 1km or 500m")
+    return value
+
+
+def length(kilometres: float) -> str:
+    """A length of three digits, not below the given one but for the tolerance, as policies write it.
+
+    Examples
+    --------
+    >>> length(0.5), length(0.34000000000001), length(13.2345), length(0.0000123), length(2.0)
+    ('500m', '340m', '13.3km', '0.0123m', '2km')
+    """
+    value, unit = (kilometres, "km") if kilometres >= 1 else (kilometres * 1000, "m")
+    if value == 0:
+        return "0m"
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(value / step * (1 - RELATIVE_TOLERANCE)) * step:.6g}{unit}"
