@@ -315,6 +315,54 @@ def test_nothing_is_typed_while_another_page_opens_and_late_answers_are_not_show
         assert page.input_value("#person") == "bob"
 
 
+def test_late_answers_to_a_former_person_s_page_are_dropped(config, browser):
+    """What was changed there is stored; the page of the other person is left alone."""
+    held, ended, hold = [], [], [True]
+    with relay(config()) as client, page_of(browser, client) as page:
+        page.click("summary:has-text('Add a person')")
+        page.fill("#other-token", TOKEN["bob"])
+        page.press("#other-token", "Enter")
+        page.wait_for_selector("#people li:has-text('bob')")
+        page.on("requestfailed", lambda one: ended.append(one.url))
+        page.route("**/page/zones*", lambda route: held.append(route))
+        page.route("**/page/state?user=ann", lambda route: held.append(route) if hold else route.continue_())
+        page.fill("#buffer", "200")
+        page.wait_for_selector("#save:enabled")
+        page.click("#save")
+        until(page, lambda: len(held) == 2)
+        page.select_option("#person", "bob")
+        page.wait_for_selector("#main:not([inert])")
+        page.fill("#buffer", "100")
+        page.wait_for_selector("#save:enabled")
+        hold.clear()
+        for route in held:
+            route.continue_()
+        page.wait_for_timeout(500)
+        assert page.input_value("#buffer") == "100"
+        assert page.inner_text("#message") == ""
+        ask = "(user) => fetch('page/state?user=' + user).then((one) => one.json()).then((one) => one.zones.buffer_m)"
+        assert [page.evaluate(ask, user) for user in ("bob", "ann")] == [0, 200]
+        assert [url.partition("/page/")[2] for url in ended] == ["state?user=ann"]
+
+
+def test_two_looks_at_once_list_a_release_once(config, browser, inbox):
+    """A button looks for news as the clock does."""
+    held, hold = [], [True]
+    with relay(config(recipient=[recipient(inbox)])) as client, page_of(browser, client) as page:
+        page.route("**/page/trail*", lambda route: held.append(route) if hold else route.continue_())
+        post(client, 0)
+        until(page, lambda: held)
+        page.click("summary[aria-label^='Pause: ']")
+        page.click("button[aria-label^='for two hours: ']")
+        until(page, lambda: len(held) > 1)
+        hold.clear()
+        for route in held:
+            route.continue_()
+        page.wait_for_selector("#last tbody tr")
+        page.wait_for_timeout(500)
+        assert page.locator("#last tbody tr").count() == 1
+
+
 def test_a_look_for_news_while_a_person_is_added_does_not_close_the_page(config, browser):
     """The page has another cookie then, and what was asked with the one before is refused."""
     late = []

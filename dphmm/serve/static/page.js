@@ -13,6 +13,8 @@ let trail = []; // what the chosen reader was told
 let next = 0; // the number of the first release that is not in it
 let shown = null; // the index of the moment that is looked at; null: the last
 let timer = 0;
+let opened = new AbortController(); // of the person's page that is open: once it is left, what it asked is dropped
+let reads = 0; // how often the trail was read
 let entering = null; // the last log-in
 let map = null, zones = null;
 const layers = {};
@@ -20,18 +22,19 @@ const layers = {};
 // ---- talking to the relay -------------------------------------------------------------------------------------------
 
 async function ask(path, body) {
-  const options = body === undefined ? {} : {
+  const { signal } = opened, whose = person ? (path.includes("?") ? "&user=" : "?user=") + encodeURIComponent(person) : "";
+  const options = body === undefined ? { signal } : { // a change is made all the same
     method: "POST", body: JSON.stringify(body),
     headers: { "Content-Type": "application/json", "X-CSRF-Token": state ? state.csrf : "" },
   };
   if (path !== "login" && entering) await entering.catch(() => {}); // the page has another cookie after it
-  const whose = person ? (path.includes("?") ? "&user=" : "?user=") + encodeURIComponent(person) : "";
   const before = entering, sent = fetch("page/" + path + whose, { credentials: "same-origin", ...options });
   if (path === "login") entering = sent;
   const answer = await sent;
   const told = await answer.json().catch(() => ({}));
+  signal.throwIfAborted();
   if (answer.status === 401 && path !== "login") {
-    if (entering !== before) { await entering; return ask(path, body); } // a log-in since then gave the page another cookie
+    if (entering !== before) { await entering; signal.throwIfAborted(); return ask(path, body); } // a log-in since then gave the page another cookie
     logIn();
   }
   if (!answer.ok) throw new Error(problemOf(path, answer.status, told.error || ""));
@@ -51,17 +54,25 @@ function tell(text, wrong) {
   $("message").classList.toggle("wrong", Boolean(wrong));
 }
 
-const isAway = (problem) => problem instanceof TypeError;
+function tellProblem(problem) {
+  if (problem.name !== "AbortError") tell(problem instanceof TypeError ? say("no_relay") : problem.message, true);
+}
 
 function trying(work) {
   return async (event) => {
     if (event) event.preventDefault();
-    try { tell(""); await work(event); } catch (problem) { tell(isAway(problem) ? say("no_relay") : problem.message, true); }
+    try { tell(""); await work(event); } catch (problem) { tellProblem(problem); }
   };
 }
 
-function logIn() {
+function leave() {
   clearTimeout(timer);
+  opened.abort();
+  opened = new AbortController();
+}
+
+function logIn() {
+  leave();
   state = null;
   person = "";
   $("main").hidden = $("who").hidden = true;
@@ -177,12 +188,12 @@ const momentOf = (one) => one.prediction ? `${when(one.time)} (${lastKnown(one)}
 const median = (numbers) => [...numbers].sort((a, b) => a - b)[Math.floor((numbers.length - 1) / 2)];
 
 async function readTrail() {
-  const reader = $("reader").value, whose = person;
+  const reader = $("reader").value, turn = ++reads;
   let last = -1;
   while (next !== last) {
     last = next;
     const told = await ask(`trail?reader=${encodeURIComponent(reader)}&from=${next}`);
-    if (reader !== $("reader").value || whose !== person) return;
+    if (turn !== reads) return; // it is read anew since
     trail.push(...told.places);
     next = told.next;
   }
@@ -335,19 +346,18 @@ async function openMap() {
 // ---- over and over --------------------------------------------------------------------------------------------------
 
 async function look() {
-  const whose = person, told = read(await ask("state"));
-  if (whose !== person) return; // another person's page was opened since
-  state = told;
+  state = read(await ask("state"));
   showState();
   if (![...$("reader").options].some((one) => one.value === $("reader").value)) await changeReader();
   else if (state.count !== next || !trail.length) await readTrail();
 }
 
 async function again() {
+  const { signal } = opened;
   try { await look(); if ($("message").textContent === say("no_relay")) tell(""); } catch (problem) {
-    if (state) tell(isAway(problem) ? say("no_relay") : problem.message, true);
+    if (state) tellProblem(problem);
   }
-  if (state) lookLater();
+  if (state && !signal.aborted) lookLater();
 }
 
 function lookLater() {
@@ -356,7 +366,7 @@ function lookLater() {
 }
 
 async function begin() {
-  clearTimeout(timer);
+  leave();
   state = read(await ask("state"));
   if (state.user === null) { logIn(); return; }
   person = state.user;
@@ -369,4 +379,4 @@ async function begin() {
   lookLater();
 }
 
-begin().catch((problem) => { if (state) tell(problem.message, true); });
+begin().catch((problem) => { if (state) tellProblem(problem); });

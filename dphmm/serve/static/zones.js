@@ -106,7 +106,10 @@ export function makeZones({ map, layers, ask, tell, trying, facts, button, state
   async function showPrice() {
     const turn = ++asked, now = JSON.stringify(zonesNow());
     let told = null, problem = "";
-    try { told = await ask("price", zonesNow()); } catch (found) { problem = found.message; }
+    try { told = await ask("price", zonesNow()); } catch (found) {
+      if (found.name === "AbortError") return; // another person's page is opened
+      problem = found.message;
+    }
     if (turn !== asked) return; // something else was drawn since
     layers.exposed.clearLayers();
     layers.joined.clearLayers();
