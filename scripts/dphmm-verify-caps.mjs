@@ -6,8 +6,8 @@
 // Usage: dphmm-verify-caps.mjs CERTIFICATE [--seconds 3600]
 // Exit codes: 0 all that is checked holds, 1 something is refused, 2 the file does not read.
 import { createHash } from "node:crypto";
-import { closeSync, openSync, readSync } from "node:fs";
-import { pathToFileURL } from "node:url";
+import { closeSync, existsSync, openSync, readSync, realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
 import {
   Body, Fraction, LONGEST_LINE, Model, Parts, Places, Refused, TOTAL, ZERO, bits, canonical, cross, fields, fraction, gcd, hold, integer, listed, parse, point,
@@ -651,4 +651,4 @@ if (!isMainThread && workerData?.path) {
     if (!(problem instanceof Refused)) throw problem;
     parentPort.postMessage({ refused: problem.message });
   }
-} else if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) main(process.argv.slice(2));
+} else if (process.argv[1] && existsSync(process.argv[1]) && realpathSync(process.argv[1]) === realpathSync(fileURLToPath(import.meta.url))) main(process.argv.slice(2));

@@ -4,8 +4,8 @@
 // standard library and its neighbour dphmm-verify.mjs, whose reading of lines and values it shares.
 // Usage: dphmm-verify-more.mjs CERTIFICATE [RELEASED.csv [NOISY.csv]]
 // Exit codes: 0 all that is checked holds, 1 something is refused, 2 a file does not read.
-import { readFileSync } from "node:fs";
-import { pathToFileURL } from "node:url";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import {
   Fraction, LONGEST_LINE, Parts, Refused, ZERO, bits, fields, fraction, hold, integer, linesOf, listed, parse, ranges, records, textOf,
 } from "./dphmm-verify.mjs";
@@ -294,4 +294,4 @@ function main(files) {
     return problem instanceof Refused ? 1 : 2;
   }
 }
-if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) process.exitCode = main(process.argv.slice(2));
+if (process.argv[1] && existsSync(process.argv[1]) && realpathSync(process.argv[1]) === realpathSync(fileURLToPath(import.meta.url))) process.exitCode = main(process.argv.slice(2));

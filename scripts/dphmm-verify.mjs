@@ -5,8 +5,8 @@
 // Usage: dphmm-verify.mjs CERTIFICATE [RELEASES.csv|.geojson]
 // Exit codes: 0 all that is checked holds, 1 something is refused, 2 a file does not read.
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
-import { pathToFileURL } from "node:url";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 export const [LARGEST, MOST_STATES, LONGEST_LINE, LONGEST_GAP, TOTAL] = [2 ** 53, 1 << 20, 1 << 26, 100_000, 2n ** 62n];
 /** What a certificate claims and does not hold. */
 export class Refused extends Error {}
@@ -697,4 +697,4 @@ function main(files) {
     return problem instanceof Refused ? 1 : 2;
   }
 }
-if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) process.exitCode = main(process.argv.slice(2));
+if (process.argv[1] && existsSync(process.argv[1]) && realpathSync(process.argv[1]) === realpathSync(fileURLToPath(import.meta.url))) process.exitCode = main(process.argv.slice(2));

@@ -721,7 +721,7 @@ def judged(lines: list[Any], rows: Any, known: Any) -> str | None:
         report = verify(lines, rows)
     except verifier().RefusedError as problem:
         return str(problem)
-    if known and any((one.moves, one.starts, one.twins) != known for one in report["models"]):
+    if known and any(one.possible != known for one in report["models"]):
         return "the moves are not those of the model's file"
     return None
 

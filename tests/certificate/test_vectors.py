@@ -7,6 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.certificate.certificates import ROOT, refusal, town_certificate, verifier
 from tests.certificate.test_lies import LIES, flat, tables
 from tests.certificate.vectors import FILE, number_of, texts
@@ -68,6 +70,14 @@ def test_the_second_verifier_reads_files(node, tmp_path):
     assert (done.returncode, "the end is missing" in done.stdout) == (1, True)
     assert subprocess.run([node, SECOND, "none.jsonl"], cwd=tmp_path, capture_output=True).returncode == 2
     assert len(SECOND.read_text().splitlines()) <= 700
+
+
+@pytest.mark.parametrize("name", ["dphmm-verify", "dphmm-verify-caps", "dphmm-verify-more"])
+def test_a_second_verifier_that_is_called_through_a_link_verifies(node, tmp_path, name):
+    """Before, it ended with 0 without having looked at anything."""
+    (tmp_path / "there").symlink_to(SECOND.parent)
+    done = subprocess.run([node, tmp_path / "there" / f"{name}.mjs", "none.jsonl"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 2
 
 
 def test_other_worlds_are_judged_alike_by_both(node, tmp_path):
