@@ -152,6 +152,16 @@ def test_the_worlds_are_of_every_kind(worlds):
     assert any((float(one["estimate_latitude"]), float(one["estimate_longitude"])) in places for one in rows["bent"])
 
 
+def test_many_releases_of_noise_in_several_parts_are_believed(tmp_path):
+    """A law of each of several parts is known to its normaliser, whose bounds every release multiplies."""
+    model = settled(town())
+    policy = PolicyGraph.categorical(np.arange(model.size) * 2 // model.size)
+    settings = ReleaseSettings("complete", 0.001, calibration="component")
+    engine = Releaser.made(settings, model, model.space, policy, 7)
+    report = World(tmp_path, engine, [(3, 5_700_000 + k) for k in range(40)]).judged()
+    assert not isinstance(report, str), report
+
+
 # ---- lies ------------------------------------------------------------------------------------------------------------
 
 
