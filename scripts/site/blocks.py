@@ -27,7 +27,8 @@ class Block:
         What is in the fence; of a remark alone the path, or the expression's first word.
     remark
         What the comment right above it says: ``not run: why``, ``run where: command`` (if that works), ``file: name``,
-        ``exits with 1``, ``silent``, ``open`` (its output is not folded); of a remark alone its words.
+        ``exits with 1``, ``silent``, ``open`` (its output is not folded), ``as printed: within 20 %`` (lines that
+        commands before it printed, with figures as near as that); of a remark alone its words.
     """
 
     start: int

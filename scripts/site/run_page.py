@@ -13,6 +13,7 @@ import doctest
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -32,6 +33,9 @@ from scripts.site.blocks import Block, blocks, commands
 ROOT = Path(__file__).parents[2]
 
 
+_FIGURE = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+
+
 class PageError(Exception):
     """Code of a page does not do what the page says."""
 
@@ -47,10 +51,14 @@ class PageRun:
         The folder in which the code is run; ``data`` of the project is in it.
     pictures
         Where pictures go.
+    text
+        What the page says.
     """
 
-    def __init__(self, page: str, work: Path, pictures: Path) -> None:
+    def __init__(self, page: str, work: Path, pictures: Path, text: str) -> None:
         self.page, self.work, self.pictures = page, work, pictures
+        self.words = re.sub(r"<!--.*?-->|^```(?:console|python)$.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+        self.printed = ""
         self.names: dict[str, Any] = {"__name__": page}
         self.drawn = 0
         self.left_out = False
@@ -65,7 +73,7 @@ class PageRun:
             (self.work / block.file).write_text(block.body, encoding="utf-8")
         if block.language == "check":
             claim = f"{block.body} {block.remark}"
-            if not eval(claim, {"dphmm": dphmm, "Path": Path, **self.names}):
+            if not eval(claim, {"dphmm": dphmm, "Path": Path, "printed": self.was_printed, **self.names}):
                 raise PageError(f"it is not so that {claim}")
             return {}
         if block.language in ("picture", "page"):
@@ -77,6 +85,11 @@ class PageRun:
             self.drawn += 1
             shutil.copyfile(made, self.pictures / f"{self.page}-{self.drawn}-{made.name}")
             return {"file": f"{self.page}-{self.drawn}-{made.name}"}
+        if block.remark.startswith("as printed: within "):
+            share = int(block.remark.split()[-2]) / 100
+            for line in block.body.splitlines():
+                if not self.was_printed(line, share):
+                    raise PageError(f"no command printed, its figures within {share:.0%},\n{line}")
         if not block.is_run:
             return {}
         wanted = block.remark.removeprefix("run where: ")
@@ -86,10 +99,20 @@ class PageRun:
         done = self._console(block.body, block.code) if block.language == "console" else self._python(block.body)
         return {} if block.remark == "silent" else done
 
+    def was_printed(self, words: str, share: float = 0.0) -> bool:
+        """Whether a command printed these words, each figure within a share of it, and the page has the figures."""
+        wanted = _figures_in(words)
+        spaced = [r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in _FIGURE.split(words.strip())]
+        found = re.finditer(f"({_FIGURE.pattern})".join(spaced), self.printed)
+        near = (zip(wanted, _figures_in(one[0]), strict=True) for one in found)
+        is_printed = any(all(abs(there - here) <= share * here for here, there in pairs) for pairs in near)
+        return is_printed and set(wanted) <= set(_figures_in(self.words))
+
     def _console(self, body: str, code: int) -> dict[str, Any]:
         told = []
         for command, expected in commands(body):
             printed = "" if command.startswith("scripts/") else self._command(command, code)
+            self.printed += f"{printed}\n"
             if expected and _lines(printed) != _lines(expected):
                 raise PageError(f"$ {command}\nprints\n{printed}\nand not\n{expected}")
             told.append("" if expected else printed.replace(str(self.work), "."))
@@ -120,6 +143,7 @@ class PageRun:
                 self._doctest(body)
             else:
                 self._statements(body)
+            self.printed += printed.getvalue()
             return {"text": printed.getvalue().replace(str(self.work), "."), "pictures": self._figures()}
 
     def _statements(self, body: str) -> None:
@@ -152,6 +176,10 @@ class PageRun:
         return names
 
 
+def _figures_in(text: str) -> list[float]:
+    return [float(figure.replace(",", "")) for figure in _FIGURE.findall(text)]
+
+
 def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]
 
@@ -173,8 +201,9 @@ def run_page(page: Path, folder: Path) -> list[dict[str, Any]]:
         os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
         os.environ["PYTHONPATH"], os.environ["RETICULATE_PYTHON"] = str(ROOT), sys.executable
         with contextlib.chdir(work):
-            run, done = PageRun(page.stem, work, folder), []
-            for block in blocks(page.read_text(encoding="utf-8")):
+            text = page.read_text(encoding="utf-8")
+            run, done = PageRun(page.stem, work, folder, text), []
+            for block in blocks(text):
                 try:
                     done.append(run.output(block))
                 except PageError as problem:

@@ -76,6 +76,11 @@ def test_a_page_is_run_in_order_and_its_output_stands_under_its_code(tmp_path):
     [
         ("```console\n$ dphmm learn absent.csv -o model.npz\n```\n", "there is no such file"),
         ("```console\n$ echo one\ntwo\n```\n", "and not\ntwo"),
+        (
+            "```console\n$ echo 1,200 m\n```\n<!-- as printed: within 10 % -->\n```text\n1,000 m\n```\n",
+            "no command printed",
+        ),
+        ('1,200\n```console\n$ echo 1,000 m\n```\n<!-- check: printed("1,000 m") -->\n', "it is not so that"),
         ("```python\nassert 1 == 2\n```\n", "AssertionError"),
         ("```python\nimport warnings\nwarnings.warn('old')\n```\n", "UserWarning: old"),
         ("```python\n>>> 1 + 1\n3\n```\n", "Got:\n    2"),
@@ -87,6 +92,13 @@ def test_a_page_whose_code_does_something_else_stops_the_build(tmp_path, text, s
     assert done.returncode == 1
     assert said in done.stderr
     assert not (tmp_path / "page.json").exists()
+
+
+def test_figures_in_the_words_of_a_page_are_those_that_its_commands_print(tmp_path):
+    told = "```console\n$ echo 'error  1,050.5 m at 3 %'\n```\n"
+    shown = "<!-- as printed: within 10 % -->\n```text\n  error   1,100 m at 3 %\n```\n"
+    done, _ = run(tmp_path, f'{told}{shown}<!-- check: printed("error 1,000 m", 0.1) -->\nA hundred of 1,000 m.\n')
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("there", ["true", "false"])
