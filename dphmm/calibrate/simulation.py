@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import count, islice
-from math import hypot, inf
+from math import hypot, inf, nan
 
 import numpy as np
 from scipy.special import expit
@@ -15,13 +15,14 @@ from scipy.stats import t as student
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_floats
-from dphmm.audit.inference import knowledge, no_information
+from dphmm.audit.inference import Knowledge, knowledge, no_information
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Event, EventOdds
 from dphmm.events.automaton import Automaton
 from dphmm.facts import fact
 from dphmm.mechanisms.base import TABLES
 from dphmm.model import Belief, MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
+from dphmm.model.forward_backward import Filtering
 from dphmm.model.point_estimate import expected_distance, within_cell
 from dphmm.release import Releaser, StepPlan
 from dphmm.release.event_caps import chain_of
@@ -222,6 +223,8 @@ class Simulation:
         The most that a release may cost: the budget of each, where no cap or schedule takes less.
     steps
         How many moments each person had.
+    only
+        The one figure that was asked for; None for all of them. The errors and certainty that it does not need are NaN.
     estimate, online, hindsight, certainty
         ``(people,)``: means over `LOOKED_AT` of each one's moments (or all of fewer), evenly spread, of the expected
         distance of the estimate, of the best guess at the time and in hindsight, and of the probability in hindsight of
@@ -236,6 +239,7 @@ class Simulation:
 
     epsilon: float
     steps: int
+    only: str | None
     estimate: FloatArray = field(repr=False, metadata=fact("estimate_error_m", times=1000))
     online: FloatArray = field(repr=False, metadata=fact("adversary_error_m_at_once", times=1000))
     hindsight: FloatArray = field(repr=False, metadata=fact("adversary_error_m_in_hindsight", times=1000))
@@ -269,7 +273,7 @@ class Simulation:
             When it is none, or the simulation was without an event.
         """
         values = vars(self).get(name)
-        if not isinstance(values, np.ndarray):
+        if not isinstance(values, np.ndarray) or (self.only not in (None, name)):
             raise InvalidInputError(f"figure {name!r} was not simulated; ask for one that was, such as 'hindsight'")
         return Figure.from_values(values)
 
@@ -326,6 +330,7 @@ def simulate(
     event: Event | None = None,
     first: int = 0,
     habits: Sequence[MarkovModel] = (),
+    only: str | None = None,
 ) -> Simulation:
     """Release people whose paths follow the engine's model, one release a step, and say what is known of them.
 
@@ -354,6 +359,8 @@ def simulate(
         How each person moves, one model after another and then from the start again: the adversary knows that of the
         person, and the estimate, which follows from the engine's model, is held against the path. Left out, everyone
         moves as the engine's model says.
+    only
+        The one figure to work out, such as ``"hindsight"``; left out, all of them.
 
     Returns
     -------
@@ -393,9 +400,9 @@ def simulate(
     else:
         paths = _paths_with(releaser.model, event, float(expit(odds.prior)), people, steps, first, moving)
     found = np.array(
-        [_figures_of(releases, odds, paths[number], seed, number, own[number]) for number in watch(range(people))]
+        [_figures_of(releases, odds, paths[number], seed, number, own[number], only) for number in watch(range(people))]
     )
-    return Simulation(epsilon, steps, *found.T)
+    return Simulation(epsilon, steps, only, *found.T)
 
 
 def _paths_with(
@@ -421,27 +428,76 @@ def _paths_with(
     return np.concatenate(found)[:people]
 
 
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """What a person's releases tell at the moments that are looked at; each figure is worked out when it is asked for.
+
+    The estimate is that of the engine's model, everything else that of an adversary who knows the person's ``own``.
+    """
+
+    engine: Releaser
+    observed: Observations
+    path: IntArray
+    own: MarkovModel
+
+    @cached_property
+    def some(self) -> list[int]:
+        return _looked_at(len(self.path))
+
+    @cached_property
+    def filtering(self) -> Filtering:
+        return filter_releases(self.own, self.observed)
+
+    @cached_property
+    def later(self) -> Knowledge:
+        return self._known(smooth_releases(self.own, self.observed, self.filtering, self.some))
+
+    def _known(self, beliefs: Sequence[Belief]) -> Knowledge:
+        return knowledge(beliefs, self.engine.measurements.points, 1, self.engine.cell)
+
+    @property
+    def estimate(self) -> list[float]:
+        points, cell = self.engine.measurements.points, self.engine.cell
+        if self.own is self.engine.model:
+            now = self.filtering.at(self.some)
+            return [expected_distance(one.probabilities, points, cell, one.beyond) for one in now]
+        # The recipient's belief is not right for this person.
+        now = filter_releases(self.engine.model, self.observed).at(self.some)
+        away = [points[self.path[t]] - one.probabilities @ points for t, one in zip(self.some, now, strict=True)]
+        return [hypot(float(np.linalg.norm(one)), within_cell(cell)) for one in away]
+
+    @property
+    def online(self) -> FloatArray:
+        return self._known(self.filtering.at(self.some)).error
+
+    @property
+    def hindsight(self) -> FloatArray:
+        return self.later.error
+
+    @property
+    def certainty(self) -> FloatArray:
+        return self.later.best
+
+
 def _figures_of(
-    releases: PathReleases, odds: EventOdds | None, path: IntArray, seed: int, number: int, own: MarkovModel
+    releases: PathReleases,
+    odds: EventOdds | None,
+    path: IntArray,
+    seed: int,
+    number: int,
+    own: MarkovModel,
+    only: str | None,
 ) -> tuple[float, ...]:
-    """The figures of a person, in the order of `Simulation`."""
+    """The figures of a person, in the order of `Simulation`; NaN for errors that ``only`` does not ask for."""
     drawing = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, number)))
-    engine = releases.engine
-    model, points, cell = engine.model, engine.measurements.points, engine.cell
     rows, spent, withheld, error = releases.released(path, drawing)
     observed = Observations(rows, np.ones(releases.steps, dtype=np.int64), releases.first)
-    filtering, some = filter_releases(model, observed), _looked_at(releases.steps)
-    now = filtering.at(some)
-    if own is model:
-        estimates = [expected_distance(one.probabilities, points, cell, one.beyond) for one in now]
-    else:  # the recipient's belief is not right for this person
-        away = [points[path[t]] - one.probabilities @ points for t, one in zip(some, now, strict=True)]
-        estimates = [hypot(float(np.linalg.norm(one)), within_cell(cell)) for one in away]
-        filtering = filter_releases(own, observed)
-    smoothed = smooth_releases(own, observed, filtering, some)
-    online, later = (knowledge(beliefs, points, 1, cell) for beliefs in (filtering.at(some), smoothed))
-    means = (float(np.mean(one)) for one in (estimates, online.error, later.error, later.best))
-    known = (*means, spent, withheld, error)
+    reading = _Reading(releases.engine, observed, path, own)
+    errors = (
+        float(np.mean(getattr(reading, name))) if only in (None, name) else nan
+        for name in ("estimate", "online", "hindsight", "certainty")
+    )
+    known = (*errors, spent, withheld, error)
     if odds is None:
         return known
     told, reached = odds.copy(), odds.log_odds

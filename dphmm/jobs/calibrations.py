@@ -573,7 +573,7 @@ class _Job:
     habits: tuple[MarkovModel, ...] = ()
     """How people move whose habits are known."""
     may_take_more: bool = False
-    _checked: dict[tuple[float, int, int], Simulation] = field(default_factory=dict)
+    _checked: dict[tuple[float, int, int, str | None], Simulation] = field(default_factory=dict)
     """The last simulation: a search ends with the one that is told."""
     _one_release: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
 
@@ -754,7 +754,7 @@ class _Job:
             raise ConfigurationError("this target needs simulated people; give --people 2 or more")
 
         def figure(epsilon: float, what: str, seed: int) -> Figure:
-            return self._simulated(epsilon, what, seed).figure(name)
+            return self._simulated(epsilon, what, seed, only=name).figure(name)
 
         about = f"{metres(length)}, less than the {metres(most)} without releases"
         if not self.may_take_more:
@@ -821,13 +821,15 @@ class _Job:
         except BudgetError as problem:
             raise BudgetError(f"{about}: {problem}") from None
 
-    def _simulated(self, epsilon: float, what: str, seed: int, event: Event | None = None) -> Simulation:
+    def _simulated(
+        self, epsilon: float, what: str, seed: int, event: Event | None = None, only: str | None = None
+    ) -> Simulation:
         """Releases of simulated people; with an event, of such who do it."""
-        people, key = self.people, (epsilon, seed, self.people)
+        people, key = self.people, (epsilon, seed, self.people, only)
         if event is None and key in self._checked:
             return self._checked[key]
         watch = partial(self.watch, what=what, total=people)
-        found = simulate(self.engine, epsilon, people, self.steps, seed, watch, event, self.first, self.habits)
+        found = simulate(self.engine, epsilon, people, self.steps, seed, watch, event, self.first, self.habits, only)
         self._checked = {key: found} if event is None else {}
         return found
 

@@ -112,3 +112,12 @@ def test_a_search_without_an_end_says_what_was_reached():
         largest_epsilon(lambda epsilon, is_check: Figure(1.0, 0.2), 0.9)
     with pytest.raises(InvalidInputError, match="at least 2 and 1"):
         simulate(engine(), 1.0, 1, 5)
+
+
+def test_the_only_figure_that_is_asked_for_is_that_of_all():
+    every = simulate(engine(), EPSILON, people=3, steps=STEPS)
+    for name in ("estimate", "online", "hindsight", "certainty", "released"):
+        alone = simulate(engine(), EPSILON, people=3, steps=STEPS, only=name)
+        np.testing.assert_array_equal(getattr(alone, name), getattr(every, name))
+        with pytest.raises(InvalidInputError, match="was not simulated"):
+            alone.figure("hindsight" if name == "estimate" else "estimate")
