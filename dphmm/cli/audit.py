@@ -260,7 +260,7 @@ def _truly(audit: SequenceAudit) -> tuple[str, ...]:
 @audit_command.command()
 @_released_options
 @click.option(
-    "--most-certainty", type=float, help="A probability above it counts as learned. [default: --never-surer, or 0.9]"
+    "--most-certainty", type=float, help="A probability above it counts as learned. [default: the event's cap, or 0.9]"
 )
 @click.option("--least-certainty", type=float, default=0.0, show_default=True, help="And one below this.")
 @inputs.release_options
@@ -277,16 +277,15 @@ def event(releases: str | Path, **given: Any) -> None:
     the releases were made with such caps on these events.
     """
     from dphmm.audit.sequence import PUBLIC
-    from dphmm.jobs.audits import CERTAINTY, audit_event
+    from dphmm.jobs.audits import audit_event
 
     _check_report(given)
-    most = given["most_certainty"] if given["most_certainty"] is not None else max(given["never_surer"], default=None)
     found = audit_event(
         releases,
         given["model"],
         given["events"],
         inputs.stated_settings_of(given),
-        most_certainty=CERTAINTY if most is None else most,
+        most_certainty=given["most_certainty"],
         least_certainty=given["least_certainty"],
         **_readers(given),
     )

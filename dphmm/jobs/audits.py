@@ -843,7 +843,7 @@ def audit_event(
     prior: Prior | None = None,
     adversaries: Adversaries | None = None,
     within_factor: float | None = None,
-    most_certainty: float = CERTAINTY,
+    most_certainty: float | None = None,
     least_certainty: float = 0.0,
     watch: Watch = unwatched,
 ) -> EventAudits:
@@ -864,7 +864,8 @@ def audit_event(
         Also find how sure of each event somebody may be whose every move is within this factor of the model's, at least
         1: see `dphmm.audit.robust`. The verdict does not count it.
     most_certainty, least_certainty
-        Above and below which probability an event counts as learned.
+        Above and below which probability an event counts as learned. Left out, above the greatest cap on one of the
+        events in the settings that the releases were made with, or 0.9 where there is none.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -898,11 +899,7 @@ def audit_event(
     >>> len(found.audits[0][0].told) == len(made.table)
     True
     """
-    if not 0 <= least_certainty < most_certainty <= 1:
-        raise ConfigurationError(
-            f"the certainties are {least_certainty:g} and {most_certainty:g}; give probabilities, the least below the "
-            "most"
-        )
+    _check_certainties(least_certainty, 1.0 if most_certainty is None else most_certainty)
     check_factor(within_factor)
     if not isinstance(event, str | EventText | Event | Sequence):
         raise ConfigurationError(f"event is {shorten(event)}; give a text or an event, or a list of them")
@@ -912,6 +909,11 @@ def audit_event(
     worded = [(str(one), parse_event(one) if isinstance(one, str) else one) for one in asked]
     learned, others = load_model(model), adversaries or Adversaries()
     believed, people = _adversary_and_people(path, learned, settings, users, prior)
+    if most_certainty is None:
+        events = {str(read) for _, read in worded}
+        caps = [cap for one in people for cap in one.engine.settings.caps if str(cap.event) in events]
+        most_certainty = max((cap.probability for cap in caps), default=CERTAINTY)
+        _check_certainties(least_certainty, most_certainty)
     readers = others.of(learned, {one.sequence.user: one.slots[0] for one in people})
     found = []
     for one in watch(people, "Replaying", len(people)):
@@ -921,6 +923,13 @@ def audit_event(
             audits += audit_events(one.engine, one.sequence, worded, believed, who, within)
         found.append(tuple(audits))
     return EventAudits(people, tuple(found), float(most_certainty), float(least_certainty), others.is_private)
+
+
+def _check_certainties(least: float, most: float) -> None:
+    if not 0 <= least < most <= 1:
+        raise ConfigurationError(
+            f"the certainties are {least:g} and {most:g}; give probabilities, the least below the most"
+        )
 
 
 def _adversary_and_people(

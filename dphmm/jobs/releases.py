@@ -433,17 +433,25 @@ def sessions_of(
     ConfigurationError
         When limits are given without a session.
     BudgetExceededError
-        When there is no such file yet, and its limits would not allow anybody a first release; none is made then.
+        When there is no such file yet, and its limits would not allow anybody a first release; none is made then. Where
+        first releases differ, by their time or by what a fix asks for, each is looked at when it comes.
     DataFileError, OutputError
         As the file of sessions says.
     """
     if session is None and limits is not None:
         raise ConfigurationError("limits need a session to be kept in; name a file with --session")
-    if session is not None and limits is not None and not is_server(session) and not Path(session).exists():
+    is_new = session is not None and not is_server(session) and not Path(session).exists()
+    if is_new and limits is not None and _begins_alike(engine, accepted):
         first = engine.another().prepare()
         limits.check(Account(), 0, first.epsilon, first.constrained_factor)
     with nullcontext() if session is None else RecordedPeople(session, engine, limits, accepted) as recorded:
         yield recorded
+
+
+def _begins_alike(engine: Releaser, accepted: Accepted | None) -> bool:
+    """Whether everybody's first release costs the same: whenever it is, and whatever a fix asks for."""
+    asks = accepted is not None and accepted.epsilon is not None
+    return not asks and not engine.settings.caps and engine.model.time_classes is None
 
 
 def _released(

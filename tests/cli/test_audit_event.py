@@ -8,6 +8,8 @@ import re
 import numpy as np
 import pytest
 
+from dphmm import ReleaseSettings
+from dphmm.events import Cap
 from dphmm.jobs import audit_event
 
 
@@ -52,6 +54,23 @@ def test_the_verdict_is_the_exit_code(released, run):
     assert "An event was learned." in audit(run, *words, "--most-certainty", most - 1e-9, code=1).stdout
     audit(run, *words, "--most-certainty", 1, "--least-certainty", least - 1e-9)
     audit(run, *words, "--most-certainty", 1, "--least-certainty", least + 1e-9, code=1)
+
+
+@pytest.mark.parametrize("cap", [0.7, 0.99])
+def test_what_counts_as_learned_is_the_cap_that_the_releases_keep(world, run, cap):
+    """Of a session as of a file, by command as in Python: before, 0.9 for sessions, and in Python always."""
+    settings = ("--policy", "utility:1km", "--epsilon", "2", "--event", EVENT, "--never-surer", str(cap))
+    done = run("release", "walk.csv", "--model", "m.npz", *settings, "-o", "r.csv", "--session", "s.db")
+    assert done.exit_code == 0, done.output
+    by_session = run("audit", "event", "s.db", "--model", "m.npz", "--event", EVENT, "--json")
+    by_file = run("audit", "event", "r.csv", "--model", "m.npz", *settings, "--json")
+    told = [json.loads(one.stdout)["most_certainty"] for one in (by_session, by_file)]
+    stated = ReleaseSettings("utility:1km", 2, caps=[Cap(EVENT, cap)])
+    told += [audit_event("s.db", "m.npz", EVENT).most_certainty]
+    told += [audit_event("r.csv", "m.npz", EVENT, stated).most_certainty]
+    assert told == [cap] * 4
+    other = run("audit", "event", "s.db", "--model", "m.npz", "--event", "at:7 between 1 and 3", "--json")
+    assert json.loads(other.stdout)["most_certainty"] == 0.9
 
 
 def test_several_events_and_another_prior(released, run):

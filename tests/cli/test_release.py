@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dphmm.model.model import MarkovModel
+from dphmm.model.time_classes import TimeClasses
 from dphmm.readers import read
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule
@@ -145,6 +146,23 @@ def test_moments_outside_are_counted_apart_in_private_and_the_public_summary_doe
     for line in (world / "sums.csv").read_text().splitlines()[:1] + (world / "out.csv").read_text().splitlines()[:1]:
         assert "private" not in line
         assert "outside" not in line
+
+
+@pytest.mark.parametrize("depends_on", ["hours", "dates of an event"])
+def test_limits_go_with_first_releases_that_depend_on_their_time(world, run, depends_on):
+    """Before, both were refused where no file of sessions was there yet."""
+    words = ["release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", "--epsilon", "1"]
+    if depends_on == "hours":
+        plain = MarkovModel.load("m.npz")
+        classes = TimeClasses.of("hours", 60, "Europe/Berlin")
+        MarkovModel([plain.transition] * 24, [plain.initial] * 24, plain.space, 60, classes).save("hours.npz")
+        words[3] = "hours.npz"
+    else:
+        words += ["--event", "at:0 between 2024-03-07T09:02Z and 2024-03-07T09:05Z", "--never-surer", "0.99"]
+    done = run(*words, "--session", "s.db", "--limit-epsilon", "6", "-o", "r.csv")
+    assert (done.exit_code, len(read_releases(world / "r.csv"))) == (0, 12), done.output
+    again = run(*words, "--session", "new.db", "--limit-epsilon", "0.5", "-o", "none.csv")
+    assert (again.exit_code, "the epsilon limit of 0.5 would be passed" in again.stderr) == (2, True)
 
 
 def test_a_limit_holds_for_a_person_over_all_files_of_their_folder(world, run):
