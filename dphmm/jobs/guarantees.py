@@ -91,8 +91,8 @@ def warnings_of(rows: Sequence[Mapping[str, Any]], policy: str) -> list[str]:
     spent = _worst(rows, "epsilon_dearest_day", max)
     if spent is not None and (level := spent["epsilon_dearest_day"]) > MOST_DAY_EPSILON:
         said.append(
-            f"within 24 hours epsilons of {level:,.4g} in sum were spent on {spent['user']}: two paths that the policy "
-            f"joins throughout are told apart by {factor_in_words(level)}; {_FEWER}"
+            f"within 24 hours epsilons of {level:,.4g} in sum were spent on {spent['user']}: from one of two paths "
+            f"that the policy joins throughout, rather than the other, releases are {factor_in_words(level)}; {_FEWER}"
         )
     when = " in hindsight" if "adversary_certainty_most_in_hindsight" in rows[0] else ""
     key = f"adversary_certainty_most{when.replace(' ', '_')}"
@@ -133,23 +133,23 @@ def verdict_of(rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, is_
         promised = "Nothing is promised: the noise follows from a seed."
     elif schedule is not None and schedule.window_epsilon is not None:
         promised = (
-            f"All that these releases tell of any {schedule.window_seconds / 3600:g} hours of a person is together "
-            f"{factor_in_words(schedule.window_epsilon)} from one way of theirs as from another that the policy joins "
-            f"to it throughout ({_joined(settings)}); longer times add up."
+            f"The releases of any {schedule.window_seconds / 3600:g} hours together are "
+            f"{factor_in_words(schedule.window_epsilon)} from one path of a person as from another that the policy "
+            f"joins to it throughout ({_joined(settings)}), {_if_possible(settings)}; longer times add up."
         )
     else:
-        level = "" if isnan(dearest) else f": in the dearest 24 hours it was {factor_in_words(dearest)}"
+        level = "" if isnan(dearest) else f": in the dearest 24 hours they are together {factor_in_words(dearest)}"
         promised = (
             f"One release is {factor_in_words(settings.epsilon)} from one place as from another that the policy joins "
-            f"to it ({_joined(settings)}), and nothing limits what those of a day tell together{level}."
+            f"to it ({_joined(settings)}), {_if_possible(settings)}. Those of a day add up without a limit{level}."
         )
     when = "_in_hindsight" if "adversary_error_m_median_in_hindsight" in facts else ""
     off, sure = facts[f"adversary_error_m_median{when}"], facts[f"adversary_certainty_most{when}"]
     if off is None or isnan(off):
         return promised, "What a reader learns was not worked out; dphmm audit session does it."
     learned = (
-        f"Somebody who knows the model and keeps all releases is expected to be {off:,.0f} m off (median) of the "
-        f"person they know best, and was up to {100 * sure:.0f} % sure of one place."
+        f"Somebody who knows the model alone and keeps all releases is expected to be {off:,.0f} m off (median) for "
+        f"the person they know best, and {100 * sure:.0f} % sure of one place at the surest moment."
     )
     return promised, learned
 
@@ -221,20 +221,24 @@ def _promised(
             "Nothing is promised of all of them either; this page shows an experiment.",
         )
     exact = "" if table["exact"].all() else ", but for the rounding of decimal numbers, which is not accounted for"
-    possible = "and that an adversary who knows the model could not rule out before"
-    if settings.delta:
-        possible += f", among its likeliest places of all but {settings.delta:g} of the probability"
     level = factor_in_words(float(table["epsilon"].max()))
     one = (
-        f"Of any two places that the policy joins ({_joined(settings)}), {possible}, each released point is {level} "
-        f"from one as from the other{exact}."
+        f"Each released point is {level} from one place as from another that the policy joins to it "
+        f"({_joined(settings)}), {_if_possible(settings)}{exact}."
     )
     every = (
-        f"Of any two paths that the policy joins at every one of them, all {dearest['releases']:,} released points of "
-        f"{dearest['user']}, with whom most was spent, are together, from one as from the other, "
+        f"From one path rather than another that the policy joins to it throughout, all {dearest['releases']:,} "
+        f"released points of {dearest['user']}, on whom most was spent, are together "
         f"{factor_in_words(dearest['epsilon_total'])}."
     )
     return one, every
+
+
+def _if_possible(settings: ReleaseSettings) -> str:
+    """Of which places the promise is: for others the nearest possible one stands in, which the policy may not join."""
+    if settings.delta:
+        return f"if both are among the likeliest places of all but {settings.delta:g} of the model's probability"
+    return "if the model holds both possible"
 
 
 def _joined(settings: ReleaseSettings) -> str:
@@ -285,16 +289,15 @@ def _not_promised(table: ReleaseTable, settings: ReleaseSettings, is_private: bo
         level = float((drawn["constrained_factor"] * drawn["epsilon"]).max())
         others = int(drawn["least_protection"].min()) - 1
         said.append(
-            "That places which the policy does not join are alike: of any two that were possible, a released point is "
-            f"from one as from the other {factor_in_words(level)}. At the worst moment a place had {others:,} "
-            f"other{'s' if others != 1 else ''} that a released point tells it from by no more than is promised of "
-            "joined ones."
+            "That places which the policy does not join are hard to tell apart: from one of two that were possible, "
+            f"rather than the other, a released point is {factor_in_words(level)}. At the worst moment a place had "
+            f"{others:,} other{'s' if others != 1 else ''} for which it is no likelier than is promised of joined ones."
         )
     day = max(table["epsilon_last_day"][~np.isnan(table["epsilon_last_day"])], default=0.0)
     said.append(
         "That many releases hide as much as one: what they tell adds up, as the second sentence above says. Within 24 "
-        f"hours ε of up to {day:.4g} was spent on a person: of two paths that were joined, that day's points are from "
-        f"one as from the other {factor_in_words(float(day))}."
+        f"hours ε of up to {day:.4g} was spent on a person: from one of two paths that were joined, rather than the "
+        f"other, that day's points are {factor_in_words(float(day))}."
     )
     if settings.outside == "border":
         said.append("Anything of places outside the region: a person there is released as being at its nearest place.")
@@ -306,8 +309,8 @@ def _not_promised(table: ReleaseTable, settings: ReleaseSettings, is_private: bo
             "Events that take time, such as a visit within a week: 'dphmm audit event' says what was disclosed of one."
         )
     said.append(
-        "The distances and the odds: they are what the model expects, and may be otherwise for a person who does not "
-        "move as it says."
+        "The distances and the odds: they are what the model expects. They may be otherwise for a person who does not "
+        "move as it says, and a reader who knows more than the model, such as the person's habits, may come nearer."
     )
     for name, text in (
         ("open", "of places that the policy leaves open, which are released as they are"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +144,8 @@ def _facts(place: HiddenPlace) -> dict[str, Any]:
 
 
 def _one_in(certainty: float) -> str:
-    """Odds, never on the weak side: the whole number below."""
-    return f"1 in {int(1 / certainty + 1e-9):,}" if certainty < 0.5 else f"{certainty:.0%}"
+    """Odds, never on the weak side: of 'one in', the whole number below; of percent, the one above."""
+    return f"1 in {int(1 / certainty + 1e-9):,}" if certainty < 0.5 else f"{ceil(100 * certainty - 1e-9)} %"
 
 
 def _sentences(place: HiddenPlace, within_km: float, has_session: bool) -> list[str]:
@@ -161,16 +162,17 @@ def _sentences(place: HiddenPlace, within_km: float, has_session: bool) -> list[
     cannot = (
         f"They cannot tell from this file where in that middle, {side} by {side}, your place is, beyond what the way "
         f"outside says: the same file comes out wherever in it you are, and no point within {metres(within_km)} of it "
-        "is told; somebody who knows which houses stand there, your streets, or more recordings of yours knows more."
+        "is kept; somebody who knows which houses stand there, your streets, or more recordings of yours knows more."
     )
     later = max(place.known_from_like_it, key=lambda one: one.certainty)
     adds = (
-        f"ten that go in and out like this one would make it {_one_in(later.certainty)}, and {metres(later.error_km)}"
+        f"ten that go in and out like this one would make that {_one_in(later.certainty)}, and the distance "
+        f"{metres(later.error_km)}"
     )
     if has_session:
         total = max(place.known_from_all, key=lambda one: one.certainty)
         count = f"{place.recordings} recording{'s' if place.recordings > 1 else ''} so far"
-        more = f"Recordings of one place add up: {count} make it {_one_in(total.certainty)}, {adds}."
+        more = f"Recordings of one place add up: {count} make that {_one_in(total.certainty)}; {adds}."
     else:
         more = (
             f"Recordings of one place add up: {adds}; give the same place and distance each time, or keep a --session."

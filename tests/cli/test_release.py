@@ -78,8 +78,8 @@ def test_where_nothing_is_said_of_a_budget_a_day_has_one_and_the_first_line_says
     short, long = run(*words), run(*words, "--details")
     for result in (short, long):
         first, second, title, *_ = result.stdout.splitlines()
-        assert "any 24 hours of a person is together at most 20.1 times as likely" in first
-        assert second.startswith("Somebody who knows the model and keeps all releases is expected to be ")
+        assert "The releases of any 24 hours together are at most 20.1 times as likely" in first
+        assert second.startswith("Somebody who knows the model alone and keeps all releases is expected to be ")
         assert title == "Released"
     assert len(short.stdout.splitlines()) < len(long.stdout.splitlines())
     assert read_releases(world / "out.csv")["epsilon_last_day"].max() <= 3
@@ -89,7 +89,7 @@ def test_where_nothing_is_said_of_a_budget_a_day_has_one_and_the_first_line_says
     ):
         assert json.loads(run(*words, *more, "--json").stdout)["settings"] == settings.content_hash
     every = run(*words, "--epsilon", "2", "--policy", "complete")
-    assert "nothing limits what those of a day tell together" in every.stdout
+    assert "Those of a day add up without a limit" in every.stdout
 
 
 def test_the_quadratic_program_and_the_half_spaces_agree(world, run):

@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from dphmm import ReleaseSettings
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule
 from dphmm.jobs import Data, learn, region, release
 from dphmm.jobs import guarantees as promises
 from dphmm.jobs.guarantees import promise_of
@@ -52,6 +52,25 @@ def test_the_two_sentences_are_the_greatest_budget_and_the_greatest_sum(world):
         f"at most {np.ceil(exp(2.0) * 100) / 100:g} times as likely"
         in promise_of(few, SETTINGS.engine(model)).promised[1]
     )
+
+
+def test_places_that_the_model_holds_impossible_are_promised_nothing():
+    """A place that is not possible is released as the nearest possible one, to which another need not be joined."""
+    where, policy = (
+        np.array([[0, 0], [2, 0], [3, 0], [4, 0], [0, 3]]),
+        PolicyGraph.from_edges(5, [(0, 1), (2, 3), (0, 4)]),
+    )
+    model = MarkovModel(np.full((5, 5), 0.2), np.array([0.25, 0, 0.25, 0.25, 0.25]))
+    releaser = Releaser(model, where, policy, epsilon=1.0)
+    step = releaser.prepare()
+    assert releaser.ready(step, 1) == 2  # joined to the first by the policy, and released as the third
+    first, _, third, *_ = releaser.log_likelihood(step, where[2])
+    assert third - first == pytest.approx(3)
+    settings = ReleaseSettings("complete", 1.0)
+    rows = [{"epsilon_dearest_day": 1.0, "adversary_error_m_median": 400.0, "adversary_certainty_most": 0.5}]
+    for chosen in (settings, replace(settings, schedule=Schedule(window_epsilon=3.0))):
+        assert "if the model holds both possible" in promises.verdict_of(rows, chosen, True)[0]
+    assert "all but 0.01" in promises.verdict_of(rows, replace(settings, delta=0.01), True)[0]
 
 
 def test_nothing_is_promised_of_noise_from_a_seed_and_doubt_is_said(world):
