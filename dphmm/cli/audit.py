@@ -77,8 +77,9 @@ _output_options = inputs.options(
 def audit_command() -> None:
     """What a policy exposes, what releases tell an adversary, and what the noise really gives.
 
-    The exit code is 0 when no state is exposed, 1 when one is, 2 for bad input. A state is exposed when one release can
-    tell it from every other; 0 does not say that little was learned from many releases: 'dphmm audit session' does.
+    The exit code is 0 when no state is exposed, 1 when one is, 2 for bad input. A state is exposed when one release may
+    tell it from every other by more than e^epsilon. 0 does not say that little was learned from many releases: 'dphmm
+    audit session' does.
     """
 
 
@@ -439,7 +440,7 @@ def _found(one: Mapping[str, Any]) -> list[str]:
 @inputs.known_format_options
 @_output_options
 def membership(model: str, **given: Any) -> None:
-    """Whether people are told to be among those whom MODEL was learned from.
+    """Whether it shows that people are among those whom MODEL was learned from.
 
     Somebody who knows a person's moves asks whether they are more probable under the model (or one learned from
     --synthetic people) than under a model of other people without this person. The result tells who is who: keep it to

@@ -25,9 +25,17 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option("--estimate-error", metavar="LENGTH", help="The expected error of the estimate, on average.")
 @click.option("--adversary-error", metavar="LENGTH", help="That of an adversary's best guess in hindsight.")
 @click.option(
-    "--certainty", type=float, metavar="P", help="No place becomes more probable than this, whatever is drawn."
+    "--certainty",
+    type=float,
+    metavar="P",
+    help="No place becomes more probable than this to a reader with the model, whatever is drawn.",
 )
-@click.option("--odds", type=float, metavar="FACTOR", help="The odds of no place rise by more, whatever is drawn.")
+@click.option(
+    "--odds",
+    type=float,
+    metavar="FACTOR",
+    help="The odds of no place rise by more than this factor, whatever is drawn.",
+)
 @click.option("--event", metavar="TEXT", help="--certainty and --odds are about this instead of places.")
 @click.option(
     "--share", type=float, metavar="P", help="With --event: the limit may be passed for this share of those who do it."
@@ -43,7 +51,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
     help="Simulated people. [default: 16, and as many as a target of an error needs]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Which people are simulated.")
-@click.option("--row", metavar="E,E,…", help="Budgets to say the same figures of, beside the one found.")
+@click.option("--row", metavar="E,E,…", help="Other budgets to give the same figures for.")
 @click.option(
     "--against",
     type=click.Choice(["public", "known"]),

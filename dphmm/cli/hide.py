@@ -31,7 +31,7 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
 @click.option(
     "--kind",
     type=click.Choice(["walking", "cycling", "driving"]),
-    help="How a reader takes people to move. [default: what the file says, or cycling]",
+    help="How people move, as a reader assumes. [default: what the file says, or cycling]",
 )
 @click.option("--keep", multiple=True, type=click.Choice(["hr", "atemp"]), help="Keep heart rate, or temperature.")
 @click.option("--no-times", is_flag=True, help="Leave out times.")

@@ -193,9 +193,13 @@ AIMS = tuple(option_name(one) for one in fields(Schedule))
 cap_options = options(
     click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated."),
     click.option(
-        "--never-surer", type=float, multiple=True, metavar="P", help="No output makes --event more probable than P."
+        "--never-surer",
+        type=float,
+        multiple=True,
+        metavar="P",
+        help="Nobody with the model alone becomes surer of --event than P.",
     ),
-    click.option("--never-less", type=float, multiple=True, metavar="P", help="Nor less probable than P."),
+    click.option("--never-less", type=float, multiple=True, metavar="P", help="Nor finds it less probable than P."),
     options_of(Settings, names=("priors",)),
     heading="Schedule and caps",
 )

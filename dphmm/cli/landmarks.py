@@ -53,7 +53,7 @@ _moment_options = options(
 )
 @click.option("--outside", help="With --policy: of places outside the region, border or omit. [default: border]")
 @own_model_option
-@click.option("--allow-known", is_flag=True, default=None, help="Go on where one state only is possible.")
+@click.option("--allow-known", is_flag=True, default=None, help="Go on where only one state is possible.")
 @click.option("--backward", type=PATH, help="For losses: matrix of Pr(time before | time).")
 @click.option("--forward", type=PATH, help="For losses: matrix of Pr(time after | time).")
 @click.option("--initial", type=PATH, help="For losses: first distribution; with --forward.")
@@ -73,9 +73,9 @@ def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, 
     --unit or --policy. The list of landmarks counts as public, and the output names them; finding them with --find
     reads true places and is your own act.
 
-    Moments that do not follow from each other are so epsilon-private together. The column 'loss' bounds what is told of
-    all landmarks together with each time where moments do: under --backward and --forward, under --forward from
-    --initial, or under the model of --policy. Without them it is the sum of the budgets.
+    That makes them epsilon-private together where the data of different times are independent. Where they are not, the
+    column 'loss' bounds what is told of all landmarks together with each time: under --backward and --forward, under
+    --forward from --initial, or under the model of --policy. Without them it is the sum of the budgets.
     """
     from dphmm.tables import check_table_name
 

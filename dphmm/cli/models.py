@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 @click.option("--zone", metavar="ZONE", help="Time zone of --by. [default: that of the preset's region]")
 @click.option("--order", type=click.IntRange(1, 2), default=1, show_default=True, help="2 looks back two steps.")
 @click.option("--max-speed", type=float, metavar="KMH", help="Faster moves than this are impossible. [default: 150]")
-@click.option("--smoothing", type=float, metavar="COUNT", help="Possible is what was seen, with this added, both ways.")
+@click.option(
+    "--smoothing",
+    type=float,
+    metavar="COUNT",
+    help="Only moves that were seen, or their reverse, are possible: add this to the count of each.",
+)
 @click.option(
     "--user-epsilon",
     metavar="EPSILON",
@@ -45,11 +50,11 @@ if TYPE_CHECKING:
 @click.option(
     "--moves-per-person", type=int, metavar="M", help="With it: of each person at most M moves. [default: 20]"
 )
+@click.option("--away/--no-away", default=None, help="States for people outside the grid. [default: where any are]")
 @click.option(
-    "--away/--no-away", default=None, help="People outside a grid are states of their own. [default: where any are]"
-)
-@click.option(
-    "--radii/--no-radii", default=None, help="Leave people out and follow them, for circles that hold. [default: of 20]"
+    "--radii/--no-radii",
+    default=None,
+    help="Leave some people out in turn, to learn which circles hold people. [default: with 20 people or more]",
 )
 @click.option("--least-people", type=int, metavar="K", help="Leave out moves of fewer than K people: no guarantee.")
 @input_options
@@ -137,8 +142,8 @@ def model_command() -> None:
 def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **given: Any) -> None:
     """What MODEL holds possible and promises, a map of it, and how well it fits people whom it has not seen.
 
-    --true are people whom the model was not learned from. Whether it knows its doubts is told by regions of the belief:
-    of those that hold 90 % of its mass, 90 % should hold the person.
+    --true are people whom the model was not learned from. Whether it is as sure as it should be is measured by regions
+    of its belief: of those with 90 % of the mass, 90 % should hold the person.
     """
     from dphmm.jobs.models import load_model
 

@@ -322,7 +322,7 @@ _details_option = inputs.option(
     "--details",
     heading="Output",
     is_flag=True,
-    help="Say everything of how it was released, not the main figures alone.",
+    help="Print every figure, not just the main ones.",
 )
 
 

@@ -30,8 +30,8 @@ class _Serving(OnceGroup):
 def serve_command() -> None:
     """Relay places from phones to recipients as FILE says, a TOML file; 'docs/how-to/serve.md' explains it.
 
-    'dphmm serve FILE' runs the relay. Phones post true places; each recipient gets what the policy allows. Nothing true
-    is stored, logged or shown.
+    'dphmm serve FILE' runs the relay. Phones post true places; each recipient gets what the policy allows, but
+    for those who are to get true places. Nothing true is stored, logged or shown.
     """
 
 
@@ -54,7 +54,7 @@ def serve_command() -> None:
 @click.option(
     "--metres",
     type=float,
-    help="With --init: how near recipients are to know, on average, whatever a day then costs. "
+    help="With --init: how near recipients are to know where people are, on average, at whatever cost a day. "
     "[default: as near as epsilon 3 in any 24 hours lets them]",
 )
 @click.option("--hours", type=float, help="With --metres: for how many hours of a day. [default: 24]")
@@ -134,7 +134,7 @@ def rotate(file: Path, user: str, number: int | None, url: str | None) -> None:
 
 @serve_command.command()
 @click.argument("file", type=PATH)
-@click.option("--accept-changes", is_flag=True, help="Where the relay was started so.")
+@click.option("--accept-changes", is_flag=True, help="For a relay that was started with --accept-changes.")
 def reload(file: Path, accept_changes: bool) -> None:
     """Have the relay of FILE that runs on this machine read it again; a file that cannot be served changes nothing."""
     from dphmm.serve.server import reload_relay
@@ -144,7 +144,7 @@ def reload(file: Path, accept_changes: bool) -> None:
 
 @serve_command.command()
 @click.argument("file", type=PATH)
-@click.option("--older", required=True, metavar="TIME", help="Than this: 90d, 12h.")
+@click.option("--older", required=True, metavar="TIME", help="Remove what is older than this: 90d, 12h.")
 def prune(file: Path, older: str) -> None:
     """Remove the records of what the relay of FILE released long ago; promises and what was spent stay.
 

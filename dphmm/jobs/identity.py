@@ -628,7 +628,7 @@ def audit_membership(
     alpha: float = 0.05,
     watch: Watch = unwatched,
 ) -> MembershipAudit:
-    """Whether people are told to be among those a model was learned from, as ``dphmm audit membership`` does.
+    """Whether it shows that people are among those a model was learned from, as ``dphmm audit membership`` does.
 
     The attack knows somebody's moves and has data of other people: of each person it holds how probable their moves are
     under what was published against how probable they are under models of the others, of which a fifth at a time,

@@ -297,7 +297,7 @@ class Settings:
     delta: float | None = setting(
         None, "Hide among the most probable states of mass 1 - delta alone.", heading=_PROMISE
     )
-    allow_known: bool = setting(False, "Go on where one state only is possible.", heading=_PROMISE)
+    allow_known: bool = setting(False, "Go on where only one state is possible, which nothing hides.", heading=_PROMISE)
     spacing: Rational = setting(
         Fraction(1, 1000),
         "For lattice: the step of the published lattice.",
@@ -316,7 +316,9 @@ class Settings:
         REPAIR_LIMIT, "Work of an exact repair, about a second per thousand.", shows_default=True, heading=_NOISE
     )
     caps: tuple[Cap, ...] = ()
-    priors: str | None = setting(None, "For these priors too: a column for each.", metavar="FILE.csv", heading=_CAPS)
+    priors: str | None = setting(
+        None, "Keep caps for these first distributions too: a column each.", metavar="FILE.csv", heading=_CAPS
+    )
     calibration: Calibration = setting(
         "graph",
         "Noise measured for the whole graph, or for each component alone.",
@@ -327,7 +329,7 @@ class Settings:
     schedule: Schedule | None = None
     optimal_limit: int = setting(
         OPTIMAL_LIMIT,
-        "For optimal: the most states of a component, and a quarter of a zone's.",
+        "For optimal: the most states of a component; a zone may have four times as many.",
         shows_default=True,
         heading=_NOISE,
     )
