@@ -177,7 +177,7 @@ def _row(stated: dict[str, Any]) -> tuple[str, ...]:
 @inputs.release_options
 @inputs.true_options
 @_reader_options
-@click.option("--top", type=int, default=5, show_default=True, help="How many places count as the top.")
+@click.option("--top", type=inputs.COUNT, default=5, show_default=True, help="How many places count as the top.")
 @click.option("--least-error", metavar="LENGTH", help="Exit with 1 where the best guess comes nearer, such as 500m.")
 @click.option("--most-certainty", type=float, help="Exit with 1 where one place is more probable than this.")
 @_output_options

@@ -29,7 +29,7 @@ _area_options = inputs.options(
 @click.option("--plan", is_flag=True, help="Say how certain numbers will be; nothing is read or spent.")
 @click.option(
     "--relative-error",
-    type=float,
+    type=inputs.POSITIVE,
     metavar="SHARE",
     help="Leave out numbers less certain than this. With --plan what counts as right. [default: 0.2]",
 )

@@ -28,6 +28,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _TYPES = {"float": float, "int": int}
 
+POSITIVE, COUNT = click.FloatRange(0, min_open=True), click.IntRange(1)
+"""The types of numbers that are refused before anything is read."""
+
 
 def options(*several: Callable[[Any], Any], heading: str = "") -> Callable[[Decorated], Decorated]:
     """One decorator out of several options, in the order in which help lists them.
@@ -464,7 +467,7 @@ def columns_of(pairs: Sequence[str]) -> dict[str, str]:
 
 engine_options = options(
     click.option("--engine", default="processes", show_default=True, type=click.Choice(["processes", "dask"])),
-    click.option("--workers", type=int, help="Processes on this machine. [default: one per processor]"),
+    click.option("--workers", type=COUNT, help="Processes on this machine. [default: one per processor]"),
     click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://10.0.0.5:8786."),
     heading="Workers",
 )

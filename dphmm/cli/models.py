@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table
-from dphmm.cli.inputs import REGION, data_of, input_options, region_options, space_of, true_options
+from dphmm.cli.inputs import COUNT, POSITIVE, REGION, data_of, input_options, region_options, space_of, true_options
 from dphmm.errors import ConfigurationError
 from dphmm.model.published_laws import KINDS
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @click.argument("data", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=FILE, help="The model, a .npz file.")
 @region_options
-@click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: 60, or chosen with the region]")
+@click.option("--step", type=POSITIVE, metavar="SECONDS", help="One step. [default: 60, or chosen with the region]")
 @click.option(
     "--gap",
-    type=float,
+    type=POSITIVE,
     metavar="SECONDS",
     help="A person seen again within this time has stayed until then; a longer gap cuts. [default: one step]",
 )
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 )
 @click.option("--zone", metavar="ZONE", help="Time zone of --by. [default: that of the preset's region]")
 @click.option("--order", type=click.IntRange(1, 2), default=1, show_default=True, help="2 looks back two steps.")
-@click.option("--max-speed", type=float, metavar="KMH", help="Faster moves than this are impossible. [default: 150]")
+@click.option("--max-speed", type=POSITIVE, metavar="KMH", help="Faster moves than this are impossible. [default: 150]")
 @click.option(
     "--smoothing",
-    type=float,
+    type=click.FloatRange(0),
     metavar="COUNT",
     help="Only moves that were seen, or their reverse, are possible: add this to the count of each.",
 )
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     help="Noise hides each person with all their days: a model that may be published.",
 )
 @click.option(
-    "--moves-per-person", type=int, metavar="M", help="With it: of each person at most M moves. [default: 20]"
+    "--moves-per-person", type=COUNT, metavar="M", help="With it: of each person at most M moves. [default: 20]"
 )
 @click.option("--away/--no-away", default=None, help="States for people outside the grid. [default: where any are]")
 @click.option(
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     default=None,
     help="Leave some people out in turn, to learn which circles hold people. [default: with 20 people or more]",
 )
-@click.option("--least-people", type=int, metavar="K", help="Leave out moves of fewer than K people: no guarantee.")
+@click.option("--least-people", type=COUNT, metavar="K", help="Leave out moves of fewer than K people: no guarantee.")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was learned as JSON.")
@@ -226,7 +226,7 @@ _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}
 @click.option("--compare", multiple=True, metavar="DATA", type=click.Path(), help="Real people to compare with.")
 @click.option(
     "--gap",
-    type=float,
+    type=POSITIVE,
     metavar="SECONDS",
     help="With --compare: a person seen again within this time has stayed until then. [default: one step]",
 )

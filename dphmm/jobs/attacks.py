@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -215,11 +215,13 @@ def attack(
         everyone, learned = _invented()
         about, own = _CITY, "no"
     else:
-        learned = load_model(model)
+        learned, about = load_model(model), "people of the data"
+    moves, truths = Moves(learned), dict[str, Trajectory]()
+    made = [_channel(one, moves, truths) for one in channels]  # refused before data are read
+    if data is not None:
         people, own = read_others(data, model, learned, allow_own_model)
-        everyone, about = people.trajectories, "people of the data"
-    moves = Moves(learned)
-    made = [_channel(one, moves, everyone) for one in channels]
+        everyone = people.trajectories
+    truths.update((one.user, one) for one in everyone)
     found = [both for person in everyone if (both := halves(person, moves, most_steps)) is not None]
     if not found:
         raise ConfigurationError("no place of the data lies in the model's region; learn a model of that region")
@@ -270,7 +272,7 @@ def _invented() -> tuple[tuple[Trajectory, ...], MarkovModel]:
     return people[:_CITY_ATTACKED], fit_shrunk(state_sequences(people[_CITY_ATTACKED:], grid, step), grid, step).model
 
 
-def _channel(given: str | Channel, moves: Moves, people: Sequence[Trajectory]) -> Channel:
+def _channel(given: str | Channel, moves: Moves, truths: Mapping[str, Trajectory]) -> Channel:
     if isinstance(given, Channel):
         return given
     if not isinstance(given, str):
@@ -282,5 +284,5 @@ def _channel(given: str | Channel, moves: Moves, people: Sequence[Trajectory]) -
         return TableChannel.read(file, moves.grid.size)
     if kind == "samples" and file:
         released = {one.user: one for one in Data.from_any(file).read().trajectories}
-        return Samples(f"samples {Path(file).stem}", released, {one.user: one for one in people})
+        return Samples(f"samples {Path(file).stem}", released, truths)
     return parse_channel(given)

@@ -510,6 +510,8 @@ def audit_mechanism(
     ------
     ConfigurationError
         When the repaired graph has no edge.
+    InvalidInputError
+        When the confidence is none, or no pair is asked for.
     DphmmError
         As `dphmm.Releaser` and `dphmm.audit.empirical.audit_pair`.
 
@@ -523,6 +525,10 @@ def audit_mechanism(
     >>> len(found.pairs), found.is_exposed
     (2, False)
     """
+    if not 0 < confidence < 1 or (pairs is not None and pairs < 1):
+        raise InvalidInputError(
+            f"confidence is {confidence:g} and pairs {pairs}; give a number between 0 and 1, and at least one pair"
+        )
     possible = constraint or subject.all_states()
     given = GIVEN + subject.policy.content_hash
     settings = ReleaseSettings(given, epsilon, mechanism, spacing=spacing, calibration=calibration)

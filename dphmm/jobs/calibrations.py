@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit
 
 from dphmm.arguments import checked
-from dphmm.arrays import check_budget
+from dphmm.arrays import as_floats, check_budget
 from dphmm.attack import Channel, ChannelResult, Moves, Track, attack_tracks, parse_channel
 from dphmm.attack.measures import advice
 from dphmm.attack.noise_channel import Released
@@ -477,6 +477,9 @@ def calibrate(
         raise ConfigurationError(
             "caps on events and schedules choose each budget themselves; leave them out of a calibration"
         )
+    if seed < 0:
+        raise InvalidInputError(f"seed is {seed}; give a whole number from 0")
+    budgets = [check_budget(one) for one in as_floats(row, "row").ravel().tolist()]
     learned = load_model(model)
     engine = replace(settings, epsilon=1.0).engine(learned)
     event = targets.event
@@ -497,7 +500,7 @@ def calibrate(
     while not job.keeps(chosen):  # a smaller budget than one that was looked at may not keep the limit
         chosen = rounded_down(0.99 * chosen)
     achieved = job.achieved(chosen, "Releasing at the epsilon found")
-    others = tuple(job.achieved(check_budget(one), "Releasing at the row's epsilons") for one in row)
+    others = tuple(job.achieved(one, "Releasing at the row's epsilons") for one in budgets)
     return Calibrated(
         replace(settings, epsilon=achieved.epsilon),
         targets,

@@ -483,13 +483,13 @@ def count_people(
         true = Counts(source.places, source.name)
     else:
         places, step = _clock(mobility, space, step_seconds)
+        if days is not None and (start or end):
+            raise ConfigurationError("--daily lays all days over each other; leave --start and --end out")
         people, checked_own = read_others(source, mobility.file, mobility.model, allow_own_model)
         own = None if mobility.model is None else checked_own
         everyone = watch(people.trajectories, "Counting", len(people.trajectories))
         if days is None:
             found = population(everyone, places, step, start, end)
-        elif start or end:
-            raise ConfigurationError("--daily lays all days over each other; leave --start and --end out")
         else:
             found = daily_population(everyone, places, step, days.hours, days.utc_offset, days.least_seen)
         true, skipped = Counts.from_values(found.times, found.counts), people.skipped

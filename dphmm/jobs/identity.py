@@ -355,8 +355,11 @@ def audit_identity(
     DphmmError
         As `dphmm.jobs.audit_session` and the data.
     """
-    if not 0 < most_certainty < 1 or k < 1:
-        raise ConfigurationError(f"most_certainty is {most_certainty:g} and k {k}; give a probability, and 1 or more")
+    if not 0 < most_certainty < 1 or k < 1 or seed < 0:
+        raise ConfigurationError(
+            f"most_certainty is {most_certainty:g}, k {k} and seed {seed}; give a probability, and 1 or more, and a "
+            "seed of 0 or more"
+        )
     learned = load_model(model)
     released = replay_all(path, learned, settings, users)
     begins = {one.sequence.user: one.slots[0] for one in released}
@@ -370,6 +373,8 @@ def audit_identity(
         raise nothing_known(missing)
     if len(moments) < 2:
         raise ConfigurationError("there is one candidate; give earlier data of two people or more")
+    names = tuple(moments)
+    before_all = checked_prior(prior, names)
     observed = [_observed(one) for one in watch(released, "Replaying", len(released))]
     evidence = np.array(  # a model at a time: each keeps what its gaps take
         [
@@ -377,8 +382,6 @@ def audit_identity(
             for found in watch(list(moments.values()), "Comparing", len(moments))
         ]
     )
-    names = tuple(moments)
-    before_all = checked_prior(prior, names)
     if before_all is not None:
         with np.errstate(divide="ignore"):
             evidence += np.log(before_all)[:, None]

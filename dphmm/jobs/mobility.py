@@ -199,6 +199,8 @@ class Budgets:
     ------
     ConfigurationError
         When not exactly one is given.
+    BudgetError
+        When the budget of every time is not positive.
     """
 
     epsilon: Budget | None = None
@@ -208,6 +210,8 @@ class Budgets:
     def __post_init__(self) -> None:
         if sum(choice is not None for choice in (self.epsilon, self.epsilons, self.alpha)) != 1:
             raise ConfigurationError("no single budget is given; give one of --epsilon, --epsilons and --alpha")
+        if self.epsilon is not None:
+            as_budgets(self.epsilon, 1)  # refuses what is none
 
     def resolve(self, times: int, mobility: Mobility) -> list[Any]:
         """A rational for each of a number of times.

@@ -671,18 +671,10 @@ def learn(
     if output is not None:
         check_model_output(output, overwrite)
         check_output(private_list(output), overwrite)
-    if user_epsilon is not None and by is not None:
-        raise ConfigurationError(
-            "--user-epsilon makes a model that is the same all day; leave out --by, or learn without --user-epsilon"
-        )
-    if smoothing is not None and max_speed_kmh is not None:
-        raise ConfigurationError("--max-speed and --smoothing are both given; smoothing makes possible what was seen")
-    if moves_per_person is not None and user_epsilon is None:
-        raise ConfigurationError("--moves-per-person bounds what --user-epsilon hides; give that too")
-    if sum(one is not None for one in (user_epsilon, smoothing, least_people)) > 1:
-        raise ConfigurationError("--user-epsilon, --smoothing and --least-people exclude each other; give one")
-    people, choice = Data.from_any(data).read(), None
+    kinds = [one for one in (user_epsilon, smoothing, least_people) if one is not None]
+    _refuse_together(kinds, by, zone, order, smoothing, max_speed_kmh, user_epsilon, moves_per_person, away, radii)
     budget = None if user_epsilon is None else rational(user_epsilon)
+    people, choice = Data.from_any(data).read(), None
     if space is None and budget is None:
         choice = choose(people.trajectories, step_seconds)
     elif space is None and budget is not None:
@@ -692,26 +684,16 @@ def learn(
         space, step_seconds = choice.space, choice.step_seconds
     assert space is not None, "given or chosen"
     step = 60.0 if step_seconds is None else float(step_seconds)
-    time_classes = _time_classes(by, zone, step)
-    simple = order == 1 and smoothing is None and least_people is None
-    if away and not simple:
-        raise ConfigurationError(
-            "--away goes with a model of first order; leave out --order, --smoothing and --least-people"
-        )
+    time_classes = None if by is None or zone is None else TimeClasses.of(by, step, zone)
     twins, outside = None, None
     if user_epsilon is not None and away:
         twins = twins_of(space)
         outside = [] if twins is None else [twins.seen(one, space, step)[1] for one in people.trajectories]
-    elif user_epsilon is None and simple and away is not False:
+    elif not kinds and order == 1 and away is not False:
         twins = away_of(people.trajectories, space, step)
     if away and twins is None:
         raise ConfigurationError(
             "--away is given, and no one is outside a grid; leave it out, or give a smaller region"
-        )
-    if radii and (budget is not None or smoothing is not None or least_people is not None):
-        raise ConfigurationError(
-            "--radii follows people without a promise, by shrunk moves; leave out --user-epsilon, --smoothing, "
-            "--least-people, or --radii"
         )
     sequences = state_sequences(people.trajectories, space, step, gap_seconds, twins)
     speed = MAX_SPEED_KMH if max_speed_kmh is None else max_speed_kmh
@@ -734,7 +716,7 @@ def learn(
     if private is None and (time_classes is not None or order != 1):
         extension = extend(model, sequences, time_classes, order)
         model = extension.model
-    if radii or (radii is None and budget is None and smoothing is None and least_people is None):
+    if radii is not False and not kinds:
 
         def fit(some: Sequence[Trajectory]) -> MarkovModel:
             outer = None if twins is None else away_of(some, space, step)
@@ -763,11 +745,43 @@ _NO_GUARANTEE = (
 )
 
 
-def _time_classes(by: By | None, zone: str | None, step_seconds: float) -> TimeClasses | None:
-    if by is None:
-        if zone is not None:
-            raise ConfigurationError("--zone is for classes of time; give --by hours or --by weekday-hours too")
-        return None
-    if zone is None:
-        raise ConfigurationError("--by needs the time zone of its hours; give --zone, such as --zone Asia/Shanghai")
-    return TimeClasses.of(by, float(step_seconds), zone)
+def _refuse_together(
+    kinds: Collection[Any],
+    by: By | None,
+    zone: str | None,
+    order: int,
+    smoothing: float | None,
+    max_speed_kmh: float | None,
+    user_epsilon: Rational | None,
+    moves_per_person: int | None,
+    away: bool | None,
+    radii: bool | None,
+) -> None:
+    """Refuse options of `learn` that do not go together, of which `kinds` are those that exclude each other."""
+    if user_epsilon is not None and by is not None:
+        raise ConfigurationError(
+            "--user-epsilon makes a model that is the same all day; leave out --by, or learn without --user-epsilon"
+        )
+    if smoothing is not None and max_speed_kmh is not None:
+        raise ConfigurationError("--max-speed and --smoothing are both given; smoothing makes possible what was seen")
+    if moves_per_person is not None and user_epsilon is None:
+        raise ConfigurationError("--moves-per-person bounds what --user-epsilon hides; give that too")
+    if len(kinds) > 1:
+        raise ConfigurationError("--user-epsilon, --smoothing and --least-people exclude each other; give one")
+    if away and (order != 1 or (kinds and user_epsilon is None)):
+        raise ConfigurationError(
+            "--away goes with a model of first order; leave out --order, --smoothing and --least-people"
+        )
+    if radii and kinds:
+        raise ConfigurationError(
+            "--radii follows people without a promise, by shrunk moves; leave out --user-epsilon, --smoothing, "
+            "--least-people, or --radii"
+        )
+    if order not in (1, 2):
+        raise ConfigurationError(f"the order is {order}; give 1 or 2")
+    if by is None and zone is not None:
+        raise ConfigurationError("--zone is for classes of time; give --by hours or --by weekday-hours too")
+    if by is not None:
+        if zone is None:
+            raise ConfigurationError("--by needs the time zone of its hours; give --zone, such as --zone Asia/Shanghai")
+        TimeClasses.of(by, 60.0, zone)  # refuses a zone that is unknown

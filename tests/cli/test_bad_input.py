@@ -131,7 +131,7 @@ CASES = {
     "learn with no step": (
         _nothing,
         ("learn", "walk.csv", "-o", "out.npz", "--preset", "geolife", "--step", "0"),
-        "step is 0.0 seconds; give a positive",
+        "'--step': 0.0 is not in the range x>0",
     ),
     "learn elsewhere": (
         _nothing,

@@ -168,3 +168,55 @@ def test_what_another_option_refuses_leaves_no_file(run, name, words, says):
 def test_a_title_with_half_a_character_is_written_with_a_question_mark(run, name):
     assert run(*_path(name), *BASES[name], "--title", "a\udc80b").exit_code == 0
     assert "<title>a?b</title>" in Path("new.html").read_text()
+
+
+_REGION = ("--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "0.5")
+_IDENTITY = ("audit", "identity", "releases.csv", "--model", "m.npz", "--policy", "complete", "--known", "nowhere")
+_COUNTS = ("counts", "release", "nowhere", "-o", "new.csv", "--model", "m.npz", "--epsilon", "1")
+_LATE = [
+    (("--away", "--order", "2"), "--away goes with a model of first order"),
+    (("--away", "--least-people", "3"), "--away goes with a model of first order"),
+    (("--radii", "--smoothing", "1"), "--radii follows people without a promise"),
+    (("--radii", "--user-epsilon", "1"), "--radii follows people without a promise"),
+    (("--by", "hours"), "--by needs the time zone of its hours"),
+    (("--by", "hours", "--zone", "Nowhere/City"), "time zone 'Nowhere/City' is unknown"),
+    (("--zone", "UTC"), "--zone is for classes of time"),
+    (("--gap", "0"), "'--gap': 0.0 is not in the range"),
+    (("--user-epsilon", "-1"), "epsilon is '-1'"),
+]
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        *((("learn", "nowhere", "-o", "new.npz", *_REGION, *words), says) for words, says in _LATE),
+        (("attack", "nowhere", "--model", "m.npz", "--channel", "nonsense"), "nonsense"),
+        (("attack", "nowhere", "--model", "m.npz", "--channel", "table:no.csv"), "no.csv"),
+        ((*_COUNTS[:-1], "-1"), "epsilon is '-1'"),
+        ((*_COUNTS, "--daily", "--start", "2024-01-01"), "leave --start and --end out"),
+        (("flows", "nowhere", "--user-epsilon", "1", *_REGION, "-o", "new.csv", "--relative-error", "-1"), "range x>0"),
+        (("flows", "nowhere", "--user-epsilon", "1", *_REGION, "-o", "new.csv", "--workers", "0"), "range x>=1"),
+        (("synthesize", "--model", "m.npz", "--compare", "nowhere", "--gap", "-1"), "range x>0"),
+        ((*_IDENTITY, "--seed", "-1"), "seed -1"),
+        (("audit", "session", "releases.csv", "--model", "m.npz", "--policy", "complete", "--top", "0"), "range x>=1"),
+        (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", "--pairs", "-1"), "pairs -1"),
+        (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", "--confidence", "2"), "confidence is 2"),
+        (("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--seed", "-1"), "seed is -1"),
+    ],
+)
+def test_an_option_of_no_use_is_refused_before_data_are_read(run, words, says):
+    """There are no such data: whoever looks for them first says that."""
+    done = run(*words)
+    assert done.exit_code == 2, (done.output, done.exception)
+    assert says in done.stderr, done.stderr
+
+
+@pytest.mark.usefixtures("world")
+def test_budgets_beside_the_one_that_is_looked_for_are_refused_first(run, monkeypatch):
+    from dphmm.jobs import calibrations
+
+    monkeypatch.setattr(calibrations, "load_model", lambda _: pytest.fail("work has begun"))
+    done = run("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--row", "1,-1")
+    assert done.exit_code == 2, done.output
+    assert "epsilon is -1" in done.stderr

@@ -86,7 +86,7 @@ def test_learn_writes_what_its_model_promises(world, run):
         (("--user-epsilon", 1, "--smoothing", 1), "exclude each other"),
         (("--user-epsilon", 1, "--least-people", 2), "exclude each other"),
         (("--user-epsilon", "none"), "epsilon is 'none'"),
-        (("--least-people", 0), "least_people is 0"),
+        (("--least-people", 0), "'--least-people': 0 is not in the range"),
         (("--user-epsilon", 1, "--by", "hours", "--zone", "UTC"), "leave out --by"),
     ],
 )
