@@ -136,9 +136,7 @@ def draw_frontier(
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     marks = (1, 3) if ends[1] > 30 * ends[0] else (1, 2, 5)
     for axis in (ax.xaxis, ax.yaxis):
-        ticks = [k * 10.0**power for power in range(8) for k in marks if ends[0] <= k * 10.0**power <= ends[1]]
-        axis.set_ticks(ticks, [in_words(tick / 1000) for tick in ticks])
-        axis.set_ticks([], minor=True)
+        figures.tick_powers(axis, ends, marks, lambda metres: in_words(metres / 1000))
     ax.set_aspect("equal")
     figures.label_curves(ax, "a reader at once is off by", f"{whose} is off by")
     for text in (ax.xaxis.label, ax.yaxis.label):

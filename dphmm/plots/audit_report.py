@@ -147,8 +147,10 @@ def _alike(body: Facts) -> list[tuple[str, ...]]:
     groups: dict[tuple[float, str], list[Facts]] = {}
     for witness in body["witnesses"]:
         nearest = None if witness["gives_away_for_certain"] else witness["against"][0]
-        factor = np.inf if nearest is None else float(f"{nearest['factor']:.4g}")
-        said = "for certain, by every release" if nearest is None else _ratio(nearest)
+        factor, said = np.inf, "for certain, by every release"
+        if nearest is not None:
+            factor = float(f"{nearest['factor']:.4g}")
+            said = f"by a log ratio of {factor:.4g} ε = {nearest['log_ratio']:.4g} or more, at some output"
         groups.setdefault((factor, said), []).append(witness)
     rows: list[tuple[str, ...]] = []
     for (_, said), alike in sorted(groups.items(), key=lambda one: -one[0][0]):
@@ -161,10 +163,6 @@ def _alike(body: Facts) -> list[tuple[str, ...]]:
         names = _some(body["exposed"][len(body["witnesses"]) :], 12)
         rows.append((body["mechanism"], f"{others:,}", names, "not looked at one by one", ""))
     return rows
-
-
-def _ratio(nearest: Facts) -> str:
-    return f"by a log ratio of {nearest['factor']:.4g} ε = {nearest['log_ratio']:.4g} or more, at some output"
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:

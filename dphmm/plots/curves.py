@@ -194,11 +194,7 @@ def trade_off(ax: Axes, found: Calibrated) -> None:
     ax.axvline(found.achieved.epsilon, color=GREY, lw=1, label=f"ε = {found.achieved.epsilon:g}")
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ends = min(epsilons), max(epsilons)
-    ticks = [float(f"{k}e{power}") for power in range(-9, 10) for k in (1, 3)]
-    ticks = [tick for tick in ticks if ends[0] <= tick <= ends[1]] or [*ends]
-    ax.xaxis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.xaxis.set_ticks([], minor=True)
+    figures.tick_powers(ax.xaxis, (min(epsilons), max(epsilons)), (1, 3), "{:g}".format)
     figures.label_curves(ax, "ε of a release", "error (m)")
     ax.legend(fontsize="small")
 

@@ -293,10 +293,11 @@ def noise_figure(rows: Sequence[NoiseRow], title: str = "") -> Any:
     MissingDependencyError
         Without matplotlib.
     """
-    panels = [equal for equal in ("edge", "any two") if any(row.equal == equal and row.releases for row in rows)]
+    drawn = {equal: [row for row in rows if row.equal == equal and row.releases] for equal in ("edge", "any two")}
+    panels = [equal for equal, some in drawn.items() if some]
     figure, axes = figures.new_panels(5.5 * max(1, len(panels)), 4.5, columns=max(1, len(panels)))
     for ax, equal in zip(axes, panels, strict=False):
-        draw_noises(ax, [row for row in rows if row.equal == equal and row.releases])
+        draw_noises(ax, drawn[equal])
         said = "equal budget on every edge" if equal == "edge" else "equal promise for any two states"
         ax.set_title(f"{title}\n{said}" if title else said, fontsize=9)
     return figure

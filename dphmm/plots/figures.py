@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -205,6 +206,26 @@ def label_curves(ax: Axes, x: str, y: str) -> None:
     ax.set_ylabel(y)
     ax.grid(color="#dddddd", linewidth=0.5)
     ax.set_axisbelow(True)
+
+
+def tick_powers(axis: Any, ends: tuple[float, float], marks: Sequence[int], text: Callable[[float], str]) -> None:
+    """Have a logarithmic axis tell some multiples of the powers of ten, and no others; its ends where there is none.
+
+    Parameters
+    ----------
+    axis
+        Of matplotlib.
+    ends
+        Between which values.
+    marks
+        The multiples, from 1 to 9.
+    text
+        What stands at a value.
+    """
+    powers = (float(f"{mark}e{power}") for power in range(-9, 10) for mark in marks)
+    ticks = [tick for tick in powers if ends[0] <= tick <= ends[1]] or [*ends]
+    axis.set_ticks(ticks, [text(tick) for tick in ticks])
+    axis.set_ticks([], minor=True)
 
 
 def open_frame(ax: Axes) -> None:

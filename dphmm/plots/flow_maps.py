@@ -11,8 +11,8 @@ import numpy as np
 import shapely
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray
-from dphmm.flows.noisy_tables import in_words, units_of
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.flows.noisy_tables import units_of
 from dphmm.plots.basemap import polygons, shipped_basemap
 from dphmm.plots.figures import BLUE, GREY, ORANGE, RED, Axes, is_page, label_map, new_figure, png, save_picture
 from dphmm.plots.webmap import MapLayer, web_map
@@ -31,11 +31,6 @@ _CLASSES = ((2, 9.0), (4, 6.0), (8, 4.0), (16, 2.5), (10**9, 1.2))
 """By which part of the largest flow lines are how wide, in pixels of the map for the browser."""
 
 
-def _said(number: tuple[int, int | None, int | None, bool]) -> str:
-    count, low, high, _ = number
-    return f"{count:,}" if low is None or high is None else in_words(count, low, high)
-
-
 class _Drawn:
     """What of the rows is drawn: numbers by area, and flows that are surely more than noise, the largest first."""
 
@@ -47,9 +42,14 @@ class _Drawn:
         }
         found = rows.numbers("flows", ("area in all", "area"), "area", "to")
         self.of_areas["trips within"] = {key[0]: number for key, number in found.items() if key[0] == key[1]}
-        moving = [(key, number) for key, number in found.items() if key[0] != key[1] and number[0] > 0]
-        self.unsure = sum(not number[3] for _, number in moving)
-        self.flows = sorted((one for one in moving if one[1][3]), key=lambda one: -one[1][0])
+        moving = [(key, number) for key, number in found.items() if key[0] != key[1] and number.whole > 0]
+        self.unsure = sum(not number.sure for _, number in moving)
+        self.flows = sorted((one for one in moving if one[1].sure), key=lambda one: -one[1].whole)
+
+    @property
+    def counts(self) -> IntArray:
+        """Of the flows that are drawn."""
+        return np.array([number.whole for _, number in self.flows[:MOST_LINES]], dtype=np.int64)
 
     @cached_property
     def lines(self) -> list[FloatArray]:
@@ -63,10 +63,11 @@ class _Drawn:
         return lines
 
     @cached_property
-    def outlines(self) -> list[tuple[str, Any]]:
-        """The name of each area's polygons."""
+    def outlines(self) -> list[tuple[str, FloatArray]]:
+        """Outer rings of the areas, ``(k, 2)`` longitude and latitude each, and whose each is."""
         shapes = [(one["properties"]["name"], one["geometry"]) for one in self.rows.features]
-        return [(name, part) for name, given in shapes for part in polygons(shapely.geometry.shape(given))]
+        parts = [(name, part) for name, given in shapes for part in polygons(shapely.geometry.shape(given))]
+        return [(name, shapely.get_coordinates(part.exterior)) for name, part in parts]
 
     @property
     def note(self) -> str:
@@ -118,12 +119,12 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
     from matplotlib.collections import LineCollection, PolyCollection
 
     drawn = _Drawn(rows)
-    rings = [np.asarray(shape.exterior.coords)[:, :2] for _, shape in drawn.outlines]
-    visits = {name: number[0] * number[3] for name, number in drawn.of_areas["visits"].items()}
+    visits = {name: number.whole * number.sure for name, number in drawn.of_areas["visits"].items()}
     shades = np.array([visits.get(name, 0) for name, _ in drawn.outlines]) / max(*visits.values(), 1, 1)
     fill = [(0.0, 0.45, 0.7, 0.5 * shade) for shade in shades]  # the blue of all pictures, by visits
+    rings = [ring for _, ring in drawn.outlines]
     ax.add_collection(PolyCollection(rings, facecolors=fill, edgecolors=GREY, linewidths=0.6))
-    counts = np.array([number[0] for _, number in drawn.flows[:MOST_LINES]], dtype=np.float64)
+    counts = drawn.counts
     if len(counts):
         order = np.argsort(counts)
         widths = 0.4 + _WIDEST * 0.7 * counts / counts.max()
@@ -134,7 +135,7 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
         starts = np.array([line[1] for line in drawn.lines])
         ax.scatter(starts[:, 0], starts[:, 1], np.maximum(widths, 2) ** 1.3, ORANGE, zorder=3, linewidths=0)
     by_area = drawn.of_areas["departures"] or drawn.of_areas["visits"]
-    for name in sorted(by_area, key=lambda one: -by_area[one][0])[:12]:
+    for name in sorted(by_area, key=lambda one: -by_area[one].whole)[:12]:
         ax.annotate(name, drawn.places[name], fontsize=7, ha="center", color="#333")
     ax.autoscale_view()
     low, high = ax.get_ylim()
@@ -160,9 +161,8 @@ def flow_map(rows: FlowRows, title: str = "Where people go") -> str:
     """
     drawn = _Drawn(rows)
     lines = [line[:, ::-1] for line in drawn.lines]
-    counts = np.array([number[0] for _, number in drawn.flows[:MOST_LINES]])
-    rings = [np.asarray(shape.exterior.coords)[:, 1::-1] for _, shape in drawn.outlines]
-    layers = [MapLayer("areas", "outlines", "#777777", rings, {"name": [name for name, _ in drawn.outlines]})]
+    counts, names = drawn.counts, [name for name, _ in drawn.outlines]
+    layers = [MapLayer("areas", "outlines", "#777777", [ring[:, ::-1] for _, ring in drawn.outlines], {"name": names})]
     most, above = (int(counts.max()) if len(counts) else 0), np.inf
     for part, width in _CLASSES:
         least = max(-(-most // part), 1)
@@ -170,7 +170,7 @@ def flow_map(rows: FlowRows, title: str = "Where people go") -> str:
         if some:
             layers.insert(1, MapLayer(f"flows of {least:,} and more", "strokes", RED, some, width=width))
         above = least
-    pointed = [(*pair, _said(number)) for pair, number in drawn.flows[:_POINTED]]
+    pointed = [(*pair, str(number)) for pair, number in drawn.flows[:_POINTED]]
     facts = {name: [one[at] for one in pointed] for at, name in enumerate(("from", "to", "trips"))}
     layers.append(MapLayer("flows: point at one", "dots", RED, [line[8] for line in lines[:_POINTED]], facts))
     names, points = list(drawn.places), np.array(list(drawn.places.values()))[:, ::-1]
@@ -182,13 +182,11 @@ def flow_map(rows: FlowRows, title: str = "Where people go") -> str:
 
 def _told(drawn: _Drawn, names: Sequence[str]) -> dict[str, list[str]]:
     """What is said of each area."""
-    told = {
-        what: [_said(of[name]) if name in of else "" for name in names] for what, of in drawn.of_areas.items() if of
-    }
+    told = {what: [str(of[name]) if name in of else "" for name in names] for what, of in drawn.of_areas.items() if of}
     ends = {"to": {name: list[str]() for name in names}, "from": {name: list[str]() for name in names}}
     for (one, other), number in drawn.flows:
-        ends["to"][one].append(f"{other}: {_said(number)}")
-        ends["from"][other].append(f"{one}: {_said(number)}")
+        ends["to"][one].append(f"{other}: {number}")
+        ends["from"][other].append(f"{one}: {number}")
     for way, listed in ends.items():
         for place in range(_LISTED):
             lines = [listed[name][place] if place < len(listed[name]) else "" for name in names]
@@ -285,7 +283,7 @@ def flow_report(rows: FlowRows, title: str = "Where people go") -> str:
                 f"{len(drawn.flows):,} are surely more than noise, all of them at once. The others are not shown."
             ],
             header=("from", "to", "trips"),
-            rows=[(*pair, _said(number)) for pair, number in drawn.flows[:_IN_REPORT]],
+            rows=[(*pair, str(number)) for pair, number in drawn.flows[:_IN_REPORT]],
             pictures=[Picture(png(figure, 120), "Flows by width, from the dot on; areas by visits, both where sure.")],
         ),
         Section("How certain the numbers are: their median ±", header=("table", "by level"), rows=_certain(rows)),

@@ -32,7 +32,7 @@ from dphmm.policy.zones import read_polygons
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_database import is_server
 from dphmm.release.settings import GIVEN
-from dphmm.space.grid import Box, Grid
+from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, LocalProjection, StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
@@ -158,8 +158,7 @@ class ReleaseMap:
             How many releases lie outside what is in view; a caption should say so.
         """
         released = self._released
-        truth = [self._plane(track.latitude, track.longitude) for track in self.tracks]
-        frame = self._frame(truth)
+        frame = self._frame()
         most = frame if not len(released) else np.quantile(released, _SHOWN, axis=0)
         reach = _REACH * float((frame[1] - frame[0]).max())
         maps.fit_view(ax, frame, np.clip(most, frame[0] - reach, frame[1] + reach))
@@ -181,14 +180,14 @@ class ReleaseMap:
         times, radii = self.table["time"][order], self.table["estimate_radius_m"][order] / 1000.0
         shown = None if several else radii
         maps.draw_estimates(ax, self._estimates[order], radii=shown, times=times, trips=numbers)
-        for track, points in zip(self.tracks, truth, strict=True):
+        for track, points in zip(self.tracks, self._truth, strict=True):
             for trip in _cut(track):
                 maps.draw_track(ax, points[trip])
         if self._beyond:
             beyond = np.concatenate([self._plane(one.latitude, one.longitude) for one in self._beyond])
             maps.draw_outside(ax, beyond, "outside the region, moved to its border or dropped")
         maps.draw_noise(ax, self._hull, self._error_m / 1000.0)
-        self.draw_ground(ax)
+        draw_ground(ax, self.projection, self.basemap)
         figures.label_map(ax)
         figures.legend_below(ax)
         return outside
@@ -210,16 +209,6 @@ class ReleaseMap:
         said = "release lies" if outside == 1 else "releases lie"
         return f"{self.note} {outside:,} {said} outside the picture." if outside else self.note
 
-    def draw_ground(self, ax: Axes) -> None:
-        """Draw the basemap below what is in view.
-
-        Parameters
-        ----------
-        ax
-            Where to draw.
-        """
-        _draw_ground(ax, self.projection, self.basemap)
-
     # ---- as a page -----------------------------------------------------------------------------------------------
 
     def to_html(self, title: str = "", tiles: str | None = None, credit: str = "") -> str:
@@ -237,7 +226,9 @@ class ReleaseMap:
         str
             The page.
         """
-        basemap = None if tiles else _basemap(self.basemap, self._box(_AROUND))
+        low, high = self._frame()
+        margin = _AROUND * float((high - low).max())
+        basemap = None if tiles else _basemap(self.basemap, self.projection, low - margin, high + margin)
         layers, policy = [*self._ground(), *self._moments(), *self._true_layers()], self._policy()
         said = title or self.title
         return web_map(layers, said, self.note, basemap=basemap, policy=policy, tiles=tiles, credit=credit)
@@ -322,9 +313,13 @@ class ReleaseMap:
     def _plane(self, latitude: npt.NDArray[Any], longitude: npt.NDArray[Any]) -> FloatArray:
         return self.projection.to_plane(latitude, longitude) if len(latitude) else np.zeros((0, 2))
 
-    def _frame(self, truth: Sequence[FloatArray]) -> FloatArray:
+    @cached_property
+    def _truth(self) -> list[FloatArray]:
+        return [self._plane(track.latitude, track.longitude) for track in self.tracks]
+
+    def _frame(self) -> FloatArray:
         """A rectangle around the estimates, as far as they are off, and true places; of a kilometre at least."""
-        points = np.concatenate([self._estimates, *truth])
+        points = np.concatenate([self._estimates, *self._truth])
         if not len(points):
             return np.array([[-1.0, -1.0], [1.0, 1.0]]) if self.space is None else maps.extent(self.space)
         low, high = points.min(axis=0), points.max(axis=0)
@@ -334,20 +329,21 @@ class ReleaseMap:
         half = np.maximum(half, half.max() / 1.5)  # no strip of a map
         return np.array([middle - half, middle + half])
 
-    def _box(self, around: float) -> Box | None:
-        low, high = self._frame([self._plane(one.latitude, one.longitude) for one in self.tracks])
-        margin = around * float((high - low).max())
-        return _box(self.projection, low - margin, high + margin)
 
+def draw_ground(ax: Axes, projection: LocalProjection, basemap: str | Path | None) -> None:
+    """Draw the basemap below what is in view.
 
-def _basemap(path: str | Path | None, box: Box | None) -> Basemap:
-    return Basemap() if box is None else basemap_of(path, box)
-
-
-def _draw_ground(ax: Axes, projection: LocalProjection, path: str | Path | None) -> None:
-    """Draw the basemap below what is in view."""
+    Parameters
+    ----------
+    ax
+        Where to draw, in kilometres.
+    projection
+        From degrees to these.
+    basemap
+        A file, as for `ReleaseMap`.
+    """
     low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
-    maps.draw_basemap(ax, _basemap(path, _box(projection, low, high)), projection)
+    maps.draw_basemap(ax, _basemap(basemap, projection, low, high), projection)
 
 
 def some_edges(policy: PolicyGraph, most: int) -> IntArray | None:
@@ -416,17 +412,17 @@ def _metres(values: npt.NDArray[Any]) -> str:
     return f"{middle:,.0f} m" if middle < 10_000 else f"{middle / 1000:,.0f} km"
 
 
-def _box(projection: LocalProjection, low: FloatArray, high: FloatArray) -> Box | None:
-    """The degrees that a rectangle of the plane spans; None over the date line, or beyond the Earth's plane."""
+def _basemap(path: str | Path | None, projection: LocalProjection, low: FloatArray, high: FloatArray) -> Basemap:
+    """The basemap of a rectangle of the plane; an empty one over the date line, or beyond the Earth's plane."""
     turns = np.linspace(0.0, 1.0, 17)
     sides = [np.column_stack([turns, np.full(17, end)]) for end in (0.0, 1.0)]
     corners = low + np.concatenate([*sides, *(side[:, ::-1] for side in sides)]) * (high - low)
     if np.abs(corners).max() > 6000:
-        return None
+        return Basemap()
     north, east = projection.to_latlon(corners).T
     if east.max() - east.min() > 180:
-        return None
-    return float(north.min()), float(east.min()), float(north.max()), float(east.max())
+        return Basemap()
+    return basemap_of(path, (float(north.min()), float(east.min()), float(north.max()), float(east.max())))
 
 
 _WIDE = 9.0
@@ -524,7 +520,11 @@ def show(
     space = None if learned is None else learned.states
     areas = read_polygons(layer) if layer is not None else ()
     found = ReleaseMap(table, space, tracks, areas, graph, text, basemap, " ".join(remarks))
-    _write(found, path, writable(title or found.title), overwrite, true is not None, tiles)
+    named, private = writable(title or found.title), true is not None
+    if is_page:
+        write_text(path, found.to_html(named, tiles), overwrite, private)
+    else:
+        figures.save_picture(_figure(found, named), path, overwrite, private)
     return path
 
 
@@ -568,17 +568,15 @@ def _is_theirs(table: ReleaseTable, settings: ReleaseSettings | None, text: str)
     return stated <= {one.content_hash[:16] for one in tried}
 
 
-def _write(found: ReleaseMap, output: Path, title: str, overwrite: bool, private: bool, tiles: str | None) -> None:
-    if figures.is_page(output):
-        write_text(output, found.to_html(title, tiles), overwrite, private)
-        return
+def _figure(found: ReleaseMap, title: str) -> Any:
+    """The map as a picture with its title and its note above it."""
     figure, ax = figures.new_figure(_WIDE, _WIDE)
     note = wrap(found.draw_with_note(ax), 105)
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     figure.set_size_inches(_WIDE, min(max(_WIDE * 0.74 * (north - south) / (east - west), 3.0), 12.0) + 2.0)
     ax.text(0.5, 1.01, "\n".join(note), transform=ax.transAxes, ha="center", va="bottom", fontsize=8, color="#555555")
     ax.set_title("\n".join(wrap(title, 80)), fontsize=11, pad=8 + 11 * len(note))
-    figures.save_picture(figure, output, overwrite, private)
+    return figure
 
 
 def _chosen(table: ReleaseTable, users: Sequence[str], start: str | None, end: str | None) -> ReleaseTable:
@@ -682,7 +680,7 @@ def hidden_figure(found: Hidden, basemap: Path | None = None) -> Any:
     if basemap is not None:
         for ax, projection in zip(axes, (plane, *(one.zone.projection for one in found.places)), strict=True):
             ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # as far as what was drawn, whatever the ground shows
-            _draw_ground(ax, projection, basemap)
+            draw_ground(ax, projection, basemap)
     return figure
 
 

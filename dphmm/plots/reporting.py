@@ -19,7 +19,7 @@ from dphmm.jobs.stored_releases import check_made_with, read_released, stated_se
 from dphmm.model.path_sampling import PathSampler
 from dphmm.plots.figures import label_map, legend_below, new_figure, png, show_around
 from dphmm.plots.maps import draw_space, draw_track
-from dphmm.plots.releases import ReleaseMap, rows_of_users, while_released
+from dphmm.plots.releases import ReleaseMap, draw_ground, rows_of_users, while_released
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import release_trajectory
 from dphmm.reports import Picture, Section, html_page
@@ -217,7 +217,7 @@ def _before_and_after(
     for one in (ax, other):
         show_around(one, view)
         legend_below(one, columns=2)  # in two rows for each map alike
-    after.draw_ground(other)
+    draw_ground(other, space.projection, basemap)
     label_map(other)
     return (
         Picture(png(left), f"Before: where {track.user} {'was' if private else 'would be'}."),

@@ -190,20 +190,23 @@ const flat = () => pen.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
 const px = x => x * view.scale - view.left, py = y => y * view.scale - view.top;
 const pixels = (metres, latitude) => metres / (40075016.7 * Math.cos(latitude * Math.PI / 180)) * 256 * view.scale;
 
-function stroked(path, colour, width, dash = []) {
+function asPaths() {
+  // The pen in the units of paths, about the origin; `flat` is back in pixels.
   const unit = view.ratio * view.scale;
   pen.setTransform(unit, 0, 0, unit, (origin[0] * view.scale - view.left) * view.ratio, (origin[1] * view.scale - view.top) * view.ratio);
+}
+
+function stroked(path, colour, width, dash = []) {
+  asPaths();
   pen.strokeStyle = colour; pen.lineWidth = width / view.scale; pen.lineJoin = "round"; pen.setLineDash(dash.map(one => one / view.scale));
   pen.stroke(path); pen.setLineDash([]); flat();
 }
 
 function drawGround() {
   pen.fillStyle = "#c9dcea";
-  for (const path of ground.water) {
-    const unit = view.ratio * view.scale;
-    pen.setTransform(unit, 0, 0, unit, (origin[0] * view.scale - view.left) * view.ratio, (origin[1] * view.scale - view.top) * view.ratio);
-    pen.fill(path, "evenodd"); flat();
-  }
+  asPaths();
+  for (const path of ground.water) pen.fill(path, "evenodd");
+  flat();
   const looks = { stream: ["#b3cfe2", 1.2], line: ["#9a9a9a", 1], lane: ["#e3ded2", 0.8], street: ["#e3ded2", 1.2], road: ["#d8c9a3", 2.4], border: ["#a58fa8", 1.2, [6, 4]] };
   for (const [kind, look] of Object.entries(looks)) if (ground.lines[kind]) stroked(ground.lines[kind], ...look);
 }

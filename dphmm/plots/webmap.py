@@ -387,7 +387,8 @@ def tile_host(address: str) -> str:
     """
     parts = urlsplit(address)
     whole = all(mark in address for mark in ("{z}", "{x}", "{y}"))
-    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[\w.:\[\]-]+", parts.netloc) or not whole:
+    named = re.fullmatch(r"[\w.:\[\]-]+", parts.netloc, re.ASCII)
+    if parts.scheme not in ("http", "https") or not named or not whole:
         raise ConfigurationError(f"tiles is {address!r}; give an address such as https://host/{{z}}/{{x}}/{{y}}.png")
     return f"{parts.scheme}://{parts.netloc}"
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dphmm.errors import ConfigurationError, DphmmError
+from dphmm.plots.webmap import tile_host
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.session_database import is_server
@@ -243,9 +244,10 @@ class RelayConfig(_Strict):
     @classmethod
     def _tiled(cls, url: str | None) -> str | None:
         if url is not None:
-            _checked_url(url, ("http", "https"))
-            if not all(part in url for part in ("{z}", "{x}", "{y}")) or not re.fullmatch(r"[!-~]+", url):
-                raise ValueError("is no address of tiles of the form https://host/{z}/{x}/{y}.png")
+            try:
+                tile_host(url)
+            except ConfigurationError:
+                raise ValueError("is no address of tiles of the form https://host/{z}/{x}/{y}.png") from None
         return url
 
     @field_validator("release", mode="before")

@@ -306,8 +306,9 @@ class PageContent:
             if one.is_about(user):
                 reader = self._tables.reader(self._config.key(one), session.number)
                 aside = self._tables.set_aside(self._config.key(one), session.number)
-                paused, whole = reader is not None and reader.is_paused, one.true_places_unprotected
-                waits = reader is not None and not (whole or paused or one.paused)
+                whole, waiting = one.true_places_unprotected, 0
+                if reader is not None and not (whole or reader.is_paused or one.paused):
+                    waiting = self._tables.count_from(session.number, reader.number, reader.query)
                 yield {
                     "id": one.name,
                     "name": one.name,
@@ -317,9 +318,7 @@ class PageContent:
                     **_pause(reader, one.paused),
                     "set_aside": len(aside),
                     "set_aside_last": aside[0][2] if aside else None,
-                    "waiting": self._tables.count_from(session.number, reader.number, reader.query)
-                    if waits and reader is not None
-                    else 0,
+                    "waiting": waiting,
                     "last": None if whole or reader is None else self._known(user, reader, one),
                 }
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from secrets import compare_digest
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -26,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificates import certify
+from dphmm.plots.webmap import tile_host
 from dphmm.release.drawn_zones import Zones, zones_error
 from dphmm.serve.config import RelayConfig, user_with
 from dphmm.serve.content import PageContent, policy_effects
@@ -97,20 +97,21 @@ def _document(name: str, language: str) -> str:
     return page.replace("<!-- languages -->", options)
 
 
-async def _index(request: Request) -> Response:
-    return HTMLResponse(_document("index.html", language_of(request)), headers={"vary": "accept-language, cookie"})
+def _page(path: str, name: str) -> Route:
+    """A page at its path, in the language of who asks."""
 
+    async def answer(request: Request) -> Response:
+        return HTMLResponse(_document(name, language_of(request)), headers={"vary": "accept-language, cookie"})
 
-async def _link(request: Request) -> Response:
-    return HTMLResponse(_document("link.html", language_of(request)), headers={"vary": "accept-language, cookie"})
+    return Route(path, answer, methods=["GET"])
 
 
 def routes(config: RelayConfig, sessions: Sessions, tokens: Mapping[str, str]) -> list[BaseRoute]:
     """The pages' paths."""
     page = _Page(config, sessions, tokens)
     return [
-        Route("/", _index, methods=["GET"]),
-        Route("/link", _link, methods=["GET"]),
+        _page("/", "index.html"),
+        _page("/link", "link.html"),
         Route("/link/told", page.told_by_link, methods=["GET"]),
         Route("/link/ground", page.ground_of_link, methods=["GET"]),
         Mount("/static/vendor", StaticFiles(directory=VENDOR)),
@@ -360,8 +361,7 @@ class SecurityHeaders:
 
 
 def _content_policy(tiles: str | None) -> str:
-    parts = urlsplit(tiles or "")
-    host = f" {parts.scheme}://{parts.netloc}" if tiles else ""
+    host = f" {tile_host(tiles)}" if tiles else ""
     return (
         f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:{host}; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'self'"

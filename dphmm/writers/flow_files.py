@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import shapely
@@ -15,7 +15,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import as_integers
 from dphmm.errors import DataFileError, need
 from dphmm.flows.areas import Areas
-from dphmm.flows.noisy_tables import KEYS, NUMBERS
+from dphmm.flows.noisy_tables import KEYS, NUMBERS, in_words
 from dphmm.tables import check_output, new_file, read_document, write_csv
 from dphmm.tables.binary_files import OpenParquet, write_parquet
 from dphmm.writers.formats import check_format
@@ -24,6 +24,7 @@ from dphmm.writers.table import CRS
 
 FORMAT = "dphmm-flows-1"
 _KEY = b"dphmm-flows"
+_COLUMNS = (*KEYS, *NUMBERS)
 
 LAYERS: Mapping[str, str] = {
     "areas": "Areas with their visits, departures and arrivals, each with its interval.",
@@ -37,6 +38,28 @@ MEASURES = {
     "arrivals": ("flows", "to", ("arrivals",)),
 }
 """Published figure of an area → its table, the column of areas, and the levels of which the first present counts."""
+
+
+class FlowNumber(NamedTuple):
+    """A published number of tables of flows.
+
+    Parameters
+    ----------
+    whole
+        The count of which all sums agree.
+    low, high
+        Its interval; None where it is a sum of several counts.
+    sure
+        Whether it is surely more than noise.
+    """
+
+    whole: int
+    low: int | None
+    high: int | None
+    sure: bool
+
+    def __str__(self) -> str:
+        return f"{self.whole:,}" if self.low is None or self.high is None else in_words(self.whole, self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +132,7 @@ class FlowRows:
                 break
         return {name: column[chosen] for name, column in self.columns.items()}
 
-    def numbers(
-        self, table: str, levels: Sequence[str], *keys: str
-    ) -> dict[tuple[str, ...], tuple[int, int | None, int | None, bool]]:
+    def numbers(self, table: str, levels: Sequence[str], *keys: str) -> dict[tuple[str, ...], FlowNumber]:
         """Counts with their intervals, and whether they are sure; of tables of days their sums, without intervals.
 
         Parameters
@@ -124,16 +145,17 @@ class FlowRows:
         Returns
         -------
         dict
-            Texts of these columns → count, low, high, sure.
+            Texts of these columns → the number.
         """
         columns = self.some(table, *levels)
-        found: dict[tuple[str, ...], tuple[int, int | None, int | None, bool]] = {}
-        numbers = (columns[name].tolist() for name in ("count", "low", "high", "sure"))
-        for key, count, *ends, sure in zip(
-            zip(*(columns[key].tolist() for key in keys), strict=True), *numbers, strict=True
-        ):
+        found: dict[tuple[str, ...], FlowNumber] = {}
+        texts = zip(*(columns[key].tolist() for key in keys), strict=True)
+        numbers = zip(*(columns[name].tolist() for name in ("count", "low", "high", "sure")), strict=True)
+        for key, number in zip(texts, map(FlowNumber._make, numbers), strict=True):
             known = found.get(key)
-            found[key] = (count, *ends, sure) if known is None else (known[0] + count, None, None, known[3] or sure)
+            if known is not None:
+                number = FlowNumber(known.whole + number.whole, None, None, known.sure or number.sure)
+            found[key] = number
         return found
 
     @property
@@ -162,7 +184,7 @@ class FlowRows:
         }
         told["areas"] = {"type": "FeatureCollection", "features": list(self.features)}
         if rows:
-            columns: list[Any] = [self.columns[name].tolist() for name in (*KEYS, *NUMBERS)]
+            columns: list[Any] = [self.columns[name].tolist() for name in _COLUMNS]
             told["rows"] = [list(row) for row in zip(*columns, strict=True)]
         return told
 
@@ -213,11 +235,11 @@ class FlowRows:
                 file = OpenParquet(document)
                 found = file.read()
                 told = json.loads(file.metadata[_KEY])
-                columns = {name: found[name].to_numpy(zero_copy_only=False) for name in (*KEYS, *NUMBERS)}
+                columns = {name: found[name].to_numpy(zero_copy_only=False) for name in _COLUMNS}
             else:
                 told = json.loads(document.text())
-                given = list(zip(*told["rows"], strict=True)) or [()] * len((*KEYS, *NUMBERS))
-                columns = dict(zip((*KEYS, *NUMBERS), given, strict=True))
+                given = list(zip(*told["rows"], strict=True)) or [()] * len(_COLUMNS)
+                columns = dict(zip(_COLUMNS, given, strict=True))
             if told["format"] != FORMAT:
                 raise ValueError
             typed = {name: np.array(columns[name], dtype=object) for name in KEYS}
@@ -271,14 +293,14 @@ def check_flow_file(path: str | Path, overwrite: bool = False) -> Path:
 
 
 def _write_csv(rows: FlowRows, path: Path) -> None:
-    columns: list[list[Any]] = [rows.columns[name].tolist() for name in (*KEYS, *NUMBERS)]
+    columns: list[list[Any]] = [rows.columns[name].tolist() for name in _COLUMNS]
     columns[-2:] = [f"{value:.6g}" for value in columns[-2]], [str(value).lower() for value in columns[-1]]
-    write_csv(path, (*KEYS, *NUMBERS), zip(*columns, strict=True))
+    write_csv(path, _COLUMNS, zip(*columns, strict=True))
 
 
 def _write_parquet(rows: FlowRows, path: Path) -> None:
     said = json.dumps(rows.to_json(rows=False), ensure_ascii=False).encode()
-    write_parquet(path, {name: rows.columns[name] for name in (*KEYS, *NUMBERS)}, {_KEY: said})
+    write_parquet(path, {name: rows.columns[name] for name in _COLUMNS}, {_KEY: said})
 
 
 def _write_json(rows: FlowRows, path: Path) -> None:
@@ -308,7 +330,7 @@ def _write_geopackage(rows: FlowRows, path: Path) -> None:
     layers = {
         "areas": (geopandas.GeoDataFrame(areas, geometry=outlines, crs=CRS), "Unknown"),
         "flows": (geopandas.GeoDataFrame({**flows, "width_mm": width}, geometry=lines, crs=CRS), "LineString"),
-        "rows": (pandas.DataFrame({name: rows.columns[name] for name in (*KEYS, *NUMBERS)}), None),
+        "rows": (pandas.DataFrame({name: rows.columns[name] for name in _COLUMNS}), None),
     }
     write_layers(path, layers, LAYERS, said, np.datetime64("2024-01-01", "ms"))
 

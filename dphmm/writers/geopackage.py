@@ -124,13 +124,9 @@ def write_layers(
     pyogrio, pandas, where = need("pyogrio", "files"), need("pandas", "files"), path.absolute()
     with written_by_gdal(path, changed):
         for layer, (frame, kind) in layers.items():
-            placed = {
-                "geometry_type": kind,
-                "layer_metadata": {"DESCRIPTION": about.get(layer)},
-                "dataset_metadata": said,
-            }
-            more = placed if kind else {}
-            pyogrio.write_dataframe(frame, where, layer=layer, append=where.exists(), **GPKG, **more)
+            told = {"layer_metadata": {"DESCRIPTION": about.get(layer)}, "dataset_metadata": said}
+            placed = {"geometry_type": kind, **told} if kind else {}
+            pyogrio.write_dataframe(frame, where, layer=layer, append=where.exists(), **GPKG, **placed)
         styles = pandas.DataFrame(style_rows(f"{changed}Z", about))
         styles["update_time"] = pandas.to_datetime(styles["update_time"])  # of the type that QGIS gives the column
         pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, **GPKG, FID="id")

@@ -123,7 +123,8 @@ def test_answers_let_browsers_load_nothing_from_elsewhere_but_tiles_that_are_con
         assert client.get("/static/%2e%2e/page.py").status_code == 404
     with relay(config(tiles="https://tiles.example:8443/{z}/{x}/{y}.png")) as client:
         assert "img-src 'self' data: https://tiles.example:8443;" in client.get("/").headers["content-security-policy"]
-    for wrong in ("https://tiles.example/", "ftp://a/{z}/{x}/{y}", "https://a b/{z}/{x}/{y}"):
+    wrong_ones = ("https://tiles.example/", "ftp://a/{z}/{x}/{y}", "https://a b/{z}/{x}/{y}", "https://a;b/{z}/{x}/{y}")
+    for wrong in wrong_ones:
         with pytest.raises(ValueError, match="tiles"):
             config(tiles=wrong)
 

@@ -6,7 +6,8 @@ const LOOK = {
   border: { color: "#a58fa8", weight: 1.2, dashArray: "6 4" }, line: { color: "#9a9a9a", weight: 1 }, stream: { color: "#9cc3dd", weight: 1.4 },
   lane: { color: "#d6cfc1", weight: 1 }, street: { color: "#ffffff", weight: 2 }, road: { color: "#e6c57c", weight: 3 },
 };
-const MOST_NAMES = 30, LANES_FROM = 13, STILL = { interactive: false, pmIgnore: true };
+export const KM_A_DEGREE = 111.32, STILL = { interactive: false, pmIgnore: true };
+const MOST_NAMES = 30, LANES_FROM = 13;
 
 function lineOf(moves) {
   const places = [];
@@ -64,9 +65,9 @@ function nearBy(map, layer) {
 
 function grid(map, bounds, shared) {
   // Lines a whole number of kilometres apart, so that what has no coast and no street is no empty square.
-  const [[south, west], [north, east]] = bounds, high = (north - south) * 111.32;
+  const [[south, west], [north, east]] = bounds, high = (north - south) * KM_A_DEGREE;
   const step = [1, 2, 5, 10, 20, 50, 100, 200].find((km) => high / km <= 12) || 500;
-  const up = step / 111.32, right = up / Math.cos((south + north) / 2 * Math.PI / 180), lines = [];
+  const up = step / KM_A_DEGREE, right = up / Math.cos((south + north) / 2 * Math.PI / 180), lines = [];
   for (let k = 0; south + k * up <= north; k += 1) lines.push([[south + k * up, west], [south + k * up, east]]);
   for (let k = 0; west + k * right <= east; k += 1) lines.push([[south, west + k * right], [north, west + k * right]]);
   L.polyline(lines, { ...shared, color: "#d3dae1", weight: 1 }).addTo(map);

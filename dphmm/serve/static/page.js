@@ -1,5 +1,5 @@
 // The person's page. It knows what was released, and the zones; no true place ever comes here.
-import { COLOUR, lastKnown, makeMap, showPlace } from "./map.js";
+import { COLOUR, STILL, lastKnown, makeMap, showPlace } from "./map.js";
 import { language, metres, number, percent, say, when, whereOf } from "./words.js";
 import { makeZones } from "./zones.js";
 
@@ -225,10 +225,10 @@ function showTrail() {
   }));
   showPeople();
   if (!at) return;
-  const still = { interactive: false, pmIgnore: true }, places = trail.map((one) => [one.latitude, one.longitude]);
-  L.polyline(places, { color: COLOUR.believed, weight: 1, opacity: 0.25, ...still }).addTo(layers.trail);
+  const places = trail.map((one) => [one.latitude, one.longitude]);
+  L.polyline(places, { color: COLOUR.believed, weight: 1, opacity: 0.25, ...STILL }).addTo(layers.trail);
   places.forEach((place, k) => L.circleMarker(place, {
-    radius: 2.5, stroke: false, fillColor: COLOUR.believed, fillOpacity: 0.15 + 0.45 * (k + 1) / places.length, ...still,
+    radius: 2.5, stroke: false, fillColor: COLOUR.believed, fillOpacity: 0.15 + 0.45 * (k + 1) / places.length, ...STILL,
   }).addTo(layers.trail));
   showPlace(map, layers.now, at, state.people.length > 1 ? `${state.user}, ${lastKnown(at)}` : lastKnown(at));
 }

@@ -1,10 +1,9 @@
 // A person's zones: drawn with the mouse, a finger or the keyboard, named, priced as they are drawn, and saved.
-import { COLOUR } from "./map.js";
+import { COLOUR, KM_A_DEGREE, STILL } from "./map.js";
 import { language, metres, number, say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const DRAWN_FOR_MS = 350, ROUND = 24, KM_A_DEGREE = 111.32, NIGHT = [0, 5], FEWEST_NIGHTS = 6;
-const STILL = { interactive: false, pmIgnore: true };
+const DRAWN_FOR_MS = 350, ROUND = 24, NIGHT = [0, 5], FEWEST_NIGHTS = 6;
 
 function random() {
   // From 0 to 1, and not to be foretold: a zone is public, and its middle must not give a home away.
