@@ -145,11 +145,13 @@ def verdict_of(rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, is_
         )
     when = "_in_hindsight" if "adversary_error_m_median_in_hindsight" in facts else ""
     off, sure = facts[f"adversary_error_m_median{when}"], facts[f"adversary_certainty_most{when}"]
+    count = sum(row.get("moments_open", 0) for row in rows)
+    opened = f" At {count:,} other moments the likeliest place is open: it is released as it is." if count else ""
     if off is None or isnan(off):
-        return promised, "What a reader learns was not worked out; dphmm audit session does it."
+        return promised, f"What a reader learns was not worked out; dphmm audit session does it.{opened}"
     learned = (
         f"Somebody who knows the model alone and keeps all releases is expected to be {off:,.0f} m off (median) for "
-        f"the person they know best, and {100 * sure:.0f} % sure of one place at the surest moment."
+        f"the person they know best, and {100 * sure:.0f} % sure of one place at the surest moment.{opened}"
     )
     return promised, learned
 

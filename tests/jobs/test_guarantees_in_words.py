@@ -73,6 +73,13 @@ def test_places_that_the_model_holds_impossible_are_promised_nothing():
     assert "all but 0.01" in promises.verdict_of(rows, replace(settings, delta=0.01), True)[0]
 
 
+def test_moments_at_open_places_are_said_beside_how_sure_a_reader_is_of_the_others():
+    row = {"epsilon_dearest_day": 1.0, "adversary_error_m_median": 400.0, "adversary_certainty_most": 0.5}
+    hidden, opened = (promises.verdict_of([row | {"moments_open": count}], SETTINGS, True)[1] for count in (0, 1234))
+    assert hidden.endswith("50 % sure of one place at the surest moment.")
+    assert opened == f"{hidden} At 1,234 other moments the likeliest place is open: it is released as it is."
+
+
 def test_nothing_is_promised_of_noise_from_a_seed_and_doubt_is_said(world):
     model, done = world
     engine = SETTINGS.engine(model)
