@@ -195,7 +195,8 @@ class ChannelResult:
         """
         stated: dict[str, Any] = {"channel": self.name, "family": self.family, "source": self.source}
         for name in MEASURES:
-            stated[name], stated[f"{name}_give_or_take"] = self.figure(name).mean, self.figure(name).margin
+            figure = self.figure(name)
+            stated[name], stated[f"{name}_give_or_take"] = figure.mean, figure.margin
         found_homes, homes = self.homes
         people = [vars(one) for one in self.outcomes]
         return dict(plain({**stated, "homes_found": found_homes, "homes": homes, "people": people}))

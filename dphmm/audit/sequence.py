@@ -756,6 +756,6 @@ def verdict(audit: SequenceAudit) -> str:
     odds = ", ".join(f"{when} {odds_in_words(float(one.best.max()))}" for when, one in known.items())
     who = "" if audit.knows == PUBLIC.knows else f" by somebody who knows {audit.knows}"
     return (
-        f"As far as the model is right, the best guess{who} of where {audit.user} was is expected to be so far off "
-        f"(median, and least): {errors}; and the odds of the likeliest place are at most: {odds}"
+        f"As far as the model is right, the best guess{who} of where {audit.user} was is expected to be off, in the "
+        f"median (and at the least), by: {errors}; and the odds of the likeliest place are at most: {odds}"
     )

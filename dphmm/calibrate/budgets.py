@@ -268,8 +268,8 @@ def largest_epsilon(
 
     Returns
     -------
-    float
-        The largest budget found that keeps the bound.
+    Found
+        The largest budget found that keeps the bound, and the figure at it.
 
     Raises
     ------

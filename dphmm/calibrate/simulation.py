@@ -300,7 +300,7 @@ class Simulation:
     def share_above(self, probability: float) -> tuple[float, float]:
         """The share of people of whom the event ever became more probable, and the most that it may be among all.
 
-        The second is the upper end of the exact binomial interval (Clopper and Pearson) of confidence `CONFIDENCE`.
+        The second is a one-sided exact upper bound (Clopper and Pearson) of confidence `CONFIDENCE`.
 
         Parameters
         ----------
@@ -309,8 +309,8 @@ class Simulation:
 
         Returns
         -------
-        Figure
-            The share of simulated people above it, with an interval.
+        tuple of float
+            The share of simulated people above it, and the bound.
         """
         if self.reached is None:
             raise InvalidInputError("the simulation was without an event; give it one")
