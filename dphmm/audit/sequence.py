@@ -34,6 +34,7 @@ from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.event_caps import chain_of
+from dphmm.release.ledger import total
 from dphmm.release.step import PreparedStep
 from dphmm.release.tiers import finer_plan
 from dphmm.threads import beside
@@ -573,7 +574,7 @@ def _audited(
     charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)
     return SequenceAudit(
         user=sequence.user,
-        epsilon=float(np.sum(sequence.epsilons)),
+        epsilon=total(sequence.epsilons.tolist()),
         constrained_epsilon=float(charged.sum()),
         steps=steps,
         filtering=filtering,

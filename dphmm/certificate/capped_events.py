@@ -99,6 +99,7 @@ class CapsWitness:
             for one in self._keeper.watched
             for is_floor in ([False, True] if one.cap.least > 0 else [False])
         ]
+        tables = [""] * sum(bool(members.any()) for _, members in step.noise.each_part())
         cells = self._keeper.cells(outputs, step.epsilon, slot - self._slot)
         for key, (certain, signs) in zip(keys, cells, strict=True):
             if not certain:
@@ -106,7 +107,7 @@ class CapsWitness:
                 raise InvalidInputError(
                     f"the cap on '{cap.event}' is not shown to be kept by the release of slot {slot}"
                 )
-            found[key] = [""] * len(step.noise.parts) if engine.settings.mechanism in TABLES else list(signs)
+            found[key] = tables if engine.settings.mechanism in TABLES else list(signs)
         return [
             found.get((number, prior, is_floor))
             for number in self._watched

@@ -536,7 +536,7 @@ def _release_user(work: Person) -> UserDone:
         return UserDone(Entry(person.user, 0, ""), counts)
     part.parent.mkdir(parents=True, exist_ok=True)
     table = ReleaseTable.from_releases(made)
-    write_releases(part, table, overwrite=True)
+    write_releases(part, table, overwrite=True, is_private=job.seed is None)
     (summary,) = summarise(table)
     counts |= {"moments": len(made), "releases": summary["releases"], "withheld": summary["moments_withheld"]}
     counts |= {"open": summary["moments_open"], "forgetting": sum(one.forgotten > 0 for one in made)}

@@ -34,6 +34,7 @@ from dphmm.model import MarkovModel, Observations, fit_shrunk, state_sequences
 from dphmm.model.away import away_of
 from dphmm.model.forward_backward import chain_rows, first_logs, forward_pass
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.ledger import total
 from dphmm.space.trajectory import Trajectory
 
 CONFIDENCE = 0.99
@@ -387,7 +388,7 @@ def audit_identity(
             evidence += np.log(before_all)[:, None]
     ends = np.cumsum([len(one) for one in observed])[:-1]
     people = tuple(
-        Linked(one.sequence.user, float(np.sum(one.sequence.epsilons)), found, names.index(one.sequence.user))
+        Linked(one.sequence.user, total(one.sequence.epsilons.tolist()), found, names.index(one.sequence.user))
         for one, found in zip(released, np.split(evidence.T, ends), strict=True)
     )
     unique = () if true is None else _unique(released, observed, true_states(true, released), seed)

@@ -355,7 +355,7 @@ def release(
         nearer,
     )
     if output is not None:
-        write_releases(output, done.table, overwrite, geometry)
+        write_releases(output, done.table, overwrite, geometry, engine.is_private)
     for file, by_day in ((summary, False), (daily, True)):
         if file is not None:
             write_summary(file, done.table, overwrite, by_day, told)

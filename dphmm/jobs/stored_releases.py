@@ -66,6 +66,12 @@ class SessionContent:
         levels = [one.constrained_epsilon for one in moments]
         return max((one.epsilon for one in moments), default=0.0), max(levels, default=0.0)
 
+    @property
+    def is_private(self) -> bool:
+        """Whether all noise came from the operating system, and none from a seed."""
+        agreed = (terms for one in self.session.agreed for terms in one.terms.values())
+        return all(terms.randomness == "system" for terms in agreed)
+
     def cost(self) -> dict[str, Any]:
         """What the releases cost: Theorem 7.1, Theorem 7.2, and the greatest single step by Theorem 6.3."""
         slots, before = [release.slot for release in self.releases], self.pruned.account()
@@ -82,7 +88,7 @@ class SessionContent:
         """What it promised, may spend and has spent, from public things alone."""
         facts = {"name": self.session.name, **self.cost(), "possible_states": self.possible_states}
         ledger, limits = self._ledger, self.session.limits
-        if any(terms.randomness != "system" for terms in self.session.terms.values()):
+        if not self.is_private:
             facts["promise"] = "nothing: the noise follows from a seed"
         elif ledger.records:
             facts |= guarantees_in_words(*self._dearest, ledger.epsilon)
@@ -172,7 +178,8 @@ def export_sessions(
     path = check_output(output, overwrite)
     sessions = tuple(read_sessions(file, names))
     if model is not None:
-        write_releases(path, session_table(sessions, model), overwrite)
+        is_private = all(one.is_private for one in sessions)
+        write_releases(path, session_table(sessions, model), overwrite, is_private=is_private)
     elif path.suffix.lower() == ".jsonl":
         lines = [_line(one.session.name, release) for one in sessions for release in one.releases]
         write_text(path, "".join(f"{line}\n" for line in lines), overwrite)

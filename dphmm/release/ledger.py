@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -114,6 +114,11 @@ def exactly(value: float) -> Fraction:
     return Fraction(repr(float(value)))
 
 
+def total(budgets: Iterable[float]) -> float:
+    """The sum of budgets as they were written, rounded once: six times 0.1 is 0.6."""
+    return float(sum(map(exactly, budgets), Fraction(0)))
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The cost of a sequence of releases about one person.
@@ -147,7 +152,7 @@ class Ledger:
     @property
     def epsilon(self) -> float:
         """The sum of the budgets: what several releases at one time step cost together (Theorem 7.1)."""
-        return float(sum(exactly(record.epsilon) for record in self.records))
+        return total(record.epsilon for record in self.records)
 
     @property
     def constrained_epsilon(self) -> float:

@@ -29,11 +29,11 @@ from dphmm.tables.source import readable
 from dphmm.tables.values import one_line, since_epoch
 from dphmm.tables.vector_files import read_gpx
 from dphmm.writers import geopackage
-from dphmm.writers.geopackage import Geometry, places
+from dphmm.writers.geopackage import Geometry, in_words, places
 from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
 
 
-def write_delimited(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:  # noqa: ARG001
+def write_delimited(path: Path, table: ReleaseTable, *_: object) -> None:
     """Write a CSV; numbers are written so that they read back bit for bit, an unknown one as an empty field."""
     columns = [_texts(column, table) for column in COLUMNS]
     rows = ([*values, CRS] for values in zip(*columns, strict=True))
@@ -55,7 +55,7 @@ def read_delimited(path: Path) -> ReleaseTable:
     return ReleaseTable({column.name: table.values(column.name, column.parse) for column in COLUMNS})
 
 
-def write_geojson(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
+def write_geojson(path: Path, table: ReleaseTable, geometry: Geometry = "estimate", *_: object) -> None:
     """Write GeoJSON, one feature a line; a row without the place asked for has a null geometry."""
     latitude, longitude, known = places(table, geometry)
     found = zip(table.rows(), latitude.tolist(), longitude.tolist(), known.tolist(), strict=True)
@@ -77,7 +77,7 @@ _EXTENDED = [column.name for column in COLUMNS if column.name not in ("user", "t
 _NO_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def write_gpx(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
+def write_gpx(path: Path, table: ReleaseTable, geometry: Geometry = "estimate", is_private: bool = True) -> None:
     """Write GPX 1.1: one track per user, in the order in which they first occur; rows without the place are left out.
 
     What an estimate is expected to be off is each point's comment, the other columns are its extensions.
@@ -85,8 +85,7 @@ def write_gpx(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") 
     gpx = need("gpxpy.gpx", "files")
     document = gpx.GPX()
     document.creator = "dphmm"
-    what = "Estimates from private releases" if geometry == "estimate" else "Private releases"
-    document.description = f"{what}, not true places. Coordinates are WGS 84 ({CRS})."
+    document.description = f"{in_words(is_private, geometry)} Coordinates are WGS 84 ({CRS})."
     document.nsmap["dphmm"] = NAMESPACE
     segments: dict[str, Any] = {}
     latitude, longitude, known = places(table, geometry)
@@ -133,7 +132,7 @@ def _row(user: str, point: Any) -> dict[str, Any]:
 class Format(NamedTuple):
     """A format of releases: what writes a table to a path, and what reads it from there."""
 
-    write: Callable[[Path, ReleaseTable, Geometry], None]
+    write: Callable[..., None]
     read: Callable[[Path], ReleaseTable]
 
 
@@ -187,7 +186,11 @@ def check_format(path: str | Path, formats: Iterable[str] = tuple(FORMATS), what
 
 
 def write_releases(
-    path: str | Path, table: ReleaseTable, overwrite: bool = False, geometry: Geometry = "estimate"
+    path: str | Path,
+    table: ReleaseTable,
+    overwrite: bool = False,
+    geometry: Geometry = "estimate",
+    is_private: bool = True,
 ) -> None:
     """Write releases in the format of the file's extension, whole or not at all.
 
@@ -202,6 +205,9 @@ def write_releases(
     geometry
         Where formats with one place for each row (GeoJSON, GPX, GeoParquet) have it: at the ``"estimate"``, or where
         something was ``"released"``. A GeoPackage has a layer of each; all columns are in every format.
+    is_private
+        Whether noise came from the operating system. Where it follows from a seed, files that say what is promised
+        (GeoPackage, GPX) say that nothing is.
 
     Raises
     ------
@@ -217,7 +223,7 @@ def write_releases(
     path = check_format(path)
     places(table, geometry)  # refuses another geometry
     with new_file(path, overwrite) as part:
-        FORMATS[path.suffix.lower()].write(part, table, geometry)
+        FORMATS[path.suffix.lower()].write(part, table, geometry, is_private)
 
 
 @checked

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
-from dphmm.facts import guarantees_in_words
+from dphmm.facts import guarantees_in_words, unless_seeded
+from dphmm.release.ledger import total
 from dphmm.tables import read_document
 from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.tables.values import one_line
@@ -82,7 +83,12 @@ _TRIP_GAP = np.timedelta64(1, "h")
 """A longer gap between two moments of a user begins another trip."""
 
 
-def write_geopackage(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:  # noqa: ARG001
+def write_geopackage(
+    path: Path,
+    table: ReleaseTable,
+    geometry: Geometry = "estimate",  # noqa: ARG001
+    is_private: bool = True,
+) -> None:
     """Write layers of estimates, of released places and of tracks, with their styles and the promise as metadata.
 
     All rows are in ``estimates``; those of moments for which something was drawn are in ``released`` too. Times are
@@ -96,7 +102,7 @@ def write_geopackage(path: Path, table: ReleaseTable, geometry: Geometry = "esti
         "tracks": (tracks(table), "LineString"),
     }
     changed = max(table["time"].astype("datetime64[ms]"), default=np.datetime64(0, "ms"))
-    write_layers(path, layers, LAYERS, _promise(table), changed)
+    write_layers(path, layers, LAYERS, _promise(table, is_private), changed)
 
 
 def write_layers(
@@ -155,7 +161,7 @@ def read_geopackage(path: Path) -> ReleaseTable:
     return ReleaseTable.parse([{ours.get(name, name): cell for name, cell in row.items()} for row in rows])
 
 
-def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "estimate") -> None:
+def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "estimate", *_: object) -> None:
     """Write the table, times to the microsecond in UTC, the reference system in the file's metadata.
 
     Beside the geometry are plain columns of both places, for programs that know none. Neither pandas nor geopandas is
@@ -376,7 +382,7 @@ def tracks(table: ReleaseTable) -> Any:
         **times,
         "moments": [len(trip) for trip in rows],
         "releases": [int((~table["withheld"][trip]).sum()) for trip in rows],
-        "epsilon": [float(table["epsilon"][trip].sum()) for trip in rows],
+        "epsilon": [total(table["epsilon"][trip].tolist()) for trip in rows],
         "estimate_radius_m_mean": [float(table["estimate_radius_m"][trip].mean()) for trip in rows],
     }
     return geopandas.GeoDataFrame(columns, geometry=[shapely.LineString(line[trip]) for trip in rows], crs=CRS)
@@ -429,16 +435,26 @@ def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDAr
     return np.split(rows, np.flatnonzero(gaps > longest) + 1)
 
 
-def _promise(table: ReleaseTable) -> dict[str, str]:
+def in_words(is_private: bool, geometry: Geometry | None = None) -> str:
+    """What a file of releases, of one geometry or of both, says of what it holds."""
+    kind = "Private" if is_private else "Repeatable"
+    drawn = f"{kind} releases"
+    what = {"estimate": f"Estimates from {drawn.lower()}", "released": drawn, None: f"{drawn} and estimates from them"}
+    return f"{what[geometry]}, not true places." + " Nothing is private: the noise follows from a seed." * (
+        not is_private
+    )
+
+
+def _promise(table: ReleaseTable, is_private: bool) -> dict[str, str]:
     """The promise as metadata: of the release with the largest budget, and of the user with the largest sum."""
-    said = {"generator": "dphmm", "content": "Private releases and estimates from them, not true places. WGS 84."}
+    said = {"generator": "dphmm", "content": f"{in_words(is_private)} WGS 84."}
     if not len(table):
         return said
     users, epsilons = table["user"].astype(str), table["epsilon"]
-    total = max(float(epsilons[users == user].sum()) for user in set(users.tolist()))
+    spent = max(total(epsilons[users == user].tolist()) for user in set(users.tolist()))
     dearest = float(np.nanmax(np.where(epsilons > 0, table["constrained_factor"] * epsilons, 0.0)))
-    said |= guarantees_in_words(float(epsilons.max()), dearest, total)
-    said["epsilon_of_the_user_with_most"] = f"{total:.6g}"
+    said |= unless_seeded(guarantees_in_words(float(epsilons.max()), dearest, spent), is_private)
+    said["epsilon_of_the_user_with_most"] = f"{spent:.6g}"
     said["exact"] = str(bool(table["exact"].all())).lower()
     for name in ("mechanism", "settings", "model"):
         said[name] = ", ".join(sorted(set(table[name].tolist())))

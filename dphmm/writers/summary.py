@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from math import fsum, isnan
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError
+from dphmm.release.ledger import total
 from dphmm.tables import iso_time, new_file, new_private_file, private_name, write_csv
 from dphmm.writers.table import ReleaseTable
 
@@ -25,7 +26,7 @@ SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "moments_open": lambda rows: int(rows["open"].sum()),
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
-    "epsilon_total": lambda rows: fsum(rows["epsilon"].tolist()),
+    "epsilon_total": lambda rows: total(rows["epsilon"].tolist()),
     "epsilon_dearest_day": lambda rows: _of_known(rows["epsilon_last_day"], np.max),
     "exact": lambda rows: bool(rows["exact"].all()),
     "expected_error_m_median": lambda rows: _of_known(rows["expected_error_m"], np.median),

@@ -196,6 +196,14 @@ def test_a_broken_engine_is_found(no_caps, mechanism):
     assert whole.refusal(lines) is None, "all else is right"
 
 
+@pytest.mark.parametrize("mechanism", ["lattice", "graph-exponential", "optimal"])
+def test_one_component_is_believed_of_every_noise(mechanism):
+    """No state is released as it is: a table's noise has one part then, as far as a certificate tells."""
+    settings = ReleaseSettings("complete", 1, mechanism, caps=(Cap("state:12 between 1 and 3", 0.5),))
+    lines = walked(settings.engine(settled(town()), 1), [(0, 0), (6, 1), (12, 2)])
+    assert refusal(lines) is None
+
+
 def test_no_certificate_is_made_of_a_cap_that_is_not_kept(monkeypatch):
     monkeypatch.setattr(Capping, "limit", lambda _, release: release)
     engine = ReleaseSettings("utility:1km", 30, caps=(Cap("state:12 between 1 and 3", 0.2),)).engine(settled(town()), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 import stat
 from datetime import datetime
 
@@ -16,7 +17,7 @@ from dphmm.readers import read
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule
 from dphmm.release.trajectory import release_trajectory
-from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases
+from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases, tracks
 
 BASIC = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", "--epsilon", "0.5")
 
@@ -146,6 +147,44 @@ def test_moments_outside_are_counted_apart_in_private_and_the_public_summary_doe
     for line in (world / "sums.csv").read_text().splitlines()[:1] + (world / "out.csv").read_text().splitlines()[:1]:
         assert "private" not in line
         assert "outside" not in line
+
+
+def test_sums_of_budgets_are_of_what_was_written_wherever_they_are_told(world, run):
+    """Three times 0.1 is 0.3, in the rows, the summary, an audit and a GeoPackage; before, 0.30000000000000004."""
+    (world / "three.csv").write_text("".join((world / "walk.csv").read_text().splitlines(keepends=True)[:4]))
+    words = ("--model", "m.npz", "--policy", "utility:600m")
+    assert run("release", "three.csv", *words, "--epsilon", "0.1", "-o", "r.csv", "--summary", "s.csv").exit_code == 0
+    assert read_releases(world / "r.csv")["epsilon_so_far"][-1] == 0.3
+    (told,) = csv.DictReader((world / "s.csv").read_text().splitlines())
+    assert told["epsilon_total"] == "0.3"
+    audit = run("audit", "session", "r.csv", *words, "--json")
+    assert json.loads(audit.stdout)["users"][0]["epsilon"] == 0.3
+    assert tracks(read_releases(world / "r.csv"))["epsilon"].tolist() == [0.3]
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize("way", ["release", "batch", "session"])
+def test_files_that_say_what_is_promised_say_where_noise_follows_from_a_seed(world, run, way, seeded):
+    """Before, GeoPackage and GPX said the promise and 'private' of seeded noise too."""
+    basic, seed = BASIC[1:], ("--seed", "3") if seeded else ()
+    if way == "batch":
+        assert run("batch", *basic, *seed, "-o", "out", "--files", "gpkg").exit_code == 0
+        made = list(world.glob("out/??/a.gpkg"))
+    elif way == "session":
+        assert run("release", *basic, *seed, "--session", "s.db", "-o", "out.csv").exit_code == 0
+        made = [world / "out.gpkg", world / "out.gpx"]
+        for file in made:
+            assert run("session", "export", "s.db", "-o", file, "--model", "m.npz").exit_code == 0
+    else:
+        made = [world / "out.gpkg", world / "out.gpx"]
+        for file in made:
+            assert run("release", *basic, *seed, "-o", file).exit_code == 0
+    with sqlite3.connect(made[0]) as database:
+        ((package,),) = set(database.execute("SELECT metadata FROM gpkg_metadata WHERE metadata LIKE '%content%'"))
+    for said in (package, *(file.read_text() for file in made[1:])):
+        assert ("the noise follows from a seed" in said) == seeded
+        assert ("rivate releases" in said) != seeded
+    assert ("times as likely" in package) != seeded
 
 
 @pytest.mark.parametrize("depends_on", ["hours", "dates of an event"])
