@@ -233,9 +233,14 @@ class SequenceAudit:
         The sum of factor times budget (Theorem 7.2).
     steps
         One per release.
+    log_evidence
+        ``log p(z_1..T)`` under what the adversary thinks of the person, up to the constants of the densities.
     filtering, smoothed, path
         What the adversary infers: at each release, of each release in hindsight, and as a whole; the path is None for
-        one who thinks of another model of the person, as it takes most of the time.
+        one who thinks of another model of the person, as it takes most of the time. The first two, a number for each
+        release and state, are None and empty where they were not kept.
+    expected
+        ``(N,)``: how many of the releases are expected to be from each state, in hindsight.
     uninformed, online, hindsight
         What is known without releases, at each release, and in hindsight.
     accuracies
@@ -252,9 +257,11 @@ class SequenceAudit:
     user: str = field(metadata=fact())
     epsilon: float = field(metadata=fact())
     constrained_epsilon: float = field(metadata=fact())
+    log_evidence: float = field(metadata=fact())
     steps: tuple[StepAudit, ...] = field(repr=False, metadata=fact())
-    filtering: Filtering = field(repr=False)
+    filtering: Filtering | None = field(repr=False)
     smoothed: Sequence[Belief] = field(repr=False)
+    expected: FloatArray = field(repr=False)
     path: MostProbablePath | None = field(repr=False)
     uninformed: Knowledge = field(repr=False)
     online: Knowledge = field(repr=False)
@@ -309,7 +316,6 @@ class SequenceAudit:
             self,
             names,
             releases=len(self.steps),
-            log_evidence=self.filtering.log_evidence,
             exposed_releases=[t + 1 for t in self.exposed_steps],
             open_releases=[t + 1 for t, step in enumerate(self.steps) if step.open],
             entries=[{"release": t + 1, "best_guess": self.online.best[t]} for t in self.entries],
@@ -576,9 +582,11 @@ def _audited(
         user=sequence.user,
         epsilon=total(sequence.epsilons.tolist()),
         constrained_epsilon=float(charged.sum()),
+        log_evidence=filtering.log_evidence,
         steps=steps,
         filtering=filtering,
         smoothed=smoothed,
+        expected=np.sum([belief.probabilities for belief in smoothed], axis=0),
         path=path,
         uninformed=knowledge(uninformed, points, k, cell),
         online=online,

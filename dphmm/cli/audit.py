@@ -203,6 +203,7 @@ def session(releases: str | Path, **given: Any) -> None:
         inputs.stated_settings_of(given),
         true=inputs.true_data(given),
         top=given["top"],
+        keep_beliefs=False,
         thresholds=Thresholds(least, given["most_certainty"]),
         **_readers(given),
     )

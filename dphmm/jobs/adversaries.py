@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from dphmm.space.trajectory import Trajectory
 
 Moments = tuple[IntArray, IntArray]
 """Slots and states ``(t,)`` of a person, of which -1 is unknown."""
+
+_FOUND = {"home", "work"}
+"""Places that are found in a person's earlier data; all others are the same for everybody."""
 
 
 @checked
@@ -53,7 +56,7 @@ class Adversaries:
     knows: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.known is None and {"home", "work"} & set(self.knows):
+        if self.known is None and _FOUND & set(self.knows):
             raise ConfigurationError("home and work are found in earlier data; give --known too, or name the place")
 
     @property
@@ -61,8 +64,10 @@ class Adversaries:
         """Whether what is said against them is private: it tells of data of these people."""
         return self.known is not None
 
-    def of(self, public: MarkovModel, begins: Mapping[str, int | None]) -> dict[str, tuple[Adversary, ...]]:
+    def of(self, public: MarkovModel, begins: Mapping[str, int | None]) -> Mapping[str, tuple[Adversary, ...]]:
         """Who reads the releases of each person, the public adversary first.
+
+        Everything is checked now; what somebody thinks of a person is worked out when the person is asked for.
 
         Parameters
         ----------
@@ -73,7 +78,7 @@ class Adversaries:
 
         Returns
         -------
-        dict
+        Mapping
             Each person's name → the adversaries.
 
         Raises
@@ -87,18 +92,35 @@ class Adversaries:
         if self.model is not None:
             name = f"another model ({self.model})" if isinstance(self.model, str | Path) else "another model"
             everybody.append(Adversary(name, _of_same_places(load_model(self.model), public)))
+        drawn = {place: _drawn_to(place, public) for place in self.knows if place not in _FOUND}
         tracks = {} if self.known is None else tracks_of(self.known)
-        found = {}
-        for user, begin in begins.items():
-            theirs = list(everybody)
-            moments = before(tracks[user], public, begin) if user in tracks else None
-            if self.known is not None:
-                if moments is None:
-                    raise nothing_known(user)
-                theirs.append(Adversary(HABITS, habits(public, moments)))
-            theirs += [_knowing(place, public, moments) for place in self.knows]
-            found[user] = tuple(theirs)
-        return found
+        moments = {user: before(tracks[user], public, at) if user in tracks else None for user, at in begins.items()}
+        if self.known is not None and None in moments.values():
+            raise nothing_known(next(user for user, known in moments.items() if known is None))
+        return _Readers(public, everybody, self.knows, drawn, moments)
+
+
+@dataclass(frozen=True, eq=False)
+class _Readers(Mapping[str, tuple[Adversary, ...]]):
+    """Who reads the releases of each of some people: models of all of them do not fit into memory."""
+
+    public: MarkovModel
+    everybody: Sequence[Adversary]
+    knows: Sequence[str]
+    drawn: Mapping[str, Adversary]
+    moments: Mapping[str, Moments | None]
+
+    def __len__(self) -> int:
+        return len(self.moments)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.moments)
+
+    def __getitem__(self, user: str) -> tuple[Adversary, ...]:
+        known = self.moments[user]
+        learned = [] if known is None else [Adversary(HABITS, habits(self.public, known))]
+        knowing = [self.drawn.get(place) or _drawn_to(place, self.public, known) for place in self.knows]
+        return (*self.everybody, *learned, *knowing)
 
 
 HABITS = "their habits"
@@ -162,8 +184,9 @@ def _of_same_places(model: MarkovModel, public: MarkovModel) -> MarkovModel:
     return model
 
 
-def _knowing(place: str, public: MarkovModel, moments: Moments | None) -> Adversary:
-    if place in ("home", "work"):
+def _drawn_to(place: str, public: MarkovModel, moments: Moments | None = None) -> Adversary:
+    """Somebody who knows a place that the person keeps coming to: found among their moments, or the same for all."""
+    if place in _FOUND:
         assert moments is not None, "home and work are found in data"
         return Adversary(f"their {place}", with_pull(public, [usual_state(public, *moments, place)]))
     return Adversary(f"that they keep coming to {place}", with_pull(public, place_of(place).states(public.space)))

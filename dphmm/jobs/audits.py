@@ -663,6 +663,7 @@ def audit_session(
     within_factor: float | None = None,
     top: int = TOP,
     thresholds: Thresholds | None = None,
+    keep_beliefs: bool = True,
     watch: Watch = unwatched,
 ) -> SessionAudit:
     """What releases tell the best-informed adversary, as ``dphmm audit session`` does.
@@ -685,6 +686,9 @@ def audit_session(
         How many places count as the top.
     thresholds
         The most that may be learned; a person who is known better counts as exposed.
+    keep_beliefs
+        Whether audits hold the beliefs at each release, and what everybody thinks of how each person moves; without
+        them thousands of people fit into memory.
     watch
         Shows how far the job has come; see `dphmm.jobs.Watch`.
 
@@ -724,7 +728,8 @@ def audit_session(
     audits = list[SequenceAudit]()
     for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people)):
         theirs = [replace(reader, prior=believed) for reader in readers[one.sequence.user]]
-        audits += audit_adversaries(one.engine, one.sequence, theirs, truth, top, within_factor)
+        made = audit_adversaries(one.engine, one.sequence, theirs, truth, top, within_factor)
+        audits += made if keep_beliefs else [replace(audit, filtering=None, smoothed=()) for audit in made]
     private = true is not None or others.is_private
     return SessionAudit(learned.space, people, tuple(audits), private, thresholds or Thresholds())
 

@@ -300,9 +300,10 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
     released
         ``(T, 2)`` the releases.
     """
-    total = np.sum([belief.probabilities for belief in audit.smoothed], axis=0)
-    shown = total > 1e-3 * total.max()
-    dots = ax.scatter(points[shown, 0], points[shown, 1], c=total[shown], s=18, cmap="YlGnBu", marker="s", zorder=1)
+    shown = audit.expected > 1e-3 * audit.expected.max()
+    dots = ax.scatter(
+        points[shown, 0], points[shown, 1], c=audit.expected[shown], s=18, cmap="YlGnBu", marker="s", zorder=1
+    )
     ax.figure.colorbar(dots, ax=ax, label="expected releases from here", shrink=0.8)
     ax.plot(*released.T, "o", color=RELEASED, ms=3, alpha=0.5, mew=0, zorder=2, label="released")
     if audit.path is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -95,6 +97,32 @@ def test_an_event_is_as_probable_to_each_adversary_as_all_paths_say(town):
         assert audit.probability[3] == pytest.approx(happened / total, rel=1e-9)
     assert [audit.knows for audit in found.audits[0]] == ["the model", "their habits"]
     assert found.private
+
+
+def test_an_audit_learns_the_habits_of_one_person_at_a_time(town, monkeypatch):
+    """Models of thousands of people do not fit into memory, nor do beliefs at all of their releases."""
+    model, _ = town
+    made, alive = [], []
+
+    def habits(*given):
+        gc.collect()
+        alive.append(sum(one() is not None for one in made))
+        found = with_habits(*given, DAY).model
+        made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr("dphmm.jobs.adversaries.habits", lambda public, moments: habits(public, *moments))
+    asked = Adversaries(Data(("known.csv",)))
+    found = audit_session("r.csv", model, SETTINGS, adversaries=asked, keep_beliefs=False)
+    audit_event("r.csv", model, "at:2 between 1 and 3", SETTINGS, adversaries=asked)
+    assert len(made) == 6
+    assert max(alive) <= 1, "the person before"
+    kept = audit_session("r.csv", model, SETTINGS, adversaries=asked)
+    for slim, whole in zip(found.audits, kept.audits, strict=True):
+        assert slim.filtering is None
+        assert slim.facts("abcdef"[:SIZE]) == whole.facts("abcdef"[:SIZE])
+        beliefs = [belief.probabilities for belief in whole.smoothed]
+        np.testing.assert_allclose(slim.expected, np.sum(beliefs, axis=0))
 
 
 def test_owners_see_what_who_knows_the_model_and_who_knows_their_habits_learn(town):
