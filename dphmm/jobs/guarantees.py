@@ -291,9 +291,10 @@ def _not_promised(table: ReleaseTable, settings: ReleaseSettings, is_private: bo
         level = float((drawn["constrained_factor"] * drawn["epsilon"]).max())
         others = int(drawn["least_protection"].min()) - 1
         said.append(
-            "That places which the policy does not join are hard to tell apart: from one of two that were possible, "
-            f"rather than the other, a released point is {factor_in_words(level)}. At the worst moment a place had "
-            f"{others:,} other{'s' if others != 1 else ''} for which it is no likelier than is promised of joined ones."
+            "That places which the policy does not join are hard to tell apart. A released point from one of any two "
+            f"possible ones, against the other: {factor_in_words(level)}. At the worst moment a place had {others:,} "
+            f"other{'s' if others != 1 else ''} from which a released point tells it by no more than is promised of "
+            "joined places."
         )
     day = max(table["epsilon_last_day"][~np.isnan(table["epsilon_last_day"])], default=0.0)
     said.append(
@@ -302,7 +303,7 @@ def _not_promised(table: ReleaseTable, settings: ReleaseSettings, is_private: bo
         f"other, that day's points are {factor_in_words(float(day))}."
     )
     if settings.outside == "border":
-        said.append("Anything of places outside the region: a person there is released as being at its nearest place.")
+        said.append("Anything of places outside the region: a person there is released as if at its nearest place.")
     else:
         said.append("That no one learns when a person was outside the region: such moments have no release.")
     said.append("When a person was recorded, and under which name: times and names stand in the file as they are.")

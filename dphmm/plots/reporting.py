@@ -187,15 +187,18 @@ def _real(data: Data, table: ReleaseTable) -> tuple[Trajectory, ReleaseTable]:
 
 
 _MEANING = (
-    "Medians over the moments, of the person for whom a figure is worst, as the model expects them of an adversary who "
-    "moves as it says. 'At each moment' is once that moment's release is out, 'in hindsight' once all are."
+    "Medians over the moments, of the person for whom a figure is worst: what an adversary who knows the model and "
+    "nothing else of them has to expect, if they move as it says. 'At each moment' is once that moment's release is "
+    "out, 'in hindsight' once all are."
 )
 
 
 def _summary(found: Promise, table: ReleaseTable) -> str:
     users = len(set(table["user"].tolist()))
     drawn = int((~table["withheld"]).sum())
-    told = f"{drawn:,} private places of {users:,} {'people' if users > 1 else 'person'}, with noise."
+    opened = int((table["open"] & ~table["withheld"]).sum())
+    noise = f"with noise but for {opened:,} that are open" if opened else "with noise"
+    told = f"{drawn:,} places of {users:,} {'people' if users > 1 else 'person'}, {noise}."
     if not found.warnings:
         return told
     count = len(found.warnings)

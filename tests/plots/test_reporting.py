@@ -10,12 +10,14 @@ import pytest
 
 from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError, OutputError
-from dphmm.jobs import Data, batch, learn, region, release
+from dphmm.jobs import Data, batch, learn, load_model, region, release
+from dphmm.jobs.guarantees import promise_of
 from tests.pages import DESK, PHONE, looked_at
 
 pytest.importorskip("matplotlib")
 
-from dphmm.plots import report
+from dphmm.plots import report, reporting
+from dphmm.writers import ReleaseTable, read_releases
 
 TOWN = "data/sample/geolife"
 SETTINGS = ReleaseSettings("utility:1km", 0.5)
@@ -83,6 +85,14 @@ def test_a_page_says_nothing_of_true_places_unless_they_are_asked_for(made, monk
     assert page.index('<p class="banner">PRIVATE') < page.index("<h1>")
     assert "invented" not in page
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_places_that_are_released_as_they_are_are_not_called_noisy(made, plain):
+    assert "places of 2 people, with noise." in plain[1]
+    table = read_releases(made / "r.csv")
+    opened = ReleaseTable({**table.columns, "open": np.arange(len(table)) < 5})
+    said = reporting._summary(promise_of(table, SETTINGS.engine(load_model(made / "m.npz"))), opened)
+    assert said.startswith(f"{len(table):,} places of 2 people, with noise but for 5 that are open.")
 
 
 def test_the_same_seed_makes_the_same_page_and_another_seed_another_person(made, plain):
