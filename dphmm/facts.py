@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from math import ceil, exp, inf, isfinite
 from pathlib import Path
@@ -17,6 +18,8 @@ Facts = dict[str, Any]
 
 _LIMITS_NOTHING = 14.0
 """A level from which on a factor of e^level, beyond a million, is said to limit nothing."""
+_ROUNDING = 1e-12
+"""By which share of itself a sum of budgets may be too large by rounding alone."""
 
 
 @dataclass(frozen=True)
@@ -189,12 +192,24 @@ def factor_in_words(level: float) -> str:
     if level == inf:
         return "without limit: it can rule a place out"
     if level > _LIMITS_NOTHING:
-        return f"at most e^{level:,.4g} times as likely, which limits nothing"
+        return f"at most {power_of_e(level)} times as likely, which limits nothing"
     factor = exp(level)
     if factor >= 100:
         return f"at most {ceil(factor):,} times as likely"
     scale = 100 if factor < 10 else 10
     return f"at most {ceil(factor * scale) / scale:g} times as likely"
+
+
+def power_of_e(level: float) -> str:
+    """A factor that something is said to be at most, as a power of e: four figures of the exponent, rounded up.
+
+    Examples
+    --------
+    >>> power_of_e(242.41), power_of_e(0.3 * 285), power_of_e(12345.6)
+    ('e^242.5', 'e^85.5', 'e^12,350')
+    """
+    up = Context(prec=4, rounding=ROUND_CEILING)
+    return f"e^{up.create_decimal(repr(level * (1.0 - _ROUNDING))).normalize():,f}"
 
 
 def guarantees_in_words(epsilon: float, constrained_epsilon: float, total: float) -> dict[str, str]:

@@ -22,7 +22,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
-from dphmm.facts import fact, facts_of
+from dphmm.facts import fact, facts_of, power_of_e
 from dphmm.jobs.adversaries import before, habits, nothing_known
 from dphmm.jobs.audits import Prior, checked_prior, true_states
 from dphmm.jobs.goodness_of_fit import chances_of
@@ -257,7 +257,7 @@ class IdentityAudit:
             f"({100 * all_.first:.0f} %, with confidence {CONFIDENCE:g} between {100 * all_.first_least:.0f} and "
             f"{100 * all_.first_most:.0f} %; by chance {100 / count:.3g} %), {len(self.singled_out):,} of them with "
             f"more than {self.most_certainty:g} of the probability. The promise limits this for two people whose paths "
-            f"the policy joins throughout, to e^{spent:.4g}; for others it says nothing of identity."
+            f"the policy joins throughout, to {power_of_e(spent)}; for others it says nothing of identity."
         )
 
     def facts(self) -> dict[str, Any]:

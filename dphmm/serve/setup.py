@@ -10,7 +10,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, exp, floor, log10
+from math import ceil, floor, log10
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -21,6 +21,7 @@ import tomli_w
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, need
+from dphmm.facts import factor_in_words
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.model.model import MarkovModel
@@ -246,14 +247,14 @@ def _in_words(day: Day, metres: float | None) -> Iterator[str]:
     more = f"; you asked for {metres:,.0f}, and nearer needs a larger --epsilon" if missed else ""
     if metres is None:
         costs = (
-            f"All releases of any 24 hours together tell places apart that '{settings.policy}' hides from each other "
-            f"by odds of at most {exp(most):.3g} to 1 (epsilon {most:g}).",
+            f"The releases of any 24 hours together are {factor_in_words(most)} from one path of a person as from "
+            f"another that '{settings.policy}' joins to it throughout (epsilon {most:g}).",
             "Recipients are to know more? Give --metres.",
         )
     else:
         costs = (
-            f"One release tells places apart that '{settings.policy}' hides from each other by odds of at most "
-            f"{exp(settings.epsilon):.2g} to 1.",
+            f"One release is {factor_in_words(settings.epsilon)} from one place as from another that "
+            f"'{settings.policy}' joins to it.",
             f"A day is many releases, which cost these people epsilon {np.mean(day.spent):.3g} on average, and none of "
             f"them more than {most:g}: where somebody is for hours gets known.",
         )

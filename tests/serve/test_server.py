@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from math import exp
 from pathlib import Path
 
 import httpx
@@ -168,7 +169,7 @@ def test_a_new_file_is_private_and_holds_no_token(model, tmp_path, monkeypatch):
     assert RelayConfig.read(tmp_path / "relay.toml").users == ("ann", "bob")
     promised = RelayConfig.read(tmp_path / "relay.toml").release
     assert promised == ReleaseSettings.for_a_day(policy="utility:1km"), "without metres a promise of a day"
-    assert "by odds of at most 20.1 to 1" in " ".join(lines)
+    assert "of any 24 hours together are at most 20.1 times as likely from one path" in " ".join(lines)
 
 
 def test_a_new_file_for_metres_has_a_schedule_that_is_that_near(model, tmp_path):
@@ -180,6 +181,8 @@ def test_a_new_file_for_metres_has_a_schedule_that_is_that_near(model, tmp_path)
     assert written.release.schedule.window_epsilon >= written.release.epsilon
     (said,) = (line for line in lines if "simulated people the estimate is" in line)
     assert float(said.partition("the estimate is ")[2].split()[0].replace(",", "")) <= 1000
+    most = " ".join(lines).partition("One release is at most ")[2].partition(" times as likely from one place")[0]
+    assert 0 <= float(most) - exp(written.release.epsilon) < 0.1, "rounded up, as it is the most"
 
 
 def test_the_demo_is_the_relay_itself_with_people_who_post_to_it():
