@@ -14,7 +14,7 @@ from dphmm.certificate.capped_events import CapsWitness
 from dphmm.errors import InvalidInputError
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits, day_steps, exactly
-from dphmm.release.session_store import MAIN_QUERY
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.step import PreparedStep
 
 

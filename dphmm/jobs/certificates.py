@@ -21,7 +21,7 @@ from dphmm.jobs.stored_releases import engine_agreed, read_released, read_sessio
 from dphmm.model.model import MarkovModel
 from dphmm.release import PreparedStep, Releaser, ReleaseSettings
 from dphmm.release.session_database import is_server, is_store
-from dphmm.release.session_store import MAIN_QUERY, TIER
+from dphmm.release.session_terms import MAIN_QUERY, TIER
 from dphmm.release.tiers import finer_plan
 from dphmm.tables import check_output, new_file
 

@@ -33,7 +33,7 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account, Limits
 from dphmm.release.record import NO_GAIN
 from dphmm.release.session_database import is_server
-from dphmm.release.session_store import MAIN_QUERY
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.trajectory import (
     Accepted,
     Moment,

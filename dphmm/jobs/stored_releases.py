@@ -25,7 +25,8 @@ from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, Store
 from dphmm.release.drawn_zones import redrawn
 from dphmm.release.ledger import exactly
 from dphmm.release.session_database import is_server, is_store
-from dphmm.release.session_store import MAIN_QUERY, TIER, Agreed, Pruned
+from dphmm.release.session_store import Pruned
+from dphmm.release.session_terms import MAIN_QUERY, TIER, Agreed
 from dphmm.release.settings import GIVEN
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds

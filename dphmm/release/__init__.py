@@ -4,7 +4,8 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Ledger, Limits
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import Session
-from dphmm.release.session_store import SessionStore, StoredRelease, StoredSession, Terms
+from dphmm.release.session_store import SessionStore, StoredRelease
+from dphmm.release.session_terms import StoredSession, Terms
 from dphmm.release.settings import Schedule
 from dphmm.release.step import PreparedStep, StepPlan
 from dphmm.release.trajectory import (

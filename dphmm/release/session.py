@@ -28,17 +28,8 @@ from dphmm.model.point_estimate import point_estimate
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Ledger, Limits, exactly
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.session_store import (
-    MAIN_QUERY,
-    Agreed,
-    Drawn,
-    Progress,
-    Pruned,
-    SessionStore,
-    StoredRelease,
-    StoredSession,
-    agreed_on,
-)
+from dphmm.release.session_store import Drawn, Progress, Pruned, SessionStore, StoredRelease
+from dphmm.release.session_terms import MAIN_QUERY, Agreed, StoredSession, agreed_on
 from dphmm.release.step import PreparedStep
 from dphmm.release.tiers import draw_tiers, share_of_limits, tiers_of
 from dphmm.space.trajectory import microseconds

@@ -1,320 +1,32 @@
-"""What is kept of sessions: their terms, every public record, and the public belief. Never a true state."""
+"""What is kept of sessions: their terms, every public record, and the public belief. Never a true state.
+
+A session survives a crash because a moment is one transaction. With the session locked, `SessionStore.append` looks
+whether another process went on with it meanwhile, has the draw made, and writes the records, the beliefs after them and
+how far the session has come. Nobody is told anything before that is committed. Whatever ends the process, all of it is
+there or nothing is: in the one case whoever asks for the moment again gets what was drawn, in the other nobody has seen
+a draw. Every row has a digest, which for a record covers the one before it, so that damage is noticed.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
-from math import ceil, inf
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from dphmm.arguments import checked
-from dphmm.arrays import content_hash
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, SessionBusyError, SessionMismatchError
+from dphmm.errors import ConfigurationError, DataFileError, SessionBusyError, SessionMismatchError
 from dphmm.model.belief import Belief
-from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import DAY_SECONDS, Account, Limits, constrained_cost, exactly
+from dphmm.release.ledger import Account, Limits, constrained_cost, exactly
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.schedule import REMEMBERED
 from dphmm.release.session_database import Database, PostgresDatabase, is_server
+from dphmm.release.session_terms import TIER, Agreed, StoredSession, Terms
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.values import one_line, shorten
-
-MAIN_QUERY = "main"
-"""The query of a session that has one, and of several tiers that of the finest reader."""
-TIER = "tier "
-"""How the names of the other tiers' queries begin; what their reader may learn follows: see `dphmm.release.tiers`."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What the promise of one query is made of.
-
-    Parameters
-    ----------
-    settings
-        How places are released.
-    settings_hash, model, policy, measurements
-        Content hashes: of the settings, the model, the policy graph and what is measured in each state.
-    randomness
-        ``"system"``; or ``"seeded"``, in which case nothing is private.
-    """
-
-    settings: ReleaseSettings
-    settings_hash: str
-    model: str
-    policy: str
-    measurements: str
-    randomness: str
-
-    @classmethod
-    def from_engine(cls, engine: Releaser) -> Terms:
-        """The terms of an engine.
-
-        Parameters
-        ----------
-        engine
-            The engine of a query.
-
-        Returns
-        -------
-        Terms
-            Its terms.
-        """
-        return cls(
-            engine.settings,
-            engine.settings.content_hash,
-            engine.model.content_hash,
-            engine.policy.content_hash,
-            content_hash(engine.values),
-            "system" if engine.is_private else "seeded",
-        )
-
-    def differences(self, other: Terms) -> Iterator[tuple[str, str, str]]:
-        """What differs in content, each with its value here and there; the policy's wording and names do not count.
-
-        Parameters
-        ----------
-        other
-            Other terms.
-
-        Yields
-        ------
-        tuple of str
-            What differs, and both values as text.
-        """
-        mine, theirs = self.settings.to_dict(), other.settings.to_dict()
-        for name in mine:
-            if name not in ("policy", "layers") and mine[name] != theirs[name]:
-                yield name, str(mine[name]), str(theirs[name])
-        for part in ("model", "policy", "measurements", "randomness"):
-            if getattr(self, part) != getattr(other, part):
-                yield part, _shortened(getattr(self, part)), _shortened(getattr(other, part))
-
-    def check_amendment(self, other: Terms, what: str) -> None:
-        """Refuse terms with which a session that was agreed on these cannot go on.
-
-        What is released of which places, and how, may change; that the belief goes on needs the same model, and the
-        promise of caps on events is about all releases together.
-
-        Parameters
-        ----------
-        other
-            The new terms.
-        what
-            What the message calls the session.
-
-        Raises
-        ------
-        SessionMismatchError
-            Naming what may not change.
-        """
-        for part, was, now in self.differences(other):
-            if part in ("model", "randomness", "caps", "priors"):
-                raise SessionMismatchError(
-                    f"{what} has {part} {was}, which may not become {now}; begin another session"
-                )
-        if self.settings.caps and not self.same_as(other):
-            raise SessionMismatchError(f"{what} keeps caps on events, under its first settings alone; begin another")
-
-    def same_as(self, other: Terms) -> bool:
-        """Whether nothing differs in content.
-
-        Parameters
-        ----------
-        other
-            Other terms.
-
-        Returns
-        -------
-        bool
-            Whether they promise the same.
-        """
-        return next(self.differences(other), None) is None
-
-    def to_json(self) -> str:
-        """The terms as a JSON object, from which `from_json` makes them again.
-
-        Returns
-        -------
-        str
-            The JSON text.
-        """
-        return json.dumps({**asdict(self), "settings": self.settings.to_dict()}, sort_keys=True)
-
-    @classmethod
-    @checked
-    def from_json(cls, text: str) -> Terms:
-        """The terms that `to_json` wrote.
-
-        Parameters
-        ----------
-        text
-            What `to_json` wrote.
-
-        Returns
-        -------
-        Terms
-            The terms.
-
-        Raises
-        ------
-        InvalidInputError
-            When the text is something else.
-        """
-        try:
-            values = parse_json(text)
-            if not isinstance(values, dict) or not isinstance(values.get("settings"), dict):
-                raise ValueError("there are no settings")
-            for name in set(values) - {"settings"}:
-                if not isinstance(values[name], str):
-                    raise ValueError(f"{shorten(name)} is {shorten(values[name])}, no text")
-            return cls(**{**values, "settings": ReleaseSettings.from_dict(values["settings"])})
-        except (TypeError, ValueError) as problem:  # the first for a name that is missing, or one too many
-            raise InvalidInputError(f"text holds no terms of a session ({one_line(problem)})") from None
-
-
-def agreed_on(
-    name: str, releaser: Releaser | Mapping[str, Releaser], tiers: bool = False
-) -> tuple[dict[str, Releaser], dict[str, Terms]]:
-    """The engine of each query of a session, and what its promise is made of.
-
-    Raises
-    ------
-    InvalidInputError
-        When the session's name or that of a query is none, or there is no query.
-    SessionMismatchError
-        When the queries' models, policies, kinds of randomness or caps on events differ.
-    """
-    queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
-    if not name or not name.isprintable():
-        raise InvalidInputError(f"the session's name is {name!r}; give a text of printable characters")
-    terms = {query: Terms.from_engine(engine) for query, engine in queries.items()}
-    if not terms or not all(query and query.isprintable() for query in terms):
-        raise InvalidInputError(f"the session's queries are {list(terms)}; name at least one, in printable characters")
-    if not tiers and any(query.startswith(TIER) for query in terms):
-        raise InvalidInputError(f"names of queries that begin with {TIER!r} are those of tiers; choose others")
-    for part in ("model", "policy", "randomness"):
-        if len({getattr(one, part) for one in terms.values()}) > 1:
-            raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
-    # What one query tells of an event the caps of another cannot take back.
-    if len({(tuple(cap.canonical for cap in one.settings.caps), one.settings.priors) for one in queries.values()}) > 1:
-        raise SessionMismatchError(
-            f"the queries of session {name!r} differ in their caps on events; give every query the same caps and priors"
-        )
-    return queries, terms
-
-
-def _shortened(value: str) -> str:
-    return value if len(value) <= 20 else f"{value[:12]}…"
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """What a session is agreed on from one of its releases on.
-
-    Parameters
-    ----------
-    first
-        The number of the first release that it holds for.
-    terms
-        Query → what its promise is made of.
-    note
-        What was written beside it when it was agreed on, such as the zones that the policy was made of. Public.
-    """
-
-    first: int
-    terms: dict[str, Terms]
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class StoredSession:
-    """What a session was agreed on.
-
-    Parameters
-    ----------
-    number, name
-        Which one it is.
-    agreed
-        What it was agreed on when it began, and whenever it was agreed on anew.
-    limits
-        What it may spend.
-    """
-
-    number: int
-    name: str
-    agreed: tuple[Agreed, ...]
-    limits: Limits
-
-    @property
-    def terms(self) -> dict[str, Terms]:
-        """Query → what the promise of the next release is made of."""
-        return self.agreed[-1].terms
-
-    def longest_window(self, step_seconds: float | None) -> int:
-        """How many time steps back records, limits or a schedule look.
-
-        Parameters
-        ----------
-        step_seconds
-            How long a step is; None where that is not given.
-
-        Returns
-        -------
-        int
-            At least one.
-        """
-        schedules = [terms.settings.schedule for terms in self.terms.values()]
-        looks = [(1, DAY_SECONDS), *((REMEMBERED, one.window_seconds) for one in schedules if one is not None)]
-        ours = [] if step_seconds is None else [times * max(1, ceil(one / step_seconds)) for times, one in looks]
-        return max([1, self.limits.window_steps or 1, *ours])
-
-    def agreed_at(self, number: int) -> Agreed:
-        """What a release, of which this is the number, was or would be made under.
-
-        Parameters
-        ----------
-        number
-            The number of a release, from 0.
-
-        Returns
-        -------
-        Agreed
-            The terms then.
-        """
-        return next(one for one in reversed(self.agreed) if one.first <= number)
-
-    def check_same(self, terms: Mapping[str, Terms], limits: Limits | None) -> None:
-        """Refuse to go on under other terms, or with other limits (left out: these).
-
-        Parameters
-        ----------
-        terms
-            Query → its terms.
-        limits
-            What releases may cost.
-
-        Raises
-        ------
-        SessionMismatchError
-            Naming the first thing that differs.
-        """
-        what = f"session {self.name!r}"
-        began = "began" if len(self.agreed) == 1 else "goes on"
-        if set(self.terms) != set(terms):
-            raise SessionMismatchError(
-                f"{what} began with the queries {sorted(self.terms)}, not {sorted(terms)}; give those, or begin another"
-            )
-        for query, agreed in self.terms.items():
-            for part, was, now in agreed.differences(terms[query]):
-                raise SessionMismatchError(f"{what} {began} with {part} {was}, not {now}; give that, or begin another")
-        if limits is not None and limits != self.limits:
-            raise SessionMismatchError(f"{what} began with {self.limits}, not {limits}; leave the limits out")
 
 
 @dataclass(frozen=True)
@@ -546,7 +258,32 @@ class SessionStore:
         DataFileError
             When what is stored is damaged.
         """
-        query = "SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = ?"
+        return self._progress(session, "")
+
+    def hold(self, session: int) -> Progress:
+        """How far a session has come, and comes no further by other processes until the transaction ends.
+
+        Parameters
+        ----------
+        session
+            The number of the session.
+
+        Returns
+        -------
+        Progress
+            How far it has come.
+
+        Raises
+        ------
+        SessionBusyError
+            When another process holds it for longer than was to be waited.
+        DataFileError
+            When what is stored is damaged.
+        """
+        return self._progress(session, self.database.held)
+
+    def _progress(self, session: int, held: str) -> Progress:
+        query = f"SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = ?{held}"
         rows = self.database.execute(query, (session,))
         what = f"the progress of session number {session}"
         if not rows:
@@ -599,11 +336,8 @@ class SessionStore:
         ReleaseRecord or None
             The record; None where there is none.
         """
-        where = "session = ? AND slot = ? AND query = ?"
-        rows = self.database.execute(
-            f"SELECT number, body, digest, {_PREVIOUS} FROM record WHERE {where}", (session, slot, query)
-        )
-        return self._checked(session, (rows[0][0], slot, query, *rows[0][1:])).record if rows else None
+        rows = self.database.execute(f"{_RECORDS} session = ? AND slot = ? AND query = ?", (session, slot, query))
+        return self._release(session, rows[0]).record if rows else None
 
     def releases(self, session: int, first: int = 0, last: int | None = None) -> Iterator[StoredRelease]:
         """The releases of a session in their order, from number ``first`` to before ``last``, but for pruned ones.
@@ -626,8 +360,8 @@ class SessionStore:
             At the first one that is damaged or missing.
         """
         end = self.progress(session).count if last is None else last
-        for number, row in self._rows(session, max(first, self.pruned(session).count), end):
-            yield self._checked(session, (number, *row))
+        for row in self._rows(session, max(first, self.pruned(session).count), end):
+            yield self._release(session, row)
 
     def costs(self, session: int, first: int, last: int) -> Iterator[tuple[int, str, float, float]]:
         """The time step, query, budget and constrained factor of the releases of some numbers, as `releases`.
@@ -646,34 +380,35 @@ class SessionStore:
         tuple
             Slot, query, budget and constrained factor of a release.
         """
-        for number, (slot, query, body, digest, previous) in self._rows(session, first, last):
-            what = f"release {number} of session number {session}"
-            with self._intact(what, digest, previous or b"", session, number, slot, query, body):
+        for row in self._rows(session, first, last):
+            _, slot, query, body, *_ = row
+            with self._intact_record(session, row):
                 epsilon, factor = ReleaseRecord.cost_from_json(body)
                 yield slot, query, epsilon, factor
 
-    def _rows(self, session: int, first: int, end: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """The number and the rest of each release, some at a time: years of them need not fit into memory."""
+    def _rows(self, session: int, first: int, end: int) -> Iterator[tuple[Any, ...]]:
+        """The row of each release, some at a time: years of them need not fit into memory."""
         for begin in range(first, end, _AT_A_TIME):
             stop = min(begin + _AT_A_TIME, end)
-            rows = self.database.execute(
-                f"SELECT number, slot, query, body, digest, {_PREVIOUS} FROM record "
-                "WHERE session = ? AND number >= ? AND number < ? ORDER BY number",
-                (session, begin, stop),
-            )
+            some = f"{_RECORDS} session = ? AND number >= ? AND number < ? ORDER BY number"
+            rows = self.database.execute(some, (session, begin, stop))
             if len(rows) != stop - begin:
                 raise self._damaged(f"the releases of session number {session}")
-            for expected, (number, *row) in enumerate(rows, start=begin):
-                if number != expected:
+            for expected, row in enumerate(rows, start=begin):
+                if row[0] != expected:
                     raise self._damaged(f"release {expected} of session number {session}")
-                yield number, tuple(row)
+                yield row
 
-    def _checked(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
-        number, slot, query, body, digest, previous = row
-        what = f"release {number} of session number {session}"
-        with self._intact(what, digest, previous or b"", session, number, slot, query, body):
+    def _release(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
+        _, slot, query, body, *_ = row
+        with self._intact_record(session, row):
             _check_types(((slot, int), (query, str)))
             return StoredRelease(slot, query, ReleaseRecord.from_json(body))
+
+    def _intact_record(self, session: int, row: tuple[Any, ...]) -> AbstractContextManager[None]:
+        number, slot, query, body, digest, previous = row
+        what = f"release {number} of session number {session}"
+        return self._intact(what, digest, previous or b"", session, number, slot, query, body)
 
     @contextmanager
     def _intact(self, what: str, digest: bytes, *parts: Any) -> Iterator[None]:
@@ -713,12 +448,8 @@ class SessionStore:
                 if self.session(name) is not None:
                     break
                 ((number,),) = self.database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
-                if self.database.execute(
-                    "INSERT INTO session VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number",
-                    (number, name, *texts, _digest(number, name, *texts)),
-                ):
-                    values = number, 0, None, b"", None, None, 0, b""
-                    self.database.execute("INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+                row = number, name, *texts
+                if self._insert("session", *row, _digest(*row), conflict="DO NOTHING RETURNING number"):
                     self._set_progress(number, Progress(0, None, None, b"", None))
         known = self.session(name)
         if known is None:
@@ -755,16 +486,14 @@ class SessionStore:
             for number, (query, record) in enumerate(drawn.records.items(), progress.count):
                 body = record.to_json().ljust(drawn.widths[query])
                 head = _digest(head, session, number, slot, query, body)
-                self.database.execute(
-                    "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", (session, number, slot, query, body, head)
-                )
+                self._insert("record", session, number, slot, query, body, head)
             count = progress.count + len(drawn.records)
             for name, belief in drawn.readers.items():
                 self.set_reader(session, name, count, belief)
             numbers = {query: number for number, query in enumerate(drawn.records, progress.count)}
             for name, (query, said) in drawn.said.items():
                 row = session, numbers[query], name, "", said.ljust(_SAID_WIDTH)
-                self.database.execute("INSERT INTO coarser VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
+                self._insert("coarser", *row, _digest(*row))
             made = replace(progress, count=count, slot=slot, belief=drawn.belief, head=head)
             self._set_progress(session, made)
         return drawn
@@ -816,13 +545,10 @@ class SessionStore:
             if last.note == note and same:
                 return stored
             with self.database.transaction():
-                self.database.execute(
-                    f"SELECT amended FROM progress WHERE session = ?{self.database.held}", (stored.number,)
-                )
-                progress = self.progress(stored.number)
+                progress = self.hold(stored.number)
                 if progress.amended == len(stored.agreed) - 1:
                     row = stored.number, progress.amended, progress.count, _terms_text(terms), note
-                    self.database.execute("INSERT INTO amendment VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
+                    self._insert("amendment", *row, _digest(*row))
                     self._set_progress(stored.number, replace(progress, amended=progress.amended + 1))
             found = self.session(stored.name)
             assert found is not None, "sessions are never removed"
@@ -891,11 +617,9 @@ class SessionStore:
         belief
             The belief; None for one who was told nothing yet.
         """
-        self.database.execute(
-            "INSERT INTO coarse_belief VALUES (?, ?, ?, ?) ON CONFLICT (session, epsilon) DO UPDATE SET "
-            "number = excluded.number, belief = excluded.belief",
-            (session, name, number, b"" if belief is None else belief.to_bytes()),
-        )
+        known = b"" if belief is None else belief.to_bytes()
+        anew = "(session, epsilon) DO UPDATE SET number = excluded.number, belief = excluded.belief"
+        self._insert("coarse_belief", session, name, number, known, conflict=anew)
 
     def said(self, session: int, number: int, name: str) -> str | None:
         """What a reader who was not told everything may be told of a release, as JSON text; None where nothing.
@@ -956,8 +680,7 @@ class SessionStore:
             )
         session = stored.number
         with self.database.transaction():
-            self.database.execute(f"SELECT count FROM progress WHERE session = ?{self.database.held}", (session,))
-            before, latest = self.pruned(session), self.progress(session).slot
+            latest, before = self.hold(session).slot, self.pruned(session)
             first = slot if latest is None else min(slot, latest - stored.longest_window(step_seconds) + 1)
             query = "SELECT MAX(number) FROM record WHERE session = ? AND slot < ?"
             ((last,),) = self.database.execute(query, (session, first))
@@ -970,11 +693,8 @@ class SessionStore:
             where = "session = ? AND number"
             ((head,),) = self.database.execute(f"SELECT digest FROM record WHERE {where} = ?", (session, last))
             text = json.dumps([(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()])
-            self.database.execute(
-                "INSERT INTO pruned VALUES (?, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET count = excluded.count, "
-                "head = excluded.head, costs = excluded.costs, digest = excluded.digest",
-                (session, end, head, text, _digest(session, end, head, text)),
-            )
+            row = session, end, head, text
+            self._insert("pruned", *row, _digest(*row), conflict=_anew("count", "head", "costs", "digest"))
             for table in ("record", "coarser", "set_aside"):
                 self.database.execute(f"DELETE FROM {table} WHERE {where} < ?", (session, end))
             self.database.execute(f"UPDATE told SET number = ? WHERE {where} < ?", (end, session, end))
@@ -984,14 +704,22 @@ class SessionStore:
 
     def _set_progress(self, session: int, progress: Progress) -> None:
         belief = None if progress.belief is None else progress.belief.to_bytes()
-        values = progress.count, progress.slot, progress.head, belief, progress.omitted, progress.amended
-        row = (*values, _digest(session, *values))
-        self.database.execute(
-            "UPDATE progress SET count = ?, slot = ?, head = ?, belief = ?, omitted = ?, amended = ?, digest = ? "
-            "WHERE session = ?",
-            (*row, session),
-        )
-        self._written = (session, *row), progress
+        values = session, progress.count, progress.slot, progress.head, belief, progress.omitted, progress.amended
+        row = *values, _digest(*values)
+        anew = _anew("count", "slot", "head", "belief", "omitted", "amended", "digest")
+        self._insert("progress", *row, conflict=anew)
+        self._written = row, progress
+
+    def _insert(self, table: str, *row: Any, conflict: str = "") -> list[Any]:
+        """Write a row; what becomes of one that is there already may be said, and what is returned."""
+        places = ", ".join("?" * len(row))
+        after = f" ON CONFLICT {conflict}" if conflict else ""
+        return self.database.execute(f"INSERT INTO {table} VALUES ({places}){after}", row)
+
+
+def _anew(*columns: str) -> str:
+    """What has a session's row replaced by one that is written."""
+    return f"(session) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}"
 
 
 def _terms_text(terms: Mapping[str, Terms]) -> str:
@@ -1021,11 +749,14 @@ def _sum(text: str) -> Fraction | float:
     return inf if text == "inf" else Fraction(text)
 
 
-_PREVIOUS = (
+_RECORDS = (
+    "SELECT number, slot, query, body, digest, "
     "COALESCE((SELECT digest FROM record AS before WHERE before.session = record.session "
     "AND before.number = record.number - 1), "
-    "(SELECT head FROM pruned WHERE pruned.session = record.session AND pruned.count = record.number))"
+    "(SELECT head FROM pruned WHERE pruned.session = record.session AND pruned.count = record.number)) "
+    "FROM record WHERE"
 )
+"""Releases with the digest of the one before each; what follows says which."""
 
 
 def _digest(*parts: Any) -> bytes:

@@ -32,7 +32,7 @@ from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser, shared_edges
 from dphmm.release.ledger import Limits, exactly
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.session_store import MAIN_QUERY, TIER
+from dphmm.release.session_terms import MAIN_QUERY, TIER
 from dphmm.release.settings import Schedule, Settings
 from dphmm.release.step import PreparedStep, StepPlan
 

@@ -17,7 +17,8 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import Session, check_order, step_number
-from dphmm.release.session_store import SessionStore, StoredSession
+from dphmm.release.session_store import SessionStore
+from dphmm.release.session_terms import StoredSession
 from dphmm.release.settings import Outside
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory, microseconds

@@ -27,7 +27,7 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import day_steps
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session import Session
-from dphmm.release.session_store import MAIN_QUERY
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.tiers import query_of
 from dphmm.serve import message_formats
 from dphmm.serve.config import Recipient, RelayConfig

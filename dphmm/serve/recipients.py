@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from dphmm.errors import InvalidInputError
 from dphmm.model.belief import Belief
-from dphmm.release.session_store import MAIN_QUERY, SessionStore
+from dphmm.release.session_store import SessionStore
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.serve.config import hash_token, new_token
 from dphmm.tables.json_toml import parse_json
 
@@ -152,7 +153,7 @@ class RecipientTables:
         if set(present) == {key for key, one in known.items() if not one.absent}:
             return
         with self._database.transaction():
-            count = self._hold(session)
+            count = self._store.hold(session).count
             for key, one in known.items():
                 if key not in present and not one.absent:
                     self._leave(one)
@@ -213,7 +214,7 @@ class RecipientTables:
             In seconds since 1970: `FOREVER` until further notice; a time that is over goes on now.
         """
         with self._database.transaction():
-            count = self._hold(session)  # nothing is released until this is written
+            count = self._store.hold(session).count  # nothing is released until this is written
             one = self.reader(key, session)
             if one is not None and max(until, one.paused_until) > now():
                 self._leave(one)
@@ -274,7 +275,7 @@ class RecipientTables:
             raise InvalidInputError(f"there are {_MOST_LINKS} links already; end one first")
         token = new_token()
         with self._database.transaction():
-            count = self._hold(session)
+            count = self._store.hold(session).count
             self._add(Reader(_LINK + hash_token(token), session, name, query, count, now(), False, ends), anew=True)
         return token
 
@@ -316,12 +317,6 @@ class RecipientTables:
         for row in self._database.execute(statement, values):
             key, number, name, query, told, paused_until, absent, ends, in_part, count = row
             yield Reader(key, number, name, query, told, paused_until, bool(absent), ends, bool(in_part), count)
-
-    def _hold(self, session: int) -> int:
-        """How many releases there are, of which there will be no more until the transaction ends."""
-        statement = f"SELECT count FROM progress WHERE session = ?{self._database.held}"
-        ((count,),) = self._database.execute(statement, (session,))
-        return int(count)
 
     def _add(self, one: Reader, anew: bool) -> None:
         row = one.key, one.session, one.name, one.query, one.number, one.paused_until, int(one.absent), one.ends

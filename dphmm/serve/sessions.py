@@ -25,7 +25,8 @@ from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.session import step_number
 from dphmm.release.session_database import is_server
-from dphmm.release.session_store import SessionStore, StoredRelease, StoredSession
+from dphmm.release.session_store import SessionStore, StoredRelease
+from dphmm.release.session_terms import StoredSession
 from dphmm.release.tiers import tier_settings
 from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
 from dphmm.serve.config import Recipient, RelayConfig

@@ -34,7 +34,7 @@ from dphmm.jobs.releases import release
 from dphmm.jobs.run_folder import Checkpoint
 from dphmm.model import TimeClasses, extend
 from dphmm.model.belief import Belief
-from dphmm.release.session_store import Terms
+from dphmm.release.session_terms import Terms
 from dphmm.tables import TimedTable
 from scripts.fuzzing import nasty, values
 from scripts.fuzzing.attempt import Seed

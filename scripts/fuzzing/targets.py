@@ -52,7 +52,8 @@ from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.session_store import Terms, _digest
+from dphmm.release.session_store import _digest
+from dphmm.release.session_terms import Terms
 from dphmm.serve import message_formats
 from dphmm.serve.config import RelayConfig
 from dphmm.space.states import LocalProjection

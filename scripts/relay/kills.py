@@ -38,7 +38,8 @@ import tomli_w
 
 from dphmm.jobs import learn, region
 from dphmm.release.ledger import exactly
-from dphmm.release.session_store import MAIN_QUERY, SessionStore
+from dphmm.release.session_store import SessionStore
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.tables import iso_time
 from scripts.relay.servers import Mosquitto, Postgres, Server, free_port, program
 

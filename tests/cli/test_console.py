@@ -13,7 +13,8 @@ import dphmm.cli
 from dphmm.cli.console import cell, echo
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
-from dphmm.release.session_store import SessionStore, Terms
+from dphmm.release.session_store import SessionStore
+from dphmm.release.session_terms import Terms
 
 EVIL = "eve\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\nbob: 0"
 ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -23,7 +23,7 @@ from dphmm.events import Cap, Presence
 from dphmm.jobs import Targets, calibrate, stored_releases
 from dphmm.model import Belief, StatePairs, TimeClasses
 from dphmm.model.away import Away
-from dphmm.release.session_store import MAIN_QUERY
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.tiers import finer_plan, query_of, tiers_of
 from dphmm.space import LocalProjection, Places
 from tests.pairs import FEATURES, REFUSED, page

@@ -26,7 +26,8 @@ from dphmm.events import Cap, Presence
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.release.ledger import Limits
 from dphmm.release.session import Session
-from dphmm.release.session_store import MAIN_QUERY, SessionStore
+from dphmm.release.session_store import SessionStore
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.settings import Schedule
 from tests.release.people import CountingReleaser, FixedReleaser, LeakingReleaser, engine, with_policy
 from tests.running_example import F, graph

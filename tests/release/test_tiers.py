@@ -11,7 +11,8 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule,
 from dphmm.errors import BudgetError, BudgetExceededError, ConfigurationError, InvalidInputError
 from dphmm.release import tiers
 from dphmm.release.ledger import Limits, exactly
-from dphmm.release.session_store import MAIN_QUERY, SessionStore
+from dphmm.release.session_store import SessionStore
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.tiers import draw_tiers, query_of, tier_budgets, tier_settings, tiers_of
 
 LINE = np.array([[0.0], [1.0], [2.0], [3.0]])
