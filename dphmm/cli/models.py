@@ -70,24 +70,12 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
     from dphmm.jobs.models import learn, private_list
 
     chosen = all(given[name] is None for name in REGION)
-    space, source = None if chosen else space_of(given), data_of(data, given)
+    space = None if chosen else space_of(given)
     step = _STEPS.get(given["preset"]) if given["step"] is None else given["step"]
-    by, smoothing = given["by"], given["smoothing"]
-    zone = _ZONES.get(given["preset"]) if by is not None and given["zone"] is None else given["zone"]
-    more = ("order", "user_epsilon", "moves_per_person", "least_people", "away", "radii")
-    learned = learn(
-        source,
-        space,
-        step,
-        given["gap"],
-        smoothing,
-        output,
-        overwrite,
-        by,
-        zone,
-        max_speed_kmh=given["max_speed"],
-        **{name: given[name] for name in more},
-    )
+    zone = _ZONES.get(given["preset"]) if given["by"] is not None and given["zone"] is None else given["zone"]
+    names = ("smoothing", "by", "order", "user_epsilon", "moves_per_person", "least_people", "away", "radii")
+    more = {**{name: given[name] for name in names}, "zone": zone, "max_speed_kmh": given["max_speed"]}
+    learned = learn(data_of(data, given), space, step, given["gap"], output=output, overwrite=overwrite, **more)
     if learned.choice is not None:
         echo(_CHOSEN.format(learned.choice.options), err=True)
         if learned.private is None:
@@ -99,7 +87,7 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
     if learned.private is not None:
         facts["spent_on"] = ", ".join(f"{name} {part}" for name, part in facts["spent_on"].items())
     elif learned.shrunk is None:
-        facts["smoothing"] = smoothing
+        facts["smoothing"] = given["smoothing"]
     else:
         facts["highest_speed_kmh"] = learned.shrunk.kernel.reach.max_speed_kmh
     say("Learned", {**files, **facts}, as_json, learned.dropped, "left_out")
@@ -205,13 +193,11 @@ def blank(output: Path, step: float | None, kind: str, top_speed: float | None, 
     """
     from dphmm.jobs.models import blank_model
 
-    as_json, overwrite = given.pop("as_json"), given.pop("overwrite")
     boxes = {name: given[name] for name in ("bbox", "town", "extent")}
     alone = all(given[name] is None for name in REGION if name not in boxes) and any(boxes.values())
-    made = blank_model(
-        None if alone else space_of(given), step, kind, top_speed, output, overwrite, **(boxes if alone else {})
-    )
-    say("Made, out of no data", {"model": str(output), **made.facts()}, as_json)
+    space = None if alone else space_of(given)
+    made = blank_model(space, step, kind, top_speed, output, given["overwrite"], **(boxes if alone else {}))
+    say("Made, out of no data", {"model": str(output), **made.facts()}, given["as_json"])
 
 
 _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}

@@ -416,9 +416,7 @@ def batch(
     Checkpoint.look(folder, terms, resume)
     left_out: list[Dropped] = []
     tally, done = Tally(), list[Entry]()
-    earlier = {} if known is None else tracks_of(known)
-    if earlier and learned.state_pairs is not None:
-        raise ConfigurationError("the model looks back two steps; habits are learned on one of first order")
+    earlier = tracks_of(known, learned)
     with crew.begun():  # before any place is read: what a copy of this process has not got it cannot lose
         named = Data.from_any(data).one_after_another(partial(refuse_own, seen), left_out)  # refuses before a release
         people = _not_seen(named, seen)

@@ -23,7 +23,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.facts import fact, facts_of, power_of_e
-from dphmm.jobs.adversaries import before, habits, nothing_known
+from dphmm.jobs.adversaries import before, habits, nothing_known, tracks_of
 from dphmm.jobs.audits import Prior, checked_prior, true_states
 from dphmm.jobs.goodness_of_fit import chances_of
 from dphmm.jobs.input_data import Data, DataLike
@@ -365,9 +365,9 @@ def audit_identity(
     released = replay_all(path, learned, settings, users)
     begins = {one.sequence.user: one.slots[0] for one in released}
     moments = {
-        track.user: found
-        for track in Data.from_any(known).read().trajectories
-        if (found := before(track, learned, begins.get(track.user))) is not None
+        user: found
+        for user, track in tracks_of(known, learned).items()
+        if (found := before(track, learned, begins.get(user))) is not None
     }
     missing = next((user for user in begins if user not in moments), None)
     if missing is not None:

@@ -20,7 +20,7 @@ from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import AlreadyKnownError, ConfigurationError
 from dphmm.facts import guarantees_in_words, unless_seeded
-from dphmm.jobs.adversaries import HABITS, EachHabits, before, tracks_of
+from dphmm.jobs.adversaries import HABITS, EachHabits, moments_before, tracks_of
 from dphmm.jobs.certificates import certified
 from dphmm.jobs.guarantees import IN_HINDSIGHT, exposure_facts, verdict_of, warnings_of
 from dphmm.jobs.input_data import DataLike, Dropped, People
@@ -332,11 +332,9 @@ def release(
     proven = nullcontext() if certificate is None else certified(certificate, overwrite)
     with sessions_of(engine, session, limits) as recorded, proven as proof:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
-        earlier = {} if known is None else tracks_of(known)
-        moments = (
-            before(earlier[one.user], learned, int(one.slots[0])) if one.user in earlier else None for one in tracks
-        )
-        theirs = None if known is None else EachHabits(learned, tuple(moments))
+        begins = {one.user: int(one.slots[0]) for one in tracks}
+        moments = moments_before(tracks_of(known, learned), learned, begins)
+        theirs = None if known is None else EachHabits(learned, tuple(moments.values()))
         made, told, nearer = _released(
             tracks, counts, engine, recorded, kept if private_diagnostics else None, theirs, proof, watch
         )
