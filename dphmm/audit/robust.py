@@ -69,7 +69,7 @@ class WithinFactor:
         """
         said = (
             f"Somebody whose probability of every move is within a factor of {self.factor:g} of the model's can be "
-            f"{self.largest:.3g} sure {of}, and by the model itself {self.probability:.3g}"
+            f"up to {self.largest:.3g} sure {of}, and by the model itself {self.probability:.3g}"
         )
         return f"{said}: over this many steps the set allows nearly any belief" if self.is_vacuous else said
 

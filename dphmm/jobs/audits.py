@@ -616,8 +616,8 @@ class SessionAudit:
         kept = (
             "At some release a state is exposed."
             if self.has_exposed_state
-            else "At no release is a state exposed: each possible one has another that this release tells it from by a "
-            "factor of at most e^epsilon."
+            else "At no release is a state exposed: each possible one, open places aside, has another that this "
+            "release tells it from by a factor of at most e^epsilon."
         )
         known_best = max(self.audits, key=lambda audit: float(audit.hindsight.best.mean()))
         text = f"{kept} {known_best.in_words()} {verdict(known_best)}."
