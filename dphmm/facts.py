@@ -209,7 +209,7 @@ def power_of_e(level: float) -> str:
     ('e^242.5', 'e^85.5', 'e^12,350')
     """
     up = Context(prec=4, rounding=ROUND_CEILING)
-    return f"e^{up.create_decimal(repr(level * (1.0 - _ROUNDING))).normalize():,f}"
+    return f"e^{up.create_decimal(repr(float(level) * (1.0 - _ROUNDING))).normalize():,f}"
 
 
 def guarantees_in_words(epsilon: float, constrained_epsilon: float, total: float) -> dict[str, str]:

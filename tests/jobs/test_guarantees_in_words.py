@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import exp
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule
+from dphmm.facts import factor_in_words
 from dphmm.jobs import Data, learn, region, release
 from dphmm.jobs import guarantees as promises
 from dphmm.jobs.guarantees import promise_of
@@ -78,6 +80,13 @@ def test_moments_at_open_places_are_said_beside_how_sure_a_reader_is_of_the_othe
     hidden, opened = (promises.verdict_of([row | {"moments_open": count}], SETTINGS, True)[1] for count in (0, 1234))
     assert hidden.endswith("50 % sure of one place at the surest moment.")
     assert opened == f"{hidden} At 1,234 other moments the likeliest place is open: it is released as it is."
+
+
+def test_what_something_is_said_to_be_at_most_is_rounded_up_whatever_number_it_is():
+    for level in (242.41, np.float64(242.41), 1.0001, np.float64(0.5), 20.00001):
+        power, factor = re.search(r"at most (e\^)?([\d,.]+) times", factor_in_words(level)).groups()
+        stated = float(factor.replace(",", "")) if power else np.log(float(factor.replace(",", "")))
+        assert level <= stated < level + 0.1
 
 
 def test_nothing_is_promised_of_noise_from_a_seed_and_doubt_is_said(world):
