@@ -78,7 +78,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     )
     if picture is not None:
         from dphmm.plots.figures import save_picture
-        from dphmm.plots.releases import hidden_figure
+        from dphmm.plots.hidden import hidden_figure
 
         save_picture(hidden_figure(found, basemap), picture, overwrite, private=False)
     if given["as_json"]:

@@ -215,17 +215,18 @@ class Database:
         try:
             with closing(self._connect("ro&immutable=1")) as looking:
                 looking.execute("PRAGMA writable_schema=ON")
-                found = [looking.execute(f"PRAGMA {key}").fetchone()[0] for key in ("application_id", "user_version")]
+                ((application,),) = looking.execute("PRAGMA application_id")
+                ((version,),) = looking.execute("PRAGMA user_version")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
             if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _UNWRITABLE:
                 raise DataFileError(self.path, f"cannot be read ({problem}); check the path") from None
-            found = [0, 0]
-        if found[0] != APPLICATION:
+            application = version = 0
+        if application != APPLICATION:
             raise DataFileError(self.path, "is no file of sessions; name another, or one that does not exist")
-        if found[1] != FORMAT:
+        if version != FORMAT:
             raise DataFileError(
                 self.path,
-                f"has format {found[1]}, this version of dphmm reads {FORMAT}; use the version that made it, or "
+                f"has format {version}, this version of dphmm reads {FORMAT}; use the version that made it, or "
                 "another file",
             )
 

@@ -7,7 +7,6 @@ of it goes in.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import atan2, ceil, cos, degrees, hypot, radians, sqrt
@@ -274,7 +273,7 @@ class PageContent:
 
     def _budget(self, session: Session) -> dict[str, Any]:
         account, limits = session.account, session.limits
-        slot = max(int(time.time() // self._step_s), account.slot or 0)
+        slot = max(int(now() // self._step_s), account.slot or 0)
         day = day_steps(self._step_s)
         assert day is not None, "the relay's model has a step"
         said: dict[str, Any] = {

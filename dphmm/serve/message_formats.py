@@ -23,6 +23,7 @@ import numpy as np
 
 from dphmm.errors import InvalidInputError
 from dphmm.release.trajectory import TimedRelease
+from dphmm.serve.recipients import now
 from dphmm.space.trajectory import LATEST_SECOND
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
@@ -184,10 +185,6 @@ def _microseconds(value: Any) -> int:
     return round(seconds * 1_000_000)
 
 
-def _now() -> int:
-    return int(np.datetime64("now", "s").astype(np.int64))
-
-
 def seconds_of(time: np.datetime64) -> int:
     """A moment in whole seconds since 1970."""
     return int(time.astype("datetime64[s]").astype(np.int64))
@@ -311,7 +308,7 @@ def _gpslogger_fix(fields: Mapping[str, str]) -> Fix:
         for name in ("time", "latitude", "longitude")
     )
     accuracy = fields.get("acc") or fields.get("accuracy")
-    return fix_of(_now() if time is None else time, latitude, longitude, accuracy)
+    return fix_of(now() if time is None else time, latitude, longitude, accuracy)
 
 
 def read_home_assistant(body: bytes) -> Received:
@@ -335,7 +332,7 @@ def read_home_assistant(body: bytes) -> Received:
 
 def _home_assistant_fix(data: Mapping[str, Any]) -> Fix:
     latitude, longitude = data["gps"]
-    return fix_of(_now(), latitude, longitude, data.get("gps_accuracy"))
+    return fix_of(now(), latitude, longitude, data.get("gps_accuracy"))
 
 
 def read_plain(body: bytes) -> Received:

@@ -11,10 +11,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from dphmm.jobs import hide
 from dphmm.plots import ReleaseMap, figures
 from dphmm.plots.basemap import basemap_of
-from dphmm.plots.releases import _grid_lines, hidden_figure, some_edges
+from dphmm.plots.releases import _grid_lines, some_edges
 from dphmm.policy import PolicyGraph
 from dphmm.space.grid import Grid
 from tests.documents import ROOT, run_line
@@ -169,16 +168,3 @@ def test_the_legend_of_a_map_that_is_written_does_not_meet_the_axis(tmp_path, mo
     monkeypatch.setattr(Figure, "savefig", savefig)
     run_line(f"dphmm show private.csv {ours} --true data/sample/track.gpx -o PRIVATE-map.png", tmp_path)
     assert min(gaps) > 0
-
-
-def test_a_hidden_recording_is_seen_whole_with_a_basemap_too():
-    found = hide(ROOT / "data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
-    plain, drawn = (hidden_figure(found, basemap) for basemap in (None, ROOT / "data/streets.geojson"))
-    plane = found.places[0].zone.projection
-    kept = np.concatenate([plane.to_plane(one.latitude, one.longitude) for one in found.public.segments])
-    for figure in (plain, drawn):
-        (west, east), (south, north) = figure.axes[0].get_xlim(), figure.axes[0].get_ylim()
-        assert ([west, south] < kept.min(axis=0)).all()
-        assert (kept.max(axis=0) < [east, north]).all()
-    for one, other in zip(plain.axes[:2], drawn.axes[:2], strict=True):
-        assert (one.get_xlim(), one.get_ylim()) == (other.get_xlim(), other.get_ylim())
