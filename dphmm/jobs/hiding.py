@@ -41,7 +41,8 @@ _FORMAT = "dphmm-hidden-places-1"
 _LIKE_IT = 10
 _AHEAD_KM = 0.1
 _SLIP = 0.2
-"""An end is a known place's if it lies in its core, or off it by this share of the distance asked for at most."""
+"""An end is a known place's if it lies in its core, or off it by this share of the distance asked for at most, and by
+no more than the ring is wider than that distance: no point so near to it is told either."""
 
 
 @dataclass(frozen=True)
@@ -414,7 +415,7 @@ class _Counted:
         for known in (*others, *self.rides):
             core = HiddenZone(known, within_km, kind)
             off = np.abs(core.projection.to_plane(latitude, longitude)).max() - known.side_km / 2
-            if off <= _SLIP * within_km:
+            if off <= min(_SLIP * within_km, core.half_km - known.side_km / 2 - within_km):
                 return known
         return Square.around(float(latitude), float(longitude), _CORE * within_km)
 

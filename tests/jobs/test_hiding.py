@@ -8,6 +8,7 @@ import math
 import gpxpy
 import numpy as np
 import pytest
+from pyproj import Geod
 
 from dphmm.audit.hidden_place import CELLS, HiddenZone
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
@@ -170,6 +171,25 @@ def test_ends_beside_a_known_place_are_that_place(tmp_path):
     assert {one.zone.square for one in first.places} == {one.zone.square for one in second.places}
     alone = hide(tmp_path / "1.gpx", ends=True, within_km=WITHIN)
     assert {one.zone.square for one in alone.places} != {one.zone.square for one in first.places}
+
+
+@pytest.mark.parametrize("within", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.15, 0.19])
+def test_no_point_near_an_end_beside_a_known_place_is_told(tmp_path, within, share):
+    """The ring about the known place's core need not reach as far about the end: before, a tenth less at times."""
+    geod = Geod(ellps="WGS84")
+    south, west, north, east = Square.around(*HOME, 1.5 * within).box
+    middle = (south + north) / 2
+    begun, _, _ = geod.fwd(east, middle, 90, 1000 * share * within)
+    along = geod.npts(begun, middle, begun + 0.1, middle, 2000)
+    longitude, latitude = np.array([(begun, middle), *along]).T
+    nothing = np.full(len(latitude), np.nan)
+    track = Segment(latitude, longitude, nothing.astype("datetime64[us]"), nothing)
+    write_recording(tmp_path / "ride.gpx", Recording((track,)))
+    told = hide(tmp_path / "ride.gpx", [(middle, (west + 3 * east) / 4)], within, ends=True).public.segments
+    reached = np.concatenate([one.longitude for one in told]), np.concatenate([one.latitude for one in told])
+    far = geod.inv(np.full(len(reached[0]), begun), np.full(len(reached[0]), middle), *reached)[2]
+    assert far.min() > 1000 * within
 
 
 def test_places_may_stand_in_a_file(tmp_path):
