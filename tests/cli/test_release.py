@@ -309,3 +309,12 @@ def test_a_table_of_epoch_times_and_local_times_is_released_as_the_same_moments(
     refused = run("release", "e.csv", *words, "-o", "no.csv")
     assert refused.exit_code == 2
     assert "say --time-unit ms if it counts ms since 1970, for 2024-03-07T" in refused.stderr
+
+
+@pytest.mark.usefixtures("world")
+def test_a_budget_that_limits_nothing_is_said_of_any_mechanism(run):
+    """A level out of a table is NumPy's number, which was written with its type."""
+    words = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", "--epsilon", "30")
+    done = run(*words, "-o", "r.csv", "--json")
+    assert (done.exit_code, done.exception) == (0, None)
+    assert "which limits nothing" in json.loads(done.stdout)["one_release_from_any_two_possible_places"]
