@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dphmm.cli import inputs
-from dphmm.cli.console import PATH, Once, progress, say, say_json, say_table, shown, warn_of_seed
+from dphmm.cli.console import FILE, Once, progress, say, say_json, say_table, shown, warn_of_seed
 from dphmm.errors import ConfigurationError, need
 from dphmm.flows.settings import FlowSettings
 
@@ -24,8 +24,8 @@ _area_options = inputs.options(
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("--user-epsilon", required=True, metavar="EPSILON", help="The budget of each person in all tables.")
-@click.option("-o", "--output", type=PATH, help="A .parquet, .csv, .json or .gpkg file.")
-@click.option("--report", type=PATH, help="A page to show and to sign, .html.")
+@click.option("-o", "--output", type=FILE, help="A .parquet, .csv, .json or .gpkg file.")
+@click.option("--report", type=FILE, help="A page to show and to sign, .html.")
 @click.option("--plan", is_flag=True, help="Say how certain numbers will be; nothing is read or spent.")
 @click.option(
     "--relative-error",
@@ -51,7 +51,7 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **g
     from dataclasses import fields
 
     from dphmm.jobs.people_flows import flows
-    from dphmm.tables import check_output, write_text
+    from dphmm.tables import write_text
     from dphmm.writers.flow_files import check_flow_file
 
     settings = FlowSettings(
@@ -66,7 +66,6 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **g
     if given["report"] is not None:
         if given["report"].suffix.lower() not in (".html", ".htm"):
             raise ConfigurationError(f"{given['report']}: a report is an .html file; name it so")
-        check_output(given["report"], given["overwrite"])
         need("matplotlib", "plots")
     warn_of_seed(given["seed"])
     done = flows(
@@ -75,9 +74,7 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **g
         given["user_epsilon"],
         settings,
         rng=given["seed"],
-        engine=inputs.engine_of(
-            {**given, "workers": given["workers"] or (1 if given["engine"] == "processes" else None)}
-        ),
+        engine=inputs.engine_of(given),
         watch=progress,
     )
     rows = done.rows(given["relative_error"], given["every_row"])

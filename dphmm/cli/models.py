@@ -206,8 +206,8 @@ _BEST = {"top_places": "1 is best", "rank_correlation": "1 is best"}
 @click.command(cls=Once, name="synthesize")
 @click.option("--model", required=True, type=PATH, help="A model that 'dphmm learn' wrote.")
 @click.option("-o", "--output", type=FILE, help="A .csv, .parquet or .gpkg file of people.")
-@click.option("--people", default=1000, show_default=True, help="How many people.")
-@click.option("--days", default=7.0, show_default=True, help="For how long.")
+@click.option("--people", type=COUNT, default=1000, show_default=True, help="How many people.")
+@click.option("--days", type=POSITIVE, default=7.0, show_default=True, help="For how long.")
 @click.option("--start", default="2024-01-01", show_default=True, metavar="DAY", help="Their first day.")
 @click.option("--compare", multiple=True, metavar="DATA", type=click.Path(), help="Real people to compare with.")
 @click.option(
@@ -228,6 +228,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     holds them against real people whom the model has not seen, by the measures of the literature.
     """
     from dphmm.jobs.synthesis import compare_people, synthesize
+    from dphmm.writers.formats import PATH_FORMATS, check_format
 
     plot, seed = given["plot"], given["seed"]
     if output is None and not compare:
@@ -236,6 +237,11 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
         raise ConfigurationError("--plot shows a comparison; give --compare DATA too")
     if plot is not None and (plot.suffix.lower() not in _PICTURES or "PRIVATE" not in plot.name):
         raise ConfigurationError(f"{plot}: name a .png, .svg or .pdf file with PRIVATE in its name")
+    if output is not None:
+        check_format(output, PATH_FORMATS)
+    found = None
+    if compare:  # first: where it is refused no file is left
+        found = compare_people(model, data_of(compare, given), given["gap"], rng=seed, watch=progress)
     facts: dict[str, Any] = {}
     if output is not None:
         options = {name: given[name] for name in ("people", "days", "start", "overwrite")}
@@ -248,9 +254,6 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
             "private": _PRIVATE,
             "promise_of_the_model": made.promise,
         }
-    found = None
-    if compare:
-        found = compare_people(model, data_of(compare, given), given["gap"], rng=seed, watch=progress)
     if given["as_json"]:
         say_json({**facts, **({} if found is None else found.facts())})
     else:

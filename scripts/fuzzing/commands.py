@@ -35,10 +35,15 @@ BASES = {
     "learn": ["walk.csv", "-o", "new.npz", *_BOX],
     "hide": ["ride.gpx", "--ends", "--within", "100m", "-o", "new.gpx"],
     "model blank": ["-o", "new.npz", *_BOX],
+    "model show": ["m.npz"],
+    "calibrate": ["--model", "m.npz", "--policy", "complete", "--error", "100m", "--people", "0"],
+    "synthesize": ["--model", "m.npz", "--people", "3", "--days", "0.01", "-o", "new.csv"],
+    "flows": ["walk.csv", "--user-epsilon", "1", *_BOX, "-o", "new.csv"],
     "release": [*_WALK, "-o", "new.csv", "--allow-own-model"],
     "release session": [*_WALK, "--session", "new.session", "--limit-epsilon", "50", "-o", "new.csv"],
     "release stream": [*_GIVEN, "--seed", "1"],
     "release job": ["--job", "job.toml"],
+    "certify": ["releases.csv", *_GIVEN, "-o", "new.json"],
     "session list": ["s.session"],
     "session show": ["s.session", "a"],
     "session export": ["s.session", "-o", "new.jsonl"],
@@ -48,6 +53,8 @@ BASES = {
     "audit policy": _GIVEN,
     "audit policy tables": ["--states", "states.csv", "--edges", "edges.csv"],
     "audit session": ["releases.csv", *_GIVEN],
+    "audit identity": ["releases.csv", *_GIVEN, "--known", "earlier.csv"],
+    "audit utility": ["releases.csv", "--model", "m.npz", "--true", "walk.csv"],
     "audit event": ["s.session", "--model", "m.npz", "--event", "state:1 between 0 and 1"],
     "audit mechanism": [*_GIVEN, "--samples", "200", "--pairs", "1", "--seed", "1"],
     "attack": ["walk.csv", "--model", "m.npz", "--allow-own-model", "--channel", "round:2", "-o", "PRIVATE-new.csv"],
@@ -178,6 +185,7 @@ def _template() -> Path:
     head, *rows = seeds.csv()[0][1].decode().splitlines()
     later = [row.replace("a,", f"{user},", 1) for user in "cd" for row in rows if row.startswith("a,")]
     (folder / "walk.csv").write_text("\n".join([head, *rows, *later]) + "\n")
+    (folder / "earlier.csv").write_text((folder / "walk.csv").read_text().replace("2024-03-07", "2024-03-06"))
     seeds.model().save(folder / "m.npz")
     settings = ReleaseSettings(policy="complete", epsilon=1.0)
     release(Data((str(folder / "walk.csv"),)), seeds.model(), settings, folder / "releases.csv", rng=1)

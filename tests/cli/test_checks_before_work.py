@@ -156,6 +156,7 @@ def test_the_demo_writes_nothing_for_a_policy_that_is_none(run, tmp_path, monkey
         ("release session", ["--limit-constrained", "1e-15"], "the constrained-DP limit of 1e-15 would be passed"),
         ("audit policy", ["--steps", "2147483648"], "--steps is 2,147,483,648; give at most 50,000"),
         ("leak model", ["--certificate", "new.json", "--never-surer", "2147483648"], "never-surer"),
+        ("synthesize", ["--compare", "nowhere.csv"], "nowhere.csv: there is no such file"),
     ],
 )
 def test_what_another_option_refuses_leaves_no_file(run, name, words, says):
