@@ -678,7 +678,7 @@ def _distance(points: FloatArray, vector: FloatArray) -> float:
     With ``D`` the points less the vector, weights ``w >= 0`` of least ``|D w|^2 + (1 - sum w)^2`` are, up to a factor,
     those of the nearest point: for weights of sum ``t`` that is ``t^2 |D w / t|^2 + (1 - t)^2``.
     """
-    from scipy.optimize import nnls
+    from scipy.optimize import lsq_linear  # `nnls` ends before the least in SciPy 1.15
 
     size = max(float(np.abs(points).max(initial=0.0)), float(np.abs(vector).max()))
     if size == 0.0:
@@ -687,5 +687,6 @@ def _distance(points: FloatArray, vector: FloatArray) -> float:
         return 1.0
     apart = (points - vector).T / size
     count = apart.shape[1]
-    weights, _ = nnls(np.vstack([apart, np.ones(count)]), np.append(np.zeros(len(apart)), 1.0), maxiter=100 * count)
+    whole, wanted = np.vstack([apart, np.ones(count)]), np.append(np.zeros(len(apart)), 1.0)
+    weights = lsq_linear(whole, wanted, (0, np.inf), method="bvls", tol=1e-14, max_iter=100 * count).x
     return float(np.linalg.norm(apart @ (weights / weights.sum())))
