@@ -228,7 +228,8 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     holds them against real people whom the model has not seen, by the measures of the literature.
     """
     from dphmm.jobs.synthesis import compare_people, synthesize
-    from dphmm.writers.formats import PATH_FORMATS, check_format
+    from dphmm.writers.formats import check_format
+    from dphmm.writers.paths import PATH_FORMATS
 
     plot, seed = given["plot"], given["seed"]
     if output is None and not compare:

@@ -30,7 +30,7 @@ from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.vector_files import geometry_of, read_features
-from dphmm.writers.formats import check_recording, write_recording
+from dphmm.writers.recordings import check_recording, write_recording
 
 STEADY = ("cad", "power", "speed", "course")
 """The sensors that are kept unless it is said: what they say does not follow from how long somebody is on the way."""

@@ -22,7 +22,8 @@ from dphmm.model.path_sampling import PathSampler
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import microseconds, time_zone
 from dphmm.tables import check_output, new_file
-from dphmm.writers.formats import PATH_FORMATS, check_format, open_paths
+from dphmm.writers.formats import check_format
+from dphmm.writers.paths import PATH_FORMATS, open_paths
 
 START = "2024-01-01"
 """The first day of people who do not exist, a Monday, unless it is said."""

@@ -1,4 +1,4 @@
-"""Releases as files in the format that the extension asks for, recordings, and paths of people who do not exist.
+"""Releases as files in the format that the extension asks for.
 
 All are in WGS 84: a CSV of releases has it in a column of its own, a GPX in its description.
 A GPX of releases has one track per user, the other columns in extensions of each point; what has no place is left out.
@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
-import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, need
-from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import SENSORS, Recording, Segment
 from dphmm.tables import Feature, Table, iso_time, new_file, read_document, read_features, write_csv, write_features
 from dphmm.tables.output import check_extras
 from dphmm.tables.source import readable
@@ -261,226 +256,3 @@ def read_releases(path: str | Path) -> ReleaseTable:
         if isinstance(problem, DataFileError):
             reason = problem.problem if problem.line is None else f"line {problem.line}: {problem.problem}"
         raise DataFileError(path, f"does not hold releases ({reason}); write it with 'dphmm release'") from None
-
-
-# ---- recordings ------------------------------------------------------------------------------------------------------
-
-_GARMIN = "http://www.garmin.com/xmlschemas/TrackPointExtension/v2"
-_RECORDED = 7
-"""Decimals of a degree: a centimetre."""
-
-
-def _recording_gpx(path: Path, recording: Recording) -> None:
-    gpx = need("gpxpy.gpx", "files")
-    document, track = gpx.GPX(), gpx.GPXTrack()
-    document.creator, track.type = "dphmm", recording.activity
-    document.nsmap["gpxtpx"] = _GARMIN
-    document.tracks.append(track)
-    for segment in recording.segments:
-        track.segments.append(gpx.GPXTrackSegment([_sensor_point(gpx, segment, at) for at in range(len(segment))]))
-    path.write_text(document.to_xml(version="1.1"), encoding="utf-8", newline="\n")
-
-
-def _sensor_point(gpx: Any, segment: Segment, at: int) -> Any:
-    when, high = segment.times[at], float(segment.elevation[at])
-    time = None if np.isnat(when) else when.astype("datetime64[us]").item().replace(tzinfo=UTC)
-    place = (round(float(values[at]), _RECORDED) for values in (segment.latitude, segment.longitude))
-    point = gpx.GPXTrackPoint(*place, None if math.isnan(high) else high, time)
-    said = {name: float(values[at]) for name, values in segment.sensors.items() if not math.isnan(values[at])}
-    if "power" in said:
-        power = ElementTree.Element("power")
-        power.text = f"{said.pop('power'):g}"
-        point.extensions.append(power)
-    if said:
-        sensors = ElementTree.Element(f"{{{_GARMIN}}}TrackPointExtension")
-        for name in (name for name in ("atemp", "hr", "cad", "speed", "course") if name in said):  # the schema's order
-            ElementTree.SubElement(sensors, f"{{{_GARMIN}}}{name}").text = f"{said[name]:g}"
-        point.extensions.append(sensors)
-    return point
-
-
-def _recording_geojson(path: Path, recording: Recording) -> None:
-    def features() -> Iterator[Feature]:
-        for segment in recording.segments:
-            corners = np.round(np.stack([segment.longitude, segment.latitude], axis=1), _RECORDED).tolist()
-            alone = len(corners) == 1
-            shape = {"type": "Point" if alone else "LineString", "coordinates": corners[0] if alone else corners}
-            times = [None if np.isnat(one) else iso_time(one) for one in segment.times]
-            yield Feature({"coordTimes": times, "activity": recording.activity}, shape)
-
-    write_features(path, "recording", features())
-
-
-def _recording_csv(path: Path, recording: Recording) -> None:
-    said = [name for name in SENSORS if any(name in one.sensors for one in recording.segments)]
-
-    def rows() -> Iterator[Iterable[str]]:
-        for number, one in enumerate(recording.segments):
-            blank = np.full(len(one), np.nan)
-            columns = [one.latitude.round(_RECORDED), one.longitude.round(_RECORDED), one.elevation]
-            columns += [one.sensors.get(name, blank) for name in said]
-            for time, *values in zip(one.times, *columns, strict=True):
-                told = ("" if math.isnan(value) else repr(float(value)) for value in values)
-                yield [str(number), "" if np.isnat(time) else iso_time(time), *told]
-
-    write_csv(path, ["segment", "time", "latitude", "longitude", "elevation", *said], rows())
-
-
-_RECORDINGS: Mapping[str, Callable[[Path, Recording], None]] = {
-    ".gpx": _recording_gpx,
-    ".geojson": _recording_geojson,
-    ".csv": _recording_csv,
-}
-
-
-@checked
-def check_recording(path: str | Path) -> Path:
-    """Refuse the path of a recording for which there is no format.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    Path
-        The same path.
-
-    Raises
-    ------
-    ConfigurationError
-        When no format goes by its extension; naming those that do.
-    MissingDependencyError
-        For GPX without gpxpy.
-    """
-    return check_format(path, _RECORDINGS, "recording")
-
-
-@checked
-def write_recording(path: str | Path, recording: Recording, overwrite: bool = False) -> None:
-    """Write a recording in the format of the file's extension, whole or not at all.
-
-    Parameters
-    ----------
-    path
-        The file: .gpx, .geojson or .csv.
-    recording
-        What is written; the same recording makes the same file.
-    overwrite
-        Whether a file that exists may be replaced.
-
-    Raises
-    ------
-    ConfigurationError, MissingDependencyError
-        As `check_recording`.
-    OutputError
-        When the file exists and may not be overwritten, or cannot be written.
-    """
-    path = check_recording(path)
-    with new_file(path, overwrite) as part:
-        _RECORDINGS[path.suffix.lower()](part, recording)
-
-
-# ---- paths -----------------------------------------------------------------------------------------------------------
-
-_HEADER = ("user", "time", "latitude", "longitude")
-_LAYER = "people"
-_ROUNDED = 6
-"""Degrees are rounded to about a decimetre."""
-
-
-Add = Callable[[Sequence[str], npt.NDArray[Any]], object]
-"""Writes some people, whose states at every time are ``(n, T)``, to a file of paths."""
-
-
-@contextmanager
-def _paths_csv(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
-    """One line for each person and time, their cells made once for each time and state."""
-    when = [f",{iso_time(time)}," for time in times]
-    where = np.array([f"{latitude!r},{longitude!r}\r\n" for latitude, longitude in points.tolist()], object)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(",".join(_HEADER) + "\r\n")
-
-        def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
-            for user, row in zip(users, states, strict=True):
-                between = zip(when, where[row].tolist(), strict=True)
-                file.write("".join([user + time + place for time, place in between]))
-
-        yield add
-
-
-@contextmanager
-def _paths_parquet(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
-    """A group of rows for each block."""
-    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-    kinds = (arrow.string(), arrow.timestamp("us", tz="UTC"), *[arrow.float64()] * 2)
-    schema = arrow.schema(list(zip(_HEADER, kinds, strict=True)))
-    with path.open("wb") as stream, parquet.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
-
-        def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
-            count, length = states.shape
-            number = np.repeat(np.arange(count, dtype=np.int32), length)
-            names = arrow.DictionaryArray.from_arrays(number, arrow.array(list(users))).cast(arrow.string())
-            when = arrow.array(np.tile(times, count), type=schema.field("time").type)
-            where = (arrow.array(np.ascontiguousarray(part)) for part in points[states.ravel()].T)
-            writer.write_table(arrow.table([names, when, *where], schema=schema))
-
-        yield add
-
-
-@contextmanager
-def _paths_geopackage(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
-    """One layer of points, to which each block is added."""
-    geopandas, pyogrio = need("geopandas", "files"), need("pyogrio", "files")
-    file = path.absolute()
-
-    def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
-        count, length = states.shape
-        latitude, longitude = points[states.ravel()].T
-        cells = {"user": np.repeat(np.array(users, dtype=object), length), "time": np.tile(times, count)}
-        where = geopandas.points_from_xy(longitude, latitude, crs=CRS)
-        frame = geopandas.GeoDataFrame(cells, geometry=where).assign(latitude=latitude, longitude=longitude)
-        frame["time"] = frame["time"].dt.tz_localize("UTC")
-        about = {"layer": _LAYER, **geopackage.GPKG, "geometry_type": "Point"}
-        with geopackage.written_by_gdal(file, times[-1]):
-            pyogrio.write_dataframe(frame, file, append=file.exists(), **about)
-
-    yield add
-
-
-_Open = Callable[[Path, npt.NDArray[np.datetime64], FloatArray], AbstractContextManager[Add]]
-PATH_FORMATS: Mapping[str, _Open] = {
-    ".csv": _paths_csv,
-    ".parquet": _paths_parquet,
-    ".gpkg": _paths_geopackage,
-}
-"""Extension → what writes paths."""
-
-
-def open_paths(path: Path, space: StateSpace, step: int, slots: IntArray) -> AbstractContextManager[Add]:
-    """Open a new file of paths in the format of its extension.
-
-    Parameters
-    ----------
-    path
-        The file.
-    space
-        What the states are.
-    step
-        How long a step is, microseconds.
-    slots
-        ``(T,)``: the slots of the times.
-
-    Returns
-    -------
-    context manager
-        What writes people; at its end the file is finished.
-
-    Raises
-    ------
-    MissingDependencyError
-        When the format needs a library that is not installed.
-    """
-    times = (slots * step).astype("datetime64[us]")
-    return PATH_FORMATS[path.suffix.lower()](path, times, np.round(space.latlon(), _ROUNDED))

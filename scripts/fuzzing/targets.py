@@ -60,7 +60,8 @@ from dphmm.space.states import LocalProjection
 from dphmm.tables import Table, TimedTable, parse_time, write_csv
 from dphmm.writers import read_releases, summarise
 from dphmm.writers.flow_files import FlowRows
-from dphmm.writers.formats import FORMATS, write_recording
+from dphmm.writers.formats import FORMATS
+from dphmm.writers.recordings import write_recording
 from scripts.fuzzing import nasty, seeds, values
 from scripts.fuzzing.archives import of_gzip, of_tar, of_zip
 from scripts.fuzzing.arrays import of_npy, of_npz

@@ -16,7 +16,7 @@ from dphmm.jobs import hide
 from dphmm.readers.reading import read_recording
 from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording, Segment
-from dphmm.writers.formats import write_recording
+from dphmm.writers.recordings import write_recording
 from tests.documents import ROOT
 
 RIDE = ROOT / "data/sample/ride.gpx"
