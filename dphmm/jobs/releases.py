@@ -439,17 +439,12 @@ def sessions_of(
     if session is None and limits is not None:
         raise ConfigurationError("limits need a session to be kept in; name a file with --session")
     is_new = session is not None and not is_server(session) and not Path(session).exists()
-    if is_new and limits is not None and _begins_alike(engine, accepted):
+    asks = accepted is not None and accepted.epsilon is not None
+    if is_new and limits is not None and engine.begins_alike and not asks:
         first = engine.another().prepare()
         limits.check(Account(), 0, first.epsilon, first.constrained_factor)
     with nullcontext() if session is None else RecordedPeople(session, engine, limits, accepted) as recorded:
         yield recorded
-
-
-def _begins_alike(engine: Releaser, accepted: Accepted | None) -> bool:
-    """Whether everybody's first release costs the same: whenever it is, and whatever a fix asks for."""
-    asks = accepted is not None and accepted.epsilon is not None
-    return not asks and not engine.settings.caps and engine.model.time_classes is None
 
 
 def _released(

@@ -417,6 +417,11 @@ class Releaser:
         return None if self._last is None else self._last[:2]
 
     @property
+    def begins_alike(self) -> bool:
+        """Whether everybody's first release is prepared in the same way, whenever it is."""
+        return self.model.time_classes is None and not self.capping.names_dates
+
+    @property
     def is_private(self) -> bool:
         """Whether noise comes from the operating system; where it follows from a seed, nothing is private."""
         return self.source.bytes is os.urandom

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import InvalidInputError
+from dphmm.errors import EventError, InvalidInputError
 from dphmm.events.calendar import Clock
 from dphmm.events.cap import CapKeeper, Earlier, read_priors
 from dphmm.events.expression import EventText
@@ -56,6 +56,18 @@ class Capping:
 
     def __bool__(self) -> bool:
         return bool(self._caps)
+
+    @property
+    def names_dates(self) -> bool:
+        """Whether what is asked of a first release depends on when it is."""
+        clock = Clock(self._model.step_seconds, first=None)
+        try:
+            for event in (cap.event for cap in self._caps if isinstance(cap.event, EventText)):
+                event.begins(clock)
+                event.is_past(clock)
+        except EventError:
+            return True
+        return False
 
     def keeper(self, person: PublicState) -> CapKeeper:
         """What is known of the capped events after a person's releases.

@@ -121,7 +121,7 @@ class Engines:
 
     def _made(self, note: str) -> Releaser:
         engine = self.settings(note).engine(self.model)
-        if not note:
+        if not note and engine.begins_alike:
             with suppress(errors.AlreadyKnownError):  # the first plan of every new person is the same, and made once
                 engine.prepare()
         return engine

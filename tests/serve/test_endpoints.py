@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from dphmm.arrays import random_source
+from dphmm.model.model import MarkovModel
+from dphmm.model.time_classes import TimeClasses
 from dphmm.release.noise import StepNoise
 from dphmm.release.session_store import SessionStore
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
@@ -65,6 +67,25 @@ def test_one_moment_has_one_release_whoever_posts_it_and_how_often(config, tmp_p
         posts(client)
     (only,) = releases(tmp_path / "people.db")
     assert only.slot * 300 == START
+
+
+@pytest.mark.parametrize("depends_on", ["hours", "dates of an event"])
+def test_first_releases_may_depend_on_their_time(config, tmp_path, depends_on):
+    """Before, a relay with such a model or cap did not start."""
+    made = config()
+    if depends_on == "hours":
+        plain = MarkovModel.load(made.model)
+        classes = TimeClasses.of("hours", 300, "Atlantic/Azores")
+        varying = MarkovModel([plain.transition] * 24, [plain.initial] * 24, plain.space, 300, classes)
+        varying.save(tmp_path / "hours.npz")
+        made = config(model=str(tmp_path / "hours.npz"))
+    else:
+        cap = {"event": "at:0 on 2024-03-07 any day 9-12", "probability": 0.9}
+        made = config(release={"policy": "utility:1km", "epsilon": 0.5, "caps": [cap]})
+    with relay(made) as client:
+        for second in (START, START + 300):
+            assert client.post("/owntracks", json=location(second), auth=ANN).status_code == 200
+    assert [one.slot * 300 - START for one in releases(tmp_path / "people.db")] == [0, 300]
 
 
 def test_apps_get_the_answers_that_let_their_queues_go_on(client):
