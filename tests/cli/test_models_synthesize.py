@@ -34,7 +34,7 @@ def test_people_are_written_and_compared(world, run):
     [
         ((), "nothing is asked for"),
         (("-o", "p.xyz"), "no format goes by '.xyz'"),
-        (("-o", "p.csv", "--people", "-3"), "at least one person"),
+        (("-o", "p.csv", "--people", "-3"), "-3 is not in the range x>=1"),
         (("-o", "p.csv", "--start", "soon"), "'soon' is no day"),
         (("-o", "walk.csv"), "exists"),
         (("-o", "p.csv", "--plot", "PRIVATE-c.png"), "give --compare"),
