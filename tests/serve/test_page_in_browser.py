@@ -345,6 +345,22 @@ def test_late_answers_to_a_former_person_s_page_are_dropped(config, browser):
         assert [url.partition("/page/")[2] for url in ended] == ["state?user=ann"]
 
 
+def test_the_address_of_a_person_s_link_is_not_shown_on_another_s_page(config, browser):
+    with relay(config()) as client, page_of(browser, client) as page:
+        page.click("summary:has-text('Add a person')")
+        page.fill("#other-token", TOKEN["bob"])
+        page.press("#other-token", "Enter")
+        page.wait_for_selector("#people li:has-text('bob')")
+        page.click("summary:has-text('Make a link')")
+        page.fill("#link-name", "Eve")
+        page.click("#link button[type=submit]")
+        page.wait_for_selector("#link-made:not([hidden])")
+        page.select_option("#person", "bob")
+        page.wait_for_selector("#main:not([inert])")
+        assert page.locator("#link-made").is_hidden()
+        assert page.input_value("#link-address") == ""
+
+
 def test_two_looks_at_once_list_a_release_once(config, browser, inbox):
     """A button looks for news as the clock does."""
     held, hold = [], [True]

@@ -372,6 +372,8 @@ async function begin() {
   person = state.user;
   $("door").hidden = true;
   $("main").hidden = $("who").hidden = false;
+  $("link-made").hidden = true;
+  $("link-address").value = "";
   if (!map) await openMap();
   showState();
   zones.showInForce();
