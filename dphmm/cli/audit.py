@@ -397,11 +397,8 @@ def identity(releases: str | Path, **given: Any) -> None:
         inputs.stated_settings_of(given),
         users=inputs.names_of(given["users"]),
         true=inputs.true_data(given),
-        prior=given["prior"],
-        k=given["k"],
-        most_certainty=given["most_certainty"],
-        seed=given["seed"],
         watch=progress,
+        **{name: given[name] for name in ("prior", "k", "most_certainty", "seed")},
     )
     facts = found.without_names() if given["no_names"] else found.facts()
     if not given["no_names"]:

@@ -33,6 +33,7 @@ from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.model.time_classes import offsets
 from dphmm.space import OUTSIDE, LocalProjection, Trajectory
+from dphmm.space.trajectory import time_zone
 
 HOURS = 24
 THRESHOLDS = 5, 10
@@ -141,6 +142,7 @@ def attack_tables(
             f"hours_per_person is {hours_per_person}, most_people {most_people}, rounds {rounds}, seed {seed}; give at "
             "least one hour, three people and four rounds, and a seed of 0 or more"
         )
+    time_zone(zone)  # refuses one that is unknown
     people = sorted(Data.from_any(data).read().trajectories, key=len, reverse=True)
     weeks = [week for one in people if (week := _week(one, areas, zone)) is not None][:most_people]
     if len(weeks) < 3:

@@ -173,6 +173,7 @@ def test_a_title_with_half_a_character_is_written_with_a_question_mark(run, name
 
 _REGION = ("--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "0.5")
 _IDENTITY = ("audit", "identity", "releases.csv", "--model", "m.npz", "--policy", "complete", "--known", "nowhere")
+_DISTRICTS = Path(__file__).parents[2] / "data" / "districts.geojson"
 _COUNTS = ("counts", "release", "nowhere", "-o", "new.csv", "--model", "m.npz", "--epsilon", "1")
 _LATE = [
     (("--away", "--order", "2"), "--away goes with a model of first order"),
@@ -194,6 +195,7 @@ _LATE = [
         *((("learn", "nowhere", "-o", "new.npz", *_REGION, *words), says) for words, says in _LATE),
         (("attack", "nowhere", "--model", "m.npz", "--channel", "nonsense"), "nonsense"),
         (("attack", "nowhere", "--model", "m.npz", "--channel", "table:no.csv"), "no.csv"),
+        (("attack", "nowhere", "--areas", str(_DISTRICTS), "--zone", "Nowhere"), "time zone 'Nowhere' is unknown"),
         ((*_COUNTS[:-1], "-1"), "epsilon is '-1'"),
         ((*_COUNTS, "--daily", "--start", "2024-01-01"), "leave --start and --end out"),
         (("flows", "nowhere", "--user-epsilon", "1", *_REGION, "-o", "new.csv", "--relative-error", "-1"), "range x>0"),

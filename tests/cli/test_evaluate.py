@@ -47,7 +47,7 @@ def test_command_writes_table_pictures_and_a_report_of_its_own_line(job, tmp_pat
         (["--engine", "dask"], "--scheduler"),
         (["--scheduler", "tcp://127.0.0.1:9"], "--engine dask"),
         (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "--workers"),
-        (["--workers", "0"], "workers is 0"),
+        (["--workers", "0"], "'--workers': 0 is not in the range"),
     ],
 )
 def test_options_that_contradict_each_other_are_one_line_and_write_nothing(job, tmp_path, options, said):
