@@ -150,7 +150,7 @@ def test_an_absent_scheduler_is_said_before_a_place_is_read_or_the_folder_made(m
         (["--engine", "dask"], "--scheduler"),
         (["--scheduler", "tcp://127.0.0.1:9"], "--engine dask"),
         (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "--workers"),
-        (["--workers", "0"], "workers is 0"),
+        (["--workers", "0"], "'--workers': 0 is not in the range"),
     ],
 )
 def test_workers_that_contradict_each_other_are_one_line_and_write_nothing(
