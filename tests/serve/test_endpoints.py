@@ -385,8 +385,8 @@ def test_a_relay_whose_connection_to_the_database_is_lost_goes_on_and_says_when_
 
     def lose():
         idle = (  # what is lost within a transaction is refused, and asked again by who sent it
-            "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE state = 'idle' AND "
-            "locktype = 'advisory' AND objid = hashtext(current_schema())::oid AND pid <> pg_backend_pid()"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE state = "
+            "'idle' AND locktype = 'advisory' AND objid = hashtext(current_schema())::oid AND pid <> pg_backend_pid()"
         )
         with psycopg.connect(postgres, autocommit=True) as other:
             wait_for(lambda: other.execute(idle).fetchall() == [(True,)])
