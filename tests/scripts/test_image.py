@@ -19,8 +19,8 @@ SIZES = {"serve": 150e6, "serve,fast": 220e6}
 """Of the archives, by what is in them."""
 
 
-@pytest.fixture(scope="module", params=list(SIZES))
-def extras(request):
+@pytest.fixture(scope="module", params=list(SIZES) if IMAGES else ["serve,fast"])
+def extras(request):  # what is in the default one is in the other, too: one is built, both are looked at where they are
     return request.param
 
 
