@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, inf
+from math import ceil, inf, isfinite
 
 import numpy as np
 
@@ -115,8 +115,9 @@ def exactly(value: float) -> Fraction:
 
 
 def total(budgets: Iterable[float]) -> float:
-    """The sum of budgets as they were written, rounded once: six times 0.1 is 0.6."""
-    return float(sum(map(exactly, budgets), Fraction(0)))
+    """The sum of budgets as they were written, rounded once: six times 0.1 is 0.6; of a foreign file's NaN, NaN."""
+    given = list(budgets)
+    return float(sum(map(exactly, given), Fraction(0))) if all(map(isfinite, given)) else float(sum(given))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dphmm import Ledger, MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import InvalidInputError
+from dphmm.release.ledger import total
 
 TEMPLATE = Releaser(
     MarkovModel([[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5]), [[0, 0], [1, 0]], PolicyGraph.complete(2), 1.0
@@ -45,3 +46,9 @@ def test_totals_and_windows_equal_plain_sums(drawn, width):
 def test_a_window_of_no_steps_is_refused():
     with pytest.raises(InvalidInputError, match="at least 1"):
         ledger([]).window(0)
+
+
+def test_budgets_are_summed_as_they_were_written_and_a_foreign_file_s_nan_is_not_hidden():
+    assert total([0.1] * 6) == 0.6 != sum([0.1] * 6)
+    assert total([1.0, float("inf")]) == float("inf")
+    assert str(total([1.0, float("nan")])) == "nan"
