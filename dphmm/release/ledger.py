@@ -115,7 +115,7 @@ def exactly(value: float) -> Fraction:
 
 
 def total(budgets: Iterable[float]) -> float:
-    """The sum of budgets as they were written, rounded once: six times 0.1 is 0.6; of a foreign file's NaN, NaN."""
+    """The sum of budgets as they were written, rounded once: ten times 0.1 is 1; of a foreign file's NaN, NaN."""
     given = list(budgets)
     return float(sum(map(exactly, given), Fraction(0))) if all(map(isfinite, given)) else float(sum(given))
 
