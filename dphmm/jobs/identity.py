@@ -356,11 +356,11 @@ def audit_identity(
     DphmmError
         As `dphmm.jobs.audit_session` and the data.
     """
-    if not 0 < most_certainty < 1 or k < 1 or seed < 0:
-        raise ConfigurationError(
-            f"most_certainty is {most_certainty:g}, k {k} and seed {seed}; give a probability, and 1 or more, and a "
-            "seed of 0 or more"
-        )
+    if not 0 < most_certainty < 1:
+        raise ConfigurationError(f"most_certainty is {most_certainty:g}; give a number between 0 and 1")
+    for name, value, least in (("k", k, 1), ("seed", seed, 0)):
+        if value < least:
+            raise ConfigurationError(f"{name} is {value}; give {least} or more")
     learned = load_model(model)
     released = replay_all(path, learned, settings, users)
     begins = {one.sequence.user: one.slots[0] for one in released}

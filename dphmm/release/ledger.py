@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, inf, isfinite
+from math import ceil, inf
 
 import numpy as np
 
@@ -115,9 +115,8 @@ def exactly(value: float) -> Fraction:
 
 
 def total(budgets: Iterable[float]) -> float:
-    """The sum of budgets as they were written, rounded once: ten times 0.1 is 1; of a foreign file's NaN, NaN."""
-    given = list(budgets)
-    return float(sum(map(exactly, given), Fraction(0))) if all(map(isfinite, given)) else float(sum(given))
+    """The sum of budgets as they were written, rounded once: ten times 0.1 is 1."""
+    return float(sum(map(exactly, budgets), Fraction(0)))
 
 
 @dataclass(frozen=True)

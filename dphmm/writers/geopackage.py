@@ -437,12 +437,14 @@ def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDAr
 
 def in_words(is_private: bool, geometry: Geometry | None = None) -> str:
     """What a file of releases, of one geometry or of both, says of what it holds."""
-    kind = "Private" if is_private else "Repeatable"
-    drawn = f"{kind} releases"
-    what = {"estimate": f"Estimates from {drawn.lower()}", "released": drawn, None: f"{drawn} and estimates from them"}
-    return f"{what[geometry]}, not true places." + " Nothing is private: the noise follows from a seed." * (
-        not is_private
-    )
+    kind = "private" if is_private else "repeatable"
+    what = {
+        "estimate": f"Estimates from {kind} releases",
+        "released": f"{kind.capitalize()} releases",
+        None: f"{kind.capitalize()} releases and estimates from them",
+    }
+    text = f"{what[geometry]}, not true places."
+    return text if is_private else f"{text} Nothing is private: the noise follows from a seed."
 
 
 def _promise(table: ReleaseTable, is_private: bool) -> dict[str, str]:

@@ -236,7 +236,8 @@ class ReleaseTable:
     Raises
     ------
     InvalidInputError
-        When a column is missing or unknown, does not hold its kind, or has another length than the first.
+        When a column is missing or unknown, does not hold its kind, or has another length than the first, or a
+        budget is negative or not finite.
     """
 
     columns: Mapping[str, Any]
@@ -261,6 +262,9 @@ class ReleaseTable:
         lengths = {array.shape for array in kept.values()}
         if len(lengths) != 1 or len(kept["user"].shape) != 1:
             raise InvalidInputError(f"columns have shapes {sorted(lengths)}; give one value per release in each")
+        for number, epsilon in enumerate(kept["epsilon"].tolist(), start=1):
+            if not 0 <= epsilon <= _FARTHEST:
+                raise InvalidInputError(f"release {number}: epsilon is {epsilon:g}; give a budget of 0 or more")
         object.__setattr__(self, "columns", kept)
 
     def __len__(self) -> int:

@@ -197,8 +197,8 @@ def test_the_command_says_who_is_found_and_leaves_with_one(tmp_path, monkeypatch
     [
         (crowd(1, 3, 1), {}, "there is one candidate"),
         ({"q": np.zeros(48, dtype=int), "r": np.zeros(48, dtype=int)}, {}, "user p0 has no data in the region before"),
-        (crowd(3, 3, 1), {"k": 0}, "give a probability, and 1 or more"),
-        (crowd(3, 3, 1), {"most_certainty": 1.0}, "give a probability, and 1 or more"),
+        (crowd(3, 3, 1), {"k": 0}, "k is 0; give 1 or more"),
+        (crowd(3, 3, 1), {"most_certainty": 1.0}, "most_certainty is 1; give a number between 0 and 1"),
     ],
 )
 def test_candidates_that_cannot_be_compared_are_refused(people, given, words, tmp_path):

@@ -336,7 +336,7 @@ def test_numbers_of_every_magnitude_survive_csv(tmp_path):
         }[column.kind]
         for column in COLUMNS
     }
-    table = ReleaseTable(columns)
+    table = ReleaseTable(columns | {"epsilon": np.abs(values)})
     write_releases(tmp_path / "out.csv", table)
     assert read_releases(tmp_path / "out.csv") == table
 

@@ -54,6 +54,13 @@ def test_a_number_that_no_release_can_say_is_refused(table, name, said):
         ReleaseTable.parse([rows[0], rows[1] | {name: said}])
 
 
+@pytest.mark.parametrize("said", [float("nan"), float("inf"), -1.0])
+def test_a_budget_that_cannot_be_summed_is_refused_and_its_release_named(table, said):
+    rows = list(table.rows())
+    with pytest.raises(InvalidInputError, match=r"release 2: epsilon is .*; give a budget of 0 or more"):
+        ReleaseTable.parse([rows[0], rows[1] | {"epsilon": said}])
+
+
 def test_columns_cannot_be_written_to(table):
     with pytest.raises(ValueError, match="read-only"):
         table["epsilon"][0] = 2.0
