@@ -61,6 +61,9 @@ _SLIVER_KM = 0.001
 """A part that is narrower than this in the mean is a sliver."""
 _ROUNDING = 1e-9
 """Overlaps below this share of an area come from rounding; they are not looked at."""
+_MOST_CROSSINGS = 1_000_000
+"""Pairs of edges that meet in a polygon that is mended: GEOS takes some 200 bytes for each, and there can be as many as
+edges squared."""
 _KM_PER_DEGREE = 111.2
 
 
@@ -245,14 +248,13 @@ def _polygon(geometry: object, name: str, path: str | Path, convert: Any, found:
         )
     whole = _mended(shape, found)
     if whole is None:
-        raise DataFileError(
-            path, f"{name}: its polygon crosses itself so that what is inside is open, or has no area; draw it anew"
-        )
+        problem = "crosses itself so that what is inside is open, or too often, or has no area"
+        raise DataFileError(path, f"{name}: its polygon {problem}; draw it anew")
     return whole
 
 
 def _mended(shape: shapely.Geometry, found: Counter[str]) -> shapely.Geometry | None:
-    """A polygon, or several, as one valid geometry; None where its meaning is open.
+    """A polygon, or several, as one valid geometry; None where its meaning is open, or its edges are a tangle.
 
     It is open where the two ways to read a ring that crosses itself differ: that what is encircled twice is outside, or
     inside; and where nothing is left that has an area.
@@ -265,6 +267,8 @@ def _mended(shape: shapely.Geometry, found: Counter[str]) -> shapely.Geometry | 
         What was mended, and how often; counted up.
     """
     if not shape.is_valid:
+        if _is_tangled(shape):
+            return None
         odd, full = (
             _areas(shapely.make_valid(shape, method=method, keep_collapsed=keep), Counter())
             for method, keep in (("linework", True), ("structure", False))
@@ -281,6 +285,20 @@ def _mended(shape: shapely.Geometry, found: Counter[str]) -> shapely.Geometry | 
         parts = parts[~narrow]
         shape = shapely.multipolygons(parts) if len(parts) > 1 else parts[0]
     return None if shape.is_empty or not shape.area else shape
+
+
+def _is_tangled(shape: shapely.Geometry) -> bool:
+    """Whether more pairs of edges meet than can be mended, not counting those that follow one another."""
+    rings = shapely.get_rings(shapely.get_parts(shapely.get_parts(shape)))
+    corners, ring = shapely.get_coordinates(rings, return_index=True)
+    edges = shapely.linestrings(np.stack([corners[:-1], corners[1:]], axis=1)[ring[:-1] == ring[1:]])
+    tree = shapely.STRtree(edges)
+    left = _MOST_CROSSINGS + 3 * len(edges)
+    for some in np.array_split(edges, 1 + len(edges) ** 2 // (2 * _MOST_CROSSINGS)):
+        left -= tree.query(some, predicate="intersects").shape[1]
+        if left < 0:
+            return True
+    return False
 
 
 def _without_small_overlaps(

@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 from pathlib import Path
+from unittest import mock
 
 import geopandas as gpd
 import numpy as np
@@ -100,6 +101,20 @@ def test_what_is_encircled_twice_has_an_open_meaning_and_is_refused(tmp_path):
     for polygon in (twice, flat):
         with pytest.raises(DataFileError, match="lane: its polygon crosses itself so that what is inside is open"):
             read_polygons(_write(tmp_path / "a.geojson", [polygon], ["lane"]))
+
+
+@pytest.mark.parametrize("rounds", [10, 400])
+def test_a_ring_drawn_round_and_round_is_mended_unless_that_would_take_gigabytes(tmp_path, rounds):
+    ring = list(WEST.exterior.coords) * rounds
+    path = _write(tmp_path / "a.geojson", [shapely.Polygon(ring)], ["lane"])
+    if rounds == 10:
+        assert read_polygons(path)[0][1].equals(WEST)
+    else:
+        with (
+            mock.patch.object(shapely, "make_valid", side_effect=AssertionError),
+            pytest.raises(DataFileError, match="lane: its polygon crosses itself so that what is inside is open"),
+        ):
+            read_polygons(path)
 
 
 def test_points_and_slivers_beside_a_polygon_are_left_out(tmp_path, caplog):
