@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.console import FILE, PATH, Once, echo, progress, say_json, say_table, warn
-from dphmm.cli.inputs import data_of, input_options, kilometres_of, own_model_option
+from dphmm.cli.inputs import data_of, input_options, kilometres_of, own_model_option, refuse
 from dphmm.errors import ConfigurationError, need
 
 if TYPE_CHECKING:
@@ -59,10 +59,9 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
     from dphmm.jobs.attacks import attack
 
     if given["areas"] is not None:
-        _attack_tables(data, model, channels, given)
+        _attack_tables(data, given)
         return
-    if any(given[name] is not None for name in ("label", "user_epsilon", "zone")):
-        raise ConfigurationError("--label, --user-epsilon and --zone are for tables; give --areas FILE")
+    refuse(("label", "user_epsilon", "zone"), "goes with --areas")
     if given["output"] is not None:
         _check(given["output"], bool(data))
     found = attack(
@@ -87,12 +86,14 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
         echo("dphmm: this comes from true places; keep it to yourself.", err=True)
 
 
-def _attack_tables(data: tuple[str, ...], model: Path | None, channels: tuple[str, ...], given: dict[str, Any]) -> None:
+def _attack_tables(data: tuple[str, ...], given: dict[str, Any]) -> None:
     from dphmm.flows.areas import Areas
     from dphmm.jobs.flow_attacks import attack_tables
 
-    if not data or model is not None or channels or given["output"] is not None:
-        raise ConfigurationError("--areas attacks tables of DATA; give DATA, and no --model, --channel or -o")
+    if not data:
+        raise ConfigurationError("--areas attacks tables of people; give DATA")
+    of_channels = ("model", "channels", "home_within", "most_steps", "output", "overwrite", "allow_own_model")
+    refuse(of_channels, "does not go with --areas")
     found = attack_tables(
         data_of(data, given),
         Areas.from_polygons(given["areas"], given["label"]),

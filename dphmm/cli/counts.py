@@ -31,6 +31,8 @@ _mechanism_option = click.option(
     help="Exact integer noise, or the paper's in floating point.",
 )
 
+_DAILY = ("hours", "utc_offset", "least_seen")
+
 
 @click.group(cls=OnceGroup)
 def counts_command() -> None:
@@ -78,10 +80,15 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         check_private_name(private)
     if data and table is not None:
         raise ConfigurationError("DATA and --counts are both given; use one of them")
-    if given["allow_own_model"] and (table is not None or given["model"] is None):
-        raise ConfigurationError("--allow-own-model goes with DATA and --model; leave it out")
     if not data and table is None:
         raise ConfigurationError("no data are given; give files of trajectories, or a table with --counts")
+    if table is not None:
+        of_data = ("allow_own_model", "step", "start", "end", "daily", *_DAILY, *inputs.REGION, *inputs.READING)
+        inputs.refuse(of_data, "is for DATA, not for --counts")
+    if given["model"] is None:
+        inputs.refuse(("allow_own_model",), "goes with --model")
+    if not given["daily"]:
+        inputs.refuse(_DAILY, "goes with --daily")
     warn_of_seed(seed)
     done = count_people(
         inputs.data_of(data, given) if table is None else Counts.read(table),

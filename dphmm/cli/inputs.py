@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.facts import Option, option_of
@@ -119,6 +120,8 @@ def store_of(context: click.Context, parameter: click.Parameter, value: str) -> 
 
 input_options = options_of(Data)
 """The options of `data_of`."""
+READING = tuple(f"{one.name}_" if one.name == "format" else one.name for one in fields(Data) if option_of(one))
+"""Their names."""
 
 
 def _format_options(name: str, heading: str) -> Callable[[Decorated], Decorated]:
@@ -247,6 +250,21 @@ seed_option = option(
 )
 
 REGION = ("preset", "bbox", "town", "polygon", "extent", "places", "within", "cell")
+
+
+def refuse(names: Collection[str], why: str) -> None:
+    """Refuse options of the running command that were given and would say nothing.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the first of them, and ``why`` it does not go with the others.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is ParameterSource.COMMANDLINE:
+            raise ConfigurationError(f"{max(parameter.opts, key=len)} {why}; leave it out")
 
 
 def data_of(paths: Sequence[str | Path], given: Mapping[str, Any]) -> Data:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.console import FILE, PATH, Once, progress, say, warn_of_seed
-from dphmm.cli.inputs import data_of, input_options, options, own_model_option, seed_option, settings_of
+from dphmm.cli.inputs import (
+    READING,
+    data_of,
+    input_options,
+    options,
+    own_model_option,
+    refuse,
+    seed_option,
+    settings_of,
+)
 from dphmm.cli.leakage import check_picture, draw
 from dphmm.errors import ConfigurationError
 
@@ -108,8 +117,8 @@ def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Land
     epsilon, matrices = given["epsilon"], ("backward", "forward", "initial")
     noise = {name: given[name] for name in ("mechanism", "spacing") if given[name] is not None}
     if kind == "sensitivity":
-        wrong = "--{} is for trajectories; leave it out with --sensitivity"
-        _without(given, ("centre", "bbox", "step", "model", "outside", "allow_own_model"), wrong)
+        of_places = ("centre", "bbox", "step", "model", "outside", "allow_own_model", *READING)
+        refuse(of_places, "is for trajectories, not for --sensitivity")
         if len(source) != 1 or given["find"] is not None:
             raise ConfigurationError(
                 "--sensitivity takes one table, with landmarks that are named; --find needs places"
@@ -118,27 +127,19 @@ def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Land
         return landmark_series(source[0], given["sensitivity"], epsilon, **more, **noise, **known)
     data = data_of(source, given)
     if kind == "unit":
-        why = "its budgets are about places one unit apart, not about any two"
-        _without(given, matrices, f"--{{}} does not go with --unit: {why}; leave it out")
+        refuse(matrices, "does not go with --unit: its budgets are about places one unit apart, not about any two")
         if given["centre"] is None:
             raise ConfigurationError("--unit needs --centre LAT LON: a place near, the same for all people")
-        wrong = "--{} goes with --policy; leave it out with --unit"
-        _without(given, ("model", "outside", "allow_own_model"), wrong)
+        refuse(("model", "outside", "allow_own_model"), "goes with --policy, not with --unit")
         step = given["step"]
         more["bbox"] = given["bbox"]
         return landmark_planar(data, given["unit"], given["centre"], epsilon, step_seconds=step, **more, **noise)
-    _without(given, matrices, "--{} does not go with --policy: the model says how people move; leave it out")
+    refuse(matrices, "does not go with --policy: the model says how people move")
     if given["model"] is None:
         raise ConfigurationError("--policy needs --model; make one with 'dphmm learn'")
-    _without(given, ("centre", "step"), "--{} goes with --unit; the model has its own with --policy")
+    refuse(("centre", "step"), "goes with --unit: the model has its own")
     own = bool(given["allow_own_model"])
     return landmark_engine(data, given["model"], settings_of(given), allow_own_model=own, bbox=given["bbox"], **more)
-
-
-def _without(given: Mapping[str, Any], names: tuple[str, ...], message: str) -> None:
-    for name in names:
-        if given[name] is not None:
-            raise ConfigurationError(message.format(name.replace("_", "-")))
 
 
 def _moments(given: Mapping[str, Any]) -> Moments:

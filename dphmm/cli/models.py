@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table
-from dphmm.cli.inputs import COUNT, POSITIVE, REGION, data_of, input_options, region_options, space_of, true_options
+from dphmm.cli.inputs import (
+    COUNT,
+    POSITIVE,
+    READING,
+    REGION,
+    data_of,
+    input_options,
+    refuse,
+    region_options,
+    space_of,
+    true_options,
+)
 from dphmm.errors import ConfigurationError
 from dphmm.model.published_laws import KINDS
 
@@ -234,8 +245,8 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     plot, seed = given["plot"], given["seed"]
     if output is None and not compare:
         raise ConfigurationError("nothing is asked for; give -o FILE, or --compare DATA")
-    if plot is not None and not compare:
-        raise ConfigurationError("--plot shows a comparison; give --compare DATA too")
+    if not compare:
+        refuse(("gap", "plot", *READING), "goes with --compare")
     if plot is not None and (plot.suffix.lower() not in _PICTURES or "PRIVATE" not in plot.name):
         raise ConfigurationError(f"{plot}: name a .png, .svg or .pdf file with PRIVATE in its name")
     if output is not None:

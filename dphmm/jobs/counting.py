@@ -133,20 +133,13 @@ def population(
     return _assembled(rows, times, space.size)
 
 
-def daily_population(
-    trajectories: Iterable[Trajectory],
-    space: StateSpace,
-    step_seconds: float,
-    hours: tuple[float, float] = (0.0, 24.0),
-    utc_offset: float = 0.0,
-    least_seen: float = 0.0,
-) -> Population:
-    """Every person's days laid over each other: a member is one day of one person.
+@checked
+@dataclass(frozen=True)
+class Days:
+    """That days are laid over each other, and which part of them; see `daily_population`.
 
     Parameters
     ----------
-    trajectories, space, step_seconds
-        As in `population`; the step must divide a day.
     hours
         From which to which local hour.
     utc_offset
@@ -154,6 +147,57 @@ def daily_population(
     least_seen
         The share of the times, 0 to 1, at which a day's person must be seen within the space for the day to count.
         Days without any fix within the space never count.
+
+    Raises
+    ------
+    ConfigurationError
+        For hours, an offset or a share out of range.
+    """
+
+    hours: tuple[float, float] = (0.0, 24.0)
+    utc_offset: float = 0.0
+    least_seen: float = 0.0
+
+    def __post_init__(self) -> None:
+        try:
+            low, high = map(float, self.hours)
+        except (TypeError, ValueError, OverflowError):
+            low = high = np.nan
+        if not 0 <= low < high <= 24:
+            raise ConfigurationError(f"hours are {shorten(self.hours)}; give two from 0 to 24, the earlier one first")
+        if not -24 <= self.utc_offset <= 24:
+            raise ConfigurationError(f"utc_offset is {self.utc_offset:g}; give hours from -24 to 24")
+        if not 0 <= self.least_seen <= 1:
+            raise ConfigurationError(f"least_seen is {self.least_seen:g}; give a share from 0 to 1")
+
+    def slots(self, step: int) -> IntArray:
+        """The steps of a local day, counted from midnight, that begin within the hours.
+
+        Raises
+        ------
+        ConfigurationError
+            For a step, in microseconds, that does not divide a day.
+        """
+        if _DAY % step:
+            raise ConfigurationError(f"the step is {step / 1e6:g} s, which does not divide a day; give one that does")
+        low, high = (round(hour * _DAY / 24) for hour in self.hours)
+        return np.arange(-(-low // step), -(-high // step))
+
+
+def daily_population(
+    trajectories: Iterable[Trajectory],
+    space: StateSpace,
+    step_seconds: float,
+    days: Days = Days(),
+) -> Population:
+    """Every person's days laid over each other: a member is one day of one person.
+
+    Parameters
+    ----------
+    trajectories, space, step_seconds
+        As in `population`; the step must divide a day.
+    days
+        Which part of them, and which of them count.
 
     Notes
     -----
@@ -165,25 +209,19 @@ def daily_population(
     CountError
         When no day is left.
     ConfigurationError
-        For a step that does not divide a day, or hours, an offset or a share out of range.
+        For a step that does not divide a day.
     """
     step = microseconds(step_seconds, "step")
-    low, high = (round(hour * _DAY / 24) for hour in hours)
-    if _DAY % step or not 0 <= low < high <= _DAY or not -24 <= utc_offset <= 24 or not 0 <= least_seen <= 1:
-        raise ConfigurationError(
-            f"step {step_seconds} s, hours {hours}, offset {utc_offset}, share {least_seen}; give a step that divides "
-            "a day, 0 <= from < to <= 24, an offset of -24 to 24 hours and a share of 0 to 1"
-        )
-    grid = np.arange(-(-low // step), -(-high // step))
+    grid = days.slots(step)
     rows = []
     for one in trajectories:
         slots, states = _seen(one, space, step_seconds)
-        local = slots * step + round(utc_offset * _DAY / 24)
+        local = slots * step + round(days.utc_offset * _DAY / 24)
         day, slot = local // _DAY, (local % _DAY) // step
         dates = np.unique(day)
         for date, shown in zip(dates.tolist(), np.datetime_as_string(dates.astype("datetime64[D]")), strict=True):
             of_day = (day == date) & (slot >= grid[0]) & (slot <= grid[-1])
-            if of_day.any() and of_day.sum() >= least_seen * grid.size:
+            if of_day.any() and of_day.sum() >= days.least_seen * grid.size:
                 name = f"{one.user} {shown}"
                 rows.append((name, slot[of_day] - grid[0], states[of_day]))
     return _assembled(rows, grid * step // 60_000_000, space.size)
@@ -323,25 +361,6 @@ class Counts:
         for at, value in enumerate(self.table.columns[EPSILON]):
             check_budget(value, f"{self.name}: epsilon at time {at}")
         return SENSITIVITY / self.table.columns[EPSILON]
-
-
-@dataclass(frozen=True)
-class Days:
-    """That days are laid over each other, and which part of them; see `dphmm.jobs.counting.daily_population`.
-
-    Parameters
-    ----------
-    hours
-        From which to which local hour.
-    utc_offset
-        Hours by which local time is ahead of UTC.
-    least_seen
-        The share of the times, 0 to 1, at which a day's person must be seen for the day to count.
-    """
-
-    hours: tuple[float, float] = (0.0, 24.0)
-    utc_offset: float = 0.0
-    least_seen: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -485,13 +504,18 @@ def count_people(
         places, step = _clock(mobility, space, step_seconds)
         if days is not None and (start or end):
             raise ConfigurationError("--daily lays all days over each other; leave --start and --end out")
+        if days is not None:
+            days.slots(microseconds(step, "step"))  # refuses another step, as these refuse what is no time
+        for name, moment in (("start", start), ("end", end)):
+            if moment is not None:
+                _micro(moment, name)
         people, checked_own = read_others(source, mobility.file, mobility.model, allow_own_model)
         own = None if mobility.model is None else checked_own
         everyone = watch(people.trajectories, "Counting", len(people.trajectories))
         if days is None:
             found = population(everyone, places, step, start, end)
         else:
-            found = daily_population(everyone, places, step, days.hours, days.utc_offset, days.least_seen)
+            found = daily_population(everyone, places, step, days)
         true, skipped = Counts.from_values(found.times, found.counts), people.skipped
         dropped = people.dropped(places, step)
     times = true.table.times

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray, check_epsilon
 from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, LandmarkError, TimeOrderError
 from dphmm.facts import factor_in_words, unless_seeded
@@ -77,8 +77,8 @@ class Find:
 
     Raises
     ------
-    ConfigurationError
-        For another rule.
+    ConfigurationError, BudgetError
+        For another rule, or an offset, a radius or minutes out of range.
     """
 
     rule: Rule
@@ -88,6 +88,8 @@ class Find:
 
     def __post_init__(self) -> None:
         _check_choice("rule", self.rule, get_args(Rule))
+        none = stay_points(np.zeros(0, dtype="datetime64[us]"), np.zeros((0, 2)), self.radius, self.minutes)
+        repeated_places(none, self.radius, self.utc_offset)  # both refuse what is out of range
 
     def mask(self, times: npt.ArrayLike, points: FloatArray) -> BoolArray:
         """Which fixes of a trajectory are landmarks, ``(n,)``.
@@ -196,7 +198,7 @@ class Scheme:
     Raises
     ------
     ConfigurationError
-        For another name.
+        For another name, or rates that are none.
     """
 
     name: SchemeName = "adaptive"
@@ -206,6 +208,7 @@ class Scheme:
 
     def __post_init__(self) -> None:
         _check_choice("scheme", self.name, get_args(SchemeName))
+        self.allocate(np.arange(1), (), 1.0, 1.0, 0)  # refuses rates that are none
 
     def allocate(
         self, times: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: float, scale: float, seed: int | None
@@ -391,15 +394,16 @@ def landmark_series(
     >>> done.losses.tolist()
     [3.0, 3.0, 2.0, 2.0, 3.0]
     """
+    check_epsilon(epsilon)
+    if mechanism != "lattice" and spacing is not None:
+        raise ConfigurationError(f"spacing is {spacing}; it goes with mechanism 'lattice', not with {mechanism!r}")
+    _check_choice("mechanism", mechanism, ("lattice", "laplace"))
+    noise = lattice(sensitivity, spacing, seed) if mechanism == "lattice" else laplace(sensitivity, seed)
     table = source if isinstance(source, TimedTable) else TimedTable.read(source)
     clash = [name for name in table.columns if name in _OWN_COLUMNS]
     if clash:
         name = "the table" if isinstance(source, TimedTable) else str(source)
         raise ConfigurationError(f"{name}: column {clash[0]!r} is one of the output's own; call it otherwise")
-    if mechanism != "lattice" and spacing is not None:
-        raise ConfigurationError(f"spacing is {spacing}; it goes with mechanism 'lattice', not with {mechanism!r}")
-    _check_choice("mechanism", mechanism, ("lattice", "laplace"))
-    noise = lattice(sensitivity, spacing, seed) if mechanism == "lattice" else laplace(sensitivity, seed)
     marks = moments_of(landmarks, table.times)
     budget = scheme.allocate(table.times, marks, epsilon, sensitivity, seed)
     past, future = as_matrix(backward), as_matrix(forward)
@@ -480,6 +484,7 @@ def landmark_planar(
     _check_choice("mechanism", mechanism, ("lattice", "planar-laplace"))
     if not isinstance(centre, tuple | list) or len(centre) != 2:
         raise ConfigurationError(f"centre is {shorten(centre)}; give a latitude and a longitude")
+    check_epsilon(epsilon)
     noise = planar_lattice(unit, spacing, seed) if mechanism == "lattice" else planar_laplace(unit, seed)
     plane, box = LocalProjection(*centre), None if bbox is None else check_box(bbox)
     people = Data.from_any(data).read()

@@ -310,6 +310,7 @@ def release(
     check_outputs(named, overwrite)
     if session is not None and not is_server(session):
         check_outputs([check_output(session, overwrite=True), *named], overwrite=True)
+    _check_limits(session, limits)
     if session is not None and private_diagnostics:
         raise ConfigurationError("--private-diagnostics need the truth, which a session does not keep; leave one out")
     if session is not None and certificate is not None:
@@ -436,8 +437,7 @@ def sessions_of(
     DataFileError, OutputError
         As the file of sessions says.
     """
-    if session is None and limits is not None:
-        raise ConfigurationError("limits need a session to be kept in; name a file with --session")
+    _check_limits(session, limits)
     is_new = session is not None and not is_server(session) and not Path(session).exists()
     asks = accepted is not None and accepted.epsilon is not None
     if is_new and limits is not None and engine.begins_alike and not asks:
@@ -445,6 +445,12 @@ def sessions_of(
         limits.check(Account(), 0, first.epsilon, first.constrained_factor)
     with nullcontext() if session is None else RecordedPeople(session, engine, limits, accepted) as recorded:
         yield recorded
+
+
+def _check_limits(session: str | Path | None, limits: Limits | None) -> None:
+    """Refuse limits without a session, in which what was spent is kept."""
+    if session is None and limits is not None:
+        raise ConfigurationError("limits need a session to be kept in; name a file with --session")
 
 
 def _released(

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dphmm import Grid, counts, read
-from dphmm.jobs.counting import Population, daily_population
+from dphmm.jobs.counting import Days, Population, daily_population
 from dphmm.space.grid import PRESETS
 from scripts.drawings.sheet import STYLES, finish, line, panels, save, write
 
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def draw(options: argparse.Namespace) -> None:
     grid = Grid.over(options.bbox or PRESETS["geolife"][0], options.cell)
     people = read(options.geolife, "geolife", skip_bad=True).trajectories
-    days = daily_population(people, grid, options.step, (8, 20), utc_offset=8, least_seen=1 / 6)
+    days = daily_population(people, grid, options.step, Days((8, 20), 8, 1 / 6))
     public, private = halves(days, options.seed)
     matrix, first = learnt(public, options.pseudo)
     print(

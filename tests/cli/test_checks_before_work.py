@@ -175,6 +175,10 @@ _REGION = ("--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "0.5")
 _IDENTITY = ("audit", "identity", "releases.csv", "--model", "m.npz", "--policy", "complete", "--known", "nowhere")
 _DISTRICTS = Path(__file__).parents[2] / "data" / "districts.geojson"
 _COUNTS = ("counts", "release", "nowhere", "-o", "new.csv", "--model", "m.npz", "--epsilon", "1")
+_TABLE = ("counts", "release", "--counts", "nowhere.csv", "-o", "new.csv", "--epsilon", "1")
+_LANDMARKS = ("landmarks", "nowhere.csv", "-o", "new.csv")
+_PLANAR = (*_LANDMARKS, "--unit", "0.2", "--centre", "45", "-30")
+_RELEASE = ("release", "nowhere", "-o", "new.csv", "--model", "m.npz", "--policy", "complete", "--epsilon", "1")
 _LATE = [
     (("--away", "--order", "2"), "--away goes with a model of first order"),
     (("--away", "--least-people", "3"), "--away goes with a model of first order"),
@@ -198,10 +202,31 @@ _LATE = [
         (("attack", "nowhere", "--areas", str(_DISTRICTS), "--zone", "Nowhere"), "time zone 'Nowhere' is unknown"),
         ((*_COUNTS[:-1], "-1"), "epsilon is '-1'"),
         ((*_COUNTS, "--daily", "--start", "2024-01-01"), "leave --start and --end out"),
+        ((*_COUNTS, "--daily", "--hours", "12", "8"), "hours are '(12.0, 8.0)'"),
+        ((*_COUNTS, "--daily", "--utc-offset", "99"), "utc_offset is 99"),
+        ((*_COUNTS, "--daily", "--least-seen", "2"), "least_seen is 2"),
+        ((*_COUNTS, "--start", "noon"), "start is 'noon'"),
+        ((*_COUNTS, "--end", "noon"), "end is 'noon'"),
+        ((*_COUNTS, "--hours", "8", "12"), "--hours goes with --daily"),
+        ((*_TABLE, "--daily"), "--daily is for DATA, not for --counts"),
+        ((*_TABLE, "--users", "ann"), "--users is for DATA, not for --counts"),
+        ((*_LANDMARKS, "--epsilon", "-1", "--sensitivity", "1"), "epsilon is -1"),
+        ((*_LANDMARKS, "--epsilon", "1", "--sensitivity", "1", "--rate", "2"), "rate, least_rate and change are 2"),
+        ((*_LANDMARKS, "--epsilon", "1", "--sensitivity", "1", "--mechanism", "none"), "mechanism is 'none'"),
+        ((*_LANDMARKS, "--epsilon", "1", "--sensitivity", "1", "--users", "ann"), "--users is for trajectories"),
+        ((*_PLANAR, "--epsilon", "-1"), "epsilon is -1"),
+        ((*_PLANAR, "--epsilon", "1", "--find", "home", "--radius", "-1"), "radius is -1"),
+        ((*_PLANAR, "--epsilon", "1", "--find", "home", "--utc-offset", "99"), "utc_offset is 99"),
+        ((*_RELEASE, "--limit-epsilon", "3"), "limits need a session"),
+        (("synthesize", "--model", "m.npz", "-o", "new.csv", "--gap", "60"), "--gap goes with --compare"),
+        (("synthesize", "--model", "m.npz", "-o", "new.csv", "--users", "ann"), "--users goes with --compare"),
+        (("attack", "nowhere", "--zone", "UTC"), "--zone goes with --areas"),
+        (("attack", "nowhere", "--areas", str(_DISTRICTS), "--home-within", "1km"), "--home-within does not go with"),
+        (("attack", "nowhere", "--areas", str(_DISTRICTS), "--most-steps", "9"), "--most-steps does not go with"),
         (("flows", "nowhere", "--user-epsilon", "1", *_REGION, "-o", "new.csv", "--relative-error", "-1"), "range x>0"),
         (("flows", "nowhere", "--user-epsilon", "1", *_REGION, "-o", "new.csv", "--workers", "0"), "range x>=1"),
         (("synthesize", "--model", "m.npz", "--compare", "nowhere", "--gap", "-1"), "range x>0"),
-        ((*_IDENTITY, "--seed", "-1"), "seed -1"),
+        ((*_IDENTITY, "--seed", "-1"), "seed is -1"),
         (("audit", "session", "releases.csv", "--model", "m.npz", "--policy", "complete", "--top", "0"), "range x>=1"),
         (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", "--pairs", "-1"), "pairs -1"),
         (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", "--confidence", "2"), "confidence is 2"),

@@ -208,4 +208,4 @@ def test_people_whom_the_model_saw_are_refused_unless_told_otherwise(folder):
     allowed = json.loads(run(*counted, "--allow-own-model", "--json").stdout)
     assert allowed["private_model_learned_from_these_people"] == "not checked (--allow-own-model)"
     wrong = run("release", "--counts", "true.csv", "--allow-own-model", "--epsilon", 1, "-o", "fresh.csv")
-    assert (wrong.exit_code, "goes with DATA and --model" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "--allow-own-model is for DATA" in wrong.stderr) == (2, True)

@@ -37,7 +37,7 @@ def test_people_are_written_and_compared(world, run):
         (("-o", "p.csv", "--people", "-3"), "-3 is not in the range x>=1"),
         (("-o", "p.csv", "--start", "soon"), "'soon' is no day"),
         (("-o", "walk.csv"), "exists"),
-        (("-o", "p.csv", "--plot", "PRIVATE-c.png"), "give --compare"),
+        (("-o", "p.csv", "--plot", "PRIVATE-c.png"), "--plot goes with --compare"),
         (("--compare", "walk.csv", "--plot", "c.png"), "PRIVATE in its name"),
         (("--compare", "nowhere.csv"), "nowhere.csv"),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, CountError
-from dphmm.jobs.counting import daily_population, population
+from dphmm.jobs.counting import Days, daily_population, population
 from dphmm.space.grid import PRESETS, Grid
 from dphmm.space.states import Places
 from dphmm.space.trajectory import Trajectory
@@ -43,20 +43,20 @@ def test_who_is_not_seen_in_the_span_is_no_member():
 
 
 def test_days_are_members_of_their_own():
-    found = daily_population([ANN, BOB], SPACE, 3600, hours=(8, 12))
+    found = daily_population([ANN, BOB], SPACE, 3600, Days((8, 12)))
     assert found.members == ("ann 2024-03-07", "bob 2024-03-07", "bob 2024-03-08")
     assert found.times.tolist() == [480, 540, 600, 660]
     assert found.states.tolist() == [[0, 0, 1, 1], [2, 2, 2, 2], [0, 0, 0, 0]]
 
 
 def test_local_time_moves_the_day():
-    found = daily_population([track("eve", ["2024-03-07T23:00"], [1])], SPACE, 3600, utc_offset=2)
+    found = daily_population([track("eve", ["2024-03-07T23:00"], [1])], SPACE, 3600, Days(utc_offset=2))
     assert found.members == ("eve 2024-03-08",)
     assert found.seen[0].nonzero()[0].tolist() == [1]
 
 
 def test_days_that_are_hardly_seen_are_left_out():
-    assert daily_population([ANN, BOB], SPACE, 3600, (8, 12), least_seen=0.5).members == ("ann 2024-03-07",)
+    assert daily_population([ANN, BOB], SPACE, 3600, Days((8, 12), least_seen=0.5)).members == ("ann 2024-03-07",)
 
 
 def test_a_part_has_the_chosen_members():
@@ -75,10 +75,10 @@ def test_a_part_has_the_chosen_members():
         (lambda: population([ANN], SPACE, 0), ConfigurationError, "step is 0"),
         (lambda: population([ANN], SPACE, 60, start="noon"), ConfigurationError, "start is 'noon'"),
         (lambda: population([ANN], SPACE, 60, start="2030-01-01", end="2029-01-01"), ConfigurationError, "end after"),
-        (lambda: daily_population([ANN], SPACE, 7000), ConfigurationError, "divides"),
-        (lambda: daily_population([ANN], SPACE, 3600, (12, 8)), ConfigurationError, r"\(12, 8\)"),
-        (lambda: daily_population([ANN], SPACE, 3600, (0, 24), 0.0, 1.5), ConfigurationError, r"share 1\.5"),
-        (lambda: daily_population([ANN], SPACE, 3600, (20, 24)), CountError, "no one"),
+        (lambda: daily_population([ANN], SPACE, 7000), ConfigurationError, "does not divide a day"),
+        (lambda: Days((12, 8)), ConfigurationError, r"\(12, 8\)"),
+        (lambda: Days(least_seen=1.5), ConfigurationError, r"least_seen is 1\.5"),
+        (lambda: daily_population([ANN], SPACE, 3600, Days((20, 24))), CountError, "no one"),
     ],
 )
 def test_what_makes_no_population_is_refused(make, error, message):
@@ -90,7 +90,7 @@ def test_what_makes_no_population_is_refused(make, error, message):
 def test_days_of_geolife_keep_everybody_at_every_time(real_trajectories):
     people = real_trajectories("geolife/geolife_beijing.tar.gz")
     grid = Grid.over(PRESETS["geolife"][0], 2.0)
-    days = daily_population(people, grid, 600, (8, 20), utc_offset=8, least_seen=1 / 6)
+    days = daily_population(people, grid, 600, Days((8, 20), 8, 1 / 6))
     assert len({name.split()[0] for name in days.members}) > 20
     assert (days.counts.sum(axis=1) == len(days.members)).all()
     assert (days.seen.sum(axis=1) >= 12).all()

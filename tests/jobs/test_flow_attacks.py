@@ -44,7 +44,7 @@ def test_the_command_says_the_same():
     assert [one["protection"] for one in json.loads(done.stdout)] == [*NAMES[:4], "epsilon 0.5", "nothing"]
     refused = CliRunner().invoke(main, ["attack", "data/sample/geolife", "--zone", "UTC"])
     assert refused.exit_code == 2
-    assert "give --areas FILE" in refused.stderr
+    assert "--zone goes with --areas" in refused.stderr
 
 
 def test_few_people_are_refused():
