@@ -25,6 +25,9 @@ from dphmm.space.states import OUTSIDE, StateSpace
 ELSEWHERE = "elsewhere"
 """The district of areas that are in none."""
 
+MOST_AREAS = 500_000
+"""The most states that become areas; their outlines take half a gigabyte."""
+
 _SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) - 0.5
 
 
@@ -78,10 +81,12 @@ class Areas:
         Raises
         ------
         ConfigurationError
-            When the block is less than one cell.
+            When the block is less than one cell, or there are more states than `MOST_AREAS`.
         """
         if block < 1:
             raise ConfigurationError(f"districts of {block} cells a side are none; give 1 or more")
+        if space.size > MOST_AREAS:
+            raise ConfigurationError(f"{space.size:,} areas are too many; take larger ones, {MOST_AREAS:,} at most")
         places = space.latlon()
         if not isinstance(space, Grid):
             names = tuple(getattr(space, "names", map(str, range(space.size))))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, check_budget, random_source
+from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, as_floats, check_budget, random_source
 from dphmm.certificate.streams import stream_certificate
 from dphmm.counts import ESTIMATORS, compare, count_states, estimate
 from dphmm.counts import release as add_noise
@@ -159,18 +159,15 @@ class Days:
     least_seen: float = 0.0
 
     def __post_init__(self) -> None:
-        try:
-            low, high = map(float, self.hours)
-        except (TypeError, ValueError, OverflowError):
-            low = high = np.nan
-        if not 0 <= low < high <= 24:
+        hours = as_floats(self.hours, "hours", ConfigurationError)
+        if hours.shape != (2,) or not 0 <= hours[0] < hours[1] <= 24:
             raise ConfigurationError(f"hours are {shorten(self.hours)}; give two from 0 to 24, the earlier one first")
         if not -24 <= self.utc_offset <= 24:
             raise ConfigurationError(f"utc_offset is {self.utc_offset:g}; give hours from -24 to 24")
         if not 0 <= self.least_seen <= 1:
             raise ConfigurationError(f"least_seen is {self.least_seen:g}; give a share from 0 to 1")
 
-    def slots(self, step: int) -> IntArray:
+    def _slots(self, step: int) -> IntArray:
         """The steps of a local day, counted from midnight, that begin within the hours.
 
         Raises
@@ -212,7 +209,7 @@ def daily_population(
         For a step that does not divide a day.
     """
     step = microseconds(step_seconds, "step")
-    grid = days.slots(step)
+    grid = days._slots(step)
     rows = []
     for one in trajectories:
         slots, states = _seen(one, space, step_seconds)
@@ -505,7 +502,7 @@ def count_people(
         if days is not None and (start or end):
             raise ConfigurationError("--daily lays all days over each other; leave --start and --end out")
         if days is not None:
-            days.slots(microseconds(step, "step"))  # refuses another step, as these refuse what is no time
+            days._slots(microseconds(step, "step"))  # refuses another step, as these refuse what is no time
         for name, moment in (("start", start), ("end", end)):
             if moment is not None:
                 _micro(moment, name)

@@ -18,7 +18,7 @@ from dphmm.arrays import FloatArray, Rng
 from dphmm.audit.sequence import PUBLIC, HindsightRecorder
 from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.certificate.writer import CertificateWriter
-from dphmm.errors import AlreadyKnownError, ConfigurationError
+from dphmm.errors import AlreadyKnownError, BudgetExceededError, ConfigurationError
 from dphmm.facts import guarantees_in_words, unless_seeded
 from dphmm.jobs.adversaries import HABITS, EachHabits, moments_before, tracks_of
 from dphmm.jobs.certificates import certified
@@ -489,6 +489,10 @@ def _released(
                     yield moment
             except AlreadyKnownError as problem:
                 raise AlreadyKnownError(f"user {track.user}: {problem}, with --allow-known") from None
+            except BudgetExceededError as problem:
+                raise BudgetExceededError(
+                    f"{problem}; 'dphmm session export' has what was released until then"
+                ) from None
             made.extend(placed(track.user, moments, model.space))
             if heard is not None and moments:
                 known.append(heard.in_hindsight(engine.measurements.points, engine.cell))

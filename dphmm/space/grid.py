@@ -105,7 +105,7 @@ class Grid(StateSpace):
         self.columns, self.rows = _check_shape(columns, rows)
         east, north = origin_m
         self.origin_m = (int(east), int(north))
-        far = max(map(abs, self.origin_m)) / 1000.0 + self.cell_km * (max(self.columns, self.rows) - 1)
+        far = max(map(abs, self.origin_m)) / 1000.0 + self.cell_km * (max(self.columns, self.rows) - 0.5)
         if far > _FARTHEST_KM:  # before anything is multiplied out
             raise CoordinateError(f"the grid reaches {far:.3g} km from its centre; keep it within {REACH_KM:.0f} km")
         self.origin = np.array(self.origin_m) / 1000.0

@@ -106,6 +106,7 @@ def test_limits_end_a_release_and_keep_what_was_made(work):
     limits = ("--limit-epsilon", "2", "--limit-window-epsilon", "1", "--limit-window-steps", "2")
     done = release(*limits, ends=2)
     assert "user ann: the epsilon limit of 2 would be passed: 2 is spent" in done.stderr
+    assert "'dphmm session export' has what was released until then" in done.stderr
     assert not (work / "out.csv").exists()
     shown = json.loads(run("session", "show", "people.db", "ann", "--json").stdout)
     assert (shown["releases"], shown["epsilon"], shown["limit_epsilon"]) == (4, 2.0, 2.0)

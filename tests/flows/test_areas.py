@@ -7,9 +7,14 @@ import json
 import pytest
 import shapely
 
-from dphmm.errors import DataFileError
+from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.flows import Areas
 from dphmm.space import Grid
+
+
+def test_more_cells_than_memory_has_room_for_are_refused():
+    with pytest.raises(ConfigurationError, match="915,325 areas are too many; take larger ones, 500,000 at most"):
+        Areas.from_space(Grid.over((40, 0, 42, 3), 0.25))
 
 
 def test_outlines_of_cells_tile_the_region_each_around_its_place():

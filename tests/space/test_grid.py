@@ -146,6 +146,7 @@ ARGS = (LocalProjection(45, 7), (0, 0))
         (ConfigurationError, lambda: Grid(*ARGS, 1.0, 0, 2)),
         (ConfigurationError, lambda: Grid(*ARGS, 1.0, 10**6, 10**6)),
         (CoordinateError, lambda: Grid(*ARGS, 100.0, 100, 100)),
+        (CoordinateError, lambda: Grid(*ARGS, 1.7e308, 1, 1)),
         (StateError, lambda: Grid(*ARGS, 1.0, 2, 2, np.zeros((2, 2), dtype=np.bool_))),
         (StateError, lambda: Grid(*ARGS, 1.0, 2, 2, np.ones((2, 3), dtype=np.bool_))),
         (StateError, lambda: Grid(*ARGS, 1.0, 2, 2, np.ones((2, 2)))),
