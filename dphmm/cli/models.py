@@ -295,9 +295,10 @@ def _say_comparison(found: Comparison) -> None:
         )
         for name in found.synthetic
     ]
-    title = f"Compared with {found.people:,} real people ({found.stretches:,} stretches, {found.places:,} places" + (
-        f"; {found.left_out:,} whom the model has seen were left out)" if found.left_out else ")"
-    )
+    who = "person" if found.people == 1 else "people"
+    left = f"; {found.left_out:,} whom the model has seen were left out" if found.left_out else ""
+    size = f"{found.stretches:,} stretches, {found.places:,} places{left}"
+    title = f"Compared with {found.people:,} real {who} ({size})"
     header = ("measure", "people who do not exist", "one half of the real ones", "places drawn alone", "")
     say_table(header, rows, title)
     echo(

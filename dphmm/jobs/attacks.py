@@ -232,7 +232,7 @@ def attack(
         tracks, made, moves, within, seed, theirs, lambda items: watch(items, "Attacking", len(items))
     )
     return Attacked(
-        about=about,
+        about=about if len(tracks) > 1 else about.replace("people", "person"),
         people=len(tracks),
         fixes=sum(map(len, tracks)),
         left_out=len(everyone) - len(tracks),

@@ -554,6 +554,7 @@ def landmark_engine(
     """
     box = None if bbox is None else check_box(bbox)
     learned = load_model(model)
+    mobility = Mobility.from_source(learned)  # refuses a model of several matrices
     space, releaser = learned.space, settings.engine(learned, seed)
     people, _ = read_others(data, model, learned, allow_own_model)
     track = _one_person(people).resample(learned.step)
@@ -567,7 +568,7 @@ def landmark_engine(
     scale = noise_scale(releaser) if scheme.name == "adaptive" else 1.0
     budget = scheme.allocate(times, marks, settings.epsilon, scale, seed)
     out, costs = release_places(releaser, states[inside], slots, budget)
-    losses = losses_on_clock(out.budget.timeline, slots, costs, Mobility.from_source(learned))
+    losses = losses_on_clock(out.budget.timeline, slots, costs, mobility)
     dropped = people.dropped(space, learned.step, settings.outside == "border")
     return Landmarked(scheme, out, _degrees(out.values, space.projection, box), losses, seed is None, dropped)
 

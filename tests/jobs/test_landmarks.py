@@ -7,12 +7,21 @@ import json
 import numpy as np
 import pytest
 
-from dphmm import MarkovModel, PolicyGraph, Releaser
-from dphmm.errors import CoordinateError, InvalidInputError, StateError, TimeOrderError
-from dphmm.jobs.landmarks import Scheme, landmark_series, losses_on_clock, noise_scale, release_places
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
+from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, StateError, TimeOrderError
+from dphmm.jobs.landmarks import (
+    Scheme,
+    landmark_engine,
+    landmark_series,
+    losses_on_clock,
+    noise_scale,
+    release_places,
+)
 from dphmm.jobs.mobility import Mobility
 from dphmm.landmarks import Adaptive, leakage, skip, timeline, uniform
 from dphmm.model import reverses
+from dphmm.model.time_classes import TimeClasses
+from dphmm.space import Grid
 from dphmm.tables import TimedTable
 from tests.running_example import F
 
@@ -53,6 +62,13 @@ def test_the_engine_is_asked_for_fresh_releases_only_with_the_schemes_budgets(me
     assert (out.budget.epsilons[~out.published] == 0).all()
     np.testing.assert_array_equal([record.released for record in releaser.records], out.values[fresh])
     assert out.exact == (mechanism == "lattice")
+
+
+def test_a_model_by_hours_whose_losses_are_not_worked_out_is_refused_before_data_are_read():
+    grid, classes = Grid.over((45, 7.5, 45.026, 7.52), 1.0), TimeClasses.of("hours", 60)
+    hourly = MarkovModel([MODEL.transition] * 24, [MODEL.initial] * 24, grid, 60, classes)
+    with pytest.raises(ConfigurationError, match="this needs one matrix of moves"):
+        landmark_engine("nowhere", hourly, ReleaseSettings(policy="complete", epsilon=1))
 
 
 def test_a_place_that_is_not_published_gets_the_last_release():
