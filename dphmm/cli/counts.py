@@ -22,6 +22,8 @@ _budget_options = inputs.options(
     click.option("--epsilons", type=PATH, help="File of budgets, one for each time."),
     click.option("--alpha", type=float, help="Budgets that keep temporal leakage at this level; with --model."),
 )
+_RUNS = click.IntRange(1, 10_000)
+"""By then the mean is known to one in a hundred of the spread."""
 _priors = click.Choice(["frequency", "uniform", "model"])
 _mechanism_option = click.option(
     "--mechanism",
@@ -157,7 +159,7 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
 @_mobility_options
 @click.option("--noisy", type=PATH, help="Judge this release, in place of fresh ones.")
 @_budget_options
-@click.option("--runs", default=5, show_default=True, help="How many fresh releases.")
+@click.option("--runs", type=_RUNS, default=5, show_default=True, help="How many fresh releases.")
 @_mechanism_option
 @click.option("--prior", default="frequency", show_default=True, type=_priors, help="Where people are at first.")
 @click.option("--estimator", "estimators", multiple=True, type=_estimators, help="[default: all]")

@@ -172,7 +172,7 @@ REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv"
         ((*REPAIR, "--users", 10, "--scale", 2, "--prior", "model"), "--prior model needs --model"),
         (("evaluate", "true.csv", "--noisy", "true.csv", "--epsilon", 1), "both given"),
         (("evaluate", "true.csv", "--noisy", "other.csv"), "other.csv: times or places are not those"),
-        (("evaluate", "true.csv", "--epsilon", 1, "--runs", 0), "runs is 0"),
+        (("evaluate", "true.csv", "--epsilon", 1, "--runs", 0), "range 1<=x<=10000"),
     ],
 )
 def test_bad_input_ends_in_one_line_and_writes_nothing(folder, arguments, message):
