@@ -140,7 +140,7 @@ class Spacing:
         if self.step == 1:
             return steps
         num, den = self.step.numerator, self.step.denominator
-        if steps.size and max(max(int(steps.max()), -int(steps.min())) * num, den) <= 2**53:
+        if steps.size and max(max(1, int(steps.max()), -int(steps.min())) * num, den) <= 2**53:
             return np.asarray((steps * num).astype(np.float64) / den)
         flat = [k * num / den for k in steps.ravel().tolist()]  # rounded once, as Python divides integers
         return np.array(flat, dtype=np.float64).reshape(steps.shape)

@@ -193,9 +193,9 @@ class ParquetFixes:
             try:
                 kind = "clock" if stamps.type.tz is None else "microseconds"
                 held[kind] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False).cast(pa.int64())
-            except pa.ArrowInvalid:
-                said = f"has times in {self._names['time']!r} beyond the year 9999"
-                raise DataFileError(self._file.source, said) from None
+            except (pa.ArrowInvalid, UnicodeDecodeError) as problem:
+                what = "beyond the year 9999" if isinstance(problem, pa.ArrowInvalid) else "of a zone that is no text"
+                raise DataFileError(self._file.source, f"has times in {self._names['time']!r} {what}") from None
         for what, column in held.items():
             self._check_plain(what, column)
         if "geometry" in held:

@@ -42,6 +42,8 @@ def test_points_are_the_nearest_doubles_even_where_steps_are_many():
     spacing = Spacing(Fraction(10**9 + 7, 10**9 + 9))
     steps = np.array([2**51 + 1, -(2**50) - 3])
     assert spacing.points(steps).tolist() == [float(spacing.step * int(k)) for k in steps]
+    assert Spacing(2**63).points(np.array([0, 3])).tolist() == [0.0, 3 * 2.0**63]
+    assert Spacing(2**63).points(np.array([0])).tolist() == [0.0]
 
 
 def test_whole_points_stay_integers_at_spacing_one():

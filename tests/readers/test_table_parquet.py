@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 
@@ -36,6 +37,16 @@ def same(ours, theirs):
     for one, other in zip(ours, theirs, strict=True):
         for name in ("times", "latitude", "longitude"):
             assert (getattr(one, name) == getattr(other, name)).all()
+
+
+def test_times_of_a_zone_that_is_no_text_are_refused_in_a_line(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(table(tracked_at=pa.array(range(300), pa.timestamp("us", tz="UTC"))), path)
+    said = pq.read_metadata(path).metadata[b"ARROW:schema"]
+    broken = base64.b64encode(base64.b64decode(said).replace(b"UTC", b"\xd5TC"))
+    path.write_bytes(path.read_bytes().replace(said, broken))
+    with pytest.raises(DataFileError, match="times in 'tracked_at' of a zone that is no text"):
+        read(path)
 
 
 @pytest.mark.parametrize("order", ["as recorded", "by user"])
