@@ -32,6 +32,9 @@ BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)
 OF_BOUNDS = Fraction(1, 10)
 """The part of a budget that this choice takes."""
 
+_ANY_ERROR = 1e100
+"""A relative error beyond which no number is off; larger ones would overflow."""
+
 MOST_BALANCED = 250_000
 """Tables of more cells than this are not balanced: the solver would take minutes."""
 
@@ -232,7 +235,7 @@ class Numbers(NamedTuple):
         """Which counts are off by no more than this share of themselves, all of them at once; None for all."""
         if relative_error is None:
             return np.ones(len(self.counts), dtype=np.bool_)
-        return np.asarray((self.counts > 0) & (self.off <= relative_error * self.counts))
+        return np.asarray((self.counts > 0) & (self.off <= min(relative_error, _ANY_ERROR) * self.counts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -189,7 +189,7 @@ def _on_grid(space: Any, distance: float) -> tuple[_Look, int, FloatArray, float
     cells = distance / space.cell_km * (1 + RELATIVE_TOLERANCE)
     widest = np.minimum(int(min(cells, 1e9)) + 1, [space.columns - 1, space.rows - 1])
     dx, dy = (axis.ravel() for axis in np.meshgrid(*(np.arange(-w, w + 1) for w in widest)))
-    within = np.maximum(np.abs(dx) - 1, 0) ** 2 + np.maximum(np.abs(dy) - 1, 0) ** 2 <= cells**2
+    within = np.maximum(np.abs(dx) - 1, 0) ** 2 + np.maximum(np.abs(dy) - 1, 0) ** 2 <= cells * cells
     dx, dy = dx[within], dy[within]
     ends = _ring_ends(min(cells, float(np.hypot(*widest))))
     ring = _rings(np.hypot(dx, dy), (dx == 0) & (dy == 0), ends)

@@ -61,6 +61,7 @@ def test_numbers_are_within_what_is_asked_of_all_of_them_at_once():
         numbers = add_noise(CountNoise(Fraction(10), source), precision, true).level(0)
         shown = numbers.within(0.5)
         assert shown.sum() > 0
+        assert (numbers.within(np.inf) == (numbers.counts > 0)).all()
         wrong += (np.abs(numbers.counts - true)[shown] > 0.5 * numbers.counts[shown]).any()
     rounds = fewer(300, 100)
     assert wrong <= rounds * 0.05 + 4 * np.sqrt(rounds * 0.05)

@@ -82,6 +82,10 @@ def test_a_speed_is_positive(speed):
         SpeedLimit(_grid(1, 3, 3, 1.0), 60, speed)
 
 
+def test_at_any_speed_that_is_a_number_everywhere_is_within_reach():
+    assert SpeedLimit(_grid(1, 3, 3, 1.0), 60, 1e300).moves.toarray().all()
+
+
 def test_a_move_names_states_that_exist():
     with pytest.raises(StateError, match="0 to 8"):
         SpeedLimit(_grid(1, 3, 3, 1.0), 60).find([0], [9])
