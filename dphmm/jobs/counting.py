@@ -30,7 +30,7 @@ from dphmm.mechanisms import EXACT as EXACT_MECHANISMS
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory, microseconds
 from dphmm.tables import TimedTable
-from dphmm.tables.values import shorten
+from dphmm.tables.values import parse_time, shorten
 
 _DAY = 86_400_000_000
 MOST_TIMES = 10_000_000
@@ -233,6 +233,8 @@ def _seen(one: Trajectory, space: StateSpace, step_seconds: float) -> tuple[IntA
 
 def _micro(moment: str | np.datetime64, name: str) -> int:
     try:
+        if isinstance(moment, str):
+            return parse_time(moment)
         return int(np.array(moment, dtype="datetime64[us]").astype(np.int64))
     except ValueError:
         raise ConfigurationError(f"{name} is {moment!r}; give a UTC time such as 2009-10-11T14:00") from None

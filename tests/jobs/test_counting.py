@@ -39,7 +39,8 @@ def test_counts_sum_to_the_number_of_people_at_every_time():
 
 
 def test_who_is_not_seen_in_the_span_is_no_member():
-    assert population([ANN, BOB], SPACE, 3600, start="2024-03-08T00:00").members == ("bob",)
+    for start in ("2024-03-08T00:00", "2024-03-08T00:00Z", "2024-03-08T01:00+01:00", np.datetime64("2024-03-08")):
+        assert population([ANN, BOB], SPACE, 3600, start=start).members == ("bob",)
 
 
 def test_days_are_members_of_their_own():
