@@ -104,7 +104,7 @@ def test_what_is_encircled_twice_has_an_open_meaning_and_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("rounds", [10, 400])
-def test_a_ring_drawn_round_and_round_is_mended_unless_that_would_take_gigabytes(tmp_path, rounds):
+def test_a_ring_drawn_round_and_round_is_mended_unless_its_edges_meet_too_often(tmp_path, rounds):
     ring = list(WEST.exterior.coords) * rounds
     path = _write(tmp_path / "a.geojson", [shapely.Polygon(ring)], ["lane"])
     if rounds == 10:
