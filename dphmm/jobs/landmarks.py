@@ -178,6 +178,7 @@ def moments_of(moments: Moments, timestamps: Times, points: FloatArray | None = 
     return found
 
 
+_UNKNOWN = "not known, as how the data of one time tell of others was not given"
 SchemeName = Literal["skip", "uniform", "adaptive"]
 _OWN_COLUMNS = ("landmark", "published", "exact", "epsilon", "loss")
 
@@ -255,6 +256,9 @@ class Landmarked:
     dropped
         Which fixes were not looked at, or moved to the border, by reason; see `dphmm.jobs.People.dropped`. Private,
         unlike the rest.
+    moves_known
+        Whether the losses count what the data of one time tell of those before and after; otherwise they are sums of
+        budgets, and hold where the data of different times are independent.
     """
 
     scheme: Scheme
@@ -263,6 +267,7 @@ class Landmarked:
     losses: FloatArray
     is_private: bool = True
     dropped: tuple[Dropped, ...] = ()
+    moves_known: bool = True
 
     @property
     def table(self) -> TimedTable:
@@ -308,7 +313,7 @@ class Landmarked:
         bounded, spent = bool(np.isfinite(worst)), float(budget.spent)
         promise = {
             "releases_of_landmarks_and_one_more_from_neighbours": factor_in_words(spent),
-            "what_all_releases_tell_of_them": factor_in_words(worst),
+            "what_all_releases_tell_of_them": factor_in_words(worst) if self.moves_known else _UNKNOWN,
         }
         return {
             "scheme": self.scheme.name,
@@ -415,7 +420,8 @@ def landmark_series(
     out = release_series(table.matrix(list(table.columns)), budget, noise)
     values = dict(zip(table.columns, out.values.T, strict=True))
     losses = leakage(table.times, marks, out.budget.epsilons, past, future)
-    return Landmarked(scheme, out, values, losses, seed is None)
+    known = past is not None and future is not None
+    return Landmarked(scheme, out, values, losses, seed is None, moves_known=known)
 
 
 @checked
@@ -496,7 +502,7 @@ def landmark_planar(
     losses = leakage(track.times, marks, out.budget.epsilons)
     left = len(person) - len(track)
     dropped = (*people.left_out, *([Dropped(SAME_TICK, left, 1)] if left else []))
-    return Landmarked(scheme, out, _degrees(out.values, plane, box), losses, seed is None, dropped)
+    return Landmarked(scheme, out, _degrees(out.values, plane, box), losses, seed is None, dropped, moves_known=False)
 
 
 def landmark_engine(

@@ -71,6 +71,13 @@ def test_a_model_by_hours_whose_losses_are_not_worked_out_is_refused_before_data
         landmark_engine("nowhere", hourly, ReleaseSettings(policy="complete", epsilon=1))
 
 
+@pytest.mark.parametrize("known", [(), ("forward",), ("backward",), ("forward", "backward")])
+def test_what_all_releases_tell_is_said_only_where_it_is_known_how_times_follow_from_each_other(known):
+    series = TimedTable(np.arange(5), {"beats": np.arange(5.0)})
+    done = landmark_series(series, 1, 3, [2], Scheme("uniform"), **{name: np.full((2, 2), 0.5) for name in known})
+    assert done.facts()["what_all_releases_tell_of_them"].startswith("at most" if len(known) == 2 else "not known")
+
+
 def test_a_place_that_is_not_published_gets_the_last_release():
     out, _ = release_places(engine(), STATES, SLOTS, adaptive())
     assert (~out.published).sum() > 3
