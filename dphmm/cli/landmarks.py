@@ -90,7 +90,7 @@ def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, 
 
     certificate, overwrite = given["certificate"], given["overwrite"]
     check_table_name(output)
-    check_picture(plot)
+    check_picture(plot, overwrite)
     kinds = [name for name in ("sensitivity", "unit", "policy") if given[name] is not None]
     if len(kinds) != 1:
         raise ConfigurationError("no single noise is given; give one of --sensitivity, --unit and --policy")
@@ -100,7 +100,7 @@ def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, 
     if plot is not None:
         from dphmm.plots.curves import budget_and_loss
 
-        draw(plot, lambda ax: budget_and_loss(ax, done.series.budget, done.losses))
+        draw(plot, lambda ax: budget_and_loss(ax, done.series.budget, done.losses), overwrite)
     done.table.write(output, overwrite)
     if certificate is not None:
         done.certify(certificate, overwrite)

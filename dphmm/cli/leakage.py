@@ -73,21 +73,21 @@ def read_adversaries(given: Mapping[str, Any]) -> Adversaries:
     return found
 
 
-def check_picture(path: Path | None) -> None:
+def check_picture(path: Path | None, overwrite: bool = False) -> None:
     """Refuse a picture that cannot be drawn before anything is computed, as `dphmm.plots.figures.check_picture`."""
     if path is not None:
         from dphmm.plots import figures
 
-        figures.check_picture(path)
+        figures.check_picture(path, overwrite)
 
 
-def draw(path: Path, paint: Callable[[Axes], None]) -> None:
+def draw(path: Path, paint: Callable[[Axes], None], overwrite: bool = False) -> None:
     """One picture with one pair of axes, written to a file."""
     from dphmm.plots.figures import new_figure, save_picture
 
     figure, ax = new_figure(7.0, 4.2)
     paint(ax)
-    save_picture(figure, path, private=False)
+    save_picture(figure, path, overwrite, private=False)
 
 
 @click.command(cls=Once, name="leak")

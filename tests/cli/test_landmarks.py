@@ -112,6 +112,12 @@ def test_backward_matrices_follow_from_the_first_distribution_time_by_time(folde
     assert (found != leakage(range(20), [9], budgets, past[-1], STAY)).any()
 
 
+def test_a_picture_that_exists_is_replaced_where_that_is_asked_for(folder):
+    pytest.importorskip("matplotlib")
+    words = (*SERIES, "--at", 3, "-o", "out.csv", "--plot", "out.png")
+    assert [run(*words).exit_code, run(*words).exit_code, run(*words, "--overwrite").exit_code] == [0, 2, 0]
+
+
 def test_adaptive_keeps_its_budget_and_marks_what_is_given_again(folder):
     pytest.importorskip("pyarrow")
     options = ("--rate", 0.5, "--at", 3, "--at", 9, "--seed", 1)
