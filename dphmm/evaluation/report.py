@@ -362,17 +362,17 @@ def _stated_interval(value: Interval, digits: int = 3) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number with some significant digits, whole from there on: neither 1.4e+03 nor 0.30000.
+    """Format a number with at least some significant digits, without an exponent.
 
     Examples
     --------
-    >>> [significant(one) for one in (1373.2, 19.04, 0.0312, 2.0)]
-    ['1,373', '19.0', '0.0312', '2.00']
+    >>> [significant(value) for value in (1373.2, 99.99, 19.04, 0.0312, 2.0)]
+    ['1,373', '100', '19.0', '0.0312', '2.00']
     """
     if not np.isfinite(value) or value == 0:
         return f"{value:g}"
-    value = float(f"{value:.{digits - 1}e}")  # first: 99.99 has as many places as 100
-    return f"{value:,.{max(digits - 1 - int(np.floor(np.log10(abs(value)))), 0)}f}"
+    rounded = float(f"{value:.{digits - 1}e}")  # 99.99 has as many decimals as 100
+    return f"{value:,.{max(digits - 1 - int(np.floor(np.log10(abs(rounded)))), 0)}f}"
 
 
 _LIBRARIES = ("numpy", "scipy", "shapely", "pyarrow", "matplotlib")
@@ -436,7 +436,7 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
         Section("Figures", [_INTERVALS], pictures=drawn),
         Section(
             "What the DPHMM paper claims, on these data",
-            [_counted(claims), _VERDICTS],
+            [_counted(claims, evaluation.clock), _VERDICTS],
             ("figure of the paper", "claim", "the paper's value", "measured", "verdict"),
             [(*list(asdict(claim).values())[:4], Cell(claim.verdict, mark=_MARKS[claim.verdict])) for claim in claims],
         ),
@@ -493,13 +493,16 @@ _VERDICTS = (
 _MARKS: Mapping[str, Literal["", "good", "bad"]] = {HOLDS: "good", FAILS: "bad", UNDECIDED: ""}
 
 
-def _counted(claims: Sequence[Claim]) -> str:
-    """How many claims hold, in a sentence."""
+def _counted(claims: Sequence[Claim], clock: str) -> str:
+    """How many claims hold, and what a time step was: more states are possible after a long one."""
     verdicts = [claim.verdict for claim in claims]
     if not claims:
         return "The settings compared here allow to check none of them."
     held, failed, open_ = (verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNDECIDED))
-    return f"Of {len(claims)} claims {held} hold, {failed} do not, and {open_} are not decided at this sample size."
+    return (
+        f"Of {len(claims)} claims {held} hold, {failed} do not, and {open_} are not decided at this sample size, with "
+        f"{clock}; the paper does not state its time step."
+    )
 
 
 def setting_rows(table: StepTable, config: EvaluationConfig) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

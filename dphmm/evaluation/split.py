@@ -133,7 +133,7 @@ def space_of(config: EvaluationConfig) -> StateSpace:
     if config.model is not None:
         return load_model(config.model).space
     if config.grid is not None and config.cell_km is None:
-        # Grid.preset, not region: region defaults to cells of 2 km for Gowalla, which keeps gaps of months quick.
+        # Grid.preset, not region: region defaults to larger cells for Gowalla, so that `dphmm learn` fits its limits.
         return Grid.preset(config.grid)
     return region(config.grid, config.bbox, config.polygon, config.places, config.within_km, config.cell_km)
 
