@@ -362,7 +362,7 @@ def _size_of(model: MarkovModel) -> dict[str, Any]:
 
 
 _MOST_CELLS = {"gowalla": 2.0}
-"""A region → the cell size where it is not that of the paper."""
+"""Region → the default cell size where it is not the published one, see `region`. Evaluations do not use it."""
 
 
 @checked
@@ -409,9 +409,9 @@ def region(
     Parameters
     ----------
     preset
-        A region of `dphmm.space.grid.PRESETS`: ``"geolife"``, ``"gowalla"`` or ``"cabspotting"``, with its cell size
-        unless `cell` is given; but 2 km for Gowalla, whose people are months apart: over the paper's 0.89 km (use
-        `Grid.preset`) such a gap takes a minute.
+        A region of `dphmm.space.grid.PRESETS`: ``"geolife"``, ``"gowalla"`` or ``"cabspotting"``. The cell size
+        defaults to that of the preset, but to 2 km for Gowalla: on the paper's 0.89 km a step of an hour, the default
+        of ``dphmm learn`` there, allows more moves than a model may have. `Grid.preset` has the published cells.
     bbox
         South, west, north, east, degrees; with `cell`.
     polygon
