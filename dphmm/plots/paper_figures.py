@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.evaluation.figures import PaperFigure, Panel, Series, Shape
+from dphmm.evaluation.figures import Panel, PaperFigure, Series, Shape
 from dphmm.plots import figures
 from dphmm.plots.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Axes
 
@@ -51,8 +51,9 @@ def draw_figure(figure: PaperFigure) -> Any:
 
 def _assign_styles(figure: PaperFigure) -> dict[str, tuple[str, str]]:
     """Return label → colour and marker; equal labels look equal in all panels."""
-    items = [item.label for panel in figure.panels for item in (*panel.series, *panel.shapes)]
-    labels = list(dict.fromkeys(label for label in items if label))
+    curves = [series.label for panel in figure.panels for series in panel.series]
+    shapes = [shape.label for panel in figure.panels for shape in panel.shapes if shape.label]
+    labels = list(dict.fromkeys(curves + shapes))
     # Labels beyond the number of colours repeat a colour with another marker.
     return {
         label: (_COLOURS[i % len(_COLOURS)], _MARKERS[(i + i // len(_COLOURS)) % len(_MARKERS)])
@@ -86,10 +87,12 @@ def draw_panel(ax: Axes, panel: Panel, styles: dict[str, tuple[str, str]]) -> No
 
 
 def _draw_series(ax: Axes, series: Series, colour: str, marker: str) -> None:
-    style = {"color": colour, "ls": "--" if series.dashed else "-", "lw": 1.5, "label": series.label}
-    if len(series.x) <= _MAX_MARKED_POINTS and not series.dashed:
+    style: dict[str, Any] = {"color": colour, "ls": "--" if series.dashed else "-", "lw": 3 if series.bold else 1.5}
+    if series.points:
+        style |= {"ls": "", "marker": marker, "ms": 6, "zorder": 3}
+    elif len(series.x) <= _MAX_MARKED_POINTS and not series.dashed:
         style |= {"marker": marker, "ms": 4}
-    ax.plot(series.x, series.y, **style)
+    ax.plot(series.x, series.y, label=series.label, **style)
     if series.low is not None and series.high is not None:
         ax.fill_between(series.x, series.low, series.high, color=colour, alpha=0.2, lw=0)
 

@@ -10,10 +10,11 @@ from dphmm.evaluation.figures.base import (
     Claim,
     FigureBuilder,
     FigureOptions,
-    PaperFigure,
     Panel,
+    PaperFigure,
     Series,
     Shape,
+    verdict_of,
 )
 
 PAPERS: Mapping[str, str] = {
@@ -55,9 +56,10 @@ __all__ = [
     "Claim",
     "FigureBuilder",
     "FigureOptions",
-    "PaperFigure",
     "Panel",
+    "PaperFigure",
     "Series",
     "Shape",
     "figure_builders",
+    "verdict_of",
 ]
