@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,19 @@ def draw_figure(figure: PaperFigure) -> Any:
     MissingDependencyError
         If matplotlib is not installed.
     """
-    columns = min(len(figure.panels), _PANELS_PER_ROW)
-    rows = -(-len(figure.panels) // columns)
-    drawing, axes = figures.new_panels(4.6 * columns + 0.4, 3.9 * rows + 0.5, rows=rows, columns=columns)
+    rows = -(-len(figure.panels) // _PANELS_PER_ROW)
+    columns = -(-len(figure.panels) // rows)  # equal rows: four panels are two by two
     styles = _assign_styles(figure)
+    width = max(4.6 * columns, 6.5)
+    # One legend for all panels, outside of them: it hides no curve and no title.
+    labels_per_row = max(1, int(width / (0.6 + 0.075 * max(map(len, styles), default=0))))
+    legend_height = 0.2 * -(-len(styles) // labels_per_row)
+    drawing, axes = figures.new_panels(width + 0.4, 3.8 * rows + 0.3 + legend_height, rows=rows, columns=columns)
     for ax, panel in zip(axes, figure.panels, strict=False):
         draw_panel(ax, panel, styles)
     for ax in axes[len(figure.panels) :]:
         ax.set_visible(False)
-    _draw_legend(drawing, axes, columns)
+    _draw_legend(drawing, axes, labels_per_row)
     return drawing
 
 
@@ -79,6 +84,10 @@ def draw_panel(ax: Axes, panel: Panel, styles: dict[str, tuple[str, str]]) -> No
         _draw_shape(ax, shape, *styles.get(shape.label, (GREY, "o")))
     ax.set_xscale(panel.x_scale)
     ax.set_yscale(panel.y_scale)
+    if panel.x_scale == "log":
+        _label_powers(ax.xaxis, ax.get_xlim())
+    if panel.y_scale == "log":
+        _label_powers(ax.yaxis, ax.get_ylim())
     ax.set_title(panel.title, fontsize=10)
     figures.label_curves(ax, panel.x_label, panel.y_label)
     if panel.shapes:
@@ -115,15 +124,19 @@ def _draw_shape(ax: Axes, shape: Shape, colour: str, marker: str) -> None:
         ax.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=9)
 
 
-def _draw_legend(drawing: Any, axes: list[Axes], columns: int) -> None:
+def _draw_legend(drawing: Any, axes: list[Axes], labels_per_row: int) -> None:
     handles: dict[str, Any] = {}
     for ax in axes:
         handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     if handles:
-        # One legend for all panels, outside of them: it hides no curve and no title.
-        widest = max(map(len, handles))
-        per_row = max(1, int(columns * 4.6 / (0.6 + 0.075 * widest)))
         drawing.legend(
-            list(handles.values()), list(handles), loc="outside lower center", ncols=min(per_row, len(handles)),
+            list(handles.values()), list(handles), loc="outside lower center", ncols=min(labels_per_row, len(handles)),
             frameon=False, fontsize=9,
         )  # fmt: skip
+
+
+def _label_powers(axis: Any, ends: tuple[float, float]) -> None:
+    """Label a logarithmic axis so that neighbouring labels do not touch: fewer multiples on a longer axis."""
+    decades = math.log10(ends[1] / ends[0])
+    marks = (1,) if decades > 2.5 else (1, 3) if decades > 1.5 else (1, 2, 5)
+    figures.tick_powers(axis, ends, marks, lambda value: f"{value:g}")
