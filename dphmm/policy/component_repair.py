@@ -475,14 +475,13 @@ class _Current:
                 more: list[list[Edge]] = [[]]
                 if other is not None and partner != other:
                     more = [[edge_of(other, third)] for third in tried[other][:_TRIED_ALONE] if third != state]
+                # An exposed partner gains an edge, so it may give up one of its own.
+                spare = [one for one in self.edges if partner in one and one != given_up] if partner in exposed else []
                 for rest in more:
                     new = [edge for edge in dict.fromkeys([chosen, *rest]) if edge not in self.edges]
-                    if holds({given_up}, new):
-                        yield {given_up}, new
-                if partner in exposed:  # which may give up another partner that it has chosen
-                    for edge in [one for one in self.edges if partner in one and one != given_up]:
-                        if holds({given_up, edge}, kept := [one for one in new if one != edge]):
-                            yield {given_up, edge}, kept
+                    for gone in ({given_up}, *({given_up, edge} for edge in spare)):
+                        if holds(gone, new):
+                            yield gone, new
 
 
 def bettered(problem: MergingProblem, edges: Iterable[Edge], tried: dict[int, list[int]]) -> list[Edge]:

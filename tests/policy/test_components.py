@@ -266,3 +266,24 @@ def test_the_body_of_noise_is_in_the_unit_of_the_measurements_whatever_its_kind(
     assert made["hull"].body is made["hull"].hull
     assert made["cross-polytope"].body.volume == pytest.approx(2 * (4 * spacing) ** 2)
     assert made["disc"].body.radius == pytest.approx(4 * spacing)
+
+
+def test_changes_combine_every_alternative_with_every_edge_that_a_partner_can_give_up():
+    """State 0 leaves partner 1 for 2. Then 1 takes 4 or 5, and 2, which has a new edge, may give up its edge to 3."""
+
+    class Problem:
+        is_exposed = frozenset({0, 1, 2})
+
+        @staticmethod
+        def clusters(edges):
+            return []
+
+    current = merging._Current(Problem, [(0, 1), (2, 3)])
+    tried = {0: [2], 1: [4, 5, 3], 2: []}
+    changes = {(frozenset(gone), frozenset(new)) for gone, new in current.changes(0, tried)}
+    expected = {
+        (frozenset(gone), frozenset({(0, 2), (1, third)}))
+        for gone in ({(0, 1)}, {(0, 1), (2, 3)})
+        for third in tried[1][: merging._TRIED_ALONE]
+    }
+    assert changes == expected
