@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dphmm.evaluation.figures import Panel, PaperFigure, Series, verdict_of
+from dphmm.evaluation.figures import Panel, PaperFigure, Series
+from dphmm.evaluation.figures.base import judge
 
 
 def test_series_from_runs_has_students_interval():
@@ -25,8 +26,8 @@ def test_series_from_one_run_has_no_interval():
 
 
 @pytest.mark.parametrize(("holds", "verdict"), [(True, "holds"), (False, "does not hold"), (None, "not decided")])
-def test_verdict_of_names_the_three_outcomes(holds, verdict):
-    assert verdict_of(holds) == verdict
+def test_judge_names_the_three_outcomes(holds, verdict):
+    assert judge(holds) == verdict
 
 
 def test_bold_and_point_series_are_drawn_as_such():

@@ -14,7 +14,6 @@ from dphmm.evaluation.figures.base import (
     PaperFigure,
     Series,
     Shape,
-    verdict_of,
 )
 
 PAPERS: Mapping[str, str] = {
@@ -61,5 +60,4 @@ __all__ = [
     "Series",
     "Shape",
     "figure_builders",
-    "verdict_of",
 ]

@@ -136,13 +136,6 @@ class Panel:
     y_scale: AxisScale = "linear"
 
 
-def verdict_of(holds: bool | None) -> Verdict:
-    """Return the verdict on a claim, ``"not decided"`` for None."""
-    if holds is None:
-        return "not decided"
-    return "holds" if holds else "does not hold"
-
-
 @dataclass(frozen=True)
 class Claim:
     """A claim of a paper with what was found.
@@ -171,8 +164,10 @@ class Claim:
     reason: str = ""
 
 
-def judge(holds: bool | np.bool_) -> Verdict:
-    """Return the verdict on a claim that was decided without an interval."""
+def judge(holds: bool | np.bool_ | None) -> Verdict:
+    """Return the verdict on a claim; ``"not decided"`` for None, if an interval contains both answers."""
+    if holds is None:
+        return "not decided"
     return "holds" if holds else "does not hold"
 
 

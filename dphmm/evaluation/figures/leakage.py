@@ -23,7 +23,7 @@ from dphmm.evaluation.figures.base import (
     Panel,
     PaperFigure,
     Series,
-    verdict_of,
+    judge,
 )
 from dphmm.evaluation.figures.leakage_runtime import build_figure_6
 from dphmm.leakage import (
@@ -101,28 +101,28 @@ def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) 
             "Under the strongest correlation BPL grows by ε at each timestamp.",
             "linear growth, T · 0.1",
             _numbers(strongest.backward),
-            verdict_of(np.allclose(strongest.backward, sums, rtol=0, atol=_TOLERANCE)),
+            judge(np.allclose(strongest.backward, sums, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
             "Example 2, Figure 3(a)",
             "Without knowledge of a correlation BPL is the budget of the timestamp.",
             "0.1 at each timestamp",
             _numbers(independent.backward),
-            verdict_of(np.allclose(independent.backward, epsilons, rtol=0, atol=_TOLERANCE)),
+            judge(np.allclose(independent.backward, epsilons, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
             "Example 2, Figure 3(a)",
             "BPL under P = (.8 .2; 0 1) lies between both extremes.",
             "not printed",
             _numbers(moderate.backward),
-            verdict_of(between),
+            judge(between),
         ),
         Claim(
             "Example 3, Figure 3(b)",
             "FPL is lowest at timestamp 1 and highest at timestamp 10.",
             "lowest at 1, highest at 10",
             f"{first:.4f} at timestamp 1, {last:.4f} at timestamp 10",
-            verdict_of(first < last),
+            judge(first < last),
             "The releases after timestamp 1 add to its FPL, and none follows timestamp 10: the order is the reverse."
             if first > last
             else "",
@@ -132,14 +132,14 @@ def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) 
             "Under the strongest correlation TPL at each timestamp is T · ε, as for user-level privacy.",
             f"T · 0.1 = {total:g}",
             _numbers(strongest.temporal),
-            verdict_of(np.allclose(strongest.temporal, total, rtol=0, atol=_TOLERANCE)),
+            judge(np.allclose(strongest.temporal, total, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
             "Section 3.3, Figure 3(c)",
             "Under the moderate correlation TPL at each timestamp is less than T · ε and larger than ε.",
             f"between 0.1 and {total:g}",
             f"{level.min():.4f} to {level.max():.4f}",
-            verdict_of(bool((level > epsilons).all() and (level < total).all())),
+            judge(bool((level > epsilons).all() and (level < total).all())),
         ),
     ]
 
@@ -156,7 +156,7 @@ def _judge_example_1() -> Claim:
         "If loc4 is always followed by loc5, noise Lap(2/ε) at both timestamps only achieves 2ε-DP.",
         "2ε",
         f"{leakage:g}ε",
-        verdict_of(abs(leakage - 2) < _TOLERANCE),
+        judge(abs(leakage - 2) < _TOLERANCE),
     )
 
 
@@ -172,7 +172,7 @@ def _judge_sides() -> Claim:
         "A backward correlation does not affect FPL, and a forward correlation does not affect BPL.",
         "not printed",
         f"largest change {difference:.1e}",
-        verdict_of(difference < _TOLERANCE),
+        judge(difference < _TOLERANCE),
     )
 
 
@@ -185,7 +185,7 @@ def _judge_later_release() -> Claim:
         "If an eleventh release follows, FPL changes at all timestamps from 1 to 10.",
         "all ten",
         f"{changed} of 10",
-        verdict_of(changed == 10),
+        judge(changed == 10),
     )
 
 
@@ -279,28 +279,28 @@ def judge_table_2(
             "On independent data a single timestamp leaks ε, and w timestamps leak wε.",
             "ε, wε, Tε",
             _numbers(by_width),
-            verdict_of(np.allclose(by_width, widths * epsilon, rtol=0, atol=_TOLERANCE)),
+            judge(np.allclose(by_width, widths * epsilon, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
             "Table 2",
             "On correlated data a single timestamp leaks α with ε ≤ α ≤ Tε.",
             f"{epsilon:g} to {total:g}",
             f"{events.min():.4f} to {events.max():.4f}",
-            verdict_of(bool(events.min() >= epsilon - _TOLERANCE and events.max() <= total + _TOLERANCE)),
+            judge(bool(events.min() >= epsilon - _TOLERANCE and events.max() <= total + _TOLERANCE)),
         ),
         Claim(
             "Table 2, Theorem 3",
             "On correlated data w timestamps leak at most the value of Theorem 3.",
             "not printed",
             f"enumeration exceeds it by at most {excess:.1e}",
-            verdict_of(excess < _TOLERANCE),
+            judge(excess < _TOLERANCE),
         ),
         Claim(
             "Table 2, Corollary 1",
             "All T timestamps together leak Tε, whatever the correlation.",
             f"Tε = {total:g}",
             _numbers(np.array(users)),
-            verdict_of(np.allclose(users, total, rtol=0, atol=_TOLERANCE)),
+            judge(np.allclose(users, total, rtol=0, atol=_TOLERANCE)),
         ),
     ]
 
@@ -417,7 +417,7 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
             "L(α) is the largest curve of any pair of rows.",
             "not printed",
             f"largest difference {gap:.1e} for α up to {alphas[-1]:g}",
-            verdict_of(gap < _TOLERANCE),
+            judge(gap < _TOLERANCE),
         ),
         Claim(
             "Example 4, Figure 4",
@@ -425,21 +425,21 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
             "not printed",
             f"intersection of {_list(pairs)} pairs at (α, loss) = {_points(points)}; transition points at "
             f"{_points(transitions)}",
-            verdict_of(min(pairs, default=0) >= 2 and distance > _TOLERANCE),
+            judge(min(pairs, default=0) >= 2 and distance > _TOLERANCE),
         ),
         Claim(
             "Theorem 9",
             "The masses q and d of a pair decrease at each transition point.",
             "not printed",
             f"{len(transitions)} transition points of {len(curves)} pairs",
-            verdict_of(falling),
+            judge(falling),
         ),
         Claim(
             "Remark 1",
             "0 ≤ L(α) ≤ α.",
             "not printed",
             f"L(α) − α between {(losses - alphas).min():.3f} and {(losses - alphas).max():.3f}",
-            verdict_of(bool((losses >= 0).all() and (losses <= alphas + _TOLERANCE).all())),
+            judge(bool((losses >= 0).all() and (losses <= alphas + _TOLERANCE).all())),
         ),
     ]
 
@@ -456,14 +456,14 @@ def _judge_algorithm_2() -> list[Claim]:
             "For q = (.2 .3 .5), d = (.1 0 .9) the transition point of Theorem 9 is 1.47.",
             "1.47",
             f"{transition:.4f}",
-            verdict_of(abs(transition - 1.47) <= 0.005),
+            judge(abs(transition - 1.47) <= 0.005),
         ),
         Claim(
             "Algorithm 2, line 11",
             "Line 11 as printed gives the transition point of its example, 1.47.",
             "1.47",
             f"{printed:.4f}",
-            verdict_of(abs(printed - 1.47) <= 0.005),
+            judge(abs(printed - 1.47) <= 0.005),
             "The line lacks the + 1 inside the logarithm that the proof of Theorem 9 has.",
         ),
     ]
@@ -522,7 +522,7 @@ def judge_supremum(title: str, leakage: FloatArray, limit: float, exists: bool) 
             f"{setting}: the supremum of Theorem 11 exists and step-by-step BPL approaches it.",
             "exists",
             f"supremum {limit:.6f}, BPL {last:.6f} at timestamp {steps}",
-            verdict_of(abs(last - limit) < 1e-6),
+            judge(abs(last - limit) < 1e-6),
         )
     # Growth that neither shrinks nor ends: the last step adds at least half of the average step.
     unbounded = math.isinf(limit) and float(leakage[-1] - leakage[-2]) > 0.5 * last / steps
@@ -531,7 +531,7 @@ def judge_supremum(title: str, leakage: FloatArray, limit: float, exists: bool) 
         f"{setting}: the supremum does not exist.",
         "does not exist",
         f"Theorem 11 gives {limit:g}, BPL is {last:.4g} at timestamp {steps}",
-        verdict_of(unbounded),
+        judge(unbounded),
     )
 
 
@@ -548,7 +548,7 @@ def _judge_theorem_11() -> Claim:
         "log((1 − q)e^ε / (1 − qe^ε))",
         f"{limit:g} for q = 0.5; L(α) + ε exceeds α by {slack[0]:.2g}, {slack[1]:.2g} and {slack[2]:.2g} "
         "at α = 1, 10 and 30",
-        verdict_of(math.isfinite(limit)),
+        judge(math.isfinite(limit)),
         "The denominator is 0: the proof needs ε < log(1/q).",
     )
 
@@ -626,7 +626,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
             "the first step is the largest and the last the smallest in "
             f"{sum(bool(rise[0] == rise.max() and rise[-1] == rise.min()) for rise in rises.values())} "
             f"of {len(rises)} curves",
-            verdict_of(slowing),
+            judge(slowing),
         ),
         Claim(
             "Section 6.2, Figure 7",
@@ -634,7 +634,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
             "not printed",
             f"steeper in {sum(bool(rises[a][0] > rises[b][0]) for a, b in weaker)} and not shorter in "
             f"{sum(durations[a][-1] >= durations[b][-1] for a, b in weaker)} of {len(weaker)} comparisons",
-            verdict_of(all(rises[a][0] > rises[b][0] and durations[a][-1] >= durations[b][-1] for a, b in weaker)),
+            judge(all(rises[a][0] > rises[b][0] and durations[a][-1] >= durations[b][-1] for a, b in weaker)),
         ),
         _judge_duration("(a)", fast, durations[fast], 8.0, "almost 8"),
         _judge_duration("(b)", slow, durations[slow], 80.0, "approximately 80"),
@@ -643,7 +643,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
             f"ε = 0.1 delays the growth: the increase for s = {strongest:g}, n = {n} takes longer than with ε = 1.",
             "80 against 8 timestamps",
             f"{_list(durations[slow])} against {_list(durations[fast])} timestamps to {shares} of the supremum",
-            verdict_of(all(a > b for a, b in zip(durations[slow], durations[fast], strict=True))),
+            judge(all(a > b for a, b in zip(durations[slow], durations[fast], strict=True))),
         ),
         Claim(
             "Section 6.2, Figure 7",
@@ -651,7 +651,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
             "correlation is strong.",
             "not printed",
             f"suprema {limits[slow]:.3f} and {limits[fast]:.3f} for s = {strongest:g}, n = {n}: ratio {ratio:.2f}",
-            verdict_of(ratio > 0.5),
+            judge(ratio > 0.5),
             "Counted as substantially lower: at most half. By Theorem 11 both suprema are exact."
             if ratio <= 0.5
             else "",
@@ -662,7 +662,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
             "not printed",
             f"{larger_n} states leak less than {n} at every timestamp after the first in "
             f"{sum(bool((curves[b][1:] < curves[a][1:]).all()) for a, b in by_size)} of {len(by_size)} settings",
-            verdict_of(all((curves[b][1:] < curves[a][1:]).all() for a, b in by_size)),
+            judge(all((curves[b][1:] < curves[a][1:]).all() for a, b in by_size)),
         ),
     ]
 
@@ -676,7 +676,7 @@ def _judge_duration(panel: str, setting: Setting, durations: Sequence[int], valu
         f"With s = {s:g} and ε = {epsilon:g} the noticeable increase continues for {published} timestamps.",
         f"{value:g}",
         f"{_list(durations)} timestamps to {shares} of the supremum, n = {n}",
-        verdict_of(holds),
+        judge(holds),
         "" if holds else "No share of the supremum from 90 % to 99 % is reached at that time.",
     )
 
@@ -735,28 +735,28 @@ def judge_figure_8(constant: Leakage, exact: Leakage, alpha: float) -> list[Clai
             "1",
             f"largest difference {error:.1e}; ε_1 = {exact.epsilons[0]:.6f}, ε_t = {exact.epsilons[1]:.6f}, "
             f"ε_T = {exact.epsilons[-1]:.6f}",
-            verdict_of(error < _TOLERANCE),
+            judge(error < _TOLERANCE),
         ),
         Claim(
             "Section 5, Figure 8(b)",
             "Algorithm 8 spends more at timestamps 1 and T than in between, where budgets are constant.",
             "not printed",
             f"{exact.epsilons[0]:.4f} and {exact.epsilons[-1]:.4f} against {middle.min():.4f} to {middle.max():.4f}",
-            verdict_of(bool(exact.epsilons[[0, -1]].min() > middle.max()) and float(np.ptp(middle)) < _TOLERANCE),
+            judge(bool(exact.epsilons[[0, -1]].min() > middle.max()) and float(np.ptp(middle)) < _TOLERANCE),
         ),
         Claim(
             "Section 5, Figure 8(a)",
             "Under Algorithm 7 leakage never exceeds α, and stays below it at the ends of the stream.",
             "at most 1",
             f"ε_t = {constant.epsilons[0]:.6f}; TPL {ends:.4f} at the ends, at most {constant.worst:.6f}",
-            verdict_of(constant.worst <= alpha + _TOLERANCE and ends < alpha - _TOLERANCE),
+            judge(constant.worst <= alpha + _TOLERANCE and ends < alpha - _TOLERANCE),
         ),
         Claim(
             "Section 6.3, Figure 8",
             "Algorithm 8 has better data utility than Algorithm 7.",
             "not printed",
             f"mean absolute Laplace noise {noise[1]:.3f} against {noise[0]:.3f} at sensitivity {COUNT_SENSITIVITY:g}",
-            verdict_of(noise[1] < noise[0]),
+            judge(noise[1] < noise[0]),
         ),
     ]
 
@@ -876,7 +876,7 @@ def judge_figure_9(
             f"T = {lengths[0]:g}: {by_length[lengths[0], 'Algorithm 8']:.3g} against "
             f"{by_length[lengths[0], 'Algorithm 7']:.3g}, {gain[0]:.3g} times less; T = {lengths[-1]:g}: "
             f"{gain[-1]:.3g} times less",
-            verdict_of(gain[0] > 1 and all(a >= b for a, b in pairwise(gain))),
+            judge(gain[0] > 1 and all(a >= b for a, b in pairwise(gain))),
         ),
         Claim(
             "Section 6.3, Figure 9(b)",
@@ -884,7 +884,7 @@ def judge_figure_9(
             "not printed",
             f"noise of Algorithm 8 is {decay[0]:.3g} times that without correlation at s = {degrees[0]:g}, "
             f"{decay[-1]:.3g} times at s = {degrees[-1]:g}",
-            verdict_of(decay[0] > 2 and all(a >= b for a, b in pairwise(decay))),
+            judge(decay[0] > 2 and all(a >= b for a, b in pairwise(decay))),
             "Counted as significant: more than twice the noise.",
         ),
     ]

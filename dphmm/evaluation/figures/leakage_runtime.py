@@ -20,7 +20,7 @@ from scipy.optimize import linprog
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
-from dphmm.evaluation.figures.base import Claim, FigureOptions, Panel, PaperFigure, Series, Verdict, verdict_of
+from dphmm.evaluation.figures.base import Claim, FigureOptions, Panel, PaperFigure, Series, Verdict, judge
 from dphmm.jobs.progress import Watch
 from dphmm.leakage import LossFunction, loss
 
@@ -302,7 +302,7 @@ def judge_values(differences: FloatArray, size: int) -> Claim:
         "The results are identical to those of the solver on random matrices.",
         "identical on 100 matrices, n = 30",
         f"largest difference {worst:.1e} on {len(differences)} matrices, n = {size}, α = 0.1, 1 or 10",
-        verdict_of(worst < _VALUE_TOLERANCE),
+        judge(worst < _VALUE_TOLERANCE),
         f"Counted as identical: within {_VALUE_TOLERANCE:g}, the accuracy of the solver.",
     )
 
@@ -331,7 +331,7 @@ def _judge_solver(by_size: Runtimes) -> Claim:
         f"n = {sizes[-1]:g}: {solved[0, -1]:.3g} s against {means['loss'][-1]:.2g} s (`loss`), a factor of "
         f"{factors['loss']:.3g}, and {means['LossFunction, called'][-1]:.2g} s (`LossFunction`), a factor of "
         f"{factors['LossFunction, called']:.3g}",
-        verdict_of(min(factors.values()) >= _SOLVER_FACTOR),
+        judge(min(factors.values()) >= _SOLVER_FACTOR),
         f"Counted as several orders of magnitude: a factor of {_SOLVER_FACTOR:g}. The solver is HiGHS, not CPLEX.",
     )
 
@@ -388,7 +388,7 @@ def _judge_lengths(by_length: Runtimes) -> list[Claim]:
             "Runtime with the function built once is almost constant in T.",
             "not printed",
             f"{share:.3g} times longer for T = {lengths[-1]:g} than for T = {lengths[0]:g}",
-            verdict_of(share < 2),
+            judge(share < 2),
             "Counted as almost constant: less than twice. Building ends at a_m = (T + 1)ε, which takes longer for a "
             "larger T, and calls take a share of the time."
             if share >= 2
@@ -417,7 +417,7 @@ def _judge_alphas(by_alpha: Runtimes) -> list[Claim]:
             "For α > 10 this runtime is stable.",
             "α > 10",
             f"{stable.min():.2g} to {stable.max():.2g} s from α = 10 to {alphas[-1]:g}",
-            verdict_of(bool(stable.max() < 1.5 * stable.min())),
+            judge(bool(stable.max() < 1.5 * stable.min())),
             "Counted as stable: within a factor of 1.5.",
         ),
         Claim(
@@ -425,7 +425,7 @@ def _judge_alphas(by_alpha: Runtimes) -> list[Claim]:
             "The runtime with a precomputation is relatively stable in α.",
             "not printed",
             f"slowest α {spread:.2g} times slower than the fastest",
-            verdict_of(spread < 2),
+            judge(spread < 2),
             "Counted as stable: within a factor of 2.",
         ),
     ]
@@ -439,4 +439,4 @@ def _larger(slow: FloatArray, fast: FloatArray) -> Verdict:
         series = Series.from_runs("", [0.0], values[:, None])
         half_widths += 0.0 if series.high is None else float(series.high[0] - series.y[0])
     gap = float(slow.mean() - fast.mean())
-    return verdict_of(None if abs(gap) <= half_widths else gap > 0)
+    return judge(None if abs(gap) <= half_widths else gap > 0)
