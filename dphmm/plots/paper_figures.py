@@ -118,7 +118,7 @@ def draw_panel(ax: Axes, panel: Panel, styles: dict[str, tuple[str, str]]) -> No
 def _draw_series(ax: Axes, series: Series, colour: str, marker: str) -> None:
     style: dict[str, Any] = {"color": colour, "ls": "--" if series.dashed else "-", "lw": 3 if series.bold else 1.5}
     if series.points:
-        style |= {"ls": "", "marker": marker, "ms": 6, "zorder": 3}
+        style |= {"ls": "", "marker": marker, "ms": 11 if series.bold else 6, "zorder": 3}
     elif len(series.x) <= _MAX_MARKED_POINTS and not series.dashed:
         style |= {"marker": marker, "ms": 4}
     ax.plot(series.x, series.y, label=series.label, **style)

@@ -34,7 +34,7 @@ class Series:
     dashed : bool, default False
         Whether the curve is a reference, such as a level that is not reached.
     bold : bool, default False
-        Whether the curve is drawn twice as thick, such as the envelope of the others.
+        Whether the curve or its points are drawn twice as large, such as the envelope of other curves.
     points : bool, default False
         Whether only the points are drawn, without a curve through them.
     """
