@@ -164,7 +164,7 @@ def test_line_11_of_algorithm_2_lacks_a_one():
 
 def test_figure_5_has_the_known_suprema():
     claims = figures.build_figure_5(OPTIONS).claims
-    assert verdicts(claims) == ["holds"] * 4 + ["does not hold"]
+    assert verdicts(claims) == ["holds"] * 6 + ["does not hold"]
     assert "supremum 1.192242" in claims[2].measured
     assert "supremum 0.792337" in claims[3].measured
 
@@ -175,6 +175,7 @@ def test_claims_of_example_5_fail_for_a_wrong_supremum():
     assert figures.judge_supremum("(a) P", linear, 20.0, False).verdict == "does not hold"
     assert figures.judge_supremum("(a) P", bounded, math.inf, False).verdict == "does not hold"
     assert figures.judge_supremum("(a) P", linear, math.inf, False).verdict == "holds"
+    assert figures.judge_first_timestamp("(c) P", 0.15, 0.2).verdict == "does not hold"
 
 
 # ---- Figure 6 ----
@@ -274,6 +275,9 @@ def test_claims_of_figure_7_follow_the_curves():
     assert verdicts(claims) == ["holds", "holds", "holds", "does not hold", "holds", "does not hold", "holds"]
     assert claims[2].measured.startswith("8, ")
     assert "0.633 and 5.696" in claims[5].measured
+    # Under s = 0.001 the statements of the paper would hold.
+    assert claims[3].reason.endswith("With s = 0.001 it takes 75, 90, 121 timestamps.")
+    assert claims[5].reason.endswith("the suprema are 4.064 and 7.422.")
 
 
 def test_claims_of_figure_7_fail_for_exchanged_curves():
