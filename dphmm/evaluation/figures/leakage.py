@@ -904,7 +904,7 @@ def judge_figure_9(
             "Section 6.3, Figure 9(a)",
             "If T is short, Algorithm 8 has less noise than Algorithm 7.",
             "not printed",
-            f"T = {lengths[0]:g}: {by_length[lengths[0], 'Algorithm 8']:.3g} against "
+            f"expected noise at T = {lengths[0]:g}: {by_length[lengths[0], 'Algorithm 8']:.3g} against "
             f"{by_length[lengths[0], 'Algorithm 7']:.3g}, {gain[0]:.3g} times less; T = {lengths[-1]:g}: "
             f"{gain[-1]:.3g} times less",
             judge(gain[0] > 1 and all(a >= b for a, b in pairwise(gain))),
@@ -913,7 +913,7 @@ def judge_figure_9(
             "Section 6.3, Figure 9(b)",
             f"Data utility decays significantly under the strong correlation s = {degrees[0]:g}.",
             "not printed",
-            f"noise of Algorithm 8 is {decay[0]:.3g} times that without correlation at s = {degrees[0]:g}, "
+            f"expected noise of Algorithm 8 is {decay[0]:.3g} times that without correlation at s = {degrees[0]:g}, "
             f"{decay[-1]:.3g} times at s = {degrees[-1]:g}",
             judge(decay[0] > 2 and all(a >= b for a, b in pairwise(decay))),
             "Counted as significant: more than twice the noise.",
