@@ -87,8 +87,8 @@ def test_enumeration_equals_rational_arithmetic():
         between = [chain[a][s] * chain[s][b] for s in range(2)]
         by_ends.append([(between[r] * ratio + between[1 - r]) / sum(between) for r in range(2)])
     largest = max(by_ends[i][r] / by_ends[k][r] for i, k, r in product(range(4), range(4), range(2)))
-    found = figures.enumerate_between(figures.NEARLY_STILL, math.log(27 / 20))
-    assert found == pytest.approx(math.log(largest), rel=1e-12)
+    leakage = figures.enumerate_between(figures.NEARLY_STILL, math.log(27 / 20))
+    assert leakage == pytest.approx(math.log(largest), rel=1e-12)
 
 
 def test_correlation_has_the_known_counterexample():

@@ -39,7 +39,7 @@ _TOLERANCE = 1e-9
 
 
 def build_scenario(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
-    """Return the budgets of the schemes in the paper's scenario of eight timestamps and four landmarks."""
+    """Compute the budgets of the schemes in the scenario of eight timestamps."""
     epsilon = 1.0
     budgets = {
         "Skip": landmarks.skip(TIMES, SCENARIO, epsilon).epsilons,
@@ -75,13 +75,14 @@ def build_scenario(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
 
 
 def sum_budgets(epsilons: FloatArray, marked: IntArray) -> FloatArray:
-    """Return the sum of the budgets of ``L ∪ {t}`` for each timestamp t of the scenario, shape (8,)."""
+    """Return the sum of the budgets of ``L ∪ {t}`` for each timestamp t, shape (8,)."""
+    # A landmark t is in L already and is not counted twice.
     landmark = np.isin(TIMES, marked)
     return np.asarray(epsilons[landmark].sum() + np.where(landmark, 0.0, epsilons))
 
 
 def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsilon: float) -> list[Claim]:
-    """Return the claims about budgets in the scenario.
+    """Judge the claims about budgets in the scenario.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsi
 
 
 def build_adaptive(options: FigureOptions) -> PaperFigure:
-    """Return the sampling rate and the budgets of Adaptive for a constant and for a changing series."""
+    """Compute the sampling rate and the budgets of Adaptive for two series."""
     return adaptive(60, 12, options.num_runs(100), options.seed)
 
 
@@ -202,7 +203,7 @@ def adaptive(steps: int, num_landmarks: int, runs: int, seed: int) -> PaperFigur
 def _release_adaptively(
     times: IntArray, marked: IntArray, epsilon: float, spread: float, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the sampling rate after each timestamp and the budgets of one release of a series."""
+    """Return the sampling rates and the budgets of one release of a random series."""
     scheme = landmarks.Adaptive(times, marked, epsilon, 1.0, rng=rng)
     noise = landmarks.laplace(1.0, rng)
     values = spread * rng.random(len(times))
@@ -211,14 +212,14 @@ def _release_adaptively(
 
 
 def _published_mean(budgets: FloatArray) -> FloatArray:
-    """Return the mean budget of the publications up to each timestamp, by run; the first timestamp always publishes."""
+    """Return the mean budget of the publications so far, by run."""
     return np.asarray(np.cumsum(budgets, axis=1) / np.cumsum(budgets > 0, axis=1))
 
 
 def judge_adaptive(
     constant: FloatArray, changing: FloatArray, budgets: Mapping[str, FloatArray], landmark: BoolArray, epsilon: float
 ) -> list[Claim]:
-    """Return the claims about Adaptive.
+    """Judge the claims about Adaptive.
 
     Parameters
     ----------
@@ -242,6 +243,7 @@ def judge_adaptive(
     gains = total = 0
     for values in budgets.values():
         for run in values:
+            # A budget of 0 at a landmark is an approximation: its share must raise all budgets that follow.
             skipped = np.flatnonzero(landmark & (run == 0))
             if skipped.size and (later := run[skipped[0] + 1 :])[later > 0].size:
                 total += 1
@@ -276,7 +278,7 @@ def judge_adaptive(
 
 
 def build_correlation(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
-    """Return the leakage of landmarks under correlation: the paper's sum, a bound, enumeration, and positions."""
+    """Compute the leakage of landmarks under correlation."""
     epsilons = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
     released = [np.array([0.0, epsilon, 0.0]) for epsilon in epsilons.tolist()]
     two = np.array([1, 3])
@@ -325,7 +327,7 @@ def build_correlation(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - 
 
 
 def enumerate_between(matrix: FloatArray, epsilon: float) -> float:
-    """Compute the joint leakage of timestamps 1 and 3 from one release at timestamp 2, by enumeration.
+    """Compute the joint leakage of timestamps 1 and 3 from a release at timestamp 2.
 
     The release is randomised response on two states, which attains every likelihood ratio that its budget allows.
 
@@ -346,6 +348,7 @@ def enumerate_between(matrix: FloatArray, epsilon: float) -> float:
     probabilities = []
     for a in range(2):
         for b in range(2):
+            # The state between a and b, given both, is distributed as A(a, s) A(s, b).
             between = matrix[a] * matrix[:, b]
             probabilities.append(between @ likelihood / between.sum())
     logs = np.log(probabilities)
@@ -353,7 +356,7 @@ def enumerate_between(matrix: FloatArray, epsilon: float) -> float:
 
 
 def placed_leakage(gap: int, matrix: FloatArray | None) -> float:
-    """Return the largest leakage of L ∪ {t} for four landmarks, `gap` timestamps apart, in the middle of 32."""
+    """Return the largest leakage of L ∪ {t} for four landmarks, `gap` timestamps apart."""
     times = np.arange(1, 33)
     first = 16 - (3 * gap) // 2
     marked = first + gap * np.arange(4)
@@ -362,7 +365,7 @@ def placed_leakage(gap: int, matrix: FloatArray | None) -> float:
 
 
 def judge_sum(paper_sum: float, bound: float, enumerated: float) -> Claim:
-    """Return the claim that the paper's sum covers what the releases reveal about all landmarks together."""
+    """Judge that the paper's sum bounds the joint leakage of all landmarks."""
     holds = enumerated <= paper_sum + _TOLERANCE
     return Claim(
         "Section on temporal correlation",
@@ -379,7 +382,7 @@ def judge_sum(paper_sum: float, bound: float, enumerated: float) -> Claim:
 
 
 def judge_positions(independent: FloatArray, correlated: FloatArray) -> Claim:
-    """Return the claim that positions of landmarks matter under correlation only.
+    """Judge that positions of landmarks matter under correlation only.
 
     Parameters
     ----------
@@ -411,7 +414,7 @@ MakeNoise = Callable[[np.random.Generator], landmarks.Noise]
 
 
 def build_errors(options: FigureOptions) -> PaperFigure:
-    """Return the errors of the schemes by the share of landmarks on check-ins of Gowalla and tracks of GeoLife."""
+    """Compute errors by the share of landmarks on Gowalla's and GeoLife's data."""
     if options.gowalla is None or options.geolife is None:
         raise InvalidInputError("gowalla and geolife must be paths of data sets, got None")
     counts, tracks = count_days(options.gowalla), read_tracks(options.geolife)
@@ -488,17 +491,17 @@ def _finite(name: str, x: FloatArray, values: FloatArray) -> Series:
 
 
 def count_days(path: Path) -> FloatArray:
-    """Count the check-ins of all users on each day, from the first to the last day that has any; shape (days,)."""
+    """Count the check-ins of each day from the first to the last with any, shape (days,)."""
     users = read(path, "checkins", skip_bad=True).trajectories
     days = np.concatenate([user.times for user in users]).astype("datetime64[D]").astype(np.int64)
     return np.bincount(days - days.min()).astype(np.float64)
 
 
 def read_tracks(path: Path) -> list[FloatArray]:
-    """Return one track per user of GeoLife: a location every 5 minutes, kilometres in a plane, shape (T, 2).
+    """Return one track per user of GeoLife, shape (T, 2), in kilometres in a plane.
 
-    A track is the longest part without a gap of an hour. Users with fewer than 60 locations are omitted; the first 200
-    locations are used.
+    Locations are five minutes apart. A track is the longest part without a gap of an hour. Users with fewer than 60
+    locations are omitted; the first 200 locations are used.
     """
     tracks = []
     for user in read(path, "geolife", skip_bad=True).trajectories:
@@ -571,6 +574,7 @@ def measure_errors(
         "event level": landmarks.skip(times, [], 1.0),
         "user level": landmarks.uniform(times, times, 1.0),
     }
+    # Skip reads nothing at landmarks: without a regular timestamp it has nothing to release.
     result = {"Skip": np.nan}
     if len(marked) < size:
         schemes = {"Skip": landmarks.skip(times, marked, 1.0), **schemes}
@@ -581,7 +585,7 @@ def measure_errors(
 
 
 def judge_errors(figure: str, by_scheme: Mapping[str, FloatArray], shares: Sequence[float], unit: str) -> list[Claim]:
-    """Return the claim that Uniform and Adaptive provide better quality than user-level privacy.
+    """Judge that Uniform and Adaptive provide better quality than user-level privacy.
 
     Parameters
     ----------
@@ -604,9 +608,9 @@ def _judge_quality(
     figure: str, name: str, errors: FloatArray, user_level: FloatArray, shares: Sequence[float], unit: str
 ) -> Claim:
     below_one = np.flatnonzero(np.array(shares) < 1)
-    own, other = (Series.from_runs("", np.array(shares), values) for values in (errors, user_level))
-    gaps = other.y - own.y
-    half_widths = sum(0.0 if series.high is None else series.high - series.y for series in (own, other))
+    scheme, other = (Series.from_runs("", np.array(shares), values) for values in (errors, user_level))
+    gaps = other.y - scheme.y
+    half_widths = sum(0.0 if series.high is None else series.high - series.y for series in (scheme, other))
     smaller = (gaps > half_widths)[below_one]
     larger = (gaps < -half_widths)[below_one]
     first, last = below_one[[0, -1]]
@@ -614,9 +618,9 @@ def _judge_quality(
         figure,
         f"{name} provides better quality than user-level privacy.",
         "not printed",
-        f"smaller error at {np.count_nonzero(smaller)} of {len(below_one)} shares below 100 %: {own.y[first]:.3g} "
-        f"against {other.y[first]:.3g} {unit} at {shares[first]:.0%}, {own.y[last]:.3g} against {other.y[last]:.3g} at "
-        f"{shares[last]:.0%}",
+        f"smaller error at {np.count_nonzero(smaller)} of {len(below_one)} shares below 100 %: {scheme.y[first]:.3g} "
+        f"against {other.y[first]:.3g} {unit} at {shares[first]:.0%}, {scheme.y[last]:.3g} against "
+        f"{other.y[last]:.3g} at {shares[last]:.0%}",
         judge(True if smaller.all() else False if larger.any() else None),
     )
 

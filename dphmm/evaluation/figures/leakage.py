@@ -60,7 +60,7 @@ _TOLERANCE = 1e-9
 
 
 def build_figure_3(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
-    """Return Figure 3: backward, forward and temporal leakage of a 0.1-DP mechanism at ten timestamps."""
+    """Compute Figure 3: leakage of a 0.1-DP mechanism at each of ten timestamps."""
     epsilons = [0.1] * 10
     leakages = {
         "strongest correlation": account(IDENTITY, IDENTITY, epsilons),
@@ -86,7 +86,7 @@ def build_figure_3(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
 
 
 def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) -> list[Claim]:
-    """Return the claims of Examples 2 and 3 and of Section 3.3 about the three adversaries of Figure 3."""
+    """Judge Examples 2 and 3 and Section 3.3, with the adversaries of Figure 3."""
     epsilons = strongest.epsilons
     sums = np.cumsum(epsilons)
     between = bool(
@@ -145,7 +145,7 @@ def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) 
 
 
 def _judge_example_1() -> Claim:
-    """Return the claim that a certain move from loc4 to loc5 turns ε-DP into 2ε-DP."""
+    """Judge that a certain move from loc4 to loc5 turns ε-DP into 2ε-DP."""
     # Only two facts of the example matter: loc4 leads to loc5 with certainty, and another location never does.
     forward_matrix = np.full((5, 5), 0.2)
     forward_matrix[3] = [0, 0, 0, 0, 1]
@@ -161,7 +161,7 @@ def _judge_example_1() -> Claim:
 
 
 def _judge_sides() -> Claim:
-    """Return the claim that each correlation affects one side of the leakage only."""
+    """Judge that each correlation affects one side of the leakage only."""
     epsilons = [0.1] * 10
     difference = max(
         float(np.abs(account(MODERATE, None, epsilons).forward - 0.1).max()),
@@ -177,7 +177,7 @@ def _judge_sides() -> Claim:
 
 
 def _judge_later_release() -> Claim:
-    """Return the claim that an eleventh release changes FPL at all ten timestamps."""
+    """Judge that an eleventh release changes FPL at all ten timestamps."""
     before, after = (account(IDENTITY, IDENTITY, [0.1] * steps).forward[:10] for steps in (10, 11))
     changed = int(np.count_nonzero(np.abs(after - before) > _TOLERANCE))
     return Claim(
@@ -193,7 +193,7 @@ def _judge_later_release() -> Claim:
 
 
 def build_table_2(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
-    """Return Table 2: the leakage about windows of timestamps, by Theorem 3 and by enumeration of all outputs."""
+    """Compute Table 2: leakage about windows, by Theorem 3 and by enumeration."""
     steps, epsilon = 8, 0.1
     widths = np.arange(1.0, steps + 1)
     chains = {
@@ -221,7 +221,7 @@ def build_table_2(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - ever
 
 
 def enumerate_windows(matrix: FloatArray, epsilon: float, steps: int) -> FloatArray:
-    """Compute the leakage about every window of timestamps by enumerating all paths and outputs.
+    """Compute the leakage about every window by enumerating all paths and outputs.
 
     The mechanism is randomised response: it returns the state with probability ``e^ε / (1 + e^ε)``, else the other.
 
@@ -249,6 +249,7 @@ def enumerate_windows(matrix: FloatArray, epsilon: float, steps: int) -> FloatAr
         weights = 2 ** np.arange(width)
         for start in range(steps - width + 1):
             window = paths[:, start : start + width] @ weights
+            # Windows that the chain cannot produce, such as a change under the identity matrix, are not compared.
             masses = np.bincount(window, mass, minlength=2**width)
             joint = np.zeros((2**width, len(paths)))
             np.add.at(joint, window, mass[:, None] * likelihood)
@@ -260,7 +261,7 @@ def enumerate_windows(matrix: FloatArray, epsilon: float, steps: int) -> FloatAr
 def judge_table_2(
     independent: FloatArray, moderate: FloatArray, strongest: FloatArray, epsilon: float = 0.1
 ) -> list[Claim]:
-    """Return the entries of Table 2 as claims about enumerated leakage, shape (T, T) as `enumerate_windows` returns."""
+    """Judge the entries of Table 2 by enumerated leakage; see `enumerate_windows`."""
     steps = len(independent)
     total = steps * epsilon
     widths = np.arange(1, steps + 1)
@@ -372,7 +373,7 @@ def pair_curves(matrix: FloatArray) -> dict[tuple[int, int], PairCurve]:
 
 
 def build_figure_4(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
-    """Return Figure 4: the loss function of a 3 × 3 matrix and the curves of all pairs of its rows."""
+    """Compute Figure 4: the loss function of a 3 × 3 matrix and its pairs of rows."""
     limit = 6.0
     alphas = np.linspace(0, limit, 241)
     function = LossFunction(EXAMPLE_4)
@@ -393,13 +394,13 @@ def build_figure_4(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
 
 
 def _transition_points(curves: Mapping[tuple[int, int], PairCurve]) -> FloatArray:
-    """Return the points (α, loss) at which the optimal set of a pair changes, shape (k, 2), by increasing α."""
+    """Return the transition points (α, loss) of all pairs by increasing α, shape (k, 2)."""
     points = sorted((alpha, float(curve(alpha))) for curve in curves.values() for alpha in curve.transitions.tolist())
     return np.array(points).reshape(-1, 2)
 
 
 def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], PairCurve]) -> list[Claim]:
-    """Return the claims of Example 4, Theorem 9 and Remark 1 about a loss function and the curves of its pairs."""
+    """Judge Example 4, Theorem 9 and Remark 1 by a loss function and its pairs' curves."""
     alphas = np.linspace(0, 12, 1201)
     envelope = np.max([curve(alphas) for curve in curves.values()], axis=0)
     losses = function(alphas)
@@ -445,7 +446,7 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
 
 
 def _judge_algorithm_2() -> list[Claim]:
-    """Return the claims about the example after Algorithm 2, by Theorem 9 and by line 11 as printed."""
+    """Judge the example after Algorithm 2 by Theorem 9, and by line 11 as printed."""
     curve = pair_curve(np.array([0.2, 0.3, 0.5]), np.array([0.1, 0.0, 0.9]))
     (transition,) = curve.transitions.tolist()
     # The argument of the logarithm of line 11 for the second state, of which the first has q = .3 and d = 0.
@@ -473,7 +474,7 @@ def _judge_algorithm_2() -> list[Claim]:
 
 
 def build_figure_5(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
-    """Return Figure 5: backward leakage over time and its supremum, for four matrices and budgets."""
+    """Compute Figure 5: backward leakage over time and its supremum."""
     settings = {
         "(a) P = (1 0; 0 1), ε = 0.23": (IDENTITY, 0.23),
         "(b) P = (.8 .2; 0 1), ε = 0.23": (MODERATE, 0.23),
@@ -506,7 +507,7 @@ def build_figure_5(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
 
 
 def judge_supremum(title: str, leakage: FloatArray, limit: float, exists: bool) -> Claim:
-    """Return the claim of Example 5 about one panel: whether the supremum exists and the leakage approaches it.
+    """Judge whether leakage approaches its supremum, or has none, in a panel of Figure 5.
 
     Parameters
     ----------
@@ -541,7 +542,7 @@ def judge_supremum(title: str, leakage: FloatArray, limit: float, exists: bool) 
 
 
 def judge_first_timestamp(title: str, epsilon: float, limit: float) -> Claim:
-    """Return the claim of Section 5 that BPL at the first timestamp, which is ε, is much less than the supremum."""
+    """Judge that BPL at the first timestamp, which is ε, is much less than the supremum."""
     panel, setting = title.split(" ", 1)
     return Claim(
         f"Section 5, Figure 5{panel}",
@@ -554,7 +555,7 @@ def judge_first_timestamp(title: str, epsilon: float, limit: float) -> Claim:
 
 
 def _judge_theorem_11() -> Claim:
-    """Return the claim of Theorem 11 about its boundary case ε = log(1/q) with d = 0."""
+    """Judge the claim of Theorem 11 about its boundary case ε = log(1/q) with d = 0."""
     # q is a power of two, so that q·e^ε is 1 without rounding: L(α) + ε − α = log(1 + (1 − q)·e^(−α)/q) > 0 for all α.
     matrix, epsilon = np.array([[0.5, 0.5], [0.0, 1.0]]), math.log(2)
     alphas = np.array([1.0, 10.0, 30.0])
@@ -585,7 +586,7 @@ _SHARES = (0.9, 0.95, 0.99)
 
 
 def build_figure_7(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
-    """Return Figure 7: backward leakage under identity matrices of 50 and 200 states, smoothed to several degrees."""
+    """Compute Figure 7: backward leakage under degrees of correlation."""
     return figure_7((50, 200))
 
 
@@ -618,7 +619,7 @@ def figure_7(sizes: tuple[int, int]) -> PaperFigure:
 
 
 def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting, float]) -> list[Claim]:
-    """Return the claims of Section 6.2.
+    """Judge the claims of Section 6.2.
 
     Parameters
     ----------
@@ -633,6 +634,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
     fast, slow = ((n, strongest, epsilon) for epsilon in _STEPS)
     durations = {setting: _durations(curve, limits[setting]) for setting, curve in curves.items()}
     rises = {setting: np.diff(curve) for setting, curve in curves.items()}
+    # Concave and increasing: each step adds at most as much as the step before it.
     slowing = all((np.diff(rise) <= _TOLERANCE).all() and rise[0] > rise[-1] >= -_TOLERANCE for rise in rises.values())
     weaker = [(a, b) for a in curves for b in curves if a[0] == b[0] and a[1] < b[1] and a[2] == b[2]]
     by_size = [(a, b) for a in curves for b in curves if a[0] < b[0] and a[1:] == b[1:]]
@@ -706,12 +708,12 @@ def _judge_duration(panel: str, setting: Setting, durations: Sequence[int], valu
 
 
 def _durations(curve: FloatArray, limit: float) -> list[int]:
-    """Return the timestamps, counted from 1, at which leakage reaches `_SHARES` of its supremum; T if it does not."""
+    """Return the timestamps from 1 at which leakage reaches `_SHARES` of a limit, else T."""
     return [min(int(np.searchsorted(curve, share * limit)) + 1, len(curve)) for share in _SHARES]
 
 
 def _fitting(n: int, epsilon: float) -> tuple[list[int], float]:
-    """Return durations and supremum for n states under the stronger correlation `_FITTING_AMOUNT`."""
+    """Return durations and supremum for n states smoothed by `_FITTING_AMOUNT`."""
     function = LossFunction(smooth(np.eye(n), _FITTING_AMOUNT))
     limit = function.supremum(epsilon).value
     return _durations(backward(function, np.full(1000, epsilon)), limit), limit
@@ -721,7 +723,7 @@ def _fitting(n: int, epsilon: float) -> tuple[list[int], float]:
 
 
 def build_figure_8(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
-    """Return Figure 8: the budgets of Algorithms 7 and 8 for 1-DP_T and the leakage that they cause."""
+    """Compute Figure 8: budgets of Algorithms 7 and 8 for 1-DP_T and their leakage."""
     steps, alpha = 30, 1.0
     budgets = {
         "(a) Algorithm 7": np.full(steps, constant_budget(BACKWARD, FORWARD, alpha)),
@@ -754,8 +756,9 @@ def build_figure_8(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
 
 
 def judge_figure_8(constant: Leakage, exact: Leakage, alpha: float) -> list[Claim]:
-    """Return the claims of Sections 5 and 6.3 about the budgets of Algorithms 7 and 8."""
+    """Judge the claims of Sections 5 and 6.3 about the budgets of Algorithms 7 and 8."""
     error = float(np.abs(exact.temporal - alpha).max())
+    # The ends have one-sided leakage only, and are where a constant budget leaves most of α unused.
     ends = float(constant.temporal[[0, -1]].max())
     noise = [float(np.mean(COUNT_SENSITIVITY / leakage.epsilons)) for leakage in (constant, exact)]
     middle = exact.epsilons[1:-1]
@@ -801,7 +804,7 @@ _DEGREES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def build_figure_9(options: FigureOptions) -> PaperFigure:
-    """Return Figure 9: Laplace noise of Algorithms 7 and 8 with 2-DP_T by length of the stream and by correlation."""
+    """Compute Figure 9: noise of Algorithms 7 and 8 by length and by correlation."""
     return figure_9(50, options.num_runs(_NOISE_RUNS), options.seed)
 
 
@@ -844,7 +847,7 @@ def figure_9(size: int, runs: int, seed: int) -> PaperFigure:
 
 
 def noise_budgets(size: int, amount: float, steps: int) -> dict[str, FloatArray]:
-    """Return the budgets of Algorithms 7 and 8 for 2-DP_T, shape (T,) each, with one matrix for both directions."""
+    """Return the budgets of Algorithms 7 and 8 for 2-DP_T, shape (T,) each."""
     function = LossFunction(smooth(np.eye(size), amount))
     return {
         "Algorithm 7": np.full(steps, constant_budget(function, function, _NOISE_ALPHA)),
@@ -887,7 +890,7 @@ def _noise_panel(
 def judge_figure_9(
     by_length: Mapping[tuple[float, str], float], by_degree: Mapping[tuple[float, str], float], free: float
 ) -> list[Claim]:
-    """Return the claims of Section 6.3 about Figure 9.
+    """Judge the claims of Section 6.3 about Figure 9.
 
     Parameters
     ----------

@@ -147,6 +147,7 @@ def solve_pair(q: FloatArray, d: FloatArray, alpha: float) -> float:
         If HiGHS does not find an optimal solution.
     """
     n = len(q)
+    # Row j states x_j − m ≤ (e^α − 1) m; x_j − m ≥ 0 and m ≥ 0 are the default bounds of the solver's variables.
     bounds = sp.hstack([sp.eye_array(n), sp.csr_array(np.full((n, 1), -math.expm1(alpha)))], format="csr")
     solution = linprog(
         -np.append(q, q.sum()),
@@ -163,7 +164,7 @@ def solve_pair(q: FloatArray, d: FloatArray, alpha: float) -> float:
 
 
 def solver_loss(matrix: FloatArray, alpha: float) -> float:
-    """Return L(α) as the largest solution over all ordered pairs of rows, one linear program each."""
+    """Return L(α) by one linear program for each ordered pair of rows."""
     return max(solve_pair(q, d, alpha) for q, d in permutations(matrix, 2))
 
 
@@ -199,7 +200,8 @@ Runtimes = Mapping[str, tuple[FloatArray, FloatArray]]
 
 
 def _warm_up(size: int, rng: np.random.Generator) -> None:
-    """Load or compile what the package compiles after some use, and what HiGHS imports, before anything is timed."""
+    """Trigger compilations and imports before anything is timed."""
+    # Loops are compiled once they have processed some million numbers: 20 matrices of 100 states exceed that.
     for _ in range(20):
         matrix = random_matrix(min(size, 100), rng)
         loss(matrix, 1.0)
@@ -215,8 +217,9 @@ def _measure(action: Callable[..., object], *arguments: object) -> float:
 
 
 def _time_sizes(settings: RuntimeSettings, rng: np.random.Generator, progress: Watch) -> tuple[Runtimes, Runtimes]:
-    """Time panels (a) and (b): evaluations at α = 0.1, and precomputations, by the number of states."""
+    """Time panels (a) and (b): evaluations at α = 0.1 and precomputations by n."""
     alpha = 0.1
+    # Every measurement has a fresh matrix or function: nothing can be cached between runs.
     limits = (*settings.limits, math.inf)
     shape = (settings.runs, len(settings.sizes))
     direct, called = np.zeros(shape), np.zeros(shape)
@@ -243,7 +246,7 @@ def _time_sizes(settings: RuntimeSettings, rng: np.random.Generator, progress: W
 
 
 def _time_lengths(settings: RuntimeSettings, rng: np.random.Generator, progress: Watch) -> Runtimes:
-    """Time panel (c): BPL with ε = 0.1 at the T timestamps after the first, without and with a precomputation."""
+    """Time panel (c): BPL with ε = 0.1 at the T timestamps after the first."""
     epsilon = 0.1
 
     def accumulate(evaluate: Callable[[float], float], steps: int) -> float:
@@ -287,7 +290,7 @@ def _panel(title: str, x_label: str, runtimes: Runtimes) -> Panel:
 
 
 def judge_values(differences: FloatArray, size: int) -> Claim:
-    """Return the claim of Section 6.1 that all results are identical to the solver's.
+    """Judge the claim of Section 6.1 that all results are identical to the solver's.
 
     Parameters
     ----------
@@ -308,7 +311,7 @@ def judge_values(differences: FloatArray, size: int) -> Claim:
 
 
 def judge_runtimes(by_size: Runtimes, by_limit: Runtimes, by_length: Runtimes, by_alpha: Runtimes) -> list[Claim]:
-    """Return the claims of Section 6.1 about runtimes."""
+    """Judge the claims of Section 6.1 about runtimes."""
     return [
         _judge_solver(by_size),
         *(_judge_growth("Figure 6(a)", label, *by_size[label]) for label in by_size if label != "LossFunction, called"),
@@ -322,6 +325,7 @@ def judge_runtimes(by_size: Runtimes, by_limit: Runtimes, by_length: Runtimes, b
 def _judge_solver(by_size: Runtimes) -> Claim:
     sizes, solved = by_size["solver (HiGHS)"]
     shared = np.isin(by_size["loss"][0], sizes)
+    # Compared at the largest size that the solver is run for.
     means = {label: by_size[label][1].mean(axis=0)[shared] for label in ("loss", "LossFunction, called")}
     factors = {label: float(solved[0, -1] / mean[-1]) for label, mean in means.items()}
     return Claim(
@@ -337,7 +341,7 @@ def _judge_solver(by_size: Runtimes) -> Claim:
 
 
 def _judge_growth(figure: str, label: str, x: FloatArray, seconds: FloatArray) -> Claim:
-    """Return the claim that runtime increases with n, from the smallest to the largest."""
+    """Judge that runtime increases with n, from the smallest to the largest."""
     mean = seconds.mean(axis=0)
     return Claim(
         f"Section 6.1, {figure}",
@@ -433,7 +437,7 @@ def _judge_alphas(by_alpha: Runtimes) -> list[Claim]:
 
 
 def _larger(slow: FloatArray, fast: FloatArray) -> Verdict:
-    """Return whether the mean of `slow` is larger than that of `fast`: undecided if their 95 % intervals overlap."""
+    """Judge that `slow` has the larger mean; undecided if the 95 % intervals overlap."""
     # A single run has no interval. The solver runs once; its times are compared across sizes, which differ far more.
     half_widths = 0.0
     for values in (slow, fast):
