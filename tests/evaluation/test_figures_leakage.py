@@ -196,8 +196,12 @@ def test_figure_6_of_small_sizes_compares_values_and_runtimes():
     assert "means of 2 runs" in figure.caption
 
 
-def test_values_claim_fails_for_a_different_loss():
-    assert runtime.judge_values(np.array([[1e-12, 1e-6]]), 30).verdict == "does not hold"
+def test_values_claim_fails_for_a_wrong_loss(monkeypatch):
+    # A loss that is too small by a millionth is far outside the solver's accuracy.
+    monkeypatch.setattr(runtime, "loss", lambda matrix, alpha: (1 - 1e-6) * exact_loss(matrix, alpha))
+    differences = runtime.compare_with_solver(4, 2, np.random.default_rng(1), unwatched)
+    assert (differences[:, 1] < 1e-9).all()
+    assert runtime.judge_values(differences, 4).verdict == "does not hold"
 
 
 def fabricated_runtimes() -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
