@@ -824,15 +824,6 @@ def pictures() -> None:
     for name in ("draw_estimates", "draw_releases", "draw_track"):
         right(f"plots.{name}", getattr(plots, name), "ax label", ax=Figure().subplots(), points=points, label="a")
     right("plots.draw_outlines", plots.draw_outlines, "ax", ax=Figure().subplots(), outlines={"a": [points]})
-    right(
-        "plots.error_by_share",
-        plots.error_by_share,
-        "ax unit",
-        ax=Figure().subplots(),
-        shares=[0.1, 0.2],
-        errors={"skip": [1.0, 2.0]},
-        unit="km",
-    )
     right("plots.loss_pieces", plots.loss_pieces, "ax", ax=Figure().subplots(), matrix=TWO, limit=2.0)
     right(
         "plots.report", plots.report, releases="missing.csv", output="page.html", model="missing.npz",

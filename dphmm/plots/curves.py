@@ -7,7 +7,7 @@ all of them would paint over the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.landmarks import LandmarkBudget
 from dphmm.leakage import Leakage, LossFunction, account, backward
 from dphmm.plots import figures
-from dphmm.plots.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Axes
+from dphmm.plots.figures import BLUE, GREEN, GREY, ORANGE, RED, Axes
 from dphmm.stochastic import as_stochastic
 
 if TYPE_CHECKING:
@@ -199,15 +199,6 @@ def trade_off(ax: Axes, found: Calibrated) -> None:
     ax.legend(fontsize="small")
 
 
-_STYLES: Mapping[str, tuple[str, str, str]] = {
-    "skip": (BLUE, "-", "o"),
-    "uniform": (ORANGE, "-", "s"),
-    "adaptive": (GREEN, "-", "^"),
-    "event level": (GREY, ":", ""),
-    "user level": (RED, "--", ""),
-}
-
-
 @checked
 def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None = None) -> None:
     """Budget of every timestamp as bars, and the loss as a line with a scale of its own at the right.
@@ -289,35 +280,6 @@ def _bar_width(at: npt.NDArray[Any]) -> Any:
         return np.timedelta64(60, "s") if at.dtype.kind == "M" else 1.0
     values, counts = np.unique(np.diff(at), return_counts=True)
     return values[counts.argmax()]
-
-
-@checked
-def error_by_share(ax: Axes, shares: Sequence[float], errors: Mapping[str, Sequence[float]], unit: str) -> None:
-    """Error of schemes by the share of timestamps that are landmarks, in the manner of the landmark paper.
-
-    Parameters
-    ----------
-    ax
-        Where to draw; the errors' axis is logarithmic.
-    shares
-        From 0 to 1.
-    errors
-        Name (skip, uniform, adaptive, event level, user level, or another) → error at each share; NaN where there is
-        none.
-    unit
-        What the errors are, for the axis.
-    """
-    part = as_floats(shares, "shares")
-    if part.ndim != 1 or not errors or any(np.shape(values) != part.shape for values in errors.values()):
-        raise InvalidInputError(
-            f"shares have shape {part.shape}; give a list of them, and of errors of that length by name"
-        )
-    for name, values in errors.items():
-        colour, line, marker = _STYLES.get(name, (PURPLE, "-.", "x"))
-        ax.plot(100 * part, as_floats(values, name), color=colour, linestyle=line, marker=marker, ms=5, label=name)
-    ax.set_yscale("log")
-    figures.label_curves(ax, "landmarks, % of the timestamps", unit)
-    figures.legend_above(ax, 5, columnspacing=1)
 
 
 _PAIRS_DRAWN = 12

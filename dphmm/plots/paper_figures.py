@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,14 +43,18 @@ def draw_figure(figure: PaperFigure) -> Any:
     MissingDependencyError
         If matplotlib is not installed.
     """
-    columns = min(len(figure.panels), _PANELS_PER_ROW)
+    # Four panels form a square: a last row of one panel would leave most of the picture empty.
+    columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), _PANELS_PER_ROW)
     rows = -(-len(figure.panels) // columns)
     views = [_find_view(panel, figure.panels) for panel in figure.panels]
     # Maps have the height that their contents need; curves have a fixed one.
     tallest = max(3.3 if view is None else min(4.2, 3.6 * view[3] / view[2]) for view in views)
-    width, height = _PANEL_INCHES * columns + 0.4, (tallest + 1.0) * rows + 0.5
-    drawing, axes = figures.new_panels(width, height, rows=rows, columns=columns)
     styles = _assign_styles(figure)
+    # A single panel is wider, so that its legend needs fewer rows.
+    width = max(_PANEL_INCHES * columns, 6.6)
+    labels_per_row = max(1, int(width / (0.6 + 0.075 * max(map(len, styles), default=0))))
+    height = (tallest + 0.75) * rows + 0.3 + 0.2 * -(-len(styles) // labels_per_row)
+    drawing, axes = figures.new_panels(width + 0.4, height, rows=rows, columns=columns)
     for ax, panel, view in zip(axes, figure.panels, views, strict=False):
         draw_panel(ax, panel, styles)
         if view is not None:
@@ -57,7 +62,7 @@ def draw_figure(figure: PaperFigure) -> Any:
             ax.set(aspect="equal", xlim=(left, left + across), ylim=(bottom, bottom + up))
     for ax in axes[len(figure.panels) :]:
         ax.set_visible(False)
-    _draw_legend(drawing, axes, columns)
+    _draw_legend(drawing, axes, labels_per_row)
     return drawing
 
 
@@ -102,15 +107,21 @@ def draw_panel(ax: Axes, panel: Panel, styles: dict[str, tuple[str, str]]) -> No
         _draw_shape(ax, shape, *styles.get(shape.label, (GREY, "o")))
     ax.set_xscale(panel.x_scale)
     ax.set_yscale(panel.y_scale)
+    if panel.x_scale == "log":
+        _label_powers(ax.xaxis, ax.get_xlim())
+    if panel.y_scale == "log":
+        _label_powers(ax.yaxis, ax.get_ylim())
     ax.set_title(panel.title, fontsize=10)
     figures.label_curves(ax, panel.x_label, panel.y_label)
 
 
 def _draw_series(ax: Axes, series: Series, colour: str, marker: str) -> None:
-    style: dict[str, Any] = {"color": colour, "ls": "--" if series.dashed else "-", "lw": 1.5, "label": series.label}
-    if len(series.x) <= _MAX_MARKED_POINTS and not series.dashed:
+    style: dict[str, Any] = {"color": colour, "ls": "--" if series.dashed else "-", "lw": 3 if series.bold else 1.5}
+    if series.points:
+        style |= {"ls": "", "marker": marker, "ms": 11 if series.bold else 6, "zorder": 3}
+    elif len(series.x) <= _MAX_MARKED_POINTS and not series.dashed:
         style |= {"marker": marker, "ms": 4}
-    ax.plot(series.x, series.y, **style)
+    ax.plot(series.x, series.y, label=series.label, **style)
     if series.low is not None and series.high is not None:
         ax.fill_between(series.x, series.low, series.high, color=colour, alpha=0.2, lw=0)
 
@@ -136,15 +147,20 @@ def _draw_shape(ax: Axes, shape: Shape, colour: str, marker: str) -> None:
         ax.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=9)
 
 
-def _draw_legend(drawing: Any, axes: list[Axes], columns: int) -> None:
+def _draw_legend(drawing: Any, axes: list[Axes], labels_per_row: int) -> None:
     handles: dict[str, Any] = {}
     for ax in axes:
         handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     if handles:
         # One legend for all panels, outside of them: it hides no curve and no title.
-        widest = max(map(len, handles))
-        per_row = max(1, int(columns * _PANEL_INCHES / (0.6 + 0.075 * widest)))
         drawing.legend(
-            list(handles.values()), list(handles), loc="outside lower center", ncols=min(per_row, len(handles)),
+            list(handles.values()), list(handles), loc="outside lower center", ncols=min(labels_per_row, len(handles)),
             frameon=False, fontsize=9,
         )  # fmt: skip
+
+
+def _label_powers(axis: Any, ends: tuple[float, float]) -> None:
+    """Label a logarithmic axis so that neighbouring labels do not touch: fewer multiples on a longer axis."""
+    decades = math.log10(ends[1] / ends[0])
+    marks = (1,) if decades > 2.5 else (1, 3) if decades > 1.5 else (1, 2, 5)
+    figures.tick_powers(axis, ends, marks, lambda value: f"{value:g}")

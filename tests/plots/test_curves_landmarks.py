@@ -50,14 +50,6 @@ def test_instants_are_drawn_and_unbounded_losses_left_out(ax, size):
     assert np.isnan(right.get_lines()[0].get_ydata()).all()
 
 
-def test_errors_are_drawn_by_percent(ax):
-    plots.error_by_share(ax, [0, 0.5, 1], {"skip": [1, 2, np.nan], "other": [3, 3, 3]}, "MAE")
-    first, second = ax.get_lines()
-    assert first.get_xdata().tolist() == [0, 50, 100]
-    assert second.get_ydata().tolist() == [3, 3, 3]
-    assert ax.get_ylabel() == "MAE"
-
-
 @pytest.mark.parametrize("count", [60, 400])
 def test_each_of_many_landmarks_is_a_needle_before_an_area_and_losses_a_band(ax, count):
     times = np.datetime64("2024-03-07T00:00", "us") + np.arange(8 * count) * np.timedelta64(5, "m")

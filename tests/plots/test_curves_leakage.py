@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm.leakage import LossFunction, account, backward, exact_budgets, smooth, supremum, temporal
+from dphmm.leakage import LossFunction, account, exact_budgets, smooth, supremum, temporal
 
 matplotlib_figure = pytest.importorskip("matplotlib.figure")
 plots = pytest.importorskip("dphmm.plots.curves")
@@ -58,15 +58,6 @@ def test_approach_draws_the_supremum_where_there_is_one(ax, epsilon, bounded):
     if bounded:
         line = next(line for label, line in lines(ax).items() if label.startswith("supremum"))
         assert line.get_ydata()[0] == supremum(ABSORBING, epsilon)
-
-
-def test_degrees_of_correlation_draw_one_curve_for_each_setting(ax):
-    from scripts.drawings.leakage import degrees_of_correlation
-
-    settings = [(5, 0.01), (5, 1.0), (9, 0.01)]
-    degrees_of_correlation(ax, settings, 0.5, 12)
-    assert len(ax.get_lines()) == 3
-    np.testing.assert_array_equal(ax.get_lines()[2].get_ydata(), backward(smooth(np.eye(9), 0.01), [0.5] * 12))
 
 
 def test_budgets_over_time_draw_bars_and_leakage(ax):

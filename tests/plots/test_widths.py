@@ -16,7 +16,6 @@ from dphmm.jobs import Data, Targets, calibrate, compare_people, learn, region
 from dphmm.plots import (
     approach_to_supremum,
     calibration_figure,
-    error_by_share,
     event_over_time,
     leakage_over_time,
     loss_pieces,
@@ -93,9 +92,6 @@ DRAWN = {
     "loss": lambda ax, _: loss_pieces(ax, MATRIX),
     "supremum, few": lambda ax, _: approach_to_supremum(ax, MATRIX, 0.1, 5),
     "supremum, many": lambda ax, _: approach_to_supremum(ax, MATRIX, 0.1, 2000),
-    "shares": lambda ax, _: error_by_share(
-        ax, [0.1, 0.5, 1.0], {"uniform": [9.0, 3.0, 1.0], "adaptive": [5.0, 2.0, 1.0]}, "km"
-    ),
     "calibration": lambda ax, found: trade_off(ax, found),
 }
 

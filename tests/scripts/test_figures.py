@@ -22,9 +22,7 @@ CASES = {
         ["--areas", DISTRICTS, DISTRICTS, "--model-bbox", *IN_THE_SAMPLE[1:5]],
         {"flows.csv", "flows.png"},
     ),
-    "landmarks": ([GEOLIFE, CHECKINS], [], {"landmarks.csv", "landmarks.png"}),
     "noises": ([], [], {"noises.csv", "noises.png"}),
-    "leakage": ([], [], {f"figure_{number}.png" for number in (3, 4, 5, 7, 8)}),
 }
 
 

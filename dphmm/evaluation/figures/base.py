@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtrit
 
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import InvalidInputError
@@ -31,6 +33,10 @@ class Series:
         Ends of a 95 % interval around ``y``; both or neither.
     dashed : bool, default False
         Whether the curve is a reference, such as a level that is not reached.
+    bold : bool, default False
+        Whether the curve or its points are drawn twice as large, such as the envelope of other curves.
+    points : bool, default False
+        Whether only the points are drawn, without a curve through them.
     """
 
     label: str
@@ -39,6 +45,8 @@ class Series:
     low: FloatArray | None = None
     high: FloatArray | None = None
     dashed: bool = False
+    bold: bool = False
+    points: bool = False
 
     def __post_init__(self) -> None:
         for name in ("x", "y", "low", "high"):
@@ -49,6 +57,31 @@ class Series:
         sizes = {np.shape(values) for values in (self.x, self.y, self.low, self.high) if values is not None}
         if len(sizes) != 1 or len(next(iter(sizes))) != 1:
             raise InvalidInputError(f"series {self.label!r} must have arrays of one length, got shapes {sorted(sizes)}")
+
+    @classmethod
+    def from_runs(cls, label: str, x: npt.ArrayLike, runs: npt.ArrayLike) -> Series:
+        """Return the mean of independent runs with its 95 % interval.
+
+        Parameters
+        ----------
+        label : str
+            Name in the legend.
+        x : array_like, shape (n,)
+            Coordinates.
+        runs : array_like, shape (r, n)
+            The values of each run.
+
+        Returns
+        -------
+        Series
+            Means and the ends of Student's interval; a single run has no interval.
+        """
+        values = as_floats(runs, "runs")
+        mean, count = values.mean(axis=0), len(values)
+        if count < 2:
+            return cls(label, as_floats(x, "x"), mean)
+        half = float(stdtrit(count - 1, 0.975)) * values.std(axis=0, ddof=1) / np.sqrt(count)
+        return cls(label, as_floats(x, "x"), mean, mean - half, mean + half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +164,10 @@ class Claim:
     reason: str = ""
 
 
-def judge(holds: bool | np.bool_) -> Verdict:
-    """Return the verdict on a claim that was decided without an interval."""
+def judge(holds: bool | np.bool_ | None) -> Verdict:
+    """Return the verdict on a claim; None if an interval contains both answers."""
+    if holds is None:
+        return "not decided"
     return "holds" if holds else "does not hold"
 
 
