@@ -14,7 +14,7 @@ from dphmm.cli.console import FOLDER, PATH, Once, cell, echo, progress, say, say
 from dphmm.cli.inputs import engine_of, engine_options
 
 if TYPE_CHECKING:
-    from dphmm.evaluation.report import Claim
+    from dphmm.evaluation.figures import Claim
     from dphmm.evaluation.run import Evaluation
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +16,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.ndimage import convolve1d
 
 import dphmm
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, Setting
+from dphmm.evaluation.figures.base import Claim, Verdict
 from dphmm.evaluation.run import Evaluation, StepTable
 from dphmm.evaluation.split import space_of
 from dphmm.reports import Cell, Picture, Section, html_page
@@ -98,6 +100,30 @@ def over_time(table: StepTable, setting: Setting, metric: str) -> tuple[FloatArr
     return mean, low, high
 
 
+def smooth_curve(values: FloatArray, width: int = 5) -> FloatArray:
+    """Return a centred running mean; near the ends it is taken over the values that exist.
+
+    Parameters
+    ----------
+    values : ndarray, shape (T,)
+        The curve.
+    width : int, default 5
+        Number of values, odd.
+
+    Returns
+    -------
+    ndarray, shape (T,)
+        The means.
+
+    Examples
+    --------
+    >>> smooth_curve(np.array([0.0, 3.0, 6.0]), 3).tolist()
+    [1.5, 3.0, 4.5]
+    """
+    sums, counts = (convolve1d(part, np.ones(width), mode="constant") for part in (values, np.ones(len(values))))
+    return np.asarray(sums / counts)
+
+
 def ratio(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
     """Mean of a metric under one setting divided by that under another, on the same bootstrap samples of sequences.
 
@@ -117,7 +143,9 @@ def _quotient(above: FloatArray, below: FloatArray) -> Interval:
 
 # ---- the claims of the paper -----------------------------------------------------------------------------------------
 
-HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "not decided at this sample size"
+HOLDS: Verdict = "holds"
+FAILS: Verdict = "does not hold"
+UNDECIDED: Verdict = "not decided"
 
 # The paper gives most claims in words. Where a word needs a number, these are this package's reading of it.
 SETTLED = 0.15
@@ -145,32 +173,6 @@ _METRICS = {
     "area_km2": (1.0, "km²", 3),
 }
 """Metric → its factor, unit and significant digits in a text."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper's Section 8 with what was measured.
-
-    Parameters
-    ----------
-    figure
-        The figure of the paper that it is about.
-    statement
-        The claim, in this package's words, with the number that decides it where the paper has only a word.
-    paper
-        The paper's own value, or its words where it prints none.
-    measured
-        Means and what is compared, each with its 95 % bootstrap interval.
-    verdict
-        `HOLDS` if the whole interval of what is compared lies where the claim says, `FAILS` if none of it does,
-        `UNDECIDED` otherwise.
-    """
-
-    figure: str
-    statement: str
-    paper: str
-    measured: str
-    verdict: str
 
 
 CLAIM_COLUMNS = tuple(field.name for field in fields(Claim))
@@ -235,14 +237,14 @@ def _larger(
     return Claim(figure, statement, paper, f"{means}; ratio {_stated_interval(apart)}", _verdict(apart, 1.0, most))
 
 
-def _verdict(found: Interval, low: float, high: float) -> str:
+def _verdict(found: Interval, low: float, high: float) -> Verdict:
     """Whether an interval lies within ``(low, high]``, outside of it, or across an end. NaN decides nothing."""
     if low < found.low and found.high <= high:
         return HOLDS
     return FAILS if found.high <= low or high < found.low else UNDECIDED
 
 
-def _all_of(verdicts: Iterable[str]) -> str:
+def _all_of(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict on a claim that several comparisons have to support."""
     found = set(verdicts)
     return FAILS if FAILS in found else UNDECIDED if UNDECIDED in found else HOLDS

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.ndimage import convolve1d
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray
 from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.noise_comparison import NoiseRow
-from dphmm.evaluation.report import over_time, sweep_of, total
+from dphmm.evaluation.report import over_time, smooth_curve, sweep_of, total
 from dphmm.evaluation.run import StepTable
 from dphmm.plots import figures, maps
 from dphmm.plots.figures import Axes
@@ -157,7 +155,7 @@ def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric:
     highest, ends = 0.0, []
     width = 1 if metric == "runtime_s" else 5
     for number, policy in enumerate(config.policies):
-        mean, low, high = (factor * smoothed(part, width) for part in over_time(table, config.base(policy), metric))
+        mean, low, high = (factor * smooth_curve(part, width) for part in over_time(table, config.base(policy), metric))
         steps = np.arange(1, len(mean) + 1)
         style = _style(config, policy)
         ax.plot(steps, mean, lw=max(2.6 - 0.7 * number, 1.2), **style)
@@ -182,30 +180,6 @@ def _use_log_scale(ax: Axes, values: Sequence[float]) -> None:
     ax.set_yscale("log")
     ax.set_ylim(low, high)
     figures.tick_powers(ax.yaxis, (low, high), marks, lambda value: f"{value:,g}")
-
-
-def smoothed(values: FloatArray, width: int = 5) -> FloatArray:
-    """A centred running mean over `width` (odd) steps, over fewer near the ends.
-
-    Parameters
-    ----------
-    values
-        ``(T,)``.
-    width
-        Odd, at least 1.
-
-    Returns
-    -------
-    numpy.ndarray
-        ``(T,)``.
-
-    Examples
-    --------
-    >>> smoothed(np.array([0.0, 3.0, 6.0]), 3).tolist()
-    [1.5, 3.0, 4.5]
-    """
-    sums, counts = (convolve1d(some, np.ones(width), mode="constant") for some in (values, np.ones(len(values))))
-    return np.asarray(sums / counts)
 
 
 _SWEPT = {"epsilon": "epsilon", "radius_km": "radius of the utility policy (km)"}

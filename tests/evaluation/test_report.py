@@ -95,7 +95,7 @@ def test_claims_within_noise_are_not_decided():
 def test_a_claim_states_the_papers_value_means_and_the_ratio_with_intervals():
     claims = {claim.statement: claim for claim in check_claims(as_in_the_paper(), CONFIG)}
     claim = claims["The error under utility is below that of DPLS."]
-    assert (claim.figure, claim.paper) == ("11", "the lowest")
+    assert (claim.figure, claim.published) == ("11", "the lowest")
     pattern = (
         r"DPLS \d\.\d+ \(\d\.\d+ to \d\.\d+\) km; utility \d\.\d+ \(.*\) km; ratio (\d\.\d+) \((\d\.\d+) to (\d\.\d+)\)"
     )
@@ -109,7 +109,7 @@ def test_the_papers_number_of_states_is_compared_for_its_data_set(dop, verdict):
     preset = parse_config(CONFIG.keys | {"preset": "geolife"})
     claims = check_claims(invented(lambda s: dop, lambda s: 1.0, config=preset), preset)
     (claim,) = (claim for claim in claims if claim.statement.startswith("Transition protects the true state among 100"))
-    assert (claim.paper, claim.measured, claim.verdict) == ("100 states", f"{significant(dop)} states", verdict)
+    assert (claim.published, claim.measured, claim.verdict) == ("100 states", f"{significant(dop)} states", verdict)
 
 
 def test_interval_of_a_ratio_is_that_of_scipys_paired_bootstrap():
