@@ -37,7 +37,8 @@ def draw_figure(figure: PaperFigure) -> Any:
     MissingDependencyError
         If matplotlib is not installed.
     """
-    columns = min(len(figure.panels), _PANELS_PER_ROW)
+    # Four panels form a square: a last row of one panel would leave most of the picture empty.
+    columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), _PANELS_PER_ROW)
     rows = -(-len(figure.panels) // columns)
     drawing, axes = figures.new_panels(4.6 * columns + 0.4, 3.9 * rows + 0.5, rows=rows, columns=columns)
     styles = _assign_styles(figure)
