@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "batch": "Release every user of a data set, in files by user.",
     "certify": "The proof of releases that were made, for anyone to check.",
     "evaluate": "Compare policies, mechanisms and budgets on a data set.",
+    "figures": "Compute the figures and claims of the four papers.",
     "synthesize": "People who do not exist, out of a model; compared with real ones.",
     "show": "Draw a release: a picture, or a map to open in a browser.",
     "basemap": "Make a small map of a region out of a large one, such as OpenStreetMap's.",

@@ -16,16 +16,14 @@ import click
 from dphmm.cli.console import FOLDER, PATH, Once, echo, progress, say_json, say_table
 
 if TYPE_CHECKING:
-    from dphmm.evaluation.figures import Claim, FigureBuilder, FigureOptions, PaperFigure
+    from dphmm.evaluation.figures import Claim, FigureBuilder, PaperFigure
 
 
 @click.command(cls=Once)
 @click.argument("paper", required=False, metavar="[dphmm|leakage|landmarks|counts]")
 @click.option("-o", "--output", "folder", required=True, type=FOLDER, help="Folder for pictures, tables and the page.")
 @click.option("--only", metavar="FIGURE,...", help="Names of figures, such as figure_4. [default: all]")
-@click.option(
-    "--runs", type=click.IntRange(1), help="Repetitions behind each point. [default: each figure states its own]"
-)
+@click.option("--runs", type=click.IntRange(1), help="Repetitions behind each point. [default: stated by each figure]")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of simulated data and noise.")
 @click.option("--geolife", type=PATH, help="GeoLife's folder or archive, for the figures that need it.")
 @click.option("--gowalla", type=PATH, help="Gowalla's check-ins, for the figures that need them.")
@@ -47,17 +45,15 @@ def figures_command(
     Each figure becomes a picture and a CSV table of its points. claims.csv and figures.html compare every claim of the
     papers with what was found. Figures that need a data set are skipped without it.
     """
+    from dphmm.errors import check_installed
     from dphmm.evaluation.figures import PAPERS, FigureOptions
-    from dphmm.plots.figures import check_picture
     from dphmm.tables import check_output
 
     chosen = _select([paper] if paper is not None else list(PAPERS), only)
     options = FigureOptions(runs, seed, geolife, gowalla, folder, progress)
-    names = [f"{subject}_{builder.name}" for subject, builder in chosen]
-    for name in names:
-        check_picture(folder / f"{name}.png", overwrite)
-        check_output(folder / f"{name}.csv", overwrite)
-    for name in ("claims.csv", "figures.html"):
+    check_installed("matplotlib", "plots")
+    names = [f"{subject}_{builder.name}.{ending}" for subject, builder in chosen for ending in ("png", "csv")]
+    for name in (*names, "claims.csv", "figures.html") if folder.is_dir() else ():
         check_output(folder / name, overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     results: list[tuple[str, PaperFigure]] = []

@@ -27,6 +27,7 @@ from .maps import (
     draw_track,
 )
 from .models import model_figure
+from .paper_figures import draw_figure
 from .releases import ReleaseMap, show
 from .reporting import report
 from .webmap import MapLayer, MapPolicy, web_map
@@ -49,6 +50,7 @@ __all__ = [
     "draw_density",
     "draw_edges",
     "draw_estimates",
+    "draw_figure",
     "draw_hull",
     "draw_noise",
     "draw_outlines",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dphmm.evaluation.figures import PaperFigure, Panel, Series, Shape
+from dphmm.evaluation.figures import Panel, PaperFigure, Series, Shape
 from dphmm.plots import figures
 from dphmm.plots.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Axes
 
@@ -17,6 +18,10 @@ _MAX_MARKED_POINTS = 25
 """Curves of more points have no markers, which would merge into a thick line."""
 
 _PANELS_PER_ROW = 3
+_PANEL_INCHES = 4.6
+
+_MAX_SCATTERED_SIZE = 25
+"""Point sets of more points are drawn small and translucent, so that dense regions remain visible."""
 
 
 def draw_figure(figure: PaperFigure) -> Any:
@@ -40,20 +45,39 @@ def draw_figure(figure: PaperFigure) -> Any:
     # Four panels form a square: a last row of one panel would leave most of the picture empty.
     columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), _PANELS_PER_ROW)
     rows = -(-len(figure.panels) // columns)
-    drawing, axes = figures.new_panels(4.6 * columns + 0.4, 3.9 * rows + 0.5, rows=rows, columns=columns)
+    views = [_find_view(panel, figure.panels) for panel in figure.panels]
+    # Maps have the height that their contents need; curves have a fixed one.
+    tallest = max(3.3 if view is None else min(4.2, 3.6 * view[3] / view[2]) for view in views)
+    width, height = _PANEL_INCHES * columns + 0.4, (tallest + 1.0) * rows + 0.5
+    drawing, axes = figures.new_panels(width, height, rows=rows, columns=columns)
     styles = _assign_styles(figure)
-    for ax, panel in zip(axes, figure.panels, strict=False):
+    for ax, panel, view in zip(axes, figure.panels, views, strict=False):
         draw_panel(ax, panel, styles)
+        if view is not None:
+            left, bottom, across, up = view
+            ax.set(aspect="equal", xlim=(left, left + across), ylim=(bottom, bottom + up))
     for ax in axes[len(figure.panels) :]:
         ax.set_visible(False)
     _draw_legend(drawing, axes, columns)
     return drawing
 
 
+def _find_view(panel: Panel, panels: Sequence[Panel]) -> tuple[float, float, float, float] | None:
+    """Return left, bottom, width and height of a map; maps of the same plane share them and can be compared."""
+    same = [one.shapes for one in panels if (one.x_label, one.y_label) == (panel.x_label, panel.y_label)]
+    points = [np.asarray(shape.points, dtype=np.float64) for shapes in same for shape in shapes]
+    if not points:
+        return None
+    low, high = np.concatenate(points).min(axis=0), np.concatenate(points).max(axis=0)
+    size = np.maximum(high - low, 1e-9)
+    margin = 0.08 * size.max()
+    return float(low[0] - margin), float(low[1] - margin), float(size[0] + 2 * margin), float(size[1] + 2 * margin)
+
+
 def _assign_styles(figure: PaperFigure) -> dict[str, tuple[str, str]]:
     """Return label → colour and marker; equal labels look equal in all panels."""
-    items = [item.label for panel in figure.panels for item in (*panel.series, *panel.shapes)]
-    labels = list(dict.fromkeys(label for label in items if label))
+    curves = [series.label for panel in figure.panels for series in panel.series]
+    labels = list(dict.fromkeys(curves + [shape.label for panel in figure.panels for shape in panel.shapes]))
     # Labels beyond the number of colours repeat a colour with another marker.
     return {
         label: (_COLOURS[i % len(_COLOURS)], _MARKERS[(i + i // len(_COLOURS)) % len(_MARKERS)])
@@ -81,13 +105,10 @@ def draw_panel(ax: Axes, panel: Panel, styles: dict[str, tuple[str, str]]) -> No
     ax.set_yscale(panel.y_scale)
     ax.set_title(panel.title, fontsize=10)
     figures.label_curves(ax, panel.x_label, panel.y_label)
-    if panel.shapes:
-        ax.set_aspect("equal")
-        ax.margins(0.12)
 
 
 def _draw_series(ax: Axes, series: Series, colour: str, marker: str) -> None:
-    style = {"color": colour, "ls": "--" if series.dashed else "-", "lw": 1.5, "label": series.label}
+    style: dict[str, Any] = {"color": colour, "ls": "--" if series.dashed else "-", "lw": 1.5, "label": series.label}
     if len(series.x) <= _MAX_MARKED_POINTS and not series.dashed:
         style |= {"marker": marker, "ms": 4}
     ax.plot(series.x, series.y, **style)
@@ -108,7 +129,10 @@ def _draw_shape(ax: Axes, shape: Shape, colour: str, marker: str) -> None:
             label = shape.label if number == 0 and shape.label else None
             ax.plot(*pair.T, color=colour, ls=dashes, lw=1.5, label=label)
     else:
-        ax.plot(*points.T, ls="", marker=marker, ms=6, color=colour, label=shape.label or None, zorder=3)
+        many = len(points) > _MAX_SCATTERED_SIZE
+        size, opacity = (3, 0.5) if many else (6, 1.0)
+        style: dict[str, Any] = {"marker": marker, "ms": size, "alpha": opacity, "mew": 0, "zorder": 2 if many else 3}
+        ax.plot(*points.T, ls="", color=colour, label=shape.label or None, **style)
     for point, name in zip(points, shape.names, strict=False):
         ax.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=9)
 
@@ -120,7 +144,7 @@ def _draw_legend(drawing: Any, axes: list[Axes], columns: int) -> None:
     if handles:
         # One legend for all panels, outside of them: it hides no curve and no title.
         widest = max(map(len, handles))
-        per_row = max(1, int(columns * 4.6 / (0.6 + 0.075 * widest)))
+        per_row = max(1, int(columns * _PANEL_INCHES / (0.6 + 0.075 * widest)))
         drawing.legend(
             list(handles.values()), list(handles), loc="outside lower center", ncols=min(per_row, len(handles)),
             frameon=False, fontsize=9,

@@ -131,6 +131,11 @@ class Claim:
     reason: str = ""
 
 
+def judge(holds: bool | np.bool_) -> Verdict:
+    """Return the verdict on a claim that was decided without an interval."""
+    return "holds" if holds else "does not hold"
+
+
 @dataclass(frozen=True, eq=False)
 class PaperFigure:
     """A figure or table of a paper, computed anew.

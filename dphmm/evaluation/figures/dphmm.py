@@ -1,0 +1,361 @@
+"""Figures of the DPHMM paper: the running example (7 to 9), evaluation (10 to 13), Blowfish (14) and attack (15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
+from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Shape, judge
+from dphmm.geometry.hull import SensitivityHull
+from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.protection import degree_of_protection, exposed_states, protect
+
+MEASUREMENTS = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
+"""f(s1) to f(s6) of Example 3.2."""
+
+POLICY = PolicyGraph.categorical(["a", "b", "b", "c", "c", "c"])
+"""The policy graph of Figure 3(b): all states of a category are connected."""
+
+_AXES = ("first measurement", "second measurement")
+
+
+def _possible(*states: int) -> np.ndarray:
+    """Return the constraint set as a mask; states are numbered from 1, as in the paper."""
+    mask = np.zeros(len(MEASUREMENTS), dtype=np.bool_)
+    mask[np.array(states) - 1] = True
+    return mask
+
+
+def _names(states: IntArray) -> list[str]:
+    return [f"s{state + 1}" for state in states.tolist()]
+
+
+def _draw_graph(edges: IntArray, states: IntArray, added: Sequence[tuple[int, int]] = ()) -> list[Shape]:
+    """Return the policy graph in measurement space; added edges are dashed."""
+    new = {tuple(sorted(edge)) for edge in added}
+    kept = [edge for edge in edges.tolist() if tuple(sorted(edge)) not in new]
+    shapes = [Shape("possible states", "points", MEASUREMENTS[states].astype(np.float64), _names(states))]
+    for label, pairs, dashed in (("policy edges", kept, False), ("added edge", [*new], True)):
+        if pairs:
+            shapes.append(Shape(label, "edges", MEASUREMENTS[np.ravel(pairs)].astype(np.float64), dashed=dashed))
+    return shapes
+
+
+def _diamond(radius: float) -> FloatArray:
+    """Return the corners of the ℓ1 ball."""
+    return radius * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+
+
+def _l1_sensitivity(differences: np.ndarray) -> float:
+    return float(np.abs(differences).sum(axis=1).max())
+
+
+def hull_without_constraint(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
+    """Compute Figure 7: the policy graph in measurement space, the sensitivity hull and the ℓ1 ball."""
+    differences = POLICY.differences(MEASUREMENTS)
+    hull, sensitivity = SensitivityHull(differences), _l1_sensitivity(differences)
+    degrees = degree_of_protection(POLICY, MEASUREMENTS)
+    panels = [
+        Panel("(a) policy graph", *_AXES, shapes=_draw_graph(POLICY.edges(), np.arange(6))),
+        Panel(
+            f"(b) hull of area {hull.volume:g}",
+            "difference of the first measurement",
+            "of the second",
+            shapes=[
+                Shape("sensitivity hull K", "polygon", hull.vertices),
+                Shape("ℓ1 ball of radius S_f", "polygon", _diamond(sensitivity), dashed=True),
+            ],
+        ),
+    ]
+    inside = bool((np.abs(hull.vertices).sum(axis=1) <= sensitivity).all())
+    claims = [
+        Claim("Figure 7", "The ℓ1 sensitivity is 5.", "5", f"{sensitivity:g}", judge(sensitivity == 5)),
+        Claim(
+            "Figure 7",
+            "The ℓ1 ball contains the sensitivity hull (Theorem 5.1).",
+            "drawn",
+            f"areas {hull.volume:g} and {2 * sensitivity**2:g}; degrees of protection {degrees.tolist()}",
+            judge(inside and hull.volume <= 2 * sensitivity**2),
+        ),
+    ]
+    return PaperFigure("figure_7", "The running example without a constraint.", panels, claims)
+
+
+def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
+    """Compute Figure 8 and Examples 5.1 and 5.2: a constraint that exposes s5."""
+    possible = _possible(2, 3, 5)
+    restricted = POLICY.restrict(possible)
+    differences = restricted.differences(MEASUREMENTS)
+    hull, sensitivity = SensitivityHull(differences), _l1_sensitivity(differences)
+    exposed = exposed_states(POLICY, MEASUREMENTS, possible)
+    # The likelihood ratio of Laplace noise at the output f(s5), against each end of the only edge.
+    laplace = LaplaceMechanism(sensitivity, 1.0, 2)
+    losses = laplace.privacy_loss(MEASUREMENTS[[4, 4]], MEASUREMENTS[[1, 2]])
+    panels = [
+        Panel("constrained policy graph", *_AXES, shapes=_draw_graph(restricted.edges(), np.flatnonzero(possible))),
+        Panel(
+            "f(s5) + K and f(s5) + ℓ1 ball",
+            *_AXES,
+            shapes=[
+                Shape("sensitivity hull K", "edges", hull.vertices + MEASUREMENTS[4]),
+                Shape("ℓ1 ball of radius S_f", "polygon", _diamond(sensitivity) + MEASUREMENTS[4], dashed=True),
+                Shape("possible states", "points", MEASUREMENTS[possible].astype(np.float64), ["s2", "s3", "s5"]),
+            ],
+        ),
+    ]
+    claims = [
+        Claim(
+            "Figure 8",
+            "With s2, s3 and s5 possible, s5 is exposed under K-norm noise.",
+            "exposed: s5",
+            f"exposed: {', '.join(_names(exposed))}; the hull has dimension {hull.dimension}",
+            judge(exposed.tolist() == [4]),
+        ),
+        Claim(
+            "Example 5.2",
+            "Laplace noise does not make s5 indistinguishable within epsilon.",
+            "more than epsilon",
+            f"{losses[0]:g} and {losses[1]:g} times epsilon against s2 and s3",
+            judge(bool((losses > 1).all())),
+        ),
+    ]
+    return PaperFigure("figure_8", "Exposure under the constraint {s2, s3, s5}.", panels, claims)
+
+
+def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
+    """Compute Figure 9 and Example 6.1: protection by the hull, exposure, and the three possible repairs."""
+    disconnected, exposing = _possible(2, 4, 5, 6), _possible(3, 4, 5, 6)
+    degrees = degree_of_protection(POLICY, MEASUREMENTS, disconnected)
+    exposed = exposed_states(POLICY, MEASUREMENTS, exposing)
+    panels = []
+    for title, possible, state in (("(a)", disconnected, 1), ("(b)", exposing, 2)):
+        graph = POLICY.restrict(possible)
+        hull = SensitivityHull(graph.differences(MEASUREMENTS))
+        around = Shape("sensitivity hull K", "polygon", hull.vertices + MEASUREMENTS[state])
+        panels.append(
+            Panel(
+                f"{title} f(s{state + 1}) + K, area {hull.volume:g}",
+                *_AXES,
+                shapes=[*_draw_graph(graph.edges(), np.flatnonzero(possible)), around],
+            )
+        )
+    areas, errors = {}, {}
+    for title, partner in (("(c)", 3), ("(d)", 5), ("(e)", 4)):
+        graph = POLICY.restrict(exposing).with_edges([(2, partner)])
+        hull = SensitivityHull(graph.differences(MEASUREMENTS))
+        areas[f"s{partner + 1}"], errors[f"s{partner + 1}"] = hull.volume, hull.squared_error
+        panels.append(
+            Panel(
+                f"{title} partner s{partner + 1}: area {hull.volume:g}, error² {hull.squared_error:g}",
+                *_AXES,
+                shapes=[
+                    *_draw_graph(graph.edges(), np.flatnonzero(exposing), [(2, partner)]),
+                    Shape("sensitivity hull K", "polygon", hull.vertices + MEASUREMENTS[2]),
+                ],
+            )
+        )
+    best = {
+        objective: protect(POLICY, MEASUREMENTS, exposing, objective=objective).added
+        for objective in ("volume", "error")
+    }
+    smallest, least = min(areas, key=areas.__getitem__), min(errors, key=errors.__getitem__)
+    claims = [
+        Claim(
+            "Figure 9(a)",
+            "A state without an edge can be protected: s2 has degree of protection 3.",
+            "3",
+            f"{degrees[1]}",
+            judge(degrees[1] == 3),
+        ),
+        Claim(
+            "Figure 9(b)",
+            "With s3 to s6 possible, s3 is exposed.",
+            "exposed: s3",
+            f"exposed: {', '.join(_names(exposed))}",
+            judge(exposed.tolist() == [2]),
+        ),
+        Claim(
+            "Figure 9(c)",
+            "The edge from s3 to s4 gives the hull of least area.",
+            "s4",
+            ", ".join(f"{name}: {area:g}" for name, area in areas.items()),
+            judge(smallest == "s4" and best["volume"] == ((2, 3),)),
+        ),
+        Claim(
+            "Example 6.1",
+            "The graph of least area is the optimal one.",
+            "s4",
+            "expected squared error " + ", ".join(f"{name}: {error:g}" for name, error in errors.items()),
+            judge(least == smallest and best["error"] == best["volume"]),
+            "The volume bounds the error only up to a factor; the least area has the largest error here.",
+        ),
+    ]
+    return PaperFigure(
+        "figure_9",
+        "Protection, exposure and repair of the running example; error² is the expected squared error at ε = 1.",
+        panels,
+        claims,
+    )
+
+
+def blowfish(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
+    """Compute Figure 14 and Example 5.3: which secrets of a table bounded Blowfish protects."""
+    contributions = np.array([[1, 0], [0, 0], [1, 0], [0, 1], [1, 0], [0, 1]])
+    secrets = tuple(f"s{i}" for i in range(1, 7))
+    audit = audit_blowfish(BlowfishPolicy(secrets, contributions, (("s1", "s2"), ("s3", "s4"))))
+    sensitivity = _l1_sensitivity(audit.hull.differences)
+    panel = Panel(
+        "hull and contributions", "cancer", "diabetes",
+        shapes=[
+            Shape("sensitivity hull K", "polygon", audit.hull.vertices),
+            Shape("ℓ1 ball of radius S_f", "polygon", _diamond(sensitivity), dashed=True),
+            Shape("contribution", "points", np.array([[1.0, 0], [0, 1], [0, 0]]), ["s1, s3, s5", "s4, s6", "s2"]),
+        ],
+    )  # fmt: skip
+    levels = {level.mechanism: level for level in audit.levels}
+    factors = {name: level.factors.tolist() for name, level in levels.items()}
+    claims = [
+        Claim("Example 5.3", "The ℓ1 sensitivity is 2.", "2", f"{sensitivity:g}", judge(sensitivity == 2)),
+        Claim(
+            "Example 5.3",
+            "With K-norm noise the existence of s1 to s6 is protected at (1, 0, 1, 2, 1, 2) times epsilon, 2 in all.",
+            "1, 0, 1, 2, 1, 2; total 2",
+            f"{', '.join(f'{x:g}' for x in factors['k-norm'])}; total {levels['k-norm'].total_factor:g}",
+            judge(np.allclose(factors["k-norm"], [1, 0, 1, 2, 1, 2]) and levels["k-norm"].total_factor == 2),
+        ),
+        Claim(
+            "Example 5.3",
+            "Laplace noise protects s5 and s6; K-norm noise protects s5 and not s6.",
+            "K-norm: s6 exposed; Laplace: none",
+            "; ".join(f"{name}: {', '.join(_exposed_existence(audit, name)) or 'none'} exposed" for name in levels),
+            judge(_exposed_existence(audit, "k-norm") == ("s6",) and not _exposed_existence(audit, "laplace")),
+        ),
+    ]
+    return PaperFigure("figure_14", "Blowfish privacy of a table of six patients (Example 5.3).", [panel], claims)
+
+
+def _exposed_existence(audit: SecretsAudit, mechanism: str) -> tuple[str, ...]:
+    """Return which of the two secrets without an edge exceed epsilon."""
+    level = next(level for level in audit.levels if level.mechanism == mechanism)
+    return tuple(name for name in ("s5", "s6") if level.factors[audit.policy.names.index(name)] > 1)
+
+
+_ATTACK_RUNS = 10_000
+"""Outputs for each true state; the paper argues without a simulation."""
+
+_ON_LINE = 1e-9
+"""Distance from a line, in the unit of the measurements, up to which an output of double precision counts as on it."""
+
+
+def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
+    """Compute Figure 15 and Example 10.8: a hull that depends on the true state reveals it.
+
+    The example's hulls are those of a graph in which s4 and s5 are not adjacent. In the policy of Figure 3(b) they
+    are, all three states have the same neighbours, and the attack fails.
+    """
+    runs = options.num_runs(_ATTACK_RUNS)
+    rng = np.random.default_rng(options.seed)
+    path = PolicyGraph.from_edges(6, [(3, 5), (4, 5)])
+    states = np.array([3, 4, 5])
+    outputs = {
+        state: KNormMechanism(_local_hull(path, state), 1.0).sample(MEASUREMENTS[state], rng, runs)
+        for state in states.tolist()
+    }
+    on_45 = {state: _on_line(z, 3, 5) for state, z in outputs.items()}
+    on_65 = {state: _on_line(z, 4, 5) for state, z in outputs.items()}
+    identified = {
+        3: float((on_45[3] & ~on_65[3]).mean()),
+        4: float((on_65[4] & ~on_45[4]).mean()),
+        5: float((~on_45[5] & ~on_65[5]).mean()),
+    }
+    public = KNormMechanism(SensitivityHull(path.restrict(_possible(4, 5, 6)).differences(MEASUREMENTS)), 1.0)
+    posteriors = [_posterior(public, public.sample(MEASUREMENTS[state], rng, runs), states) for state in states]
+    surest = max(float(posterior.max()) for posterior in posteriors)
+    # Uniform prior: the posterior of a state is at most 1 / (1 + 2 exp(-κε)) with κ the diameter in the hull's norm.
+    diameter = float(max(public.norm(MEASUREMENTS[[i]] - MEASUREMENTS[[j]])[0] for i in states for j in states))
+    bound = 1 / (1 + 2 * np.exp(-diameter))
+    shown = min(runs, 200)
+    panels = [
+        Panel(
+            "(a) a hull for each true state" if hulls == "local" else "(b) one hull for all states", *_AXES,
+            shapes=[
+                *(Shape(f"outputs of s{state + 1}", "points", z[:shown]) for state, z in drawn.items()),
+                Shape("possible states", "points", MEASUREMENTS[states].astype(np.float64), _names(states)),
+            ],
+        )
+        for hulls, drawn in (
+            ("local", outputs),
+            ("public", {state: public.sample(MEASUREMENTS[state], rng, shown) for state in states.tolist()}),
+        )
+    ]  # fmt: skip
+    same = len({tuple(map(tuple, np.round(_local_hull(POLICY, state).vertices, 9).tolist())) for state in (3, 4, 5)})
+    claims = [
+        Claim(
+            "Example 10.8",
+            "Outputs on the line through s4 and s6 exclude s5, and on the line through s6 and s5 exclude s4.",
+            "always",
+            f"outputs of s5 on the first line: {on_45[4].mean():.2%}; of s4 on the second: {on_65[3].mean():.2%}",
+            judge(not on_45[4].any() and not on_65[3].any()),
+        ),
+        Claim(
+            "Example 10.8",
+            "An output on neither line comes from s6.",
+            "always",
+            f"state identified: {identified[3]:.2%} of the outputs of s4, {identified[4]:.2%} of s5, "
+            f"{identified[5]:.2%} of s6",
+            judge(not (~on_45[3] & ~on_65[3]).any() and not (~on_45[4] & ~on_65[4]).any()),
+        ),
+        Claim(
+            "Example 10.8",
+            "A hull that is the same for all true states resists the attack.",
+            "implied",
+            f"largest posterior {surest:.3f} in {3 * runs:,} outputs, bound {bound:.3f} (uniform prior, ε = 1)",
+            judge(surest <= bound + 1e-9),
+        ),
+        Claim(
+            "Example 10.8",
+            "The example applies to the policy graph of Figure 3(b).",
+            "stated",
+            f"{same} different hulls among s4, s5 and s6 under Definition 10.7",
+            judge(same > 1),
+            "Figure 3(b) connects s4 and s5; the example prints the hulls of the graph without that edge.",
+        ),
+    ]
+    caption = f"Attack on local differential privacy (Example 10.8), {runs:,} outputs for each true state, ε = 1."
+    return PaperFigure("figure_15", caption, panels, claims)
+
+
+def _local_hull(graph: PolicyGraph, state: int) -> SensitivityHull:
+    """Return the hull over pairs of states among a state and its neighbours (Definition 10.7)."""
+    pairs = graph.edges()
+    near = {state, *pairs[(pairs == state).any(axis=1)].ravel().tolist()}
+    within = [(i, j) for i, j in pairs.tolist() if i in near and j in near]
+    return SensitivityHull([MEASUREMENTS[i] - MEASUREMENTS[j] for i, j in within])
+
+
+def _on_line(outputs: FloatArray, first: int, second: int) -> np.ndarray:
+    """Return which outputs lie on the line through the measurements of two states."""
+    direction = (MEASUREMENTS[second] - MEASUREMENTS[first]).astype(np.float64)
+    normal = np.array([-direction[1], direction[0]]) / np.linalg.norm(direction)
+    return np.asarray(np.abs((outputs - MEASUREMENTS[first]) @ normal) <= _ON_LINE)
+
+
+def _posterior(mechanism: KNormMechanism, outputs: FloatArray, states: IntArray) -> FloatArray:
+    """Return the posterior of each state for each output under a uniform prior, shape (n, k)."""
+    logs = np.column_stack([mechanism.log_density(outputs, MEASUREMENTS[[state]]) for state in states])
+    likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(likelihoods / likelihoods.sum(axis=1, keepdims=True))
+
+
+FIGURES: tuple[FigureBuilder, ...] = (
+    FigureBuilder("figure_7", "Hull and ℓ1 ball of the running example", hull_without_constraint),
+    FigureBuilder("figure_8", "Exposure under a constraint", exposure),
+    FigureBuilder("figure_9", "Protectable graphs", protectable_graphs),
+    FigureBuilder("figure_14", "Blowfish privacy", blowfish),
+    FigureBuilder("figure_15", "Attack on local differential privacy", attack_on_local_privacy),
+)
+"""Figures of the paper in its order."""
