@@ -6,12 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.drawings import budgets, counts, counts_geolife, flows, landmarks, leakage, noises
+from scripts.drawings import budgets, flows, landmarks, leakage, noises
 
 FIGURES = {
     "budgets": budgets,
-    "counts": counts,
-    "counts-geolife": counts_geolife,
     "flows": flows,
     "landmarks": landmarks,
     "leakage": leakage,
