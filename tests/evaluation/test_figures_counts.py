@@ -146,8 +146,8 @@ def test_restarting_estimate_is_the_optimum_after_the_previous_estimate():
     assert len(all_counts(6, 3)) == 28
 
 
-def coverage(shrink, repetitions=1000, runs=20):
-    """Return how many 95 % intervals of a ratio of two contain it; lognormal paired runs, seed 5."""
+def coverage_p_value(shrink, repetitions=1000, runs=20):
+    """Return the p-value of the number of 95 % intervals that contain a ratio of two; lognormal paired runs, seed 5."""
     rng, inside = np.random.default_rng(5), 0
     for _ in range(repetitions):
         common = rng.normal(size=runs)
@@ -161,8 +161,8 @@ def coverage(shrink, repetitions=1000, runs=20):
 
 def test_interval_of_a_ratio_covers_it():
     """A binomial test at level 1e-3 of 1000 intervals; intervals of 0.8 times the width are rejected."""
-    assert coverage(1.0) > 1e-3
-    assert coverage(0.8) < 1e-3
+    assert coverage_p_value(1.0) > 1e-3
+    assert coverage_p_value(0.8) < 1e-3
 
 
 def test_interval_of_a_mean_is_students():
