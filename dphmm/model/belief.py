@@ -11,7 +11,6 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_floats, locked
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
 from dphmm.model.away import Away, Beyond
-from dphmm.model.contexts import Contexts
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import log_normalised, plain_masses
 from dphmm.tables.values import shorten
@@ -52,19 +51,19 @@ class Belief:
             raise StochasticError("a belief's masses must be positive exactly on its support, and finite")
         self._logs: FloatArray = locked(log_normalised(logs)[0])
 
-    contexts: Contexts | None = None
-    """What the masses are of, where a model of second order tells more apart than states."""
+    away: Away | None = None
+    """The contexts that the masses are of, where the model knows of people outside; None where they are of states."""
 
     @classmethod
-    def owning(cls, logs: FloatArray, contexts: Contexts | None = None) -> Belief:
-        """The belief of log masses that sum to one, of states or of their pairs; the array is taken over.
+    def owning(cls, logs: FloatArray, away: Away | None = None) -> Belief:
+        """The belief of log masses that sum to one, of states or of contexts; the array is taken over.
 
         Parameters
         ----------
         logs
-            ``(N,)``, or ``(P,)`` over pairs of states: log masses that sum to one; they become read-only.
-        contexts
-            What they are of, where it is not states.
+            ``(N,)``, or ``(P,)`` over contexts: log masses that sum to one; they become read-only.
+        away
+            The contexts that they are of, where they are not of states.
 
         Returns
         -------
@@ -72,7 +71,7 @@ class Belief:
             The belief.
         """
         belief = cls.__new__(cls)
-        belief._logs, belief.contexts = locked(logs), contexts
+        belief._logs, belief.away = locked(logs), away
         return belief
 
     @classmethod
@@ -98,7 +97,7 @@ class Belief:
         ConfigurationError
             When the model varies with time and no slot is given.
         """
-        return cls.owning(model.first_logs(slot, initial), model.contexts)
+        return cls.owning(model.first_logs(slot, initial), model.away)
 
     @classmethod
     def of(cls, probabilities: FloatArray) -> Belief:
@@ -127,18 +126,18 @@ class Belief:
 
     @property
     def chain_logs(self) -> FloatArray:
-        """Log masses of what the model's chain tells apart: of states, or of pairs of them."""
+        """Log masses of the states of the model's chain: of states, or of contexts."""
         return self._logs
 
     @property
     def beyond(self) -> Beyond | None:
         """What is known of a person outside the region; None where the model knows of nobody there."""
-        return self.contexts.beyond(self._logs) if isinstance(self.contexts, Away) else None
+        return None if self.away is None else self.away.beyond(self._logs)
 
     @cached_property
     def log_mass(self) -> FloatArray:
         """Natural logarithms of the probabilities, ``(N,)``; minus infinity exactly off the support."""
-        return self._logs if self.contexts is None else locked(self.contexts.summed(self._logs))
+        return self._logs if self.away is None else locked(self.away.summed(self._logs))
 
     @cached_property
     def support(self) -> BoolArray:
@@ -215,7 +214,7 @@ class Belief:
         ConfigurationError
             When the model varies with time and no slot is given.
         StochasticError
-            When the belief is not about the model's states or contexts.
+            When the belief is not about the states of the model's chain.
         """
         if not isinstance(steps, int | np.integer) or not 0 <= steps < 2**63:
             raise InvalidInputError(f"steps is {shorten(steps)}; give a whole number: time does not go back")
@@ -225,7 +224,7 @@ class Belief:
                 "the model that it was made with"
             )
         logs = model.operator(int(steps), since).forward(self._logs)
-        return Belief.owning(logs if steps < 2 else log_normalised(logs)[0], model.contexts)
+        return Belief.owning(logs if steps < 2 else log_normalised(logs)[0], model.away)
 
     def update(self, log_likelihood: FloatArray) -> Belief:
         """The belief after an observation (Equation 2).
@@ -247,12 +246,12 @@ class Belief:
             When no possible state could have given the observation.
         """
         logs = as_floats(log_likelihood, "log likelihoods", StochasticError)
-        size = len(self._logs) if self.contexts is None else self.contexts.size
+        size = len(self._logs) if self.away is None else self.away.size
         if logs.shape != (size,) or not logs.max(initial=-np.inf) < np.inf:
             raise StochasticError(
                 f"log likelihoods have shape {logs.shape}; give one below infinity for each of {size} states"
             )
-        found = self._logs + (logs if self.contexts is None else self.contexts.spread(logs))
+        found = self._logs + (logs if self.away is None else self.away.spread(logs))
         top = float(found.max())
         if top == -np.inf:
             raise StochasticError("no possible state could have given this observation; model and release do not match")
@@ -260,8 +259,8 @@ class Belief:
         masses = plain_masses(found)
         total = float(masses.sum())
         found -= log(total)
-        belief = Belief.owning(found, self.contexts)
-        if self.contexts is None:  # they are at hand, and asked for next
+        belief = Belief.owning(found, self.away)
+        if self.away is None:  # they are at hand, and asked for next
             vars(belief)["probabilities"] = locked(masses / total)
         return belief
 
