@@ -15,7 +15,6 @@ FEATURES = (
     "omitted moments",
     "gaps",
     "classes of time",
-    "state pairs",
     "restarts",
     "audit",
     "calibrate",
@@ -32,7 +31,6 @@ REFUSED: dict[frozenset[str], str] = {
     frozenset({"calibrate", "delta"}): "later releases are planned for what earlier ones left likely",
     frozenset({"calibrate", "components"}): "no budget limits the odds: a release can rule a place out",
     frozenset({"calibrate", "tables"}): "no budget limits the odds: a release can rule a place out",
-    frozenset({"people outside", "state pairs"}): "pairs of states do not go with people outside",
     frozenset({"caps", "zones changed"}): "keeps caps on events, under its first settings alone",
 }
 
@@ -49,7 +47,6 @@ WHAT = {
     "omitted moments": "a moment that has no release",
     "gaps": "40 steps without a release",
     "classes of time": "a matrix for each class of hours",
-    "state pairs": "a model of second order",
     "restarts": "a process for every release",
     "audit": "the releases replayed",
     "people outside": "twins of border states",

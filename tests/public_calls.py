@@ -181,7 +181,6 @@ def geometry_and_model() -> None:
         "model.MarkovModel.fit", movement.MarkovModel.fit, sequences=[[0, 1, -1, 2]], size=3, smoothing=0.5,
         neighbours=[[0, 1]], step_seconds=60.0
     )  # fmt: skip
-    right("model.StatePairs", movement.StatePairs, size=3, pairs=[[0, 1], [1, 1]])
     right("model.TimeClasses", movement.TimeClasses, classes=(0, 1) * 84, step_seconds=60.0, zone="UTC")
     right("model.TimeClasses.of", movement.TimeClasses.of, by="hours", step_seconds=60.0, zone="Europe/Berlin")
     right(
@@ -190,9 +189,7 @@ def geometry_and_model() -> None:
         "model sequences time_classes",
         model=MODEL,
         sequences=[([0, 1, 2], [0, 1, 1])],
-        time_classes=None,
-        order=2,
-        pairs_from=1,
+        time_classes=movement.TimeClasses.of("hours", 60.0),
     )
     right(
         "model.fit_shrunk", movement.fit_shrunk, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,

@@ -688,7 +688,7 @@ def in_hindsight(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatA
 def _guessed(
     model: MarkovModel, observed: Observations, filtered: FloatArray, points: FloatArray, cell: float
 ) -> tuple[FloatArray, FloatArray]:
-    beliefs = Beliefs(smoothed_logs(model, observed, filtered), model.contexts)
+    beliefs = Beliefs(smoothed_logs(model, observed, filtered), model.away)
     error, certainty = np.empty((2, len(observed)))
     for t, belief in enumerate(beliefs):
         guess = point_estimate(belief.probabilities, points, cell, belief.beyond)

@@ -107,8 +107,8 @@ class EvaluationConfig(BaseModel):
         Added to each move seen, both ways, when a model is learned, so that only what was seen is possible. Left out,
         models are learned as `dphmm learn` does by itself: possible is what speed allows. Without `step_seconds` there
         is no speed, and 0.5 is added.
-    by, zone, order
-        How models vary with time and whether they look back two steps, as ``dphmm learn`` takes them.
+    by, zone
+        How models vary with time, as ``dphmm learn`` takes them.
     folds
         Into how many groups people are dealt: who is evaluated is so under a model of everybody outside their group.
     sequences, length
@@ -148,7 +148,6 @@ class EvaluationConfig(BaseModel):
     smoothing: float | None = Field(default=None, ge=0)
     by: By | None = None
     zone: str | None = None
-    order: int = Field(default=1, ge=1, le=2)
     folds: int = Field(default=5, ge=2)
     sequences: int = Field(default=20, ge=2)
     length: int = Field(default=100, ge=2)
@@ -337,7 +336,7 @@ def _preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
 
 _OF_A_MODEL = (
     "grid", "bbox", "polygon", "places", "within_km", "cell_km", "step_seconds", "smoothing", "by", "zone",
-    "order", "folds",
+    "folds",
 )  # fmt: skip
 """What a model that was given has settled."""
 

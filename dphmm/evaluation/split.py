@@ -252,12 +252,9 @@ def _learned(tracks: Sequence[Slotted], space: StateSpace, config: EvaluationCon
     else:
         added = _ADDED if config.smoothing is None else config.smoothing
         model = MarkovModel.fit(tracks, space.size, added, states=space, step_seconds=step)
-    if config.by is None and config.order == 1:
+    if config.by is None or config.zone is None or step is None:  # `by` comes with both others
         return model
-    time_classes = None
-    if config.by is not None and step is not None and config.zone is not None:
-        time_classes = TimeClasses.of(config.by, step, config.zone)
-    return extend(model, tracks, time_classes, config.order).model
+    return extend(model, tracks, TimeClasses.of(config.by, step, config.zone)).model
 
 
 def _slotted(person: Trajectory, space: StateSpace, step_seconds: float | None) -> Slotted:

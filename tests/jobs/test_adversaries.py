@@ -16,11 +16,10 @@ from dphmm.audit.sequence import replay_sequence
 from dphmm.calibrate.simulation import simulate
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
-from dphmm.jobs import Adversaries, Targets, audit_event, audit_identity, audit_session, batch, calibrate, release
+from dphmm.jobs import Adversaries, Targets, audit_event, audit_session, batch, calibrate, release
 from dphmm.jobs.input_data import Data
 from dphmm.jobs.models import private_list, write_list
 from dphmm.jobs.stored_releases import replay
-from dphmm.model.fitting import extend
 from dphmm.model.habits import with_habits, with_pull
 from tests.jobs.test_identity import DAY, SETTINGS, SIZE, crowd, public_model, written
 
@@ -124,20 +123,6 @@ def test_an_audit_learns_the_habits_of_one_person_at_a_time(town, monkeypatch):
         assert slim.facts("abcdef"[:SIZE]) == whole.facts("abcdef"[:SIZE])
         beliefs = [belief.probabilities for belief in whole.smoothed]
         np.testing.assert_allclose(slim.expected, np.sum(beliefs, axis=0))
-
-
-def test_habits_of_nobody_are_learned_on_pairs_of_states_and_that_is_said_before_data_are_read(town):
-    model, people = town
-    pairs = extend(model, [(np.arange(len(states)), states) for states in people.values()], None, 2).model
-    release(Data(("later.csv",)), pairs, SETTINGS, "pairs.csv", rng=6)
-    for job in (
-        lambda: release(Data(("later.csv",)), pairs, SETTINGS, known="nowhere"),
-        lambda: calibrate(pairs, SETTINGS, Targets(error=0.3), known="nowhere"),
-        lambda: audit_session("pairs.csv", pairs, SETTINGS, adversaries=Adversaries("nowhere")),
-        lambda: audit_identity("pairs.csv", pairs, "nowhere", SETTINGS),
-    ):
-        with pytest.raises(ConfigurationError, match="leave out --known"):
-            job()
 
 
 def test_owners_see_what_who_knows_the_model_and_who_knows_their_habits_learn(town):

@@ -1,6 +1,6 @@
 """Features in pairs: what a session with two of them releases is what enumeration says, or opening it is refused.
 
-The oracle knows the model as plain tables and filters over the last two states, for every reader apart. It is told
+The oracle knows the model as plain tables and filters over its chain, for every reader apart. It is told
 records alone. From its own belief it asks for the plan of a release, holds the record against it, looks at every edge
 and every possible state for what they promise, and takes the release in; the estimate must be that of its belief. Every
 feature has a twin, an oracle that leaves it out, which must find a fault.
@@ -21,7 +21,7 @@ from dphmm.audit.sequence import ReleasedSequence, replay_sequence
 from dphmm.errors import DphmmError
 from dphmm.events import Cap, Presence
 from dphmm.jobs import Targets, calibrate, stored_releases
-from dphmm.model import Belief, StatePairs, TimeClasses
+from dphmm.model import Belief, TimeClasses
 from dphmm.model.away import Away
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.tiers import finer_plan, query_of, tiers_of
@@ -40,7 +40,7 @@ PLACES = Places(list("abcde"), *_PLANE.to_latlon(F).T, projection=_PLANE)
 
 
 class Tables:
-    """A model as plain numbers: by class of time, where one starts and where one goes from the last two states."""
+    """A model as plain numbers: by class of time, where one starts and where one goes from each state of its chain."""
 
     def __init__(self, features):
         rng = np.random.default_rng(7)
@@ -52,31 +52,18 @@ class Tables:
         away = Away(N, [2, 3], [2.0, 3.0], [5.0, 11.0], [0.3, 0.6]) if "people outside" in features else None
         self.last = np.arange(N) if away is None else away.last
         self.reach = np.zeros(N) if away is None else np.r_[np.zeros(N), away.reach]
-        size = N if "state pairs" in features else len(self.last)
+        size = len(self.last)
 
         def rows(*shape):
             raw = rng.random(shape) ** 3 + 0.01
             return raw / raw.sum(axis=-1, keepdims=True)
 
-        self.starts, self.single = rows(count, N), rows(count, size, size)
-        self.single[:, 0, 4] = self.single[:, 4, 0] = 0.0
-        self.single /= self.single.sum(axis=-1, keepdims=True)
-        self.pairs = np.repeat(self.single[:, None], size, axis=1)
-        state_pairs = None
-        if "state pairs" in features:
-            state_pairs = StatePairs(N, np.array(list(itertools.product(range(N), range(N)))))
-            self.pairs = self.pairs * (0.2 + rng.random(self.pairs.shape))
-            self.pairs /= self.pairs.sum(axis=-1, keepdims=True)
-        matrices = [csr_array(one) for one in self.single]
-        if state_pairs is not None:
-            matrices = [
-                state_pairs.chain(csr_array(np.concatenate([one, two.reshape(-1, N)])))
-                for one, two in zip(self.single, self.pairs, strict=True)
-            ]
+        self.starts, self.moves = rows(count, N), rows(count, size, size)
+        self.moves[:, 0, 4] = self.moves[:, 4, 0] = 0.0
+        self.moves /= self.moves.sum(axis=-1, keepdims=True)
+        matrices = [csr_array(one) for one in self.moves]
         starts = self.starts if self.classes else self.starts[0]
-        self.model = MarkovModel(
-            matrices if self.classes else matrices[0], starts, PLACES, STEP, self.classes, state_pairs, away
-        )
+        self.model = MarkovModel(matrices if self.classes else matrices[0], starts, PLACES, STEP, self.classes, away)
         if away is not None:
             self.starts = np.array([away.begun(one) for one in self.starts])
 
@@ -90,28 +77,23 @@ class Tables:
 
 
 class Known:
-    """What a reader knows: the masses of the last two states, and of whether the event has happened."""
+    """What a reader knows: the masses of the chain's states, and of whether the event has happened."""
 
     def __init__(self, tables, slot):
-        self.tables, self.slot, self.begun = tables, slot, False
-        self.mass = np.zeros((2, len(tables.last), len(tables.last)))  # happened, before, now
-        start = tables.starts[tables.number(slot)]
-        self.mass[0, 0] = start
+        self.tables, self.slot = tables, slot
+        self.mass = np.zeros((2, len(tables.last)))  # happened, now
+        self.mass[0] = tables.starts[tables.number(slot)]
         self.happen()
 
     def happen(self):
         if EVENT[0] <= self.slot <= EVENT[1]:
-            self.mass[1, :, 3] += self.mass[0, :, 3]
-            self.mass[0, :, 3] = 0.0
+            self.mass[1, 3] += self.mass[0, 3]
+            self.mass[0, 3] = 0.0
 
     def go(self, slot):
         while self.slot < slot:
             self.slot += 1
-            number = self.tables.number(self.slot)
-            if not self.begun:
-                self.mass, self.begun = np.einsum("ehi,ij->eij", self.mass, self.tables.single[number]), True
-            else:
-                self.mass = np.einsum("ehi,hij->eij", self.mass, self.tables.pairs[number])
+            self.mass = self.mass @ self.tables.moves[self.tables.number(self.slot)]
             self.happen()
         return self
 
@@ -120,15 +102,15 @@ class Known:
         self.mass /= self.mass.sum()
 
     def state(self):
-        return np.bincount(self.tables.last, self.mass.sum(axis=(0, 1)), N) / self.mass.sum()
+        return np.bincount(self.tables.last, self.mass.sum(axis=0), N) / self.mass.sum()
 
     def radius(self, points):
         away = np.linalg.norm(points[self.tables.last] - self.state() @ points, axis=1) + self.tables.reach
-        return self.mass.sum(axis=(0, 1)) @ away / self.mass.sum()
+        return self.mass.sum(axis=0) @ away / self.mass.sum()
 
     def event(self):
         later = Known.__new__(Known)
-        later.tables, later.slot, later.begun, later.mass = self.tables, self.slot, self.begun, self.mass.copy()
+        later.tables, later.slot, later.mass = self.tables, self.slot, self.mass.copy()
         later.go(max(EVENT[1], self.slot))
         return float(later.mass[1].sum() / later.mass.sum())
 
