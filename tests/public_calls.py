@@ -609,7 +609,7 @@ def audits_and_jobs() -> None:
     right(
         "flows.FlowSettings", flows.FlowSettings, tables="visits,flows", split="flows=3", visits_per_person=3,
         trips_per_person=3, by="6,18", flows_by="all", zone="UTC", stay=5.0, gap=6.0, first_day="2024-03-01",
-        last_day="2024-03-14", window=7, tree=True, cells_alone=True, aim="area", balanced=True, confidence=0.9
+        last_day="2024-03-14", window=7, cells_alone=True, balanced=True, confidence=0.9
     )  # fmt: skip
     right(
         "jobs.flows",
