@@ -578,9 +578,6 @@ def audits_and_jobs() -> None:
         people=2,
         steps=2,
     )
-    within = {"transition": MATRIX, "initial": EVEN, "log_likelihoods": np.zeros((3, SIZE)), "event": EVENT}
-    right("audit.largest_log_odds", audit.largest_log_odds, "event", **within, factor=2.0, times=[0, 1, 2])
-    right("audit.audit_within", audit.audit_within, "event", **within, factor=2.0, times=[0, 1, 2])
     right("audit.Thresholds", audit.Thresholds, least_error=0.5, most_certainty=0.5)
 
     right("writers.check_format", writers.check_format, path="new.csv")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import repeat
 from math import inf, isclose, isnan
@@ -15,9 +15,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points, check_epsilon
 from dphmm.audit import inference
 from dphmm.audit.inference import TOP, Accuracy, AdversaryAudit, Knowledge, knowledge
-from dphmm.audit.robust import WithinFactor, audit_within
 from dphmm.errors import AlreadyKnownError, ConfigurationError, InvalidInputError, StochasticError
-from dphmm.events.event import Presence
 from dphmm.facts import Facts, fact, facts_of, metres, named, odds_in_words
 from dphmm.model import (
     Belief,
@@ -33,7 +31,6 @@ from dphmm.model.forward_backward import Beliefs, smoothed_logs
 from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
-from dphmm.release.event_caps import chain_of
 from dphmm.release.ledger import total
 from dphmm.release.step import PreparedStep
 from dphmm.release.tiers import finer_plan
@@ -249,9 +246,6 @@ class SequenceAudit:
         Where there are truth and path: the share of releases at which the most probable path is right; otherwise NaN.
     knows
         What the adversary knows of how the person moves, in words.
-    within
-        How sure somebody may be of the surest place in hindsight whose moves are within a factor of the model's, where
-        that was asked for.
     """
 
     user: str = field(metadata=fact())
@@ -269,7 +263,6 @@ class SequenceAudit:
     accuracies: tuple[Accuracy, Accuracy, Accuracy, Accuracy] | None = field(repr=False)
     path_hits: float
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
-    within: WithinFactor | None = field(default=None, metadata=fact("within_factor"))
 
     @property
     def exposed_steps(self) -> tuple[int, ...]:
@@ -490,7 +483,6 @@ def audit_adversaries(
     adversaries: Sequence[Adversary],
     truth: npt.ArrayLike | None = None,
     k: int = TOP,
-    within_factor: float | None = None,
 ) -> tuple[SequenceAudit, ...]:
     """What a released sequence gives away to each of several adversaries, who know different things of the person.
 
@@ -500,9 +492,6 @@ def audit_adversaries(
         As for `audit_sequence`.
     adversaries
         Who reads the releases, at least one.
-    within_factor
-        Also find how sure of the surest place somebody may be whose moves are within this factor of the public
-        model's, at least 1: see `dphmm.audit.robust`.
 
     Returns
     -------
@@ -517,27 +506,7 @@ def audit_adversaries(
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    found = tuple(_audited(releaser, sequence, replays, observed, one, truth, k) for one in adversaries)
-    if within_factor is None:
-        return found
-    return tuple(
-        replace(audit, within=_within(releaser.model, observed, audit, within_factor)) if _is_public(one) else audit
-        for one, audit in zip(adversaries, found, strict=True)
-    )
-
-
-def _is_public(adversary: Adversary) -> bool:
-    return adversary.model is None and adversary.prior is None
-
-
-def _within(model: MarkovModel, observed: Observations, audit: SequenceAudit, factor: float) -> WithinFactor:
-    """How sure somebody near the model may be of the place that the public adversary is surest of in hindsight."""
-    release = int(audit.hindsight.best.argmax())
-    place = int(audit.smoothed[release].log_mass.argmax())
-    times = np.concatenate([[0], np.cumsum(observed.steps[1:])]).astype(np.int64)
-    chain, start = chain_of(model, observed.first)
-    there = Presence([place], int(times[release]), int(times[release]))
-    return audit_within(chain, start, observed.log_likelihood, there, factor, times, place, release + 1)
+    return tuple(_audited(releaser, sequence, replays, observed, one, truth, k) for one in adversaries)
 
 
 def _audited(
@@ -549,7 +518,7 @@ def _audited(
     truth: npt.ArrayLike | None,
     k: int,
 ) -> SequenceAudit:
-    is_public, model = _is_public(adversary), adversary.model or releaser.model
+    is_public, model = adversary.model is None and adversary.prior is None, adversary.model or releaser.model
     points, cell = releaser.measurements.points, releaser.cell
     own = adversary.prior
     start = None if own is None else as_distribution(own, model.size, "the adversary's prior")
