@@ -22,7 +22,6 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.run_folder import JOURNAL, Checkpoint, file_hash, read_journal, user_file
 from dphmm.model.model import MarkovModel
 from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
-from dphmm.release.drawn_zones import redrawn
 from dphmm.release.ledger import exactly
 from dphmm.release.session_database import is_server, is_store
 from dphmm.release.session_store import Pruned
@@ -473,7 +472,7 @@ def engine_agreed(
 ) -> Releaser:
     """The engine of what a session was agreed on for a query; one that differs is refused."""
     terms = agreed.terms[query]
-    settings = redrawn(terms.settings, agreed.note)
+    settings = terms.settings
     if not agreed.note and given is not None:
         settings = replace(terms.settings, policy=given) if isinstance(given, str) else given
     engine = engine_of(settings).another()

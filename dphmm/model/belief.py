@@ -16,8 +16,10 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import log_normalised, plain_masses
 from dphmm.tables.values import shorten
 
-_LIMB = 1000.0 * log(2.0)
-"""Beliefs of earlier versions say by how many of these the logarithm of a float is too large."""
+_FORMAT = 1
+"""The first number of `Belief.to_bytes`; bytes that begin with another one are refused."""
+_HEADER_BYTES = 16
+"""The format and the number of masses, in 8 bytes each: the masses after them stay aligned."""
 _SUM = 1e-6
 """How far the probabilities of a belief that is read back may sum to more or less than one."""
 
@@ -149,21 +151,20 @@ class Belief:
         return locked(plain_masses(self.log_mass))
 
     def to_bytes(self) -> bytes:
-        """The belief in 8 bytes a state (or pair of states): its log masses, to the last bit.
-
-        What the pairs are it does not say: `predict` by the model does.
+        """Return the log masses, exact to the last bit, in 8 bytes for each state of the model's chain.
 
         Returns
         -------
         bytes
-            The number of states (or pairs) in 8 bytes, then a double for each.
+            Little-endian: the format number and the number of masses in 8 bytes each, then a double for each mass.
         """
-        return len(self._logs).to_bytes(8, "little") + self._logs.astype("<f8").tobytes()
+        header = _FORMAT.to_bytes(8, "little") + len(self._logs).to_bytes(8, "little")
+        return header + self._logs.astype("<f8").tobytes()
 
     @classmethod
     @checked
     def from_bytes(cls, data: bytes) -> Belief:
-        """The belief that `to_bytes` wrote; one that an earlier version wrote, in 12 bytes a state, is read too.
+        """Return the belief that `to_bytes` wrote.
 
         Parameters
         ----------
@@ -178,17 +179,14 @@ class Belief:
         Raises
         ------
         StochasticError
-            When the bytes are no belief.
+            When the bytes are of another format, or not a belief.
         """
-        size = int.from_bytes(data[:8], "little")
-        if size == 0 or len(data) not in (8 + 8 * size, 8 + 12 * size):
+        number, size = int.from_bytes(data[:8], "little"), int.from_bytes(data[8:_HEADER_BYTES], "little")
+        if number != _FORMAT:
+            raise StochasticError(f"belief must be of format {_FORMAT}, got {number}; make it again from its releases")
+        if size == 0 or len(data) != _HEADER_BYTES + 8 * size:
             raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
-        logs = np.frombuffer(data, dtype="<f8", count=size, offset=8).astype(np.float64)
-        if len(data) == 8 + 12 * size:
-            limbs = np.frombuffer(data, dtype="<i4", offset=8 + 8 * size)
-            good = bool(((logs >= 0) & (logs < 2)).all()) and bool((limbs >= 0).all())
-            with np.errstate(divide="ignore"):
-                logs = np.log(logs) - _LIMB * limbs if good else np.full(size, np.nan)
+        logs = np.frombuffer(data, dtype="<f8", count=size, offset=_HEADER_BYTES).astype(np.float64)
         if not np.isnan(logs).any() and abs(float(np.exp(np.minimum(logs, 1.0)).sum()) - 1.0) <= _SUM:
             return cls.owning(logs)
         raise StochasticError(f"{len(data)} bytes hold no probabilities of {size} states")

@@ -30,13 +30,15 @@ from dphmm.stochastic import MatrixLike, as_stochastic, csr_of_arrays
 from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.output import new_file
-from dphmm.tables.values import as_number, one_line
+from dphmm.tables.values import as_number, one_line, shorten
 
 _FORMAT = "dphmm-markov-model-1"
-_VARYING_FORMAT = "dphmm-markov-model-2"
-_AWAY_FORMAT = "dphmm-markov-model-3"
-_OF_AWAY = ("border", "reach", "square", "share")
-"""The format of a model with classes of time or pairs of states; versions that know neither refuse it by name."""
+"""The format of a model's file; a file that names another one is refused."""
+_HASHED_FIRST = "dphmm-markov-model-2"
+"""Hashed before the matrices of a model that is not plain, so that its hash differs from that of a plain model. It is
+not a file's format: the verifiers of certificates hash the same text."""
+_AWAY_ARRAYS = ("border", "reach", "square", "share")
+"""The arrays of a file that make the `Away` of a model that knows of people outside."""
 _LONGEST = 100 * 366 * 86_400_000_000
 """No gap of a model with classes of time is longer than a hundred years, in microseconds."""
 
@@ -276,7 +278,7 @@ class MarkovModel:
         if self.is_plain:
             return content_hash(self.size, *parts, self.initial, *about)
         others = (None if one is None else one.content_hash for one in (self.time_classes, self.contexts))
-        return content_hash(_VARYING_FORMAT, self.size, *parts, self.starts, *about, *others)
+        return content_hash(_HASHED_FIRST, self.size, *parts, self.starts, *about, *others)
 
     # ---- how a distribution moves ----------------------------------------------------------------------------------
 
@@ -558,7 +560,7 @@ class MarkovModel:
             When the file exists and may not be overwritten, or cannot be written.
         """
         about: dict[str, Any] = {
-            "format": _AWAY_FORMAT if self.away else _FORMAT if self.is_plain else _VARYING_FORMAT,
+            "format": _FORMAT,
             "states": None if self.states is None else self.states.to_json(),
             "step_seconds": self.step_seconds,
         }
@@ -573,7 +575,7 @@ class MarkovModel:
             if self.state_pairs is not None:
                 arrays["pairs"] = self.state_pairs.pairs
             if self.away is not None:
-                arrays |= {name: getattr(self.away, name) for name in _OF_AWAY}
+                arrays |= {name: getattr(self.away, name) for name in _AWAY_ARRAYS}
             for i, one in enumerate(self.transitions):
                 arrays |= {f"data_{i}": one.data, f"indices_{i}": one.indices, f"indptr_{i}": one.indptr}
         if self.learned is not None:
@@ -586,7 +588,7 @@ class MarkovModel:
     @classmethod
     @checked
     def load(cls, path: str | Path) -> MarkovModel:
-        """Read a model that `save` wrote, of this version or an earlier one.
+        """Read a model that `save` wrote.
 
         Parameters
         ----------
@@ -601,7 +603,7 @@ class MarkovModel:
         Raises
         ------
         DataFileError
-            When the file is absent, truncated, or something else.
+            When the file is absent, truncated, of another format, or something else.
         """
         try:
             arrays = read_npz(path)
@@ -609,8 +611,7 @@ class MarkovModel:
             described, step = about.get("states"), about.get("step_seconds")
             if step is not None:
                 as_number(step, "step_seconds")  # and kept as it is, whole or not, for its hash
-            read = _plain if about["format"] == _FORMAT else _varying
-            size, given = read(arrays, about)
+            size, given = _made_of(arrays, about)
             states = None if described is None else StateSpace.from_json(described, size)
             return _told(cls(given[0], given[1], states, step, *given[2:]), about)
         except DataFileError as problem:
@@ -633,35 +634,31 @@ def _known(slot: int | None) -> int:
     return slot
 
 
-def _plain(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:  # noqa: ARG001
-    """The number of states, and what a model of one matrix is made of."""
-    parts = {name: _array(arrays, name) for name in ("data", "indices", "indptr", "initial")}
-    initial = parts["initial"]
-    if initial.ndim != 1 or initial.dtype.kind not in "fiub":
-        raise ValueError(f"'initial' is {initial.dtype} of shape {initial.shape}")
-    size = len(initial)
-    return size, [csr_of_arrays({**parts, "format": "csr", "shape": (size, size)}, "transition matrix"), initial]
-
-
-def _varying(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:
-    """The number of states, and what a model with classes of time or pairs of states is made of."""
+def _made_of(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:
+    """Return the number of states and the other arguments of `MarkovModel` that a file contains."""
+    if "initial" in arrays:  # a plain model: one matrix, whose arrays have no number
+        initial = arrays["initial"]
+        if initial.ndim != 1 or initial.dtype.kind not in "fiub":
+            raise ValueError(f"'initial' is {initial.dtype} of shape {initial.shape}")
+        size = len(initial)
+        return size, [_matrix(arrays, "", size), initial]
     starts, order = _array(arrays, "starts"), about.get("order")
     if starts.ndim != 2 or not starts.size or order not in (1, 2):
         raise ValueError(f"'starts' have shape {starts.shape} and the order is {order!r:.20}")
     size = int(starts.shape[1])
     pairs = StatePairs(size, _array(arrays, "pairs")) if order == 2 else None
-    away = Away(size, *(_array(arrays, name) for name in _OF_AWAY)) if about["format"] == _AWAY_FORMAT else None
+    away = Away(size, *(_array(arrays, name) for name in _AWAY_ARRAYS)) if "border" in arrays else None
     contexts = pairs or away
     classes = None if about.get("rhythm") is None else TimeClasses.from_dict(about["rhythm"])
     chain = size if contexts is None else len(contexts)
-    matrices = []
-    for i in range(len(starts)):
-        parts = {name: arrays.get(f"{name}_{i}") for name in ("data", "indices", "indptr")}
-        if any(part is None for part in parts.values()):
-            raise ValueError(f"there is no array of matrix {i}")
-        given = {**parts, "format": "csr", "shape": (chain, chain)}
-        matrices.append(csr_of_arrays(given, f"transition matrix {i}"))
-    return size, [matrices, starts, classes, pairs, away]
+    return size, [[_matrix(arrays, f"_{i}", chain) for i in range(len(starts))], starts, classes, pairs, away]
+
+
+def _matrix(arrays: Mapping[str, npt.NDArray[Any]], end: str, size: int) -> csr_array:
+    """Return the transition matrix ``(size, size)`` of the arrays that have a given ending."""
+    parts = {name: _array(arrays, name + end) for name in ("data", "indices", "indptr")}
+    given = {**parts, "format": "csr", "shape": (size, size)}
+    return csr_array(csr_of_arrays(given, f"transition matrix {end[1:]}".rstrip()))
 
 
 def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
@@ -688,8 +685,9 @@ def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
     if text.shape != () or text.dtype.kind != "U":
         raise ValueError(f"'about' is {text.dtype} of shape {text.shape}")
     about = parse_json(text.item())
-    if not isinstance(about, dict) or about.get("format") not in (_FORMAT, _VARYING_FORMAT, _AWAY_FORMAT):
-        raise ValueError(f"it is of another format than {_FORMAT}, {_VARYING_FORMAT} and {_AWAY_FORMAT}")
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        found = about.get("format") if isinstance(about, dict) else type(about).__name__
+        raise ValueError(f"its format must be {_FORMAT}, got {shorten(found)}")
     return about
 
 

@@ -206,7 +206,7 @@ class ReleaseRecord:
         """
         try:
             values, read = parse_json(text), _readers()
-            if not isinstance(values, dict) or not read.keys() - _NEWER <= values.keys() <= read.keys():
+            if not isinstance(values, dict) or values.keys() != read.keys():
                 raise ValueError("its names are others")
             return cls(**{name: read[name](value, name) for name, value in values.items()})
         except ValueError as problem:
@@ -298,8 +298,6 @@ def _text(value: Any, name: str) -> str:
 
 
 _LARGEST = 1 << 62
-_NEWER = frozenset({"least_error", "mean_error", "gain", "held_radius"})
-"""What records that were written before these were told lack."""
 _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "int": _whole_number,
     "float": _number,

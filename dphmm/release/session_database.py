@@ -18,7 +18,7 @@ from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
-FORMAT = 6
+FORMAT = 1
 """The version in it."""
 
 _APPLICATION_AT = 68
@@ -53,8 +53,8 @@ CREATE TABLE heard (
 CREATE TABLE login (
     cookie TEXT PRIMARY KEY, token TEXT NOT NULL, csrf TEXT NOT NULL, until INTEGER NOT NULL);
 CREATE TABLE coarser (
-    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, epsilon TEXT NOT NULL, place TEXT NOT NULL,
-    said TEXT, digest BLOB NOT NULL, PRIMARY KEY (session, epsilon, number));
+    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, epsilon TEXT NOT NULL, said TEXT NOT NULL,
+    digest BLOB NOT NULL, PRIMARY KEY (session, epsilon, number));
 CREATE TABLE coarse_belief (
     session INTEGER NOT NULL REFERENCES session, epsilon TEXT NOT NULL, number INTEGER NOT NULL, belief BLOB NOT NULL,
     PRIMARY KEY (session, epsilon))"""
@@ -226,8 +226,8 @@ class Database:
         if version != FORMAT:
             raise DataFileError(
                 self.path,
-                f"has format {version}, this version of dphmm reads {FORMAT}; use the version that made it, or "
-                "another file",
+                f"must be of format {FORMAT}, got {version}; use the version of dphmm that made it, or a new session "
+                "file",
             )
 
     def _check_content(self) -> None:
@@ -483,8 +483,8 @@ class PostgresDatabase:
         if found != [(FORMAT,)]:
             raise DataFileError(
                 self.path,
-                f"has sessions of format {found[0][0]}, this version of dphmm reads {FORMAT}; use the version that "
-                "made them, or another database",
+                f"must be of format {FORMAT}, got {found[0][0]}; use the version of dphmm that made it, or a new "
+                "database",
             )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError, DataFileError, SessionBusyError, SessionMismatchError
+from dphmm.errors import ConfigurationError, DataFileError, SessionBusyError
 from dphmm.model.belief import Belief
 from dphmm.release.ledger import Account, Limits, constrained_cost, exactly
 from dphmm.release.record import ReleaseRecord
@@ -492,7 +492,7 @@ class SessionStore:
                 self.set_reader(session, name, count, belief)
             numbers = {query: number for number, query in enumerate(drawn.records, progress.count)}
             for name, (query, said) in drawn.said.items():
-                row = session, numbers[query], name, "", said.ljust(_SAID_WIDTH)
+                row = session, numbers[query], name, said.ljust(_SAID_WIDTH)
                 self._insert("coarser", *row, _digest(*row))
             made = replace(progress, count=count, slot=slot, belief=drawn.belief, head=head)
             self._set_progress(session, made)
@@ -534,11 +534,6 @@ class SessionStore:
             stored.check_same(terms, None)
         for query in set(terms) & set(stored.terms):
             stored.terms[query].check_amendment(terms[query], f"session {stored.name!r}")
-        sums = "SELECT 1 FROM coarser WHERE session = ? AND place <> '' LIMIT 1"
-        if self.database.execute(sums, (stored.number,)):
-            raise SessionMismatchError(
-                f"session {stored.name!r} told its tiers sums of noise, as earlier versions did; begin another session"
-            )
         while True:
             last = stored.agreed[-1]
             same = set(terms) == set(last.terms) and all(terms[query].same_as(last.terms[query]) for query in terms)
@@ -638,12 +633,12 @@ class SessionStore:
         str or None
             The text.
         """
-        statement = "SELECT place, said, digest FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
+        statement = "SELECT said, digest FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
         rows = self.database.execute(statement, (session, number, name))
         if not rows:
             return None
-        place, said, digest = rows[0]
-        with self._intact(f"release {number} of session number {session}", digest, session, number, name, place, said):
+        said, digest = rows[0]
+        with self._intact(f"release {number} of session number {session}", digest, session, number, name, said):
             return str(said)
 
     def prune(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
