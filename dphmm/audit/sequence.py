@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import repeat
 from math import inf, isclose, isnan
 
@@ -33,7 +32,6 @@ from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import total
 from dphmm.release.step import PreparedStep
-from dphmm.release.tiers import finer_plan
 from dphmm.threads import beside
 
 
@@ -65,9 +63,6 @@ class ReleasedSequence:
     engines
         The number of a release, from 1 → the engine that made it and those that follow, where its settings are others
         than those before. The model is the same.
-    tiers
-        ``(T,)``: the rank of the reader whose query it answers, 0 for the coarsest, where several tiers are told apart:
-        a reader is told the releases of their rank and of those below. Otherwise empty.
 
     Raises
     ------
@@ -86,13 +81,12 @@ class ReleasedSequence:
     begins: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     first: int | None = None
     engines: Mapping[int, Releaser] = field(default_factory=dict)
-    tiers: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
         if not len(points):
             raise InvalidInputError(f"user {self.user} has no release; there is nothing to audit")
-        for name in ("epsilons", "steps", "possible", "factors", "begins", "tiers"):
+        for name in ("epsilons", "steps", "possible", "factors", "begins"):
             values = np.asarray(getattr(self, name))
             if values.ndim != 1 or values.dtype.kind not in "biuf":
                 raise InvalidInputError(f"user {self.user}: {name} are no list of numbers; give one for each release")
@@ -126,7 +120,6 @@ class Replay:
         ``p(s_t | z_1..t-1)``.
     step
         The belief that it was prepared for, the constraint set with its repaired graph, the mechanism and the budget.
-        With several tiers the belief is that of the reader of its query.
     log_likelihood
         ``(N,)``: ``log p(z_t | s_t)`` of every state, with the stand-in's density outside the constraint set.
     posterior
@@ -351,7 +344,6 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     slots = sequence.slots
     releaser.restart(slots[0])
     made_with = "was it made with this model, policy, mechanism and delta?"
-    readers = _Readers(sequence)
     engines: dict[int, Releaser] = {}
     for t in range(len(sequence)):
         where = f"user {sequence.user}, release {t + 1}"
@@ -364,10 +356,13 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
             releaser.restart(slots[t])
         try:
             prior = releaser.prior(steps)
-            step = readers.step(releaser, prior, t, steps, float(sequence.epsilons[t]))
+            epsilon = float(sequence.epsilons[t])
+            if epsilon:
+                step = releaser.prepare_on(prior, releaser.plan(prior), epsilon, steps)
+            else:
+                step = releaser.prepare_nothing(prior, steps, "target")
             likelihood = releaser.log_likelihood(step, sequence.released[t])
             replay = Replay(prior, step, likelihood, prior.update(likelihood), releaser)
-            readers.told(t, step, likelihood)
         except StochasticError:
             raise InvalidInputError(f"{where}: no possible state could have given it; {made_with}") from None
         except AlreadyKnownError as problem:
@@ -375,50 +370,6 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
         releaser.resume(replay.posterior, t + 1, slot=slots[t])
         _check_record(sequence, t, step, f"{where}: the record says that", made_with)
         yield replay
-
-
-class _Readers:
-    """What releases were prepared for: the belief of their query's reader, and what the moment's coarser queries told.
-
-    The reader of the highest rank is told everything; where there are no tiers every release is theirs.
-    """
-
-    def __init__(self, sequence: ReleasedSequence) -> None:
-        self._tiers, self._slots = sequence.tiers, sequence.slots
-        self._finest = int(max(sequence.tiers, default=0))
-        self._beliefs: dict[int, Belief] = {}
-        self._now: list[tuple[int, PreparedStep, FloatArray]] = []
-        """Rank, step and log-likelihoods of the releases of the present moment."""
-
-    def step(self, engine: Releaser, prior: Belief, t: int, steps: int, epsilon: float) -> PreparedStep:
-        """A release as it was prepared, where ``prior`` is the belief of a reader who is told everything."""
-        rank = int(self._tiers[t]) if len(self._tiers) else 0
-        if t == 0 or steps:
-            told = {one for one, _, _ in self._now}  # others were left out of the moment before, and begin anew
-            kept = {one: belief for one, belief in self._beliefs.items() if one in told}
-            slot = self._slots[t - 1]
-            self._beliefs = {one: belief.predict(engine.model, steps, slot) for one, belief in kept.items()}
-            self._now = []
-        own = prior if rank == self._finest else self._belief(engine, rank, self._slots[t])
-        if not epsilon:
-            return engine.prepare_nothing(own, steps, "target")
-        coarser = [step for _, step, _ in self._now] if len(self._tiers) else []
-        plan = finer_plan(engine, own, coarser) if coarser else engine.plan(own)
-        if plan is None:
-            raise StochasticError("the coarser releases of the moment leave nobody to hide among")
-        return engine.prepare_on(own, plan, epsilon, steps)
-
-    def _belief(self, engine: Releaser, rank: int, slot: int | None) -> Belief:
-        if rank not in self._beliefs:
-            first = Belief.first(engine.model, slot)
-            self._beliefs[rank] = reduce(Belief.update, (logs for _, _, logs in self._now), first)
-        return self._beliefs[rank]
-
-    def told(self, t: int, step: PreparedStep, logs: FloatArray) -> None:
-        """Take in what a release told every reader of its rank and above."""
-        rank = int(self._tiers[t]) if len(self._tiers) else 0
-        self._now.append((rank, step, logs))
-        self._beliefs = {one: belief.update(logs) if one >= rank else belief for one, belief in self._beliefs.items()}
 
 
 def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where: str, made_with: str) -> None:
