@@ -8,11 +8,13 @@ most what a recipient of the release itself can infer. Nothing less is guarantee
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
 import numpy as np
 
+from dphmm.errors import CoordinateError
 from dphmm.serve.message_formats import LatLon, Message
 from dphmm.space import LocalProjection
 
@@ -40,7 +42,13 @@ class PrecisionGrid:
     side_m: int
 
     def centre(self, latitude: float, longitude: float) -> LatLon:
-        """Return the centre of the cell of a location, degrees with six decimals."""
+        """Return the centre of the cell of a location, degrees with six decimals.
+
+        Raises
+        ------
+        CoordinateError
+            If the centre lies beyond the plane's image of the Earth.
+        """
         side = self.side_m / 1000
         cell = np.floor(self.projection.to_plane(latitude, longitude)[0] / side)
         north, east = np.round(self.projection.to_latlon((cell + 0.5) * side)[0], _DECIMALS).tolist()
@@ -69,7 +77,11 @@ class PrecisionGrid:
         """
         latitude, longitude = self.centre(message.latitude, message.longitude)
         row, held = message.row, message.row.get("radius_90_m")
-        released = (None, None) if row["latitude"] is None else self.centre(row["latitude"], row["longitude"])
+        released: tuple[float | None, float | None] = None, None
+        # A release may lie at the edge of the plane's image of the Earth; an estimate is a location of the region.
+        with suppress(CoordinateError):
+            if row["latitude"] is not None:
+                released = self.centre(row["latitude"], row["longitude"])
         return replace(
             message,
             latitude=latitude,

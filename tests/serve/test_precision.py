@@ -196,6 +196,17 @@ def test_figures_of_exact_releases_are_not_sent():
     }  # fmt: skip
 
 
+def test_cell_beyond_the_earth_has_no_centre():
+    """Of the plane, 12,742 km around its centre show the Earth: 8,500 km east and north lie within, 9,500 km do not."""
+    wide, message = PrecisionGrid(PLANE, 1_000_000), case(np.random.default_rng(1)).message
+    far = {**message.row, **dict(zip(("latitude", "longitude"), degrees((8950.0, 8950.0)), strict=True))}
+    row = wide.rounded(replace(message, row=far)).row
+    assert row["latitude"] is not None
+    far |= dict(zip(("latitude", "longitude"), degrees((9005.0, 9005.0)), strict=True))
+    row = wide.rounded(replace(message, row=far)).row
+    assert (row["latitude"], row["longitude"]) == (None, None)
+
+
 def test_centre_is_the_nearest_of_a_fixed_lattice():
     """Against all centres within four cells, seed 2; the lattice is anchored at the projection's own centre."""
     rng = np.random.default_rng(2)
