@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 FEATURES = (
-    "tiers",
     "pauses",
     "schedule",
     "caps",
@@ -22,9 +21,6 @@ FEATURES = (
 )
 
 REFUSED: dict[frozenset[str], str] = {
-    frozenset({"tiers", "delta"}): "delta leaves states out by a reader's belief",
-    frozenset({"tiers", "caps"}): "caps on events are kept for the reader who knows most",
-    frozenset({"tiers", "several queries"}): "several queries have no coarser readers",
     frozenset({"audit", "several queries"}): "answers several queries, which an audit cannot join yet",
     frozenset({"calibrate", "schedule"}): "caps on events and schedules choose each budget themselves",
     frozenset({"calibrate", "caps"}): "caps on events and schedules choose each budget themselves",
@@ -35,7 +31,6 @@ REFUSED: dict[frozenset[str], str] = {
 }
 
 WHAT = {
-    "tiers": "readers who are told less (`coarser`)",
     "pauses": "a reader who was not told everything",
     "schedule": "`target_error`",
     "caps": "a cap on an event",

@@ -575,9 +575,6 @@ def audits_and_jobs() -> None:
         people=2,
         steps=2,
     )
-    within = {"transition": MATRIX, "initial": EVEN, "log_likelihoods": np.zeros((3, SIZE)), "event": EVENT}
-    right("audit.largest_log_odds", audit.largest_log_odds, "event", **within, factor=2.0, times=[0, 1, 2])
-    right("audit.audit_within", audit.audit_within, "event", **within, factor=2.0, times=[0, 1, 2])
     right("audit.Thresholds", audit.Thresholds, least_error=0.5, most_certainty=0.5)
 
     right("writers.check_format", writers.check_format, path="new.csv")
@@ -606,7 +603,7 @@ def audits_and_jobs() -> None:
     right(
         "flows.FlowSettings", flows.FlowSettings, tables="visits,flows", split="flows=3", visits_per_person=3,
         trips_per_person=3, by="6,18", flows_by="all", zone="UTC", stay=5.0, gap=6.0, first_day="2024-03-01",
-        last_day="2024-03-14", window=7, tree=True, cells_alone=True, aim="area", balanced=True, confidence=0.9
+        last_day="2024-03-14", window=7, cells_alone=True, balanced=True, confidence=0.9
     )  # fmt: skip
     right(
         "jobs.flows",

@@ -112,9 +112,8 @@ class ReleaseRecord:
         what share `expected_error` is less than that. Where that is below 5 % (`gains_nothing`) the program gains
         nothing that K-norm noise does not have; it may be negative, as a mean may lie between places.
     reason
-        Why nothing was drawn, which only public things decide: ``"target"`` or ``"budget"``, a `Schedule` says,
-        ``"caps"`` on events, or ``"partners"``, where coarser tiers' releases of the moment leave none. Empty where
-        something was.
+        Why nothing was drawn, which only public things decide: ``"target"`` or ``"budget"``, a `Schedule` says, or
+        ``"caps"`` on events. Empty where something was.
     held_radius
         The radius of a circle about `estimate` that holds 90 % of moments on average over people the model was not
         learned from, as far as people like the training people were followed; see `dphmm.model.point_estimate`. None

@@ -210,7 +210,6 @@ WITHHELD_FOR: Mapping[str, str] = {
     "target": "withheld: the estimate is within the target",
     "budget": "withheld: the budget of the window would not last",
     "caps": "withheld to keep a cap on an event",
-    "partners": "withheld: nothing is left to hide among that the moment's coarser releases hide too",
 }
 """Why nothing was drawn → in words."""
 

@@ -197,25 +197,6 @@ def test_the_estimate_of_people_with_habits_is_held_against_their_paths(town):
     assert abs(theirs.mean - public.mean) > theirs.margin, "people with two places each are elsewhere"
 
 
-def test_within_a_factor_of_one_stands_what_the_public_adversary_believes_and_more_within_a_larger_one(town):
-    """Beside somebody with habits, of whom nothing is said; the twin, a factor of 1, adds nothing."""
-    model, _ = town
-    asked = Adversaries(Data(("known.csv",)))
-    alone, wider = (audit_session("r.csv", model, SETTINGS, adversaries=asked, within_factor=r) for r in (1, 1.5))
-    for one, other in zip(alone.audits, wider.audits, strict=True):
-        assert (one.within is None) == (one.knows != "the model")
-        if one.within is not None and other.within is not None:
-            assert one.within.largest == pytest.approx(one.hindsight.best.max(), rel=1e-9)
-            assert other.within.probability == pytest.approx(one.within.largest, rel=1e-9)
-            assert other.within.largest > one.within.largest + 0.01
-    assert wider.is_exposed == alone.is_exposed, "the verdict does not count it"
-    done = CliRunner().invoke(
-        main, ["audit", "session", "r.csv", "--model", "m.npz", "--policy", "centres:500m", "--within-factor", "0.5"]
-    )
-    assert done.exit_code == 2
-    assert "give one of at least 1" in done.output
-
-
 def test_at_the_command(town):
     line = ["audit", "session", "r.csv", "--model", "m.npz", "--policy", "centres:500m"]
     done = CliRunner().invoke(main, [*line, "--known", "known.csv", "--knows", "home", "--knows", "1"])

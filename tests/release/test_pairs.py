@@ -24,11 +24,10 @@ from dphmm.jobs import Targets, calibrate, stored_releases
 from dphmm.model import Belief, TimeClasses
 from dphmm.model.away import Away
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.release.tiers import finer_plan, query_of, tiers_of
 from dphmm.space import LocalProjection, Places
 from tests.pairs import FEATURES, REFUSED, page
 
-N, STEP, FIRST, EPSILON, COARSE = 5, 3600.0, 470_000, 1.0, 0.25
+N, STEP, FIRST, EPSILON = 5, 3600.0, 470_000, 1.0
 F = np.array([[0, 0], [2, 0], [0, 2], [6, 0], [8, 1]], dtype=float)
 EAST = F * [1, 0] + [0, 1] * F[::-1]
 PATH = (0, 1, 3, 3, 4, 3)
@@ -151,16 +150,15 @@ def run(features, folder):
     """Release the path under some features: the releases, what is said to a reader who was paused, when what began."""
     tables, path = Tables(features), folder / "a.session"
     epsilon = calibrated(features, tables, folder) if "calibrate" in features else EPSILON
-    coarser = [COARSE * epsilon] if "tiers" in features else []
     slots = [FIRST + t + (40 if "gaps" in features and t > 2 else 0) for t in range(len(PATH))]
 
     def opened(policy, anew=None):
         made = engine(features, tables, policy, F, epsilon)
         if "several queries" in features:
             made = {"a": made, "b": engine(features, tables, policy, EAST, epsilon)}
-        told = query_of(coarser[0]) if coarser else "b" if isinstance(made, dict) else MAIN_QUERY
+        told = "b" if isinstance(made, dict) else MAIN_QUERY
         listeners = (lambda *_: {"late": told} if listening else {}) if "pauses" in features else None
-        return Session.open(path, "ann", made, coarser=coarser, anew=anew, listeners=listeners)
+        return Session.open(path, "ann", made, anew=anew, listeners=listeners)
 
     listening, policy, said = False, POLICY, {}
     session = opened(policy)
@@ -214,43 +212,35 @@ def examine(features, found, known=None):
         if key not in engines:
             made = engine(known, tables, policy, EAST if query == "b" and "several queries" in known else F)
             made.restart(FIRST)
-            tiers = tiers_of(made, [float(tier.split()[1])]) if "tiers" in known else {query: made}
-            engines[key] = tiers[query if query in tiers else MAIN_QUERY]
+            engines[key] = made
         return engines[key]
 
-    tier = stored[0].query if stored[0].query.startswith("tier") else query_of(COARSE)
-    late = Known(tables, stored[0].slot)
-    told_late = stored[0].query if tier == stored[0].query else "b" if stored[0].query == "a" else MAIN_QUERY
-    readers = {MAIN_QUERY: Known(tables, stored[0].slot), tier: Known(tables, stored[0].slot)}
-    steps, slot, moved = [], None, 0.0
+    reader, late = Known(tables, stored[0].slot), Known(tables, stored[0].slot)
+    told_late = "b" if stored[0].query == "a" else MAIN_QUERY
+    slot, moved = None, 0.0
     for number, release in enumerate(stored):
         if release.slot != slot:
-            steps, slot = [], release.slot
+            slot, moved = release.slot, 0.0
         record = release.record
         one = engine_of(number, release.query)
-        name = tier if release.query == tier and "tiers" in known else MAIN_QUERY
-        if "gaps" not in known and release.slot - readers[name].slot > 2:
-            readers[name].slot = release.slot - 1
-        reader = readers[name].go(release.slot)
+        if "gaps" not in known and release.slot - reader.slot > 2:
+            reader.slot = release.slot - 1
+        reader.go(release.slot)
         prior = Belief.of(reader.state())
         if record.released is None:
-            hold({"schedule", "caps", "tiers"} & set(known), "nothing was drawn")
+            hold({"schedule", "caps"} & set(known), "nothing was drawn")
             logs = np.zeros(N)
         else:
-            coarser = [step for query, step in steps if query == tier]
-            plan = finer_plan(one, prior, coarser) if coarser and name == MAIN_QUERY else one.plan(prior)
+            plan = one.plan(prior)
             step = one.prepare_on(prior, plan, record.epsilon)
-            steps.append((release.query, step))
             hold(record.possible == plan.possible, "the number of possible states")
             hold(np.isclose(record.expected_error, step.noise.expected_error(prior)), "the noise of the record")
             promise(one, step, record)
             logs = one.log_likelihood(step, record.released)
-            moved = moved + np.ptp(logs[plan.constraint]) if number and steps[:-1] else np.ptp(logs[plan.constraint])
+            moved += np.ptp(logs[plan.constraint])
             limit = np.log(ODDS) * (2 if "several queries" in known else 1)
             hold("calibrate" not in known or moved <= limit * (1 + 1e-9), "the odds move further")
-        for reading, who in readers.items():
-            if reading == MAIN_QUERY or name == tier:
-                who.go(release.slot).told(logs)
+        reader.told(logs)
         if release.slot >= FIRST + 3 and release.query == told_late:
             late.go(release.slot).told(logs)
             if number in said:
@@ -261,19 +251,16 @@ def examine(features, found, known=None):
         hold(np.allclose(record.estimate, own), f"the estimate of release {number + 1}")
         hold(np.isclose(record.estimate_radius, reader.radius(one.measurements.points)), "the radius")
         if "caps" in known:
-            hold(readers[MAIN_QUERY].event() <= tables.cap + 1e-9, "the cap")
+            hold(reader.event() <= tables.cap + 1e-9, "the cap")
     if "pauses" in features:
         hold("pauses" in known and len(said) > 0, "no one was paused")
     if "audit" in known:
-        audited(
-            stored, [engine_of(number, one.query) for number, one in enumerate(stored)], readers[MAIN_QUERY].state()
-        )
+        audited(stored, [engine_of(number, one.query) for number, one in enumerate(stored)], reader.state())
 
 
 def audited(stored, engines, expected):
-    """The audit of the releases is of a reader who knows what the oracle's finest one knows."""
+    """The audit of the releases is of a reader who knows what the oracle knows."""
     slots = np.array([one.slot for one in stored])
-    tiers = np.array([int(one.query == MAIN_QUERY) for one in stored])
     sequence = ReleasedSequence(
         "ann",
         np.array([one.record.released or (0.0, 0.0) for one in stored]),
@@ -283,7 +270,6 @@ def audited(stored, engines, expected):
         np.array([one.record.constrained_factor for one in stored]),
         first=int(slots[0]),
         engines={number: one for number, one in enumerate(engines) if number and one is not engines[number - 1]},
-        tiers=tiers if len(set(tiers)) == 2 else tiers[:0],
     )
     replays = list(replay_sequence(engines[0].another(), sequence))
     hold(np.allclose(replays[-1].posterior.probabilities, expected), "the audit")
