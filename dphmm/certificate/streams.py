@@ -1,7 +1,7 @@
 """Certificates of figures about streams: temporal leakage, budgets of landmarks, and counts repaired by mobility.
 
 Matrices, budgets and probabilities stand in them as exact fractions, and figures as decimal numbers that are right to
-their last digit. They are checked by ``scripts/dphmm-verify-more``.
+their last digit. They are checked by ``scripts/dphmm-verify``.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ _moment_options = options(
 @click.option("--change", default=0.2, show_default=True, help="Adaptive: how fast the probability changes.")
 @click.option("--least-rate", default=0.1, show_default=True, help="Adaptive: it never falls below this.")
 @click.option("--plot", type=FILE, help="Draw budget and loss over time into this new file.")
-@click.option("--certificate", type=FILE, help="What the promise follows from, for dphmm-verify-more.")
+@click.option("--certificate", type=FILE, help="What the promise follows from, for scripts/dphmm-verify.")
 @seed_option
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")

@@ -101,7 +101,7 @@ def draw(path: Path, paint: Callable[[Axes], None], overwrite: bool = False) -> 
 @click.option("--window", type=int, metavar="W", help="Say also what leaks of any W times together, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--plot", type=FILE, help="Draw the leakage over time into this new file.")
-@click.option("--certificate", type=FILE, help="What every figure follows from, for dphmm-verify-more: a new file.")
+@click.option("--certificate", type=FILE, help="What every figure follows from, for scripts/dphmm-verify: a new file.")
 @inputs.release_options
 def leak_command(releases: Path | None, person: str | None, as_json: bool, plot: Path | None, **given: Any) -> None:
     """Temporal privacy leakage of a stream of releases.

@@ -584,7 +584,7 @@ def repair_counts(
         Whole numbers.
     certificate
         A file of what shows that counts of the estimator ``"single"`` are the most probable ones, and by how much they
-        might not be, for ``scripts/dphmm-verify-more``.
+        might not be, for ``scripts/dphmm-verify``.
     overwrite
         Whether a certificate that exists may be replaced.
 

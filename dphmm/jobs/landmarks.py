@@ -278,7 +278,7 @@ class Landmarked:
         return TimedTable(line.timestamps, {**dict(zip(_OWN_COLUMNS, own, strict=True)), **self.values})
 
     def certify(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write what the promise follows from, for ``scripts/dphmm-verify-more``.
+        """Write what the promise follows from, for ``scripts/dphmm-verify``.
 
         Losses stand in it where they are the sums of the budgets, as of times that do not follow from each other.
 

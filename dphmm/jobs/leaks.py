@@ -87,7 +87,7 @@ def leak(known: Adversaries, epsilons: npt.ArrayLike, certificate: str | Path | 
     epsilons
         ``(T,)`` budgets, not negative; 0 is a time without a release.
     certificate
-        A new file of what every figure follows from, for ``scripts/dphmm-verify-more``.
+        A new file of what every figure follows from, for ``scripts/dphmm-verify``.
 
     Returns
     -------

@@ -12,7 +12,6 @@ import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,23 +19,28 @@ import numpy as np
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.events import Cap
 from dphmm.model.time_classes import TimeClasses
-from tests.certificate import certificates
-from tests.certificate.certificates import ROOT, Lies, Line, canonical, parts_of, steps_of, told_anew, town, walked
+from tests.certificate.certificates import (
+    Lies,
+    Line,
+    canonical,
+    encoded,
+    parts_of,
+    steps_of,
+    told_anew,
+    town,
+    verifier,
+    walked,
+)
 from tests.certificate.test_lies import LINE, changed, leaves, rows_of_states
 from tests.certificate.vectors import number_of, replaced, texts
 
-VERIFIER = ROOT / "scripts" / "dphmm-verify-caps"
 FILE = Path(__file__).parent / "vectors" / "caps.json"
 LIES = Lies()
 lie = LIES.lie
 
 
-def verifier() -> ModuleType:
-    return certificates.verifier(VERIFIER.name)
-
-
 def verify(lines: list[Any]) -> Any:
-    return verifier().verify([text.encode() + b"\n" for text in texts(lines)])
+    return verifier().verify_caps(encoded(lines))
 
 
 def refusal(lines: list[Any]) -> str | None:
@@ -283,7 +287,7 @@ def a_changed_first_distribution(lines):
     part(lines, "chances", lambda chances: chances["start"][0].__setitem__(0, chances["start"][0][0] - 2))
 
 
-@lie("capped_town", "no chances .* was given before|is malformed")
+@lie("capped_town", "no part .* was given before|is malformed")
 def no_probabilities(lines):
     lines.remove(parts_of(lines, "chances")[0])
 

@@ -27,9 +27,9 @@ Line = dict[str, Any]
 
 
 @cache
-def verifier(name: str = "dphmm-verify") -> ModuleType:
-    """One of the scripts, which import nothing of the package."""
-    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(ROOT / "scripts" / name))
+def verifier() -> ModuleType:
+    """Import the script, which imports nothing of the package."""
+    loader = importlib.machinery.SourceFileLoader("dphmm_verify", str(VERIFIER))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -54,15 +54,19 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def verify(lines: list[Line | str], rows: Any = None) -> Any:
-    texts = [line if isinstance(line, str) else canonical(line) for line in lines]
-    return verifier().verify([text.encode() + b"\n" for text in texts], rows)
+def encoded(lines: list[Line | str]) -> list[bytes]:
+    """Encode the lines of a certificate as they stand in its file."""
+    return [(line if isinstance(line, str) else canonical(line)).encode() + b"\n" for line in lines]
 
 
-def refusal(lines: list[Line | str], rows: Any = None) -> str | None:
+def verify(lines: list[Line | str], rows: Any = None, file: Any = None) -> Any:
+    return verifier().verify_releases(encoded(lines), rows, file)
+
+
+def refusal(lines: list[Line | str], rows: Any = None, file: Any = None) -> str | None:
     """Why the verifier refuses, with the line; None where it does not."""
     try:
-        verify(lines, rows)
+        verify(lines, rows, file)
     except verifier().RefusedError as problem:
         return str(problem)
     return None

@@ -1,6 +1,6 @@
 """Certificates of leakage, landmarks and repaired counts, the verifier as a module, and ways to lie in them.
 
-``python -m tests.certificate.streams`` writes the vectors of both verifiers, a file of the form of
+``python -m tests.certificate.streams`` writes the vectors, a file of the form of
 `tests.certificate.vectors`.
 """
 
@@ -10,7 +10,6 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,24 +19,18 @@ from dphmm.certificate.canonical_forms import Lines
 from dphmm.certificate.streams import StreamCertificate
 from dphmm.jobs import Counts, Mobility, Scheme, landmark_series, repair_counts
 from dphmm.tables import TimedTable
-from tests.certificate import certificates
-from tests.certificate.certificates import ROOT, Lies, Line, canonical, told_anew
+from tests.certificate.certificates import Lies, Line, canonical, encoded, told_anew, verifier
 from tests.certificate.vectors import as_csv, number_of, replaced, texts
 
-VERIFIER = ROOT / "scripts" / "dphmm-verify-more"
 FILE = Path(__file__).parent / "vectors" / "streams.json"
 Rows = list[dict[str, str]]
 World = tuple[list[Line], Rows | None]
 """A certificate, and the published rows; of counts the noisy ones stand before the repaired ones."""
 
 
-def verifier() -> ModuleType:
-    return certificates.verifier(VERIFIER.name)
-
-
 def verify(lines: list[Any], rows: Rows | None = None) -> Any:
     some, noisy = (rows[len(rows) // 2 :], rows[: len(rows) // 2]) if rows and "place_0" in rows[0] else (rows, None)
-    return verifier().verify([text.encode() + b"\n" for text in texts(lines)], some, noisy)
+    return verifier().verify_stream(encoded(lines), some, noisy)
 
 
 def refusal(lines: list[Any], rows: Rows | None = None) -> str | None:

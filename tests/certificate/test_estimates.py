@@ -23,21 +23,16 @@ from dphmm.model.point_estimate import HeldRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.release.schedule import Schedule
 from dphmm.space import Grid
-from tests.certificate import capped, certificates
+from tests.certificate import capped
 from tests.certificate.capped import settled
-from tests.certificate.certificates import PATH, ROOT, Lies, canonical, published, town
+from tests.certificate.certificates import PATH, VERIFIER, Lies, canonical, encoded, published, town, verifier
 from tests.certificate.test_caps import of_outside
 from tests.sizes import fewer
 
-VERIFIER = ROOT / "scripts" / "dphmm-verify-estimates"
 LIES = Lies()
 lie = LIES.lie
 Rows = list[dict[str, str]]
 SETTINGS = ReleaseSettings("utility:1km", 2)
-
-
-def verifier() -> Any:
-    return certificates.verifier(VERIFIER.name)
 
 
 class World:
@@ -47,15 +42,15 @@ class World:
         self.rows_file, self.model_file, self.engine = folder / "rows.csv", folder / "model.npz", engine
         self.lines = published(engine, self.rows_file, path)
         engine.model.save(self.model_file)
-        self.rows: Rows = certificates.verifier().read_rows(str(self.rows_file))["ann"]
+        self.rows: Rows = verifier().read_rows(str(self.rows_file))["ann"]
 
     def judged(self, rows: Rows | None = None) -> Any:
         """The verifier's report, or why it refuses."""
         base = verifier()
-        texts = [canonical(line).encode() + b"\n" for line in self.lines]
+        given = {"ann": self.rows if rows is None else rows}
         try:
-            return base.verify(texts, {"ann": self.rows if rows is None else rows}, base.File(self.model_file))
-        except base.caps.RefusedError as problem:
+            return base.verify_estimates(encoded(self.lines), given, base.File(self.model_file))
+        except base.RefusedError as problem:
             return str(problem)
 
 
@@ -402,12 +397,8 @@ def test_no_change_of_a_models_file_is_believed(worlds, tmp_path):
             at = rng.randrange(flat.size)
             flat[at] = flat[at] + 1 if flat.dtype.kind == "i" else np.nextafter(flat[at], 2)
             np.savez(tmp_path / "changed.npz", **changed)
-            with pytest.raises((base.caps.RefusedError, LookupError, TypeError, ValueError)):
-                base.verify(
-                    [canonical(line).encode() + b"\n" for line in world.lines],
-                    {"ann": world.rows},
-                    base.File(tmp_path / "changed.npz"),
-                )
+            with pytest.raises((base.RefusedError, LookupError, TypeError, ValueError)):
+                base.verify_estimates(encoded(world.lines), {"ann": world.rows}, base.File(tmp_path / "changed.npz"))
     data = worlds["plain"].model_file.read_bytes()
     proof, script = tmp_path / "proof.jsonl", [str(tmp_path / "some.npz")]
     proof.write_text("".join(canonical(line) + "\n" for line in worlds["plain"].lines))
@@ -417,7 +408,7 @@ def test_no_change_of_a_models_file_is_believed(worlds, tmp_path):
             some[rng.randrange(len(some))] = rng.randrange(256)
         Path(script[0]).write_bytes(bytes(some[: rng.choice([len(some), rng.randrange(len(some))])]))
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(base.base, "limit", lambda _: None)
+            patch.setattr(base, "limit", lambda _: None)
             code = base.main([str(proof), str(worlds["plain"].rows_file), "--model", script[0]])
         assert code in (1, 2) or base.arrays(script[0]) == base.arrays(worlds["plain"].model_file)
 
@@ -425,16 +416,16 @@ def test_no_change_of_a_models_file_is_believed(worlds, tmp_path):
 def test_another_model_is_refused(worlds, tmp_path):
     """One with other probabilities, and one that is the same but for people outside, hours or factors of circles."""
     base = verifier()
-    texts = [canonical(line).encode() + b"\n" for line in worlds["plain"].lines]
+    texts = encoded(worlds["plain"].lines)
     for other in ("another_prior", "by_hours", "outside", "bent"):
-        with pytest.raises(base.caps.RefusedError, match="is of another model than this file"):
-            base.verify(texts, {"ann": worlds["plain"].rows}, base.File(worlds[other].model_file))
+        with pytest.raises(base.RefusedError, match="is of another model than this file"):
+            base.verify_estimates(texts, {"ann": worlds["plain"].rows}, base.File(worlds[other].model_file))
     with np.load(worlds["plain"].model_file) as file:
         given = dict(file)
     given["data"][:2] += [1e-9, -1e-9]
     np.savez(tmp_path / "changed.npz", **given)
-    with pytest.raises(base.caps.RefusedError, match="is of another model than this file"):
-        base.verify(texts, {"ann": worlds["plain"].rows}, base.File(tmp_path / "changed.npz"))
+    with pytest.raises(base.RefusedError, match="is of another model than this file"):
+        base.verify_estimates(texts, {"ann": worlds["plain"].rows}, base.File(tmp_path / "changed.npz"))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -473,19 +464,26 @@ def test_a_file_is_read_and_how_it_is_written_tells_nothing(worlds, tmp_path):
         (",2.0,", ",2,"),
         ("\n", "\r\n"),
         ("Z,", "+00:00,"),
-        ("mechanism,exact", "exact,mechanism"),
         (",true,", ",1,"),
     ):
         assert before in text
         done = run(text.replace(before, after))
         assert (done.returncode, "written in another way than it has to be" in done.stdout) == (1, True), (after, done)
-    lines = text.splitlines(keepends=True)
-    assert "in another order" in run("".join([*lines[:2], lines[3], lines[2], *lines[4:]])).stdout
+    assert run(text.replace("mechanism,exact", "exact,mechanism")).returncode == 1
+    head, *lines = text.splitlines(keepends=True)
+    others = [line.replace("ann,", "zoe,") for line in lines]
+    proof = (tmp_path / "proof.jsonl").read_text()
+    more = [
+        {**line, **({"begin": "zoe"} if "begin" in line else {})} for line in world.lines if {"begin", "step"} & {*line}
+    ]
+    both = [*world.lines[:-1], *more, {"end": 2 * len(lines)}]
+    (tmp_path / "proof.jsonl").write_bytes(b"".join(encoded(both)))
+    assert run("".join([head, *lines, *others])).returncode == 0
+    assert "in another order" in run("".join([head, *others, *lines])).stdout
+    (tmp_path / "proof.jsonl").write_text(proof)
     assert run(text[:-10]).returncode != 0
     (tmp_path / "proof.jsonl").unlink()
     assert run(text).returncode == 2
     world.model_file.rename(tmp_path / "away.npz")
     assert run(text).returncode == 2
     (tmp_path / "away.npz").rename(world.model_file)
-    assert len(VERIFIER.read_text().splitlines()) <= 360
-    assert not re.search(r"\b(dphmm\.|import dphmm|numpy)", VERIFIER.read_text())

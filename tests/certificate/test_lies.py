@@ -25,7 +25,6 @@ from tests.certificate.certificates import (
     told_anew,
     town_certificate,
     verifier,
-    verify,
     walked,
 )
 from tests.sizes import fewer
@@ -118,7 +117,7 @@ def worlds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("worlds")
     lines, rows, model = town_certificate(folder)
     model.save(folder / "model.npz")
-    known = verifier().read_model(str(folder / "model.npz"))
+    known = verifier().File(folder / "model.npz")
     others = {"flat": flat(), "anew": anew(), "tables": tables(), "components": components()}
     return {"town": (lines, rows, known), **{name: (made, None, None) for name, made in others.items()}}
 
@@ -715,22 +714,11 @@ def another_person(lines, rows):
 # ---- the lies are refused --------------------------------------------------------------------------------------------
 
 
-def judged(lines: list[Any], rows: Any, known: Any) -> str | None:
-    """Why the verifier, with the model's file where there is one, refuses; None where it does not."""
-    try:
-        report = verify(lines, rows)
-    except verifier().RefusedError as problem:
-        return str(problem)
-    if known and any(one.possible != known for one in report["models"]):
-        return "the moves are not those of the model's file"
-    return None
-
-
 @pytest.mark.parametrize(("world", "reason", "told"), LIES, ids=lambda one: getattr(one, "__name__", ""))
 def test_every_lie_is_refused_with_its_reason(worlds, world, reason, told):
     lines, rows, known = copy.deepcopy(worlds[world])
     told(lines, rows)
-    found = judged(lines, rows, known)
+    found = refusal(lines, rows, known)
     assert found is not None, "it is believed"
     assert re.search(reason, found), found
     assert re.match(r"line \d+: ", found) or "model's file" in found
@@ -800,4 +788,4 @@ def test_no_mutation_of_a_town_is_believed(worlds, seed):
         some = json.loads(canonical(lines))
         what = mutated(some, rng)
         if canonical(some) != canonical(lines):
-            assert judged(some, rows, known) is not None, what
+            assert refusal(some, rows, known) is not None, what

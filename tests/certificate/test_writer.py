@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -36,13 +37,13 @@ UNIFORM = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
 
 def test_a_town_is_verified_with_its_rows_and_its_model(tmp_path):
     lines, rows, model = town_certificate(tmp_path)
-    report = verify(lines, rows)
+    model.save(tmp_path / "model.npz")
+    report = verify(lines, rows, verifier().File(tmp_path / "model.npz"))
     assert report["steps"] == 5
     assert report["not"] == set()
     assert {"x_km", "y_km", "constrained_factor", "least_protection", "settings", "model"} <= report["columns"]
-    model.save(tmp_path / "model.npz")
     (found,) = report["models"]
-    assert found.possible == verifier().read_model(str(tmp_path / "model.npz"))
+    assert found.possible == verifier().File(tmp_path / "model.npz").possible
 
 
 def test_the_body_is_the_hull_that_the_paper_draws():
@@ -169,10 +170,20 @@ def test_models_that_vary_or_know_of_people_outside(tmp_path):
         ("away", MarkovModel(chain, inside.initial, inside.space, 300, away=away)),
     ):
         engine = ReleaseSettings("utility:1km", 1).engine(model, 1)
-        report = verify(walked(engine, [(0, 5_700_003), (0, 5_700_010), (1, 5_700_011), (1, 5_700_400)]))
+        lines = walked(engine, [(0, 5_700_003), (0, 5_700_010), (1, 5_700_011), (1, 5_700_400)])
         model.save(tmp_path / f"{name}.npz")
-        (found,) = report["models"]
-        assert found.possible == verifier().read_model(str(tmp_path / f"{name}.npz"))
+        assert verify(lines, None, verifier().File(tmp_path / f"{name}.npz"))["steps"] == 4
+
+
+def test_a_model_without_places_is_compared_with_its_file(tmp_path):
+    """Its file has no space from which estimates would follow, but moves, first states and a hash."""
+    UNIFORM.save(tmp_path / "model.npz")
+    lines = walked(Releaser(UNIFORM, F, GRAPH, 1.0, rng=0, spacing=1), [(4, 0)])
+    assert verify(lines, None, verifier().File(tmp_path / "model.npz"))["steps"] == 1
+    other = MarkovModel(np.full((6, 6), 1 / 6), np.array([0.2, 0.2, 0.2, 0.2, 0.1, 0.1]))
+    other.save(tmp_path / "other.npz")
+    with pytest.raises(verifier().RefusedError, match="of another model than this file"):
+        verify(lines, None, verifier().File(tmp_path / "other.npz"))
 
 
 def test_what_cannot_be_certified_is_refused():
@@ -219,13 +230,22 @@ def test_the_script_says_what_it_verified_and_what_not(tmp_path):
     assert "at most 1.0 km apart" in yes
     assert "those of the model's file" in yes
     assert "noise was drawn by these laws" in no
-    assert "estimate_latitude" in no
+    assert "estimate_latitude" in yes
+    assert "estimate_latitude" in said("good.jsonl", "rows.csv")[1].split("NOT VERIFIED")[1]
+    text = said("good.jsonl", "rows.csv", "--model", "model.npz", "--fast")[1]
+    assert "estimate_latitude" in text.split("NOT VERIFIED")[1]
     code, text = said("good.jsonl")
-    assert (code, "none were given" in text) == (0, True)
+    assert (code, "none were given" in text, "a model's file: none was given" in text) == (0, True, True)
     assert said("short.jsonl", "rows.csv")[0] == 1
+    assert said("good.jsonl", "--matrix", "rows.csv")[0] == said("good.jsonl", "--noisy", "rows.csv")[0] == 2
     assert said("missing.jsonl")[0] == said("good.jsonl", "--model", "other.npz")[0] == said()[0] == 2
     assert said("good.jsonl", "--seconds", "0")[0] in (0, 1)
-    assert len(VERIFIER.read_text().splitlines()) <= 500
+    assert len(VERIFIER.read_text().splitlines()) <= 1500
+    imports = [one for one in ast.walk(ast.parse(VERIFIER.read_text())) if isinstance(one, ast.Import | ast.ImportFrom)]
+    assert all(isinstance(one, ast.Import) or one.level == 0 for one in imports)
+    modules = {alias.name for one in imports if isinstance(one, ast.Import) for alias in one.names}
+    modules |= {str(one.module) for one in imports if isinstance(one, ast.ImportFrom)}
+    assert modules <= sys.stdlib_module_names
 
 
 def test_scattered_places_and_grids_with_holes_are_verified(tmp_path):

@@ -290,7 +290,7 @@ def test_demo_makes_every_file_that_it_names(tmp_path, run, monkeypatch, people,
     assert np.isfinite(list(told["errors_m"].values())).all()
     # What scripts/demo ends with.
     proof, rows = ((folder / name).as_posix() for name in ("proof.jsonl", "releases.gpkg"))
-    checked = [sys.executable, "-I", VERIFIER, proof, rows, "--model", (folder / "model.npz").as_posix()]
+    checked = [sys.executable, "-I", VERIFIER, proof, rows, "--model", (folder / "model.npz").as_posix(), "--fast"]
     assert "those of the model's file" in subprocess.run(checked, check=True, capture_output=True, text=True).stdout
     again = run("demo", "-o", folder)
     assert again.exit_code == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,16 @@ def people(tmp_path_factory) -> tuple[Path, Path]:
             rows.append(f"{user},2024-03-07T{8 + minutes // 60:02d}:{minutes % 60:02d}:00Z,{latitude},{longitude}")
     (folder / "people.csv").write_text("\n".join(rows) + "\n")
     return folder / "model.npz", folder / "people.csv"
+
+
+def commanded(folder: Path, model: Path) -> str:
+    """What the command, which accepts rows and a certificate with the model's file, says that it did not verify."""
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+        patch.setattr(verifier(), "limit", lambda _: None)
+        code = verifier().main([str(folder / "proof.jsonl"), str(folder / "rows.csv"), "--model", str(model)])
+    assert code == 0, said.getvalue()
+    return said.getvalue().split("NOT VERIFIED")[1]
 
 
 def test_a_release_certifies_itself_and_is_certified_alike_afterwards(people, tmp_path):
@@ -119,7 +131,7 @@ def test_caps_of_a_session_are_certified(people, tmp_path):
     certify(tmp_path / "s.db", model, tmp_path / "proof.jsonl")
     lines = lines_of(tmp_path / "proof.jsonl")
     assert (capped.refusal(lines), refusal(lines)) == (None, None)
-    assert capped.verify(lines)["releases"] == 4
+    assert capped.verify(lines)["steps"] == 4
 
 
 def test_a_batch_whose_sessions_end_at_gaps_is_certified(people, tmp_path):
@@ -164,6 +176,7 @@ def test_sessions_are_certified_with_their_limits(people, tmp_path, schedule):
     lines = lines_of(tmp_path / "proof.jsonl")
     export_sessions(tmp_path / "s.db", tmp_path / "rows.csv", model=model)
     assert refusal(lines, verifier().read_rows(str(tmp_path / "rows.csv"))) is None
+    assert "columns that follow" not in commanded(tmp_path, model)
     begin = next(line for line in lines if "begin" in line)
     begin["limits"]["window_epsilon"] = "1/2"
     assert "the limit of a window is passed" in (refusal(lines) or "")
@@ -205,6 +218,7 @@ def test_a_session_that_was_agreed_on_anew_goes_on_in_its_certificate(people, tm
     export_sessions(tmp_path / "anew.db", tmp_path / "rows.csv", model=model)
     rows = verifier().read_rows(str(tmp_path / "rows.csv"))
     assert refusal(lines, rows) is None
+    assert "columns that follow from the belief about 'ann'" in commanded(tmp_path, model)
     assert [line.get("goes_on") for line in lines if "begin" in line] == [None, True, True]
     del [line for line in lines if "begin" in line][1]["goes_on"]
     assert refusal(lines, rows) is not None

@@ -178,11 +178,11 @@ def test_the_proof_is_of_the_person_who_asks_and_holds(config, tmp_path):
         client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))
         answer = client.get("/page/proof")
         assert answer.headers["content-disposition"] == 'attachment; filename="proof.jsonl"'
-        report = verifier().verify([line.encode() for line in answer.text.splitlines()])
+        report = verifier().verify_releases([line.encode() for line in answer.text.splitlines()])
         assert (report["people"], report["steps"]) == ({"ann"}, 3)
         client.post("/page/zones", json=zones(HOME))
         client.post("/owntracks", json=location(START + 7500), auth=ANN)
-        report = verifier().verify([line.encode() for line in client.get("/page/proof").text.splitlines()])
+        report = verifier().verify_releases([line.encode() for line in client.get("/page/proof").text.splitlines()])
         assert report["steps"] == 4
         client.cookies.clear()
         assert client.get("/page/proof").status_code == 401
