@@ -45,13 +45,16 @@ def figures_command(
     Each figure becomes a picture and a CSV table of its points. claims.csv and figures.html compare every claim of the
     papers with what was found. Figures that need a data set are skipped without it.
     """
-    from dphmm.errors import check_installed
+    from dphmm.errors import ConfigurationError, check_installed
     from dphmm.evaluation.figures import PAPERS, FigureOptions
     from dphmm.tables import check_output
 
     chosen = _select([paper] if paper is not None else list(PAPERS), only)
     options = FigureOptions(runs, seed, geolife, gowalla, folder, progress)
     check_installed("matplotlib", "plots")
+    for option, data in (("--geolife", geolife), ("--gowalla", gowalla)):
+        if data is not None and not data.exists():
+            raise ConfigurationError(f"{option} must be an existing file or folder, got {data}")
     names = [f"{subject}_{builder.name}.{ending}" for subject, builder in chosen for ending in ("png", "csv")]
     for name in (*names, "claims.csv", "figures.html") if folder.is_dir() else ():
         check_output(folder / name, overwrite)
@@ -66,8 +69,9 @@ def figures_command(
         figure = builder.build(options)
         results.append((subject, figure))
         _write_figure(folder, subject, figure, overwrite)
+        # Written anew after each figure: an interrupt loses no finished result.
+        _write_claims(folder, results)
         echo(f"{subject} {builder.name}: {time.perf_counter() - started:.1f} s", err=True)
-    _write_claims(folder, results, overwrite)
     _report(folder, results, skipped, as_json)
 
 
@@ -115,13 +119,13 @@ def _claim_rows(results: Sequence[tuple[str, PaperFigure]]) -> list[tuple[str, .
     return [row(paper, claim) for paper, figure in results for claim in figure.claims]
 
 
-def _write_claims(folder: Path, results: Sequence[tuple[str, PaperFigure]], overwrite: bool) -> None:
+def _write_claims(folder: Path, results: Sequence[tuple[str, PaperFigure]]) -> None:
     from dphmm.evaluation.figures import PAPERS
     from dphmm.reports import Picture, Section, html_page
     from dphmm.tables import write_text
 
     rows = _claim_rows(results)
-    _write_csv(folder / "claims.csv", [_CLAIM_COLUMNS, *rows], overwrite)
+    _write_csv(folder / "claims.csv", [_CLAIM_COLUMNS, *rows], overwrite=True)
     sections = [
         Section(
             PAPERS[paper],
@@ -140,7 +144,7 @@ def _write_claims(folder: Path, results: Sequence[tuple[str, PaperFigure]], over
     summary = "; ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
     command = shlex.join(["dphmm", *sys.argv[1:]])
     page = html_page("The papers, claim by claim", f"Claims: {summary or 'none'}. Made by: {command}", False, sections)
-    write_text(folder / "figures.html", page, overwrite=overwrite)
+    write_text(folder / "figures.html", page, overwrite=True)
 
 
 def _report(

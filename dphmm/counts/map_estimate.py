@@ -299,7 +299,7 @@ def real_map_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scales: Fl
 def _solve_by_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scale: float, time: int) -> FloatArray:
     """Return the optimum of one time over its possible places."""
     # Imported here: only this solver needs it.
-    import cvxopt  # type: ignore[import-untyped]
+    import cvxopt
 
     size = len(noisy)
     if size == 1:

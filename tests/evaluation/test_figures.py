@@ -138,7 +138,12 @@ def test_command_writes_pictures_tables_and_claims(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["blowfish"], "paper"), (["dphmm", "--only", "figure_99"], "--only"), (["--runs", "0"], "--runs")],
+    [
+        (["blowfish"], "paper"),
+        (["dphmm", "--only", "figure_99"], "--only"),
+        (["--runs", "0"], "--runs"),
+        (["--geolife", "absent"], "--geolife"),
+    ],
 )
 def test_bad_arguments_of_the_command_write_nothing(tmp_path, arguments, words):
     done = CliRunner().invoke(main, ["figures", *arguments, "-o", str(tmp_path / "out")])
