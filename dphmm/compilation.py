@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from threading import Timer
+from threading import Lock, Timer
 from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -18,6 +19,9 @@ _WORTH = 4_000_000
 """A loop is compiled once its plain form has worked on this many numbers."""
 _CALL = 2_000
 """A call of the plain form, whatever its size, takes as long as this many numbers."""
+
+# How many blocks of `compiled_at_first_call` are in progress.
+_blocks, _guard = 0, Lock()
 
 
 class Often(Generic[P, R]):
@@ -50,11 +54,28 @@ class Often(Generic[P, R]):
         """What both forms give."""
         if self._chosen is None:
             self._done += _CALL + self.work(*arguments)
-            if self._done <= _WORTH:
+            if self._done <= _WORTH and not _blocks:
                 return self.plain(*arguments, **named)
             self._chosen = compiled(self.loop, reorder=self.reorder) or self.plain
         found: R = self._chosen(*arguments, **named)
         return found
+
+
+@contextmanager
+def compiled_at_first_call() -> Iterator[None]:
+    """Compile every loop at its first call within the block, for work of which the time is measured.
+
+    Otherwise a loop runs in its plain form until it has been called often, so that the runtime of a call depends on the
+    calls before it. Blocks may overlap, in one thread or several.
+    """
+    global _blocks
+    with _guard:
+        _blocks += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _blocks -= 1
 
 
 def often(

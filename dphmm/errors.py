@@ -24,6 +24,7 @@
     ├── OutputError                           an output that exists or cannot be written
     ├── EngineError                           workers that cannot be reached or keep dying
     ├── MissingDependencyError (also ImportError)  an extra that is not installed
+    ├── ConvergenceError                      a numerical solver that does not reach its tolerance
     ├── BudgetExceededError                   a step that would pass the limit agreed on
     ├── PromiseError                          a step whose noise would not keep what its record says
     └── SessionBusyError                      a session that another process holds
@@ -176,6 +177,10 @@ class OutputError(DphmmError):
 
 class EngineError(DphmmError):
     """Workers that cannot be reached, or that keep dying; what they finished is kept."""
+
+
+class ConvergenceError(DphmmError):
+    """A numerical solver that does not reach its tolerance."""
 
 
 class MissingDependencyError(DphmmError, ImportError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 FEATURES = (
-    "tiers",
     "pauses",
     "schedule",
     "caps",
@@ -15,7 +14,6 @@ FEATURES = (
     "omitted moments",
     "gaps",
     "classes of time",
-    "state pairs",
     "restarts",
     "audit",
     "calibrate",
@@ -23,21 +21,16 @@ FEATURES = (
 )
 
 REFUSED: dict[frozenset[str], str] = {
-    frozenset({"tiers", "delta"}): "delta leaves states out by a reader's belief",
-    frozenset({"tiers", "caps"}): "caps on events are kept for the reader who knows most",
-    frozenset({"tiers", "several queries"}): "several queries have no coarser readers",
     frozenset({"audit", "several queries"}): "answers several queries, which an audit cannot join yet",
     frozenset({"calibrate", "schedule"}): "caps on events and schedules choose each budget themselves",
     frozenset({"calibrate", "caps"}): "caps on events and schedules choose each budget themselves",
     frozenset({"calibrate", "delta"}): "later releases are planned for what earlier ones left likely",
     frozenset({"calibrate", "components"}): "no budget limits the odds: a release can rule a place out",
     frozenset({"calibrate", "tables"}): "no budget limits the odds: a release can rule a place out",
-    frozenset({"people outside", "state pairs"}): "pairs of states do not go with people outside",
     frozenset({"caps", "zones changed"}): "keeps caps on events, under its first settings alone",
 }
 
 WHAT = {
-    "tiers": "readers who are told less (`coarser`)",
     "pauses": "a reader who was not told everything",
     "schedule": "`target_error`",
     "caps": "a cap on an event",
@@ -49,7 +42,6 @@ WHAT = {
     "omitted moments": "a moment that has no release",
     "gaps": "40 steps without a release",
     "classes of time": "a matrix for each class of hours",
-    "state pairs": "a model of second order",
     "restarts": "a process for every release",
     "audit": "the releases replayed",
     "people outside": "twins of border states",

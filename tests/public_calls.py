@@ -181,7 +181,6 @@ def geometry_and_model() -> None:
         "model.MarkovModel.fit", movement.MarkovModel.fit, sequences=[[0, 1, -1, 2]], size=3, smoothing=0.5,
         neighbours=[[0, 1]], step_seconds=60.0
     )  # fmt: skip
-    right("model.StatePairs", movement.StatePairs, size=3, pairs=[[0, 1], [1, 1]])
     right("model.TimeClasses", movement.TimeClasses, classes=(0, 1) * 84, step_seconds=60.0, zone="UTC")
     right("model.TimeClasses.of", movement.TimeClasses.of, by="hours", step_seconds=60.0, zone="Europe/Berlin")
     right(
@@ -190,9 +189,7 @@ def geometry_and_model() -> None:
         "model sequences time_classes",
         model=MODEL,
         sequences=[([0, 1, 2], [0, 1, 1])],
-        time_classes=None,
-        order=2,
-        pairs_from=1,
+        time_classes=movement.TimeClasses.of("hours", 60.0),
     )
     right(
         "model.fit_shrunk", movement.fit_shrunk, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
@@ -578,9 +575,6 @@ def audits_and_jobs() -> None:
         people=2,
         steps=2,
     )
-    within = {"transition": MATRIX, "initial": EVEN, "log_likelihoods": np.zeros((3, SIZE)), "event": EVENT}
-    right("audit.largest_log_odds", audit.largest_log_odds, "event", **within, factor=2.0, times=[0, 1, 2])
-    right("audit.audit_within", audit.audit_within, "event", **within, factor=2.0, times=[0, 1, 2])
     right("audit.Thresholds", audit.Thresholds, least_error=0.5, most_certainty=0.5)
 
     right("writers.check_format", writers.check_format, path="new.csv")
@@ -609,7 +603,7 @@ def audits_and_jobs() -> None:
     right(
         "flows.FlowSettings", flows.FlowSettings, tables="visits,flows", split="flows=3", visits_per_person=3,
         trips_per_person=3, by="6,18", flows_by="all", zone="UTC", stay=5.0, gap=6.0, first_day="2024-03-01",
-        last_day="2024-03-14", window=7, tree=True, cells_alone=True, aim="area", balanced=True, confidence=0.9
+        last_day="2024-03-14", window=7, cells_alone=True, balanced=True, confidence=0.9
     )  # fmt: skip
     right(
         "jobs.flows",

@@ -38,7 +38,6 @@ MAY_IMPORT = {
     "space": BASE | {"geometry"},
     "readers": BASE | {"space"},
     "model": BASE | {"space"},
-    "markov": {"model"},
     "policy": BASE | {"geometry", "space"},
     "mechanisms": BASE | {"geometry"},
     "events": BASE | {"geometry", "space", "model", "policy", "mechanisms"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphmm import compilation
-from dphmm.compilation import Often, often
+from dphmm.compilation import Often, compiled_at_first_call, often
 
 
 def _doubled(values):
@@ -40,6 +40,24 @@ def test_large_arrays_are_worth_it_sooner(monkeypatch):
         for _ in range(10):
             one(np.ones(size))
         assert len(asked) == (size > 1)  # and where numba is not installed it is asked for once
+
+
+def test_loops_are_compiled_at_their_first_call_within_overlapping_blocks(monkeypatch):
+    asked = []
+    monkeypatch.setattr(compilation, "compiled", lambda loop, **_: asked.append(loop))
+
+    def calls_compile() -> bool:
+        asked.clear()
+        Often(lambda values: values.sum(), _doubled)(np.ones(1))
+        return bool(asked)
+
+    first, second = compiled_at_first_call(), compiled_at_first_call()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert calls_compile(), "one block is still in progress"
+    second.__exit__(None, None, None)
+    assert not calls_compile()
 
 
 def test_without_numba_it_stays_plain(monkeypatch):

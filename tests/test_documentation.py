@@ -40,7 +40,7 @@ def test_every_event_of_the_table_is_read(text):
 def test_settings_and_configurations_that_are_shown_are_read():
     assert len(EVENTS) > 4
     assert len(ReleaseSettings.from_toml(toml("events.md")).caps) == 1
-    assert parse_config(parse_toml(toml("rhythm.md"))).order == 2
+    assert parse_config(parse_toml(toml("rhythm.md"))).by == "hours"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)

@@ -92,7 +92,7 @@ class Moves:
     Parameters
     ----------
     model
-        Of first order, without classes of time, over the cells of a grid.
+        Without classes of time, over the cells of a grid.
     parts
         See `Mesh`.
     redrawn
@@ -106,10 +106,8 @@ class Moves:
 
     @checked
     def __init__(self, model: MarkovModel, parts: int = PARTS, redrawn: float = REDRAWN) -> None:
-        if model.time_classes is not None or model.state_pairs is not None:
-            raise ConfigurationError(
-                "the model has classes of time or looks back; an attack needs one without --by and of --order 1"
-            )
+        if model.time_classes is not None:
+            raise ConfigurationError("the model has classes of time; an attack needs one without --by")
         if not isinstance(model.space, Grid):
             raise ConfigurationError("the model's states are named places; an attack needs the cells of a grid")
         if model.size > MOST_STATES:

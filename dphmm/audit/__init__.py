@@ -14,7 +14,6 @@ from dphmm.audit.policy_audit import (
     support_sequence,
 )
 from dphmm.audit.realised import EventAudit, audit_events
-from dphmm.audit.robust import WithinFactor, audit_within, largest_log_odds
 from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, Thresholds, audit_sequence, replay_sequence
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "SecretsAudit",
     "SequenceAudit",
     "Thresholds",
-    "WithinFactor",
     "Witness",
     "audit_blowfish",
     "audit_constraint",
@@ -41,9 +39,7 @@ __all__ = [
     "audit_pairs",
     "audit_sequence",
     "audit_support",
-    "audit_within",
     "hardest_edges",
-    "largest_log_odds",
     "replay_sequence",
     "support_sequence",
 ]

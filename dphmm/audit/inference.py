@@ -191,7 +191,7 @@ def no_information(
         rests = bool(same.any()) and model.time_classes is None
         count += int(same.argmax()) + 1 if rests else len(found)
         now = known[count - 1]
-    return Beliefs(known[:count], model.contexts, np.minimum(np.arange(len(gaps)), count - 1))
+    return Beliefs(known[:count], model.away, np.minimum(np.arange(len(gaps)), count - 1))
 
 
 def _same(logs: FloatArray) -> BoolArray:

@@ -17,7 +17,6 @@ from scipy.special import expit
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
-from dphmm.audit.robust import WithinFactor, audit_within
 from dphmm.audit.sequence import PUBLIC, Adversary, ReleasedSequence, replay_sequence
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Clock, Event, EventOdds, EventText, happened_by
@@ -351,9 +350,6 @@ class EventAudit:
         By how many steps the event's time 0 lies before the first release.
     knows
         What the adversary knows of how the person moves, in words.
-    within
-        How sure of it after all releases somebody may be whose moves are within a factor of the model's, where that was
-        asked for.
     """
 
     user: str = field(metadata=fact())
@@ -365,7 +361,6 @@ class EventAudit:
     happened: FloatArray = field(repr=False, metadata=fact("had_happened_in_hindsight"))
     lead: int = field(default=0, metadata=fact("steps_before_the_first_release"))
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
-    within: WithinFactor | None = field(default=None, metadata=fact("within_factor"))
 
     @property
     def prior_probability(self) -> float:
@@ -432,7 +427,6 @@ def audit_events(
     events: Sequence[tuple[str, Event | EventText]],
     prior: npt.ArrayLike | None = None,
     adversary: Adversary = PUBLIC,
-    within_factor: float | None = None,
 ) -> tuple[EventAudit, ...]:
     """What a released sequence tells of events, to the public adversary or to another one.
 
@@ -449,9 +443,6 @@ def audit_events(
         ``(N,)``: the distribution of the first state that the adversary holds. Left out, their model's.
     adversary
         Who reads the releases; a prior of their own goes before `prior`.
-    within_factor
-        Also find how sure of each event somebody may be whose moves are within this factor of the adversary's model, at
-        least 1: see `dphmm.audit.robust`.
 
     Returns
     -------
@@ -499,9 +490,6 @@ def audit_events(
     for (wording, _), (odds, lead, begun) in zip(events, asked, strict=True):
         told = [odds.update(row, int(step)) for row, step in zip(rows, np.diff(times, prepend=0), strict=True)]
         happened = happened_by(*begun, rows, odds.event, times + lead)
-        within = None
-        if within_factor is not None:
-            within = audit_within(*begun, rows, odds.event, within_factor, times + lead)
         about = sequence.user, odds.event, wording, odds.prior, times, np.array(told), happened, lead
-        found.append(EventAudit(*about, adversary.knows, within))
+        found.append(EventAudit(*about, adversary.knows))
     return tuple(found)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from dataclasses import dataclass, field
 from itertools import repeat
 from math import inf, isclose, isnan
 
@@ -15,9 +14,7 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points, check_epsilon
 from dphmm.audit import inference
 from dphmm.audit.inference import TOP, Accuracy, AdversaryAudit, Knowledge, knowledge
-from dphmm.audit.robust import WithinFactor, audit_within
 from dphmm.errors import AlreadyKnownError, ConfigurationError, InvalidInputError, StochasticError
-from dphmm.events.event import Presence
 from dphmm.facts import Facts, fact, facts_of, metres, named, odds_in_words
 from dphmm.model import (
     Belief,
@@ -33,10 +30,8 @@ from dphmm.model.forward_backward import Beliefs, smoothed_logs
 from dphmm.model.point_estimate import point_estimate
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
-from dphmm.release.event_caps import chain_of
 from dphmm.release.ledger import total
 from dphmm.release.step import PreparedStep
-from dphmm.release.tiers import finer_plan
 from dphmm.threads import beside
 
 
@@ -68,9 +63,6 @@ class ReleasedSequence:
     engines
         The number of a release, from 1 → the engine that made it and those that follow, where its settings are others
         than those before. The model is the same.
-    tiers
-        ``(T,)``: the rank of the reader whose query it answers, 0 for the coarsest, where several tiers are told apart:
-        a reader is told the releases of their rank and of those below. Otherwise empty.
 
     Raises
     ------
@@ -89,13 +81,12 @@ class ReleasedSequence:
     begins: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     first: int | None = None
     engines: Mapping[int, Releaser] = field(default_factory=dict)
-    tiers: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
         if not len(points):
             raise InvalidInputError(f"user {self.user} has no release; there is nothing to audit")
-        for name in ("epsilons", "steps", "possible", "factors", "begins", "tiers"):
+        for name in ("epsilons", "steps", "possible", "factors", "begins"):
             values = np.asarray(getattr(self, name))
             if values.ndim != 1 or values.dtype.kind not in "biuf":
                 raise InvalidInputError(f"user {self.user}: {name} are no list of numbers; give one for each release")
@@ -129,7 +120,6 @@ class Replay:
         ``p(s_t | z_1..t-1)``.
     step
         The belief that it was prepared for, the constraint set with its repaired graph, the mechanism and the budget.
-        With several tiers the belief is that of the reader of its query.
     log_likelihood
         ``(N,)``: ``log p(z_t | s_t)`` of every state, with the stand-in's density outside the constraint set.
     posterior
@@ -249,9 +239,6 @@ class SequenceAudit:
         Where there are truth and path: the share of releases at which the most probable path is right; otherwise NaN.
     knows
         What the adversary knows of how the person moves, in words.
-    within
-        How sure somebody may be of the surest place in hindsight whose moves are within a factor of the model's, where
-        that was asked for.
     """
 
     user: str = field(metadata=fact())
@@ -269,7 +256,6 @@ class SequenceAudit:
     accuracies: tuple[Accuracy, Accuracy, Accuracy, Accuracy] | None = field(repr=False)
     path_hits: float
     knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
-    within: WithinFactor | None = field(default=None, metadata=fact("within_factor"))
 
     @property
     def exposed_steps(self) -> tuple[int, ...]:
@@ -358,7 +344,6 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     slots = sequence.slots
     releaser.restart(slots[0])
     made_with = "was it made with this model, policy, mechanism and delta?"
-    readers = _Readers(sequence)
     engines: dict[int, Releaser] = {}
     for t in range(len(sequence)):
         where = f"user {sequence.user}, release {t + 1}"
@@ -371,10 +356,13 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
             releaser.restart(slots[t])
         try:
             prior = releaser.prior(steps)
-            step = readers.step(releaser, prior, t, steps, float(sequence.epsilons[t]))
+            epsilon = float(sequence.epsilons[t])
+            if epsilon:
+                step = releaser.prepare_on(prior, releaser.plan(prior), epsilon, steps)
+            else:
+                step = releaser.prepare_nothing(prior, steps, "target")
             likelihood = releaser.log_likelihood(step, sequence.released[t])
             replay = Replay(prior, step, likelihood, prior.update(likelihood), releaser)
-            readers.told(t, step, likelihood)
         except StochasticError:
             raise InvalidInputError(f"{where}: no possible state could have given it; {made_with}") from None
         except AlreadyKnownError as problem:
@@ -382,50 +370,6 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
         releaser.resume(replay.posterior, t + 1, slot=slots[t])
         _check_record(sequence, t, step, f"{where}: the record says that", made_with)
         yield replay
-
-
-class _Readers:
-    """What releases were prepared for: the belief of their query's reader, and what the moment's coarser queries told.
-
-    The reader of the highest rank is told everything; where there are no tiers every release is theirs.
-    """
-
-    def __init__(self, sequence: ReleasedSequence) -> None:
-        self._tiers, self._slots = sequence.tiers, sequence.slots
-        self._finest = int(max(sequence.tiers, default=0))
-        self._beliefs: dict[int, Belief] = {}
-        self._now: list[tuple[int, PreparedStep, FloatArray]] = []
-        """Rank, step and log-likelihoods of the releases of the present moment."""
-
-    def step(self, engine: Releaser, prior: Belief, t: int, steps: int, epsilon: float) -> PreparedStep:
-        """A release as it was prepared, where ``prior`` is the belief of a reader who is told everything."""
-        rank = int(self._tiers[t]) if len(self._tiers) else 0
-        if t == 0 or steps:
-            told = {one for one, _, _ in self._now}  # others were left out of the moment before, and begin anew
-            kept = {one: belief for one, belief in self._beliefs.items() if one in told}
-            slot = self._slots[t - 1]
-            self._beliefs = {one: belief.predict(engine.model, steps, slot) for one, belief in kept.items()}
-            self._now = []
-        own = prior if rank == self._finest else self._belief(engine, rank, self._slots[t])
-        if not epsilon:
-            return engine.prepare_nothing(own, steps, "target")
-        coarser = [step for _, step, _ in self._now] if len(self._tiers) else []
-        plan = finer_plan(engine, own, coarser) if coarser else engine.plan(own)
-        if plan is None:
-            raise StochasticError("the coarser releases of the moment leave nobody to hide among")
-        return engine.prepare_on(own, plan, epsilon, steps)
-
-    def _belief(self, engine: Releaser, rank: int, slot: int | None) -> Belief:
-        if rank not in self._beliefs:
-            first = Belief.first(engine.model, slot)
-            self._beliefs[rank] = reduce(Belief.update, (logs for _, _, logs in self._now), first)
-        return self._beliefs[rank]
-
-    def told(self, t: int, step: PreparedStep, logs: FloatArray) -> None:
-        """Take in what a release told every reader of its rank and above."""
-        rank = int(self._tiers[t]) if len(self._tiers) else 0
-        self._now.append((rank, step, logs))
-        self._beliefs = {one: belief.update(logs) if one >= rank else belief for one, belief in self._beliefs.items()}
 
 
 def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where: str, made_with: str) -> None:
@@ -490,7 +434,6 @@ def audit_adversaries(
     adversaries: Sequence[Adversary],
     truth: npt.ArrayLike | None = None,
     k: int = TOP,
-    within_factor: float | None = None,
 ) -> tuple[SequenceAudit, ...]:
     """What a released sequence gives away to each of several adversaries, who know different things of the person.
 
@@ -500,9 +443,6 @@ def audit_adversaries(
         As for `audit_sequence`.
     adversaries
         Who reads the releases, at least one.
-    within_factor
-        Also find how sure of the surest place somebody may be whose moves are within this factor of the public
-        model's, at least 1: see `dphmm.audit.robust`.
 
     Returns
     -------
@@ -517,27 +457,7 @@ def audit_adversaries(
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
     observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    found = tuple(_audited(releaser, sequence, replays, observed, one, truth, k) for one in adversaries)
-    if within_factor is None:
-        return found
-    return tuple(
-        replace(audit, within=_within(releaser.model, observed, audit, within_factor)) if _is_public(one) else audit
-        for one, audit in zip(adversaries, found, strict=True)
-    )
-
-
-def _is_public(adversary: Adversary) -> bool:
-    return adversary.model is None and adversary.prior is None
-
-
-def _within(model: MarkovModel, observed: Observations, audit: SequenceAudit, factor: float) -> WithinFactor:
-    """How sure somebody near the model may be of the place that the public adversary is surest of in hindsight."""
-    release = int(audit.hindsight.best.argmax())
-    place = int(audit.smoothed[release].log_mass.argmax())
-    times = np.concatenate([[0], np.cumsum(observed.steps[1:])]).astype(np.int64)
-    chain, start = chain_of(model, observed.first)
-    there = Presence([place], int(times[release]), int(times[release]))
-    return audit_within(chain, start, observed.log_likelihood, there, factor, times, place, release + 1)
+    return tuple(_audited(releaser, sequence, replays, observed, one, truth, k) for one in adversaries)
 
 
 def _audited(
@@ -549,7 +469,7 @@ def _audited(
     truth: npt.ArrayLike | None,
     k: int,
 ) -> SequenceAudit:
-    is_public, model = _is_public(adversary), adversary.model or releaser.model
+    is_public, model = adversary.model is None and adversary.prior is None, adversary.model or releaser.model
     points, cell = releaser.measurements.points, releaser.cell
     own = adversary.prior
     start = None if own is None else as_distribution(own, model.size, "the adversary's prior")
@@ -688,7 +608,7 @@ def in_hindsight(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatA
 def _guessed(
     model: MarkovModel, observed: Observations, filtered: FloatArray, points: FloatArray, cell: float
 ) -> tuple[FloatArray, FloatArray]:
-    beliefs = Beliefs(smoothed_logs(model, observed, filtered), model.contexts)
+    beliefs = Beliefs(smoothed_logs(model, observed, filtered), model.away)
     error, certainty = np.empty((2, len(observed)))
     for t, belief in enumerate(beliefs):
         guess = point_estimate(belief.probabilities, points, cell, belief.beyond)

@@ -152,8 +152,8 @@ def model_of(model: MarkovModel) -> Plain:
         "moves": moves,
         "start": [runs(begun(model, one) > 0) for one in model.starts],
     }
-    if model.contexts is not None:
-        found["state_of"] = model.contexts.last[model.size :].tolist()
+    if model.away is not None:
+        found["state_of"] = model.away.last[model.size :].tolist()
     if model.time_classes is not None and model.time_classes.count > 1:
         found |= {"hours": list(model.time_classes.classes), "zone": model.time_classes.zone}
     return found
@@ -161,7 +161,7 @@ def model_of(model: MarkovModel) -> Plain:
 
 def begun(model: MarkovModel, first: FloatArray) -> FloatArray:
     """A first distribution ``(N,)`` over the model's own states, ``(P,)``."""
-    return first if model.contexts is None else model.contexts.begun(first)
+    return first if model.away is None else model.away.begun(first)
 
 
 def policy_of(policy: PolicyGraph) -> Plain:

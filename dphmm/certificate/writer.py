@@ -51,11 +51,10 @@ class CertificateWriter:
         self._lines = forms.Lines(write)
         self._digests: dict[tuple[str, str], str] = {}
         self._last_noise: dict[str, tuple[object, object, str]] = {}
-        self._accounts: dict[tuple[str, int], Account] = {}
+        self._accounts: dict[str, Account] = {}
         self._person, self._count, self._total = "", 0, 0
         self._engines: Mapping[str, Releaser] = {}
         self._possible: dict[str, BoolArray] = {}
-        self._ranks: dict[str, int] = {}
         self._witnesses: dict[tuple[str, str], CapsWitness] = {}
         self._caps: CapsWitness | None = None
 
@@ -64,7 +63,6 @@ class CertificateWriter:
         person: str,
         engines: Mapping[str, Releaser],
         limits: Limits | None = None,
-        tiers: bool = False,
         goes_on: bool = False,
     ) -> None:
         """Say whose releases follow, and how they are made; all that is believed of the person begins anew, or goes on.
@@ -77,8 +75,6 @@ class CertificateWriter:
             Query → its engine; one of each for queries about one person, which share a model and a policy.
         limits
             What all may spend.
-        tiers
-            Whether the queries are those of readers, the coarsest first, each of whom is told the ones before too.
         goes_on
             Whether the person's releases go on, from the belief and the spending so far, as was agreed on anew.
 
@@ -92,15 +88,13 @@ class CertificateWriter:
             forms.check_certifiable(engine)
         self._person, self._count, self._engines = person, 0, dict(engines)
         self._possible = {query: np.zeros(first.model.size, dtype=np.bool_) for query in engines}
-        self._ranks = {query: number * tiers for number, query in enumerate(engines)}
         self._last_noise = {}
         self._caps = self._witness(first) if first.settings.caps else None
-        for rank in self._ranks.values():
-            self._accounts.setdefault((person, rank), Account())
+        self._accounts.setdefault(person, Account())
         queries = [
             {
                 "query": query,
-                "rank": self._ranks[query],
+                "rank": 0,  # a constant of the format: every recipient is told the releases of every query
                 "settings": engine.settings.canonical,
                 "places": self._lines.part(forms.places_of(engine)),
             }
@@ -143,16 +137,14 @@ class CertificateWriter:
         """
         if query not in self._engines:
             raise InvalidInputError(f"query {query!r} was not begun; call begin with its engine first")
-        engine, rank = self._engines[query], self._ranks[query]
+        engine = self._engines[query]
         if exactly(step.epsilon) > exactly(engine.settings.epsilon):
             raise InvalidInputError(
                 f"a release has epsilon {step.epsilon:g}, above the {engine.settings.epsilon:g} of its settings, which "
                 "a certificate is about; raise that of the settings"
             )
-        for (person, own), account in self._accounts.items():
-            if person == self._person and own >= rank:
-                account.add(slot, step.epsilon, 0.0)
-        account, day = self._accounts[self._person, rank], day_steps(engine.model.step_seconds)
+        account, day = self._accounts[self._person], day_steps(engine.model.step_seconds)
+        account.add(slot, step.epsilon, 0.0)
         line: dict[str, Any] = {
             "step": self._count,
             "slot": slot,

@@ -15,7 +15,6 @@ from dphmm.errors import ConfigurationError
 from dphmm.release.settings import Settings
 
 if TYPE_CHECKING:
-    from dphmm.audit.realised import EventAudit
     from dphmm.audit.sequence import SequenceAudit
     from dphmm.jobs.audits import Constraint, Subject
     from dphmm.plots.audit_report import Audit
@@ -62,8 +61,12 @@ _reader_options = inputs.options(
 
 def _readers(given: dict[str, Any]) -> dict[str, Any]:
     """Whose releases are looked at, and who reads them, by the `_reader_options`."""
-    asked = {"adversaries": inputs.adversaries_of(given), "within_factor": given["within_factor"]}
-    return {"users": inputs.names_of(given["users"]), "prior": given["adversary"], "watch": progress, **asked}
+    return {
+        "users": inputs.names_of(given["users"]),
+        "prior": given["adversary"],
+        "watch": progress,
+        "adversaries": inputs.adversaries_of(given),
+    }
 
 
 _output_options = inputs.options(
@@ -217,7 +220,6 @@ def session(releases: str | Path, **given: Any) -> None:
             *(f"{known.entropy.mean():.2f}" for known in (audit.uninformed, audit.online, audit.hindsight)),
             *(f"{known.best.mean():.2f}" for known in (audit.uninformed, audit.hindsight)),
             f"{audit.hindsight.best.max():.2f}",
-            *_within(audit, given),
             *(metres(float(median(one.error))) for one in (audit.uninformed, audit.online, audit.hindsight)),
             metres(audit.hindsight.error.min()),
             *_truly(audit),
@@ -229,23 +231,10 @@ def session(releases: str | Path, **given: Any) -> None:
     error = ("error without", "at the time", "in hindsight", "at least")
     who = ("adversary knows",) if several else ()
     truly = ("right in hindsight", "expected off", "truly off") if given["true"] else ()
-    within = _within_head(given)
-    head = ("user", *who, "releases", "epsilon", *bits, *guess, *within, *error, *truly, "exposed")
+    head = ("user", *who, "releases", "epsilon", *bits, *guess, *error, *truly, "exposed")
     if found.private:
         echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
     _end(found, given, "Session audit", found.in_words(), (head, rows))
-
-
-def _within_head(given: dict[str, Any]) -> tuple[str, ...]:
-    factor = given["within_factor"]
-    return () if factor is None else (f"at most within {factor:g} ×",)
-
-
-def _within(audit: SequenceAudit | EventAudit, given: dict[str, Any]) -> tuple[str, ...]:
-    """How sure somebody near the model may be, where it was asked for; of other adversaries nothing is said."""
-    if given["within_factor"] is None:
-        return ()
-    return ("" if audit.within is None else f"{audit.within.largest:.3g}",)
 
 
 def _truly(audit: SequenceAudit) -> tuple[str, ...]:
@@ -303,14 +292,13 @@ def event(releases: str | Path, **given: Any) -> None:
                     audit.wording if len(audit.wording) <= 40 else f"{audit.wording[:39]}…",
                     *(f"{one:.3g}" for one in (audit.prior_probability, probability.min(), probability.max())),
                     f"{probability[-1]:.3g}",
-                    *_within(audit, given),
                     f"{found.when(person, audit, moved)} ({audit.moved[moved]:+.2f})",
                 )
             )
     if found.private:
         echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
     who, probabilities = ("adversary knows",) if several else (), ("before", "least", "most", "at the end")
-    head = ("user", *who, "event", *probabilities, *_within_head(given), "moved most by the release of")
+    head = ("user", *who, "event", *probabilities, "moved most by the release of")
     verdict = "An event was learned." if found.is_exposed else "No event was learned."
     _end(found, given, "Event audit", verdict, (head, rows))
 

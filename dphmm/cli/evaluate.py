@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from dphmm.cli.console import FOLDER, PATH, Once, cell, echo, progress, say, say
 from dphmm.cli.inputs import engine_of, engine_options
 
 if TYPE_CHECKING:
+    from dphmm.evaluation.figures import Claim
     from dphmm.evaluation.run import Evaluation
 
 
@@ -40,6 +42,7 @@ def evaluate_command(
     every step, PRIVATE-report.html with the figures, and what is needed to go on with --resume after an interruption.
     Everything in it that comes from true places is for its owner alone, and says so in its name.
     """
+    from dphmm.evaluation.report import FAILS, HOLDS, UNDECIDED
     from dphmm.evaluation.run import TABLE, evaluate
 
     if compare_noise:
@@ -47,9 +50,12 @@ def evaluate_command(
         return
     done = evaluate(config, folder, engine_of(given), resume, progress)
     evaluation = done.evaluation
-    report = write_report(evaluation, pictures=not no_pictures)
+    report, claims = write_report(evaluation, pictures=not no_pictures)
+    verdicts = [claim.verdict for claim in claims]
     facts: dict[str, Any] = {
         "report_private": str(report),
+        "settings_private": str(folder / SETTINGS),
+        "claims_private": str(folder / CLAIMS),
         "table_private": str(folder / TABLE),
         "users_evaluated": len(evaluation.split.users),
         "models": max(len(evaluation.split.learned_from), 1),
@@ -57,6 +63,9 @@ def evaluate_command(
         "learned_from_users_most": max(map(len, evaluation.split.learned_from), default=None),
         "time_step": evaluation.clock,
         "settings": len(evaluation.config.settings()),
+        "claims_that_hold": verdicts.count(HOLDS),
+        "claims_that_do_not": verdicts.count(FAILS),
+        "claims_not_decided": verdicts.count(UNDECIDED),
         "tasks_run": done.tasks_run,
         "tasks_found_finished": done.tasks_found_finished,
         "seconds_reading": round(done.seconds_reading, 2),
@@ -94,28 +103,42 @@ def _compare_noise(config: Path, folder: Path, resume: bool, pictures: bool, as_
     echo(f"{folder / files[0]} comes from true places; keep it to yourself.", err=True)
 
 
-def write_report(evaluation: Evaluation, pictures: bool = True) -> Path:
-    """Write the report, and the figures as PNG files beside it, all for their owner alone; the report's path.
+SETTINGS, CLAIMS = "PRIVATE-settings.csv", "PRIVATE-claims.csv"
+"""The tables in a run's folder: the means of every setting, and the paper's claims with what was found."""
+
+
+def write_report(evaluation: Evaluation, pictures: bool = True) -> tuple[Path, tuple[Claim, ...]]:
+    """Write the report, its tables as CSV and its figures as PNG, readable by their owner only.
+
+    Returns
+    -------
+    tuple of Path and tuple of Claim
+        The report's path, and the claims in it.
 
     Raises
     ------
     MissingDependencyError
         For pictures without matplotlib.
     """
-    from dphmm.evaluation.report import report_html
+    from dphmm.evaluation.report import CLAIM_COLUMNS, check_claims, report_html, setting_rows
     from dphmm.evaluation.split import space_of
-    from dphmm.tables import new_file, write_text
+    from dphmm.tables import new_file, write_csv, write_text
 
-    folder, images = evaluation.checkpoint.folder, {}
+    folder, table, config = evaluation.checkpoint.folder, evaluation.table(), evaluation.config
+    images, claims = {}, check_claims(table, config)
     if pictures:
         from dphmm.plots.evaluation import evaluation_figures
         from dphmm.plots.figures import png as drawn
 
-        figures = evaluation_figures(evaluation.table(), evaluation.config, space_of(evaluation.config))
+        figures = evaluation_figures(table, config, space_of(config))
         images = {name: drawn(figure, 130) for name, figure in figures.items()}
     for name, png in images.items():
         with new_file(folder / f"PRIVATE-{name}.png", overwrite=True, private=True) as part:
             part.write_bytes(png)
+    with new_file(folder / SETTINGS, overwrite=True, private=True) as part:
+        write_csv(part, *setting_rows(table, config))
+    with new_file(folder / CLAIMS, overwrite=True, private=True) as part:
+        write_csv(part, CLAIM_COLUMNS, (asdict(claim).values() for claim in claims))
     said, report = shlex.join(["dphmm", *sys.argv[1:]]), folder / "PRIVATE-report.html"
     write_text(report, report_html(evaluation, images, said), overwrite=True, private=True)
-    return report
+    return report, claims

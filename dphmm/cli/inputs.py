@@ -161,15 +161,9 @@ adversary_options = options(
         metavar="PLACE",
         help="Where somebody knows the person to be often: home or work (found in --known), or a place of an event.",
     ),
-    click.option(
-        "--within-factor",
-        type=float,
-        metavar="R",
-        help="How sure the surest of those could be whose every move is within a factor of R of the model's.",
-    ),
     heading="Other adversaries",
 )
-"""The options of `adversaries_of`, and how far from the model's somebody's moves may be."""
+"""The options of `adversaries_of`."""
 
 earlier_option = option(
     "--known",

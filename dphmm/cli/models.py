@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     help="A matrix for each hour of the day, or for each hour of working days and of weekends; needs --zone.",
 )
 @click.option("--zone", metavar="ZONE", help="Time zone of --by. [default: that of the preset's region]")
-@click.option("--order", type=click.IntRange(1, 2), default=1, show_default=True, help="2 looks back two steps.")
 @click.option("--max-speed", type=POSITIVE, metavar="KMH", help="Faster moves than this are impossible. [default: 150]")
 @click.option(
     "--smoothing",
@@ -84,7 +83,7 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
     space = None if chosen else space_of(given)
     step = _STEPS.get(given["preset"]) if given["step"] is None else given["step"]
     zone = _ZONES.get(given["preset"]) if given["by"] is not None and given["zone"] is None else given["zone"]
-    names = ("smoothing", "by", "order", "user_epsilon", "moves_per_person", "least_people", "away", "radii")
+    names = ("smoothing", "by", "user_epsilon", "moves_per_person", "least_people", "away", "radii")
     more = {**{name: given[name] for name in names}, "zone": zone, "max_speed_kmh": given["max_speed"]}
     learned = learn(data_of(data, given), space, step, given["gap"], output=output, overwrite=overwrite, **more)
     if learned.choice is not None:

@@ -6,7 +6,7 @@ Baselines know the total and nothing of how users move; the others use the trans
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,15 @@ import numpy.typing as npt
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, as_numbers, random_source
 from dphmm.counts.chain_estimate import Start, filter_counts, smooth_counts
-from dphmm.counts.map_estimate import Prior, first_distribution, integer_map, occupancy, real_map
+from dphmm.counts.map_estimate import (
+    Prior,
+    Solver,
+    first_distribution,
+    integer_map,
+    occupancy,
+    real_map,
+    real_map_cvxopt,
+)
 from dphmm.counts.stream import (
     SENSITIVITY,
     Budget,
@@ -28,6 +36,7 @@ from dphmm.counts.stream import (
     release,
 )
 from dphmm.errors import ConfigurationError, CountError
+from dphmm.tables.values import shown
 
 
 def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None = None) -> FloatArray:
@@ -131,6 +140,7 @@ def post_process(
     prior: Prior | npt.ArrayLike = "frequency",
     integer: bool = False,
     coupled: bool | Literal["online"] = False,
+    solver: Solver = "newton",
 ) -> FloatArray | IntArray:
     """Counts that are not negative and sum to the number of users, estimated from noisy ones.
 
@@ -162,6 +172,10 @@ def post_process(
         place of Stirling's formula). True: the smoother over the whole chain, which uses that the counts of successive
         times come from the same users moving. ``"online"``: the filter, which uses the past only. The coupled
         estimates are approximate posterior means, projected on the counts that are possible.
+    solver
+        How the most probable real-valued counts of each time are found. ``"newton"``: this package's iteration.
+        ``"cvxopt"``: CVXOPT's interior-point method, an independent and much slower check of it. It solves the same
+        problem to a relative tolerance of ``1e-6`` of the objective and supports neither `integer` nor `coupled`.
 
     Returns
     -------
@@ -172,6 +186,8 @@ def post_process(
     ------
     CountError, StochasticError, BudgetError, ConfigurationError
         For counts, a matrix, scales or options that make no sense.
+    ConvergenceError
+        If CVXOPT does not reach its tolerance.
 
     Examples
     --------
@@ -185,8 +201,14 @@ def post_process(
     first = first_distribution(stream, prior)
     if not isinstance(coupled, (bool, str)) or coupled not in (False, True, "online"):
         raise ConfigurationError(f"coupled is {coupled!r}; give False, True or 'online'")
+    if not isinstance(solver, str) or solver not in get_args(Solver):
+        raise ConfigurationError(f"solver must be one of {', '.join(get_args(Solver))}, got {shown(solver)}")
+    if solver == "cvxopt" and (integer or coupled):
+        raise ConfigurationError("solver must be 'newton' for integer or coupled estimates, got 'cvxopt'")
     if not coupled:
         log_p = occupancy(first, matrix, steps).log_probabilities
+        if solver == "cvxopt":
+            return real_map_cvxopt(stream, log_p, total, scales)
         return integer_map(stream, log_p, total, scales) if integer else real_map(stream, log_p, total, scales)[0]
     if isinstance(prior, str) and prior == "frequency":  # the first row speaks once, as a row
         first, start = np.full(size, 1.0 / size), Start.flat(size, total)
@@ -223,6 +245,7 @@ def estimate(
     scale: npt.ArrayLike,
     prior: Prior | npt.ArrayLike = "frequency",
     integer: bool = False,
+    solver: Solver = "newton",
 ) -> FloatArray | IntArray:
     """Estimate counts by the estimator of a name.
 
@@ -233,6 +256,8 @@ def estimate(
     noisy, transition, users, scale, prior, integer
         As in `post_process`. Estimators without mobility ignore ``transition``, ``scale`` and ``prior``; ``transition``
         may be None for them.
+    solver
+        As in `post_process`; estimators other than ``"single"`` support ``"newton"`` only.
 
     Returns
     -------
@@ -243,18 +268,20 @@ def estimate(
     ------
     ConfigurationError
         For another name, or a matrix that is missing where it is needed.
-    CountError, StochasticError, BudgetError
+    CountError, StochasticError, BudgetError, ConvergenceError
         As `post_process`.
     """
     if not isinstance(name, str) or name not in ESTIMATORS:
         raise ConfigurationError(f"estimator is {name!r}; give one of {', '.join(ESTIMATORS)}")
     if name in ("least-squares", "maximum-likelihood"):
+        if solver != "newton":
+            raise ConfigurationError(f"solver must be 'newton' for estimator {name!r}, got {shown(solver)}")
         plain = (least_squares if name == "least-squares" else maximum_likelihood)(noisy, users)
         return nearest_integers(plain, users) if integer else plain
     if transition is None:
         raise ConfigurationError(f"estimator {name!r} needs to know how people move; give a model or a matrix")
     coupled: Any = {"coupled": True, "online": "online", "single": False}[name]
-    return post_process(noisy, transition, users, scale, prior, integer, coupled)
+    return post_process(noisy, transition, users, scale, prior, integer, coupled, solver)
 
 
 _MOST_RUNS = 10_000_000

@@ -22,6 +22,7 @@ from dphmm.policy.hull_repair import Objective
 from dphmm.policy.protection import Method
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule
+from dphmm.space.grid import PRESETS as GRIDS
 from dphmm.tables.json_toml import first_flaw, read_keys
 
 
@@ -80,6 +81,8 @@ class EvaluationConfig(BaseModel):
 
     Parameters
     ----------
+    preset
+        The published setting that the other keys start from, see `PRESETS`.
     name
         The title of the report.
     data, format, columns, skip_bad, user_per_file, time_unit, time_zone
@@ -88,11 +91,11 @@ class EvaluationConfig(BaseModel):
         The file of a model that knows its states and its step, learned from others; then nothing is learned, and the
         next nine keys are left out.
     grid
-        The preset of `dphmm.space.grid` that the states come from; or else one of the next three.
+        The preset of `dphmm.space.grid` that the states come from, on its published cells unless `cell_km` is given.
     bbox
-        South, west, north, east, degrees; with `cell_km`.
+        South, west, north, east, degrees; with `cell_km`. It replaces the `grid` of a preset.
     polygon
-        A GeoJSON file of polygons; with `cell_km`.
+        A GeoJSON file of polygons; with `cell_km`. It replaces the `grid` of a preset.
     cell_km
         The side of a cell, kilometres.
     places, within_km
@@ -104,8 +107,8 @@ class EvaluationConfig(BaseModel):
         Added to each move seen, both ways, when a model is learned, so that only what was seen is possible. Left out,
         models are learned as `dphmm learn` does by itself: possible is what speed allows. Without `step_seconds` there
         is no speed, and 0.5 is added.
-    by, zone, order
-        How models vary with time and whether they look back two steps, as ``dphmm learn`` takes them.
+    by, zone
+        How models vary with time, as ``dphmm learn`` takes them.
     folds
         Into how many groups people are dealt: who is evaluated is so under a model of everybody outside their group.
     sequences, length
@@ -125,6 +128,7 @@ class EvaluationConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    preset: Literal["geolife", "gowalla"] | None = None
     name: str = "Evaluation"
     data: tuple[str, ...] = Field(strict=False, min_length=1)
     format: str | None = None
@@ -144,7 +148,6 @@ class EvaluationConfig(BaseModel):
     smoothing: float | None = Field(default=None, ge=0)
     by: By | None = None
     zone: str | None = None
-    order: int = Field(default=1, ge=1, le=2)
     folds: int = Field(default=5, ge=2)
     sequences: int = Field(default=20, ge=2)
     length: int = Field(default=100, ge=2)
@@ -211,6 +214,18 @@ class EvaluationConfig(BaseModel):
         return tuple(dict.fromkeys(found))
 
     @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """The keys that differ from the preset's published setting, each with the published and the present value."""
+        if self.preset is None:
+            return {}
+        published = EvaluationConfig.model_validate({"preset": self.preset, "data": self.data, **PRESETS[self.preset]})
+        return {
+            key: (getattr(published, key), getattr(self, key))
+            for key in type(self).model_fields
+            if key not in _NOT_PUBLISHED and getattr(published, key) != getattr(self, key)
+        }
+
+    @property
     def digest(self) -> str:
         """The SHA-256 of everything that this says, in hexadecimal: equal configurations have equal digests."""
         return hashlib.sha256(json.dumps(self.keys, sort_keys=True).encode()).hexdigest()
@@ -220,6 +235,12 @@ class EvaluationConfig(BaseModel):
         """All keys as plain JSON values, which `parse_config` takes."""
         return self.model_dump(mode="json")
 
+
+_NOT_PUBLISHED = (
+    "name", "data", "format", "columns", "skip_bad", "user_per_file", "time_unit", "time_zone", "seed",
+    "task_sequences",
+)  # fmt: skip
+"""Keys that no published setting states: the input files, and how the work is divided."""
 
 _BOTH = {
     "mechanism": "planar-isotropic",
@@ -235,6 +256,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "name": "GeoLife, Beijing",
         "format": "geolife",
         "grid": "geolife",
+        "cell_km": GRIDS["geolife"][1],
         "step_seconds": 30.0,
         "smoothing": 0.5,
         "radius_km": 1.0,
@@ -245,6 +267,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "name": "Gowalla, Los Angeles",
         "format": "checkins",
         "grid": "gowalla",
+        "cell_km": GRIDS["gowalla"][1],
         "radius_km": 2.0,
         "smoothing": 0.0,
         "radii_km": [1.0, 2.0, 4.0],
@@ -282,7 +305,7 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
         Naming the first key that is unknown, missing, or of a wrong value; or when no single region is given.
     """
     given = dict(keys)
-    preset = given.pop("preset", None)
+    preset = given.get("preset")
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
         raise ConfigurationError(f"{source}: preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
     try:
@@ -300,32 +323,42 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
 
 
 def _preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a preset, but for those that a model has settled."""
-    settled = _OF_A_MODEL if given.get("model") is not None else ()
-    return {key: value for key, value in PRESETS.get(name or "", {}).items() if key not in settled}
+    """Return the keys of a preset, except the ones that a model or another region of the file replaces."""
+    replaced: tuple[str, ...] = ()
+    if given.get("model") is not None:
+        replaced = _OF_A_MODEL
+    elif given.get("places") is not None:
+        replaced = ("grid", "cell_km")
+    elif given.get("bbox") is not None or given.get("polygon") is not None:
+        replaced = ("grid",)
+    return {key: value for key, value in PRESETS.get(name or "", {}).items() if key not in replaced}
 
 
 _OF_A_MODEL = (
     "grid", "bbox", "polygon", "places", "within_km", "cell_km", "step_seconds", "smoothing", "by", "zone",
-    "order", "folds",
+    "folds",
 )  # fmt: skip
 """What a model that was given has settled."""
 
 
 def _check_region(config: EvaluationConfig, source: str) -> None:
     if config.model is not None:
-        settled = [key for key in _OF_A_MODEL if key in config.model_fields_set]
+        # Compared by value: the configuration that a run's folder stores sets every key.
+        defaults = EvaluationConfig.model_fields
+        settled = [key for key in _OF_A_MODEL if getattr(config, key) != defaults[key].default]
         if settled:
             raise ConfigurationError(f"{source}: '{settled[0]}' is settled by the 'model'; leave one of them out")
         return
-    gridded = config.bbox is not None or config.polygon is not None
+    cell_needed = config.bbox is not None or config.polygon is not None
     if sum(one is not None for one in (config.grid, config.bbox, config.polygon, config.places)) != 1:
         raise ConfigurationError(
             f"{source}: give one region: 'grid' (a preset's name), 'places', 'bbox' or 'polygon' with 'cell_km', or a "
             "'model' that has one"
         )
-    if gridded != (config.cell_km is not None):
-        raise ConfigurationError(f"{source}: 'cell_km' goes with 'bbox' and 'polygon', and they with it")
+    if cell_needed and config.cell_km is None:
+        raise ConfigurationError(f"{source}: 'bbox' and 'polygon' need 'cell_km', the side of a cell in kilometres")
+    if config.places is not None and config.cell_km is not None:
+        raise ConfigurationError(f"{source}: 'cell_km' cannot be combined with 'places': named places have no cells")
     if config.by is not None and config.step_seconds is None:
         raise ConfigurationError(f"{source}: 'by' is about the clock; give 'step_seconds' too")
     if (config.by is None) != (config.zone is None):
@@ -370,5 +403,5 @@ def load_config(path: str | Path) -> EvaluationConfig:
 def _explained(problem: ValidationError, source: str) -> str:
     key, flaw, said = first_flaw(problem)
     if flaw == "extra_forbidden":
-        said = f"is unknown; the keys are preset, {', '.join(EvaluationConfig.model_fields)}"
+        said = f"is unknown; the keys are {', '.join(EvaluationConfig.model_fields)}"
     return f"{source}: key '{key}' {said}"

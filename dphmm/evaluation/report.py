@@ -5,27 +5,33 @@ The claims are those that the DPHMM paper's evaluation (Section 8) makes in word
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.ndimage import convolve1d
 
 import dphmm
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, Setting
+from dphmm.evaluation.figures.base import Claim, Verdict
 from dphmm.evaluation.run import Evaluation, StepTable
+from dphmm.evaluation.split import space_of
 from dphmm.reports import Cell, Picture, Section, html_page
 
 ROOTS = {"rms_error_km": "squared_error_km2"}
 """A root mean square → the column that the mean is taken of: Error as Equation 3 of the paper has it."""
 
-RESAMPLES, _LEVEL = 2000, 0.95
+RESAMPLES = 2000
+_ENDS = (0.025, 0.975)  # of an interval of level 95 %
 _SEED = 20170710  # fixed, so that a report of the same table says the same
 
 
@@ -63,12 +69,19 @@ def bootstrap(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray
         Without any row.
     """
     rows = np.asarray(values, dtype=np.float64)
+    low, high = np.quantile(_resampled_means(rows), _ENDS, axis=0)
+    return rows.mean(axis=0), np.asarray(low), np.asarray(high)
+
+
+def _resampled_means(rows: FloatArray) -> FloatArray:
+    """Return the means of bootstrap samples of rows, ``(RESAMPLES, ...)``; samples of equally many rows are the same.
+
+    So quotients of two results are those of paired samples.
+    """
     if not len(rows):
         raise InvalidInputError("there is no sequence to take a mean of; give at least one")
     drawn = np.random.default_rng(_SEED).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), RESAMPLES)
-    means = np.tensordot(drawn / len(rows), rows, axes=1)
-    low, high = np.quantile(means, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
-    return rows.mean(axis=0), np.asarray(low), np.asarray(high)
+    return np.asarray(np.tensordot(drawn / len(rows), rows, axes=1))
 
 
 def total(table: StepTable, setting: Setting, metric: str) -> Interval:
@@ -87,109 +100,171 @@ def over_time(table: StepTable, setting: Setting, metric: str) -> tuple[FloatArr
     return mean, low, high
 
 
-def difference(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
-    """Mean of a metric under one setting minus that under another, sequence by sequence; of `ROOTS`, of the squares."""
-    means = [table.where(one).matrix(ROOTS.get(metric, metric)).mean(axis=1) for one in (first, second)]
-    return Interval(*map(float, bootstrap(means[0] - means[1])))
-
-
-SETTLED = 0.15
-"""A runtime counts as settled when the last two quarters of the steps differ by less than this share.
-
-One that grows in proportion to time differs by 0.29.
-"""
-
-SAME = 0.05
-"""Means count as the same when the largest and the smallest differ by at most this share of the largest."""
-
-WITHIN_NOISE = "; within noise"
-
-LITTLE = 1.25
-"""An error counts as little higher when it is at most this many times the other."""
-
-
-_FASTER = "A step of DPLS takes less time than one under {}."
-
-_SHOWN = {"runtime_s": (1e3, " ms", 2), "protection": (1.0, " states", 1), "rms_error_km": (1.0, " km", 2)}
-"""Metric → its factor, unit and digits in a text."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim with what was measured.
+def smooth_curve(values: FloatArray, width: int = 5) -> FloatArray:
+    """Return a centred running mean; near the ends it is taken over the values that exist.
 
     Parameters
     ----------
-    where
-        The figure of the paper.
-    words
-        The claim, in this package's words.
-    parts
-        What was measured: of what, and the figure with its unit.
-    verdict
-        ``"holds"`` or ``"does not"``, by the means, and what a time step was: more can be possible after a long one.
-        With `WITHIN_NOISE` after it where the 95 % bootstrap interval of the difference of two settings holds zero.
+    values : ndarray, shape (T,)
+        The curve.
+    width : int, default 5
+        Number of values, odd.
+
+    Returns
+    -------
+    ndarray, shape (T,)
+        The means.
+
+    Examples
+    --------
+    >>> smooth_curve(np.array([0.0, 3.0, 6.0]), 3).tolist()
+    [1.5, 3.0, 4.5]
     """
-
-    where: str
-    words: str
-    parts: tuple[tuple[str, str], ...]
-    verdict: str
+    sums, counts = (convolve1d(part, np.ones(width), mode="constant") for part in (values, np.ones(len(values))))
+    return np.asarray(sums / counts)
 
 
-def check_claims(table: StepTable, config: EvaluationConfig, clock: str) -> tuple[Claim, ...]:
-    """Every claim that the settings of an evaluation allow to look at; `clock` says what a time step is."""
+def ratio(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
+    """Mean of a metric under one setting divided by that under another, on the same bootstrap samples of sequences.
+
+    Of one of `ROOTS` the quotient of the roots of the means. NaN where a denominator is 0.
+    """
+    sides = [table.where(one).matrix(ROOTS.get(metric, metric)).mean(axis=1) for one in (first, second)]
+    found = _quotient(*sides)
+    return Interval(*np.sqrt(found).tolist()) if metric in ROOTS else found
+
+
+def _quotient(above: FloatArray, below: FloatArray) -> Interval:
+    """The quotient of the means of two columns ``(n,)``, with its interval of paired bootstrap samples."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.quantile(_resampled_means(above) / _resampled_means(below), _ENDS)
+        return Interval(float(above.mean() / below.mean()), float(low), float(high))
+
+
+# ---- the claims of the paper -----------------------------------------------------------------------------------------
+
+HOLDS: Verdict = "holds"
+FAILS: Verdict = "does not hold"
+UNDECIDED: Verdict = "not decided"
+
+# The paper gives most claims in words. Where a word needs a number, these are this package's reading of it.
+SETTLED = 0.15
+"""A level counts as stable when the last two quarters of the steps differ by less than this share.
+
+One that grows in proportion to time differs by 0.29.
+"""
+SAME = 0.05
+"""Means count as the same when two of them differ by at most this share of the larger."""
+LITTLE_ERROR = 1.25
+"""An error counts as little higher when it is at most this many times the other."""
+LITTLE_LONGER = 2.0
+"""A step counts as a little longer when it takes at most this many times as long."""
+AGREES = 0.2
+"""A mean agrees with one of the paper's, which are read off a curve and rounded, within this share of it."""
+
+PRINTED_PROTECTION: Mapping[str, float] = {"geolife": 100.0, "gowalla": 70.0}
+"""Preset → the states that protect the true one under transition, the only figures that Section 8.2 prints."""
+
+_METRICS = {
+    "runtime_s": (1e3, "ms", 3),
+    "protection": (1.0, "states", 3),
+    "rms_error_km": (1.0, "km", 3),
+    "possible": (1.0, "states", 3),
+    "area_km2": (1.0, "km²", 3),
+}
+"""Metric → its factor, unit and significant digits in a text."""
+
+
+CLAIM_COLUMNS = tuple(field.name for field in fields(Claim))
+
+
+def check_claims(table: StepTable, config: EvaluationConfig) -> tuple[Claim, ...]:
+    """Compare every claim of Section 8 that the settings of an evaluation allow to check with what was found."""
     found: list[Claim] = []
     if {"utility", "transition", "complete"} <= set(config.policies):
-        util, trans, dpls = (config.base(policy) for policy in ("utility", "transition", "complete"))
-        found += [_less(table, dpls, one, "runtime_s", _FASTER.format(one.policy)) for one in (util, trans)]
-        found += [_settles(table, setting) for setting in (util, trans)]
-        found += [
-            _less(table, dpls, trans, "protection", "Transition hides the true state among more states than DPLS."),
-            _less(table, util, trans, "protection", "Transition hides it among more states than utility."),
-            _less(table, util, dpls, "rms_error_km", "The error under utility is below that of DPLS."),
-            _less(table, util, trans, "rms_error_km", "The error under utility is below that under transition."),
-            _less(table, dpls, util, "protection", "Utility hides the true state among more states than DPLS."),
-            _little(table, trans, dpls),
-        ]
+        found += _runtime_claims(table, config) + _policy_claims(table, config)
     if len(config.epsilons) > 1:
         found += _epsilon_claims(table, config)
     if len(config.radii_km) > 1 and "utility" in config.policies:
         found += _radius_claims(table, config)
-    return tuple(replace(claim, verdict=_at(claim.verdict, clock)) for claim in found)
+    return tuple(found)
 
 
-def _less(table: StepTable, low: Setting, high: Setting, metric: str, words: str) -> Claim:
-    apart = difference(table, high, low, metric)
-    parts = tuple((_name(one), _shown(total(table, one, metric), metric)) for one in (low, high))
-    verdict = _verdict(apart.mean > 0) + (WITHIN_NOISE if apart.low <= 0 <= apart.high else "")
-    return Claim("10" if metric == "runtime_s" else "11", words, parts, verdict)
+def _runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
+    utility, transition, dpls = (config.base(policy) for policy in ("utility", "transition", "complete"))
+    found = []
+    for one in (utility, transition):
+        words = f"A step under {one.policy} takes a little longer than one of DPLS (up to {LITTLE_LONGER:g} times)."
+        found.append(_larger(table, "10", words, "a little longer", one, dpls, "runtime_s", LITTLE_LONGER))
+    words = "The constraint set of DPLS is smaller than that under transition."
+    found.append(_larger(table, "10", words, "a tighter constraint", transition, dpls, "possible"))
+    for metric, words in (("runtime_s", "runtime of a step"), ("area_km2", "area of the sensitivity hull")):
+        for one in (utility, transition):
+            found.append(_settles(table, one, metric, f"Under {one.policy} the {words} converges."))
+    return found
 
 
-def _verdict(holds: bool | np.bool_) -> str:
-    return "holds" if holds else "does not"
+def _policy_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
+    utility, transition, dpls = (config.base(policy) for policy in ("utility", "transition", "complete"))
+    dop, error = "protection", "rms_error_km"
+    ordered = (
+        ("DoP under transition is above that of DPLS.", "the strongest", transition, dpls, dop),
+        ("DoP under transition is above that under utility.", "the strongest", transition, utility, dop),
+        ("DoP under utility is above that of DPLS.", "even larger", utility, dpls, dop),
+        ("The error under utility is below that of DPLS.", "the lowest", dpls, utility, error),
+        ("The error under utility is below that under transition.", "the lowest", transition, utility, error),
+        ("The error under transition is above that of DPLS.", "rises with DoP", transition, dpls, error),
+    )
+    found = [_larger(table, "11", *one) for one in ordered]
+    if config.preset is not None:
+        found.insert(2, _printed_protection(table, transition, PRINTED_PROTECTION[config.preset]))
+    return found
 
 
-def _at(verdict: str, clock: str) -> str:
-    """A verdict with what a time step was."""
-    words, noise, _ = verdict.partition(WITHIN_NOISE)
-    return f"{words} ({clock}{noise})"
+def _larger(
+    table: StepTable,
+    figure: str,
+    statement: str,
+    paper: str,
+    larger: Setting,
+    smaller: Setting,
+    metric: str,
+    most: float = np.inf,
+) -> Claim:
+    """A claim that a metric is larger under one setting than under another, and at most `most` times."""
+    apart = ratio(table, larger, smaller, metric)
+    means = "; ".join(f"{_name(one)} {_shown(total(table, one, metric), metric)}" for one in (larger, smaller))
+    return Claim(figure, statement, paper, f"{means}; ratio {_stated_interval(apart)}", _verdict(apart, 1.0, most))
 
 
-def _settles(table: StepTable, setting: Setting) -> Claim:
-    times = over_time(table, setting, "runtime_s")[0] * 1e3
-    quarter = max(len(times) // 4, 1)
-    first, before, last = times[:quarter].mean(), times[-2 * quarter : -quarter].mean(), times[-quarter:].mean()
-    quarters = {"first quarter of the steps": first, "third quarter": before, "last quarter": last}
-    parts = tuple((name, f"{time:.2f} ms") for name, time in quarters.items())
-    words = f"The runtime under {setting.policy} settles at a stable level."
-    return Claim("10", words, parts, _verdict(abs(last - before) < SETTLED * max(last, before)))
+def _verdict(found: Interval, low: float, high: float) -> Verdict:
+    """Whether an interval lies within ``(low, high]``, outside of it, or across an end. NaN decides nothing."""
+    if low < found.low and found.high <= high:
+        return HOLDS
+    return FAILS if found.high <= low or high < found.low else UNDECIDED
 
 
-def _little(table: StepTable, trans: Setting, dpls: Setting) -> Claim:
-    ratio = total(table, trans, "rms_error_km").mean / total(table, dpls, "rms_error_km").mean
-    words = f"Transition costs little in error against DPLS (at most {LITTLE} times)."
-    return Claim("12", words, (("ratio of the errors", f"{ratio:.2f}"),), _verdict(ratio <= LITTLE))
+def _all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on a claim that several comparisons have to support."""
+    found = set(verdicts)
+    return FAILS if FAILS in found else UNDECIDED if UNDECIDED in found else HOLDS
+
+
+def _settles(table: StepTable, setting: Setting, metric: str, statement: str) -> Claim:
+    values = table.where(setting).matrix(metric)
+    quarter = max(values.shape[1] // 4, 1)
+    before, last = (part.mean(axis=1) for part in (values[:, -2 * quarter : -quarter], values[:, -quarter:]))
+    apart, means = _quotient(last, before), [Interval(*map(float, bootstrap(part))) for part in (before, last)]
+    stated = "; ".join(f"{name} {_shown(mean, metric)}" for name, mean in zip(("third", "last"), means, strict=True))
+    measured = f"{stated} quarter of the steps; ratio {_stated_interval(apart)}"
+    return Claim("10", statement, "a stable level", measured, _verdict(apart, 1 - SETTLED, 1 / (1 - SETTLED)))
+
+
+def _printed_protection(table: StepTable, setting: Setting, printed: float) -> Claim:
+    mean = total(table, setting, "protection")
+    words = f"Transition protects the true state among {printed:g} possible states (within {100 * AGREES:g} %)."
+    verdict = _verdict(mean, (1 - AGREES) * printed, (1 + AGREES) * printed)
+    return Claim("11", words, f"{printed:g} states", _shown(mean, "protection"), verdict)
 
 
 def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
@@ -197,42 +272,74 @@ def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     for policy in config.policies:
         sweep = sweep_of(config, policy, "epsilon")
         under = f"Under {_name(sweep[0])}"
-        means, parts = _means(table, sweep, "protection", "epsilon")
-        same = _verdict(np.ptp(means) <= SAME * means.max())
-        claims.append(Claim("12", f"{under}, DoP does not depend on epsilon.", parts, same))
-        means, parts = _means(table, sweep, "rms_error_km", "epsilon")
-        falls = _verdict((np.diff(means) < 0).all())
-        claims.append(Claim("12", f"{under}, the error falls as epsilon grows.", parts, falls))
+        pairs = list(pairwise(sweep))
+        apart = [ratio(table, sweep[0], one, "protection") for one in sweep[1:]]
+        verdict = _all_of(_verdict(one, 1 - SAME, 1 / (1 - SAME)) for one in apart)
+        measured = _along(table, sweep, "protection", "epsilon", "ratio to the first", apart)
+        words = f"{under}, DoP does not depend on ε (within {100 * SAME:g} %)."
+        claims.append(Claim("12", words, "the same", measured, verdict))
+        apart = [ratio(table, one, other, "rms_error_km") for one, other in pairs]
+        measured = _along(table, sweep, "rms_error_km", "epsilon", "ratio to the next", apart)
+        verdict = _all_of(_verdict(one, 1.0, np.inf) for one in apart)
+        claims.append(Claim("12", f"{under}, the error falls as ε grows.", "smaller", measured, verdict))
+    if {"transition", "complete"} <= set(config.policies):
+        claims += _transition_claims(table, config)
     return claims
+
+
+def _transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
+    """The claims on transition against the other policies at every epsilon."""
+    transition, dpls = (sweep_of(config, policy, "epsilon") for policy in ("transition", "complete"))
+    others = [sweep_of(config, policy, "epsilon") for policy in ("utility", "complete") if policy in config.policies]
+    found, verdicts = [], []
+    for other in others:
+        apart = [ratio(table, one, two, "protection") for one, two in zip(transition, other, strict=True)]
+        found.append(f"ratio to {_name(other[0])} {_at_each(transition, apart, 'epsilon')}")
+        verdicts += [_verdict(one, 1.0, np.inf) for one in apart]
+    words = "Transition has the largest DoP at every ε."
+    largest = Claim("12", words, "the largest", "; ".join(found), _all_of(verdicts))
+    apart = [ratio(table, one, two, "rms_error_km") for one, two in zip(transition, dpls, strict=True)]
+    words = f"Transition costs little error against DPLS at every ε (up to {LITTLE_ERROR} times)."
+    verdict = _all_of(_verdict(one, 0.0, LITTLE_ERROR) for one in apart)
+    measured = f"ratio to DPLS {_at_each(transition, apart, 'epsilon')}"
+    return [largest, Claim("12", words, "little sacrifice", measured, verdict)]
 
 
 def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     sweep = sweep_of(config, "utility", "radius_km")
     claims = []
-    for metric, name in (("protection", "DoP"), ("rms_error_km", "error")):
-        means, parts = _means(table, sweep, metric, "radius_km")
-        # Equal hulls give equal means: edges that a repair added may be longer than either radius.
-        grows = _verdict((np.diff(means) >= 0).all() and means[-1] > means[0])
-        claims.append(Claim("13", f"Under utility, {name} never falls as r grows, and ends higher.", parts, grows))
+    for metric, name in (("protection", "DoP"), ("rms_error_km", "the error")):
+        apart = [ratio(table, other, one, metric) for one, other in pairwise(sweep)]
+        measured = _along(table, sweep, metric, "radius_km", "ratio to the one before", apart)
+        verdict = _all_of(_verdict(one, 1.0, np.inf) for one in apart)
+        claims.append(Claim("13", f"Under utility, {name} grows with r.", "grows", measured, verdict))
     if "complete" in config.policies:
-        dpls = total(table, config.base("complete"), "rms_error_km")
-        below = means < dpls.mean  # of the errors, which came last
-        parts = (("values of r where it is", f"{below.sum()} of {len(below)}"), ("DPLS", _shown(dpls, "rms_error_km")))
+        apart = [ratio(table, config.base("complete"), one, "rms_error_km") for one in sweep]
+        verdicts = [_verdict(one, 1.0, np.inf) for one in apart]
+        most = HOLDS if 2 * verdicts.count(HOLDS) > len(sweep) else UNDECIDED
+        most = FAILS if 2 * verdicts.count(FAILS) >= len(sweep) else most
         words = "The error under utility is below that of DPLS for most values of r."
-        claims.append(Claim("13", words, parts, _verdict(2 * below.sum() > len(below))))
+        measured = f"DPLS divided by utility {_at_each(sweep, apart, 'radius_km')}"
+        claims.append(Claim("13", words, "in most results", measured, most))
     return claims
 
 
-def _means(
-    table: StepTable, sweep: list[Setting], metric: str, free: str
-) -> tuple[FloatArray, tuple[tuple[str, str], ...]]:
-    """The means of a metric along a sweep, and what a report says of them."""
-    found = [total(table, setting, metric) for setting in sweep]
-    symbol = "r" if free == "radius_km" else free
-    stated = tuple(
-        (f"{symbol} = {getattr(one, free):g}", _shown(mean, metric)) for one, mean in zip(sweep, found, strict=True)
-    )
-    return np.array([mean.mean for mean in found]), stated
+def _along(
+    table: StepTable, sweep: list[Setting], metric: str, free: str, compared: str, apart: Sequence[Interval]
+) -> str:
+    """The means of a metric along a sweep, and the ratios of some of them, in a text."""
+    means = [_shown(total(table, one, metric), metric) for one in sweep]
+    stated = "; ".join(f"{_symbol(one, free)}: {mean}" for one, mean in zip(sweep, means, strict=True))
+    return f"{stated}; {compared}: {', '.join(map(_stated_interval, apart))}"
+
+
+def _at_each(sweep: Sequence[Setting], found: Sequence[Interval], free: str) -> str:
+    """Intervals along a sweep in a text."""
+    return ", ".join(f"{_stated_interval(one)} at {_symbol(at, free)}" for at, one in zip(sweep, found, strict=True))
+
+
+def _symbol(setting: Setting, free: str) -> str:
+    return f"r = {setting.radius_km:g} km" if free == "radius_km" else f"ε = {setting.epsilon:g}"
 
 
 def sweep_of(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:
@@ -247,8 +354,27 @@ def _name(setting: Setting) -> str:
 
 
 def _shown(value: Interval, metric: str) -> str:
-    factor, unit, digits = _SHOWN[metric]
-    return f"{factor * value.mean:.{digits}f}{unit}"
+    factor, unit, digits = _METRICS[metric]
+    return f"{_stated_interval(Interval(*(factor * one for one in value)), digits)} {unit}"
+
+
+def _stated_interval(value: Interval, digits: int = 3) -> str:
+    mean, low, high = (significant(one, digits) for one in value)
+    return mean if low == mean == high else f"{mean} ({low} to {high})"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Format a number with at least some significant digits, without an exponent.
+
+    Examples
+    --------
+    >>> [significant(value) for value in (1373.2, 99.99, 19.04, 0.0312, 2.0)]
+    ['1,373', '100', '19.0', '0.0312', '2.00']
+    """
+    if not np.isfinite(value) or value == 0:
+        return f"{value:g}"
+    rounded = float(f"{value:.{digits - 1}e}")  # 99.99 has as many decimals as 100
+    return f"{value:,.{max(digits - 1 - int(np.floor(np.log10(abs(rounded)))), 0)}f}"
 
 
 _LIBRARIES = ("numpy", "scipy", "shapely", "pyarrow", "matplotlib")
@@ -271,7 +397,7 @@ _TABLE_METRICS: tuple[tuple[str, str, float], ...] = (
 
 _CAPTIONS = {
     "settings": "Every setting: means over sequences and time, with their intervals.",
-    "figure-10-runtime": "Processor time of a step (the paper's Figure 10).",
+    "figure-10-runtime": "Processor time of a step (Figure 10), after a warm-up. Each sequence has a new engine.",
     "figure-11-over-time": "Degree of protection of the true state, and error of the release (Figure 11, Equation 3).",
     "possible-and-estimate": "Size of the constraint set, and error of the posterior mean, which costs nothing.",
     "figure-12-epsilon": "Epsilon (Figure 12): means over sequences and time.",
@@ -298,10 +424,11 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
         HTML that loads nothing from elsewhere.
     """
     table = evaluation.table()
+    claims = check_claims(table, evaluation.config)
     same, header, rows = _settings(table, evaluation)
     drawn = [Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]
     sections = [
-        Section("Whose data", [_data_words(evaluation), _split_words(evaluation)]),
+        Section("Whose data", [_data_words(evaluation), _states_words(evaluation.config), _split_words(evaluation)]),
         Section(
             "What each setting does on them",
             [f"Means over sequences and time; the figures have their intervals. {same}", _ABBREVIATIONS],
@@ -311,9 +438,9 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
         Section("Figures", [_INTERVALS], pictures=drawn),
         Section(
             "What the DPHMM paper claims, on these data",
-            ["By the means of these data. Within noise: the interval of the difference holds zero."],
-            ("figure of the paper", "claim", "of what", "measured", "verdict"),
-            _claims(table, evaluation),
+            [_counted(claims, evaluation.clock), _VERDICTS],
+            ("figure of the paper", "claim", "the paper's value", "measured", "verdict"),
+            [(*list(asdict(claim).values())[:4], Cell(claim.verdict, mark=_MARKS[claim.verdict])) for claim in claims],
         ),
         Section("How this was made", verbatim=_origin(evaluation, command)),
     ]
@@ -343,6 +470,53 @@ def _split_words(evaluation: Evaluation) -> str:
     )
 
 
+def _states_words(config: EvaluationConfig) -> str:
+    """The states, and every key that differs from the preset."""
+    space = space_of(config)
+    cells = f" of {space.cell_km:g} km" if space.cell_km else ""
+    words = f"{space.size:,} states{cells}."
+    if config.preset is None:
+        return words
+    changed = [f"{key} is {_plain(now)} instead of {_plain(was)}" for key, (was, now) in config.changes.items()]
+    if not changed:
+        return f"{words} All settings are those of the preset {config.preset!r}."
+    return f"{words} The settings are those of the preset {config.preset!r}, but {'; '.join(changed)}."
+
+
+def _plain(value: Any) -> str:
+    return "unset" if value is None else json.dumps(value, default=str)
+
+
+_VERDICTS = (
+    f"A claim {HOLDS} if the whole 95 % interval of what is compared lies where the claim says, {FAILS} if none of it "
+    "does. Intervals are of paired bootstrap samples of sequences. Numbers in the claims are this package's reading of "
+    "the paper's words."
+)
+_MARKS: Mapping[str, Literal["", "good", "bad"]] = {HOLDS: "good", FAILS: "bad", UNDECIDED: ""}
+
+
+def _counted(claims: Sequence[Claim], clock: str) -> str:
+    """How many claims hold, and what a time step was: more states are possible after a long one."""
+    verdicts = [claim.verdict for claim in claims]
+    if not claims:
+        return "The settings compared here allow to check none of them."
+    held, failed, open_ = (verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNDECIDED))
+    return (
+        f"Of {len(claims)} claims {held} hold, {failed} do not, and {open_} are not decided at this sample size, with "
+        f"{clock}; the paper does not state its time step."
+    )
+
+
+def setting_rows(table: StepTable, config: EvaluationConfig) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Return a header, and for every setting its parameters and each metric's mean with its 95 % interval."""
+    names = tuple(name for metric, _, _ in _TABLE_METRICS for name in (metric, f"{metric}_low", f"{metric}_high"))
+    rows = [
+        (*asdict(one).values(), *(value for metric, _, _ in _TABLE_METRICS for value in total(table, one, metric)))
+        for one in config.settings()
+    ]
+    return (*asdict(config.settings()[0]), *names), rows
+
+
 _INTERVALS = (
     "Bars and bands are 95 % bootstrap intervals, whole sequences being drawn again; of few sequences they are too "
     "narrow."
@@ -367,16 +541,6 @@ def _data_words(evaluation: Evaluation) -> str:
     some = ", ".join(paths[:6]) + (f" and {len(paths) - 6:,} more" if len(paths) > 6 else "")
     config = evaluation.config
     return f"{len(paths):,} file{'s' if len(paths) != 1 else ''} ({some}), under {', '.join(config.policies)}."
-
-
-def _claims(table: StepTable, evaluation: Evaluation) -> list[tuple[str | Cell, ...]]:
-    """A row for each figure; what it is a figure of, and the verdict, stand at the first of a claim."""
-    rows: list[tuple[str | Cell, ...]] = []
-    for claim in check_claims(table, evaluation.config, evaluation.clock):
-        verdict = Cell(claim.verdict, mark="good" if claim.verdict.startswith("holds") else "bad")
-        for number, part in enumerate(claim.parts):
-            rows.append(("", "", *part, "") if number else (claim.where, claim.words, *part, verdict))
-    return rows
 
 
 def _settings(table: StepTable, evaluation: Evaluation) -> tuple[str, tuple[str, ...], list[tuple[str | Cell, ...]]]:

@@ -5,6 +5,7 @@ The work falls into tasks, some sequences under one setting each, which processe
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import time
@@ -21,9 +22,10 @@ import numpy.typing as npt
 
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.compilation import compiled_at_first_call
 from dphmm.errors import DataFileError, OutputError, need
 from dphmm.evaluation.config import EvaluationConfig, Setting, load_config, parse_config
-from dphmm.evaluation.split import Split, model_file, split_people
+from dphmm.evaluation.split import Split, check_policies, model_file, space_of, split_people
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.models import load_model
 from dphmm.jobs.progress import Watch, unwatched
@@ -33,6 +35,7 @@ from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import canonical_policy
 from dphmm.release.engine import Releaser
+from dphmm.release.ledger import constrained_cost
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file, read_document
 from dphmm.tables.binary_files import read_parquet, write_parquet
@@ -71,8 +74,9 @@ errors of the release are those of the prediction then. ``protection`` is the de
 was released; ``error_km`` the distance of the one release that was drawn; ``squared_error_km2`` the mean of its
 square over all that could have been, in closed form (the square of the paper's Error, Equation 3, given the releases
 before); ``adversary_error_km`` the expected distance from the truth of a place drawn from the posterior;
-``runtime_s`` the processor time of a step (thread time: a busy machine does not lengthen it). The other columns
-follow from the seeds.
+``runtime_s`` the processor time of a step (thread time: a busy machine does not lengthen it), after a warm-up and with
+a new engine for each sequence, so that the first step includes what an engine sets up. The other columns follow from
+the seeds.
 """
 
 
@@ -216,18 +220,30 @@ def is_finished(task: Task) -> bool:
 
 
 def _rows(task: Task) -> Iterator[dict[str, Any]]:
+    with compiled_at_first_call():
+        # The first sequence is released once more than is recorded. Without this warm-up the first steps of a process
+        # would include imports, the loading of compiled loops, and what the model computes once.
+        for _ in _sequence_rows(task, task.sequences[0], np.random.default_rng(_WARM_UP_SEED)):
+            pass
+        for sequence in task.sequences:
+            yield from _sequence_rows(task, sequence, randomness_of(task.config.seed, task.setting, sequence))
+
+
+_WARM_UP_SEED = 0
+"""Of the warm-up's noise, which no recorded release shares a stream with."""
+
+
+def _sequence_rows(task: Task, sequence: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Release one sequence without anything that earlier sequences left in caches: with a new engine, above all."""
+    constrained_cost.cache_clear()
     model, states, firsts = _common(task.folder, task.config.digest, task.fold)
-    setting = task.setting
-    first = setting.release_settings.engine(model)
-    for sequence in task.sequences:
-        # Another engine has no plan yet, so that the runtime of a sequence does not depend on the ones before.
-        releaser = first.another(randomness_of(task.config.seed, setting, sequence))
-        slot = int(firsts[sequence])
-        releaser.restart(first=slot + 1)
-        if task.config.start == "known":
-            releaser.resume(_known(model, releaser.measurements, int(states[sequence, 0]), slot), 0, slot=slot)
-        for step, state in enumerate(states[sequence, 1:].tolist()):
-            yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_released(releaser, state)}
+    setting, slot = task.setting, int(firsts[sequence])
+    releaser = setting.release_settings.engine(model, rng)
+    releaser.restart(first=slot + 1)
+    if task.config.start == "known":
+        releaser.resume(_known(model, releaser.measurements, int(states[sequence, 0]), slot), 0, slot=slot)
+    for step, state in enumerate(states[sequence, 1:].tolist()):
+        yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_released(releaser, state)}
 
 
 def _known(model: MarkovModel, measurements: Measurements, state: int, slot: int) -> Belief:
@@ -240,9 +256,15 @@ def _known(model: MarkovModel, measurements: Measurements, state: int, slot: int
 
 
 def _released(releaser: Releaser, state: int) -> dict[str, Any]:
-    started = time.thread_time()
-    record = releaser.release(state)
-    seconds = time.thread_time() - started
+    collects = gc.isenabled()
+    gc.disable()  # as timeit does: a collection takes time for objects of earlier steps
+    try:
+        started = time.thread_time()
+        record = releaser.release(state)
+        seconds = time.thread_time() - started
+    finally:
+        if collects:
+            gc.enable()
     private, measurements = releaser.private_diagnostics(state), releaser.measurements
     place, (x, y) = measurements.points[state], record.released or (nan, nan)
     moved = measurements.points[private.used_state] - place  # where a stand-in was released
@@ -333,17 +355,25 @@ class Evaluation:
             Without pyarrow.
         """
         need("pyarrow", "files")  # refuses at once what would fail for want of it at the first part
+        space = space_of(config)
+        check_policies(config, space)  # before the data are read
         digests = {str(path): file_hash(path) for path in config.data}
         facts = {"configuration_sha256": config.digest, "configuration": config.keys, "data_sha256": digests}
         facts["policy"] = [one if one == "utility" else canonical_policy(one) for one in config.policies]
         if config.model is not None:
             facts["model_sha256"] = file_hash(config.model)
         begun = (folder / "run.json").exists()
-        made = None if begun else split_people(people(), config)  # refuses before there is a folder
+
+        def split_and_check() -> tuple[Split, tuple[MarkovModel, ...]]:
+            split, models = split_people(people(), config)
+            check_policies(config, space, models)
+            return split, models
+
+        made = None if begun else split_and_check()  # refuses before there is a folder
         checkpoint = Checkpoint.open(folder, facts, resume)
         try:
             if not Split.is_saved(folder):
-                split, models = made or split_people(people(), config)
+                split, models = made or split_and_check()
                 split.save(folder, models)
             return cls(config, checkpoint, Split.load(folder))
         except BaseException:

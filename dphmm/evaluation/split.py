@@ -12,13 +12,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dphmm.arrays import IntArray
-from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.evaluation.config import EvaluationConfig
+from dphmm.errors import ConfigurationError, DataFileError, PolicyError
+from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.jobs.models import load_model, people_seen, region
 from dphmm.model.fitting import extend, fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence
 from dphmm.model.time_classes import TimeClasses
+from dphmm.policy.expression import parse_policy
+from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file, read_document, write_text
@@ -124,10 +126,52 @@ def model_file(folder: Path, fold: int) -> Path:
 
 
 def space_of(config: EvaluationConfig) -> StateSpace:
-    """The states of an evaluation."""
+    """Return the states of an evaluation.
+
+    A published grid has its published cells unless `cell_km` says otherwise.
+    """
     if config.model is not None:
         return load_model(config.model).space
+    if config.grid is not None and config.cell_km is None:
+        # Grid.preset, not region: region defaults to larger cells for Gowalla, so that `dphmm learn` fits its limits.
+        return Grid.preset(config.grid)
     return region(config.grid, config.bbox, config.polygon, config.places, config.within_km, config.cell_km)
+
+
+def check_policies(config: EvaluationConfig, space: StateSpace, models: Sequence[MarkovModel] = ()) -> None:
+    """Build the policy graph of every setting, so that an unusable one is refused before the first task.
+
+    Parameters
+    ----------
+    config
+        The settings.
+    space
+        The states.
+    models
+        The models of the folds. Without them, policies that refer to transitions are not checked.
+
+    Raises
+    ------
+    ConfigurationError
+        If a policy connects no two states, naming the key that it comes from and what to change.
+    DataFileError
+        If a file that a policy names is missing or unusable.
+    """
+    for text, setting in {one.release_settings.policy: one for one in reversed(config.settings())}.items():
+        try:
+            for model in models:
+                parse_policy(text, space, model.structure)
+            if not models and "transition" not in text:
+                parse_policy(text, space)
+        except PolicyError as problem:
+            raise ConfigurationError(_policy_refusal(config, setting, space, problem)) from None
+
+
+def _policy_refusal(config: EvaluationConfig, setting: Setting, space: StateSpace, problem: PolicyError) -> str:
+    if setting.policy != "utility":
+        return f"key 'policies': {problem}"
+    key = "radius_km" if setting.radius_km == config.radius_km else "radii_km"
+    return f"key '{key}': {problem}{', or a smaller cell_km' if space.cell_km else ''}"
 
 
 def split_people(people: Sequence[Trajectory], config: EvaluationConfig) -> tuple[Split, tuple[MarkovModel, ...]]:
@@ -208,12 +252,9 @@ def _learned(tracks: Sequence[Slotted], space: StateSpace, config: EvaluationCon
     else:
         added = _ADDED if config.smoothing is None else config.smoothing
         model = MarkovModel.fit(tracks, space.size, added, states=space, step_seconds=step)
-    if config.by is None and config.order == 1:
+    if config.by is None or config.zone is None or step is None:  # `by` comes with both others
         return model
-    time_classes = None
-    if config.by is not None and step is not None and config.zone is not None:
-        time_classes = TimeClasses.of(config.by, step, config.zone)
-    return extend(model, tracks, time_classes, config.order).model
+    return extend(model, tracks, TimeClasses.of(config.by, step, config.zone)).model
 
 
 def _slotted(person: Trajectory, space: StateSpace, step_seconds: float | None) -> Slotted:

@@ -25,7 +25,6 @@ from dphmm.errors import EventError, InvalidInputError, StochasticError
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event
 from dphmm.model.away import Away
-from dphmm.model.contexts import Contexts
 from dphmm.model.forward_backward import backward_pass
 from dphmm.model.gaps import Gap, one_matrix
 from dphmm.model.model import MarkovModel
@@ -45,15 +44,15 @@ class Chain:
         The number of states of the chain, ``P``.
     operator
         A function from a time and a number of steps, at least one, to the operator that leads from one to the other.
-    contexts
-        What the chain's states are, where it tells more apart than the ``N`` states that events and releases are about;
-        None where they are the same.
+    away
+        The chain's contexts, where its model knows of people outside; None where they are the ``N`` states that events
+        and releases are about.
     """
 
-    def __init__(self, size: int, operator: Callable[[int, int], Operator], contexts: Contexts | None = None) -> None:
-        self.size, self.operator, self.contexts = size, operator, contexts
-        self.states = None if contexts is None else contexts.last
-        self.state_count = size if contexts is None else contexts.size
+    def __init__(self, size: int, operator: Callable[[int, int], Operator], away: Away | None = None) -> None:
+        self.size, self.operator, self.away = size, operator, away
+        self.states = None if away is None else away.last
+        self.state_count = size if away is None else away.size
         """The number of states ``N`` that events and releases are about."""
 
     @classmethod
@@ -71,7 +70,7 @@ class Chain:
         def operator(time: int, steps: int) -> Operator:
             return model.operator(steps, None if first is None else first + time)
 
-        return cls(model.chain_size, operator, model.contexts)
+        return cls(model.chain_size, operator, model.away)
 
     @classmethod
     def of_matrices(cls, transition: MatrixLike | Sequence[MatrixLike], size: int) -> Chain:
@@ -118,16 +117,14 @@ class Chain:
         """The logarithms ``(1, P)`` of a distribution ``(N,)`` of the state at time 0."""
         first = as_distribution(initial, self.state_count, name)
         with np.errstate(divide="ignore"):
-            return np.log((first if self.contexts is None else self.contexts.begun(first))[np.newaxis])
+            return np.log((first if self.away is None else self.away.begun(first))[np.newaxis])
 
     def compile(self, event: Event) -> Automaton:
         """An event compiled over the chain's own states."""
-        automaton = Automaton.compile(event, self.state_count)
-        if self.contexts is None:
-            return automaton
-        if isinstance(self.contexts, Away):  # people outside are in none of the places
-            automaton = Automaton.compile(event, self.state_count + 1)
-        return automaton.lift(self.contexts.present)
+        if self.away is None:
+            return Automaton.compile(event, self.state_count)
+        # People outside are in state N, one more than the model has: in none of the event's places.
+        return Automaton.compile(event, self.state_count + 1).lift(self.away.present)
 
     def spread(self, rows: FloatArray) -> FloatArray:
         """What is known of states, ``(…, N)``, for each state of the chain, ``(…, P)``."""

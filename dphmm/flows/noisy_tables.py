@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
+from dphmm.flows.areas import Areas
 from dphmm.flows.forest import rounded_balanced
 from dphmm.flows.tables import KINDS, Table
 from dphmm.mechanisms.count_noise import CountNoise, laplace_variance, laplace_within
@@ -41,7 +42,7 @@ MOST_BALANCED = 250_000
 CELLS = "area"
 """The level of cells."""
 
-_SHARES, _AIM = 20, 12.0
+_SHARES, _CELLS_WEIGHT = 20, 12.0
 _FIRM = 100.0
 _USUAL = 10.0
 """About as many events a person has at a guess."""
@@ -105,29 +106,25 @@ def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fract
     return Bound(BOUNDS[best], float(np.clip(1.0 - lost[best] / total, 0.0, 1.0)))
 
 
-def level_shares(table: Table, aim: str) -> tuple[Fraction, ...]:
-    """How a table's budget is dealt among its levels, cells first, for the least error of all and above all of one.
+def level_shares(table: Table) -> tuple[Fraction, ...]:
+    """Split a table's budget among its levels so that the product of their mean variances is smallest.
 
-    The mean variances of estimates at all levels are multiplied, that of the one aimed at with the power `_AIM`: a
-    level gives way to another only where that wins more, in proportion, than it loses. It follows from how many nodes
-    there are alone.
+    The variance of the cells enters with the power `_CELLS_WEIGHT`, those of districts and of everything with the
+    power 1: cells lose accuracy only if the sums gain far more, in proportion. The split depends on the numbers of
+    nodes only, which are public.
 
     Parameters
     ----------
-    table
+    table : Table
         The table.
-    aim
-        The level; one that the table does not have counts as its cells.
 
     Returns
     -------
     tuple of Fraction
-        They sum to 1.
+        One share per level, cells first. The shares sum to 1.
     """
     sizes = table.forest.sizes
-    names = [CELLS, *(name for name, _ in table.levels)]
-    weights = [1.0] * len(sizes)
-    weights[names.index(aim) if aim in names else 0] = _AIM
+    weights = [_CELLS_WEIGHT, *[1.0] * (len(sizes) - 1)]
     cuts = combinations(range(1, _SHARES), len(sizes) - 1)
     found = ([b - a for a, b in zip((0, *cut), (*cut, _SHARES), strict=True)] for cut in cuts)
     best = min(found, key=lambda parts: _log_variances(sizes, [one / _SHARES for one in parts], weights))
@@ -434,7 +431,11 @@ def _parts(noisy: NoisyTable) -> Iterator[tuple[str, Sequence[tuple[str, tuple[s
     whole = tuple(np.arange(size) for size in table.shape)
     for number, (name, parts) in enumerate(((CELLS, whole), *table.levels)):
         pairs = zip(table.axes, parts, strict=True)
-        yield name, [(axis, _labels(table, axis, names, part)) for (axis, names), part in pairs], noisy.level(number)
+        yield (
+            name,
+            [(axis, _labels(table.layout.areas, names, part)) for (axis, names), part in pairs],
+            noisy.level(number),
+        )
     axes = dict(table.axes)
     for name, kept in SUMS.get(table.name, ()):
         kept = tuple(axis for axis in axes if axis in (*kept, "day"))
@@ -452,15 +453,12 @@ def sums_over(table: Table, kept: Sequence[str]) -> csr_array:
     return csr_array((np.ones(len(index)), (index, np.arange(len(index)))), shape=(size, len(index)))
 
 
-def _labels(table: Table, axis: str, names: tuple[str, ...], parts: IntArray) -> tuple[str, ...]:
-    """What the parts of a column's labels are called."""
-    count, areas = int(parts.max()) + 1, table.layout.areas
+def _labels(areas: Areas, names: tuple[str, ...], parts: IntArray) -> tuple[str, ...]:
+    """Return the labels of a column at a level: its own, those of the districts, or `EVERYWHERE`."""
+    count = int(parts.max()) + 1
     if count == len(names):
         return names
-    if axis in ("area", "to"):
-        return areas.districts if count == len(areas.districts) > 1 else (EVERYWHERE,)
-    ends = [np.flatnonzero(parts == number)[[0, -1]] for number in range(count)]
-    return tuple(f"{names[first]} to {names[last]}" for first, last in ends)
+    return areas.districts if count == len(areas.districts) > 1 else (EVERYWHERE,)
 
 
 def in_words(count: int, low: int, high: int) -> str:

@@ -16,9 +16,6 @@ from dphmm.flows.areas import Areas
 from dphmm.flows.tables import KINDS, Layout, time_classes
 from dphmm.mechanisms.exact import rational
 
-LEVELS = ("area", "district", "everything", "week", "window")
-"""The levels that a table may have."""
-
 MOST_DAYS = 366
 _BOUND, _TIME, _WHERE = "Promise", "Time", "Levels"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -49,8 +46,6 @@ class FlowSettings:
         For how many hours a person is followed who is not seen.
     cells_alone
         Whether districts and everything are not counted besides; sums are then less certain.
-    aim
-        The level whose error counts most where the budget is dealt among levels.
     balanced
         Whether counts are such that as many trips leave an area as get there: what is known of a whole day of people
         who go home. It is an assumption, and not exactly true of trips that were left out.
@@ -60,8 +55,6 @@ class FlowSettings:
         Days such as 2024-03-01, in the zone; visits on other days do not count.
     window
         A table of every day, and a budget for any stretch of this many days; left out, one table of all days.
-    tree
-        With a window: weeks and windows are counted beside their days, and each window has a budget of its own.
     """
 
     tables: str = setting(
@@ -88,11 +81,7 @@ class FlowSettings:
     window: int | None = setting(
         None, "A table of every day; epsilon is for any stretch of this many days.", metavar="DAYS", heading=_TIME
     )
-    tree: bool = setting(
-        False, "With --window: weeks and windows beside days, each window with an epsilon.", heading=_TIME
-    )
     cells_alone: bool = setting(False, "Count neither districts nor everything besides.", heading=_WHERE)
-    aim: str = setting("area", "Whose error counts most", choices=LEVELS, heading=_WHERE, shows_default=True)
     balanced: bool = setting(False, "As many trips leave an area as get there: an assumption.", heading=_WHERE)
     confidence: float = setting(0.95, "How often an interval holds the true number.", metavar="P", heading=_WHERE)
 
@@ -107,8 +96,6 @@ class FlowSettings:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= 100_000:
                 raise ConfigurationError(f"{name} is {value}; give 1 to 100000")
-        if self.aim not in LEVELS:
-            raise ConfigurationError(f"aim is {self.aim!r}; give one of {', '.join(LEVELS)}")
         if not 0.5 <= self.confidence <= 0.999:
             raise ConfigurationError(f"confidence is {self.confidence}; give 0.5 to 0.999")
         if not (0 <= self.stay <= 1e6 and 0 < self.gap <= 1e5):
@@ -124,18 +111,12 @@ class FlowSettings:
         if (first is None) != (last is None) or (first is not None and last is not None and last < first):
             raise ConfigurationError(f"days are from {self.first_day} to {self.last_day}; give both, in order")
         if self.window is None:
-            if self.tree:
-                raise ConfigurationError("tree is for tables of days; give --window too")
             return
         if first is None or last is None:
             raise ConfigurationError("tables of days need --first-day and --last-day: what the data have is not public")
         count = last - first + 1
         if not 1 <= self.window <= MOST_DAYS or count > MOST_DAYS:
             raise ConfigurationError(f"window is {self.window} of {count} days; at most {MOST_DAYS} are made")
-        if self.tree and count % self.window:
-            raise ConfigurationError(
-                f"{count} days are no whole number of windows of {self.window}; give days that are"
-            )
         missing = [
             f"--{unit}-per-person"
             for unit in ("visits", "trips")
@@ -209,5 +190,4 @@ class FlowSettings:
         first, last = self.days
         count = None if self.window is None or first is None or last is None else last - first + 1
         of_visits, of_flows = time_classes(self.by, self.zone), time_classes(self.flows_by, self.zone)
-        window = self.window if self.tree else None
-        return Layout(areas, of_visits, of_flows, count, first, last, not self.cells_alone, window)
+        return Layout(areas, of_visits, of_flows, count, first, last, not self.cells_alone)

@@ -59,8 +59,6 @@ class Layout:
         The last day, likewise.
     levels
         Whether there are tables of districts, and of everything, beside those of areas.
-    window
-        Of days: how many of them are a window that has tables beside those of its days and weeks, instead of districts.
     """
 
     areas: Areas
@@ -70,7 +68,6 @@ class Layout:
     first_day: int | None = None
     last_day: int | None = None
     levels: bool = True
-    window: int | None = None
 
     def busy_cells(self, unit: str) -> int:
         """Among how many cells most events are, at a guess: some of an area's classes of time, and two of its flows."""
@@ -282,12 +279,7 @@ class Table:
         whole = tuple(np.arange(size) for size in self.shape)
         if self.layout.days is None:
             return KINDS[self.name].parts(self.layout)
-        day, rest = whole[0], whole[1:]
-        if self.layout.window is not None:
-            length = self.layout.window
-            weeks = (("week", (day // 7, *rest)),) if length > 7 and length % 7 == 0 else ()
-            return (*weeks, ("window", (day // length, *rest)))
-        return tuple((name, (day, *parts)) for name, parts in KINDS[self.name].parts(self.layout))
+        return tuple((name, (whole[0], *parts)) for name, parts in KINDS[self.name].parts(self.layout))
 
     @cached_property
     def forest(self) -> Forest:
@@ -381,7 +373,7 @@ def joined(parts: Iterable[tuple[int, dict[str, Events]]]) -> dict[str, Events]:
     }
 
 
-def bounded(events: Events, most: int, window: int | None = None, tumbling: bool = False) -> BoolArray:
+def bounded(events: Events, most: int, window: int | None = None) -> BoolArray:
     """Which events count: of each person at most a number, evenly spaced.
 
     Parameters
@@ -392,8 +384,6 @@ def bounded(events: Events, most: int, window: int | None = None, tumbling: bool
         How many of a person count.
     window
         In how many days, of any that follow each other; left out, in all.
-    tumbling
-        Whether it is so in windows that come one after another from the first day on, instead of in any.
 
     Returns
     -------
@@ -402,11 +392,8 @@ def bounded(events: Events, most: int, window: int | None = None, tumbling: bool
     """
     if not len(events.person):
         return np.zeros(0, dtype=np.bool_)
-    if window is None or tumbling:
-        group = events.person.astype(np.int64)
-        if window is not None:
-            group = group * (int(events.day.max()) // window + 1) + events.day // window
-        return _even(group, most)
+    if window is None:
+        return _even(events.person.astype(np.int64), most)
     people, who = np.unique(events.person, return_inverse=True)
     days = int(events.day.max()) + 1
     group = who.astype(np.int64) * days + events.day

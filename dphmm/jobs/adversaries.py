@@ -93,7 +93,7 @@ class Adversaries:
             name = f"another model ({self.model})" if isinstance(self.model, str | Path) else "another model"
             everybody.append(Adversary(name, _of_same_places(load_model(self.model), public)))
         drawn = {place: _drawn_to(place, public) for place in self.knows if place not in _FOUND}
-        moments = moments_before(tracks_of(self.known, public), public, begins)
+        moments = moments_before(tracks_of(self.known), public, begins)
         if self.known is not None and None in moments.values():
             raise nothing_known(next(user for user, known in moments.items() if known is None))
         return _Readers(public, everybody, self.knows, drawn, moments)
@@ -126,16 +126,9 @@ HABITS = "their habits"
 """What somebody knows who has a person's earlier data."""
 
 
-def tracks_of(known: DataLike | None, public: MarkovModel) -> dict[str, Trajectory]:
+def tracks_of(known: DataLike | None) -> dict[str, Trajectory]:
     """Earlier data of people, by name; of nobody where none are given."""
-    if known is None:
-        return {}
-    if public.state_pairs is not None:
-        raise ConfigurationError(
-            "the model looks back two steps, and habits are learned on one of first order; learn it without --order 2, "
-            "or leave out --known"
-        )
-    return {one.user: one for one in Data.from_any(known).read().trajectories}
+    return {} if known is None else {one.user: one for one in Data.from_any(known).read().trajectories}
 
 
 def moments_before(

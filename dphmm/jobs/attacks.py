@@ -163,7 +163,7 @@ def attack(
     data
         Whose places; left out, eight people of the synthetic city with a model of sixteen others.
     model
-        The model that the adversary knows, or its file: of first order, over the cells of a grid.
+        The model that the adversary knows, or its file: over the cells of a grid.
     channels
         Texts as `dphmm.attack.parse_channel` takes them, or ``table:FILE`` for a table of ``k(z | s)`` (see
         `dphmm.attack.TableChannel.read`), or ``samples:FILE`` for what an app really released of these people (see

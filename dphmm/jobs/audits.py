@@ -28,7 +28,6 @@ from dphmm.audit.policy_audit import (
     support_sequence,
 )
 from dphmm.audit.realised import EventAudit, audit_events
-from dphmm.audit.robust import check_factor
 from dphmm.audit.sequence import PUBLIC, SequenceAudit, Thresholds, audit_adversaries, verdict
 from dphmm.audit.tables import edges_graph, possible_states, read_edges, read_prior, read_secrets, read_states
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StochasticError
@@ -621,10 +620,6 @@ class SessionAudit:
         )
         known_best = max(self.audits, key=lambda audit: float(audit.hindsight.best.mean()))
         text = f"{kept} {known_best.in_words()} {verdict(known_best)}."
-        near = max((audit for audit in self.audits if audit.within), key=_largest_within, default=None)
-        if near is not None and near.within is not None:
-            place = state_names(self.space)[near.within.place or 0]
-            text += f" {near.within.in_words(f'that {near.user} was at {place} at release {near.within.release}')}."
         for user, said in list(self.beyond.items())[:1]:
             return (
                 f"{text} Beyond the thresholds are {len(self.beyond)} of {len(self.people)} users; {user}: "
@@ -646,10 +641,6 @@ class SessionAudit:
         return facts_of(self, **found, beyond=self.beyond, users=users)
 
 
-def _largest_within(audit: SequenceAudit) -> float:
-    return 0.0 if audit.within is None else audit.within.largest
-
-
 @checked
 def audit_session(
     path: str | Path,
@@ -660,7 +651,6 @@ def audit_session(
     prior: Prior | None = None,
     true: DataLike | None = None,
     adversaries: Adversaries | None = None,
-    within_factor: float | None = None,
     top: int = TOP,
     thresholds: Thresholds | None = None,
     keep_beliefs: bool = True,
@@ -679,9 +669,6 @@ def audit_session(
     adversaries
         Who else reads the releases, such as somebody with earlier data of the same people; the result has an audit for
         each of them beside the public one's, and may be private.
-    within_factor
-        Also find how sure of the surest place somebody may be whose every move is within this factor of the model's, at
-        least 1: see `dphmm.audit.robust`. The verdict does not count it.
     top
         How many places count as the top.
     thresholds
@@ -719,7 +706,6 @@ def audit_session(
     >>> bool(found.audits[0].hindsight.entropy.mean() < found.audits[0].uninformed.entropy.mean())
     True
     """
-    check_factor(within_factor)
     learned = load_model(model)
     believed, people = _adversary_and_people(path, learned, settings, users, prior)
     truths = [None] * len(people) if true is None else true_states(true, people)
@@ -728,7 +714,7 @@ def audit_session(
     audits = list[SequenceAudit]()
     for one, truth in watch(zip(people, truths, strict=True), "Replaying", len(people)):
         theirs = [replace(reader, prior=believed) for reader in readers[one.sequence.user]]
-        made = audit_adversaries(one.engine, one.sequence, theirs, truth, top, within_factor)
+        made = audit_adversaries(one.engine, one.sequence, theirs, truth, top)
         audits += made if keep_beliefs else [replace(audit, filtering=None, smoothed=()) for audit in made]
     private = true is not None or others.is_private
     return SessionAudit(learned.space, people, tuple(audits), private, thresholds or Thresholds())
@@ -853,7 +839,6 @@ def audit_event(
     users: Sequence[str] = (),
     prior: Prior | None = None,
     adversaries: Adversaries | None = None,
-    within_factor: float | None = None,
     most_certainty: float | None = None,
     least_certainty: float = 0.0,
     watch: Watch = unwatched,
@@ -871,9 +856,6 @@ def audit_event(
         The distribution of the first state that another adversary holds; left out, the model's.
     adversaries
         Who else reads the releases, beside the public adversary; what is found may be private then.
-    within_factor
-        Also find how sure of each event somebody may be whose every move is within this factor of the model's, at least
-        1: see `dphmm.audit.robust`. The verdict does not count it.
     most_certainty, least_certainty
         Above and below which probability an event counts as learned. Left out, above the greatest cap on one of the
         events in the settings that the releases were made with, or 0.9 where there is none.
@@ -911,7 +893,6 @@ def audit_event(
     True
     """
     _check_certainties(least_certainty, 1.0 if most_certainty is None else most_certainty)
-    check_factor(within_factor)
     if not isinstance(event, str | EventText | Event | Sequence):
         raise ConfigurationError(f"event is {shorten(event)}; give a text or an event, or a list of them")
     asked = event if isinstance(event, Sequence) and not isinstance(event, str) else [event]
@@ -930,8 +911,7 @@ def audit_event(
     for one in watch(people, "Replaying", len(people)):
         audits = list[EventAudit]()
         for who in readers[one.sequence.user]:
-            within = within_factor if who is PUBLIC else None
-            audits += audit_events(one.engine, one.sequence, worded, believed, who, within)
+            audits += audit_events(one.engine, one.sequence, worded, believed, who)
         found.append(tuple(audits))
     return EventAudits(people, tuple(found), float(most_certainty), float(least_certainty), others.is_private)
 

@@ -416,7 +416,7 @@ def batch(
     Checkpoint.look(folder, terms, resume)
     left_out: list[Dropped] = []
     tally, done = Tally(), list[Entry]()
-    earlier = tracks_of(known, learned)
+    earlier = tracks_of(known)
     with crew.begun():  # before any place is read: what a copy of this process has not got it cannot lose
         named = Data.from_any(data).one_after_another(partial(refuse_own, seen), left_out)  # refuses before a release
         people = _not_seen(named, seen)

@@ -489,7 +489,7 @@ def calibrate(
     if known is not None and event is not None:
         raise ConfigurationError("limits on an --event are held against who knows the model; leave out --known")
     steps = _steps_of(engine, over_seconds, None if event is None else event.last + 1)
-    earlier = tuple(tracks_of(known, engine.model).values())
+    earlier = tuple(tracks_of(known).values())
     theirs = () if known is None else _habits_of(earlier, engine.model, seed)
     guaranteed = 1 if over_seconds is None else steps
     many = _PEOPLE if people is None else people

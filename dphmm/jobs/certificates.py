@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from dphmm.arguments import checked
 from dphmm.certificate.writer import CertificateWriter
@@ -19,10 +17,9 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.jobs.stored_releases import engine_agreed, read_released, read_sessions, rows_by_user
 from dphmm.model.model import MarkovModel
-from dphmm.release import PreparedStep, Releaser, ReleaseSettings
+from dphmm.release import Releaser, ReleaseSettings
 from dphmm.release.session_database import is_server, is_store
-from dphmm.release.session_terms import MAIN_QUERY, TIER
-from dphmm.release.tiers import finer_plan
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.tables import check_output, new_file
 
 
@@ -56,10 +53,9 @@ class Certified:
 
 
 class Told(NamedTuple):
-    """A stored release: of which time step and query, what was drawn with what budget, or why nothing was."""
+    """A stored release: of which time step, what was drawn with what budget, or why nothing was."""
 
     slot: int
-    query: str
     released: tuple[float, ...] | None
     epsilon: float
     reason: Any
@@ -148,10 +144,10 @@ def certify(
         else:
             everyone = _of_table(Path(source), learned, settings, users)
         for user, begun in watch(everyone, "Certifying", None):
-            for number, (engines, told, more) in enumerate(begun):
+            for number, (engine, told, more) in enumerate(begun):
                 before = begun[number - 1][0] if number and goes_on else None
                 try:
-                    _go_through(writer, user, engines, told, more, before)
+                    _go_through(writer, user, engine, told, more, before)
                 except InvalidInputError as problem:
                     raise DataFileError(source, f"user {user}: {problem}; give what it was made with") from None
                 releases += len(told)
@@ -159,56 +155,39 @@ def certify(
     return Certified(people, releases, Path(output).stat().st_size)
 
 
-_Begun = tuple[Mapping[str, Releaser], Sequence[Told], dict[str, Any]]
-"""The engines of some queries, what was told from a beginning on, and what a certificate says of it besides."""
+_Begun = tuple[Releaser, Sequence[Told], dict[str, Any]]
+"""An engine, what was told from a beginning on, and what a certificate says of it besides."""
 
 
 def _go_through(
     writer: CertificateWriter,
     user: str,
-    engines: Mapping[str, Releaser],
+    engine: Releaser,
     told: Sequence[Told],
     more: dict[str, Any],
-    before: Mapping[str, Releaser] | None,
+    before: Releaser | None,
 ) -> None:
-    """Certify releases from a first one on, or on from engines of before; an engine's belief is its reader's."""
-    writer.begin(user, engines, **more, goes_on=before is not None)
+    """Certify releases from a first one on, or on from where another engine ended."""
+    writer.begin(user, {MAIN_QUERY: engine}, **more, goes_on=before is not None)
     last = told[0].slot
-    for query, engine in engines.items():
-        engine.restart(first=told[0].slot)
-        if before is not None:
-            known = before[query].person
-            assert known.slot is not None, "something was released before"
-            last = known.slot
-            engine.person.first = known.first
-            engine.resume(known.belief, known.count, slot=last)
-    for slot, moment in groupby(told, lambda one: one.slot):
-        steps, logs, drawn = slot - last, np.zeros(next(iter(engines.values())).model.size), list[PreparedStep]()
-        for one in moment:
-            engine = engines[one.query]
-            step = _step_of(engine, one, steps, logs, drawn)
-            writer.add(step, one.released, slot, one.query)
-            own = engine.log_likelihood(step, one.released)
-            prior = step.prior
-            engine.resume(prior.update(own), engine.person.count + 1, slot=slot)
-            logs = logs + own
-            drawn.append(step)
-        last = slot
-
-
-def _step_of(
-    engine: Releaser, one: Told, steps: int, logs: np.ndarray[Any, Any], drawn: Sequence[PreparedStep]
-) -> PreparedStep:
-    """A stored release as it was prepared, after the coarser ones of its moment."""
-    prior = engine.prior(steps)
-    if drawn:
-        prior = prior.update(logs)
-    if one.released is None:
-        return engine.prepare_nothing(prior, steps, one.reason)
-    plan = finer_plan(engine, prior, drawn) if drawn else engine.plan(prior)
-    if plan is None:
-        raise InvalidInputError(f"the release of slot {one.slot} hides someone among no other one")
-    return engine.prepare_on(prior, plan, one.epsilon, steps)
+    engine.restart(first=last)
+    if before is not None:
+        known = before.person
+        assert known.slot is not None, "something was released before"
+        last = known.slot
+        engine.person.first = known.first
+        engine.resume(known.belief, known.count, slot=last)
+    for one in told:
+        steps = one.slot - last
+        prior = engine.prior(steps)
+        if one.released is None:
+            step = engine.prepare_nothing(prior, steps, one.reason)
+        else:
+            step = engine.prepare_on(prior, engine.plan(prior), one.epsilon, steps)
+        writer.add(step, one.released, one.slot)
+        belief = prior.update(engine.log_likelihood(step, one.released))
+        engine.resume(belief, engine.person.count + 1, slot=one.slot)
+        last = one.slot
 
 
 def _of_table(
@@ -222,43 +201,31 @@ def _of_table(
         begun: list[_Begun] = []
         for _, group in groupby(range(len(rows)), lambda row: int(rows["forgotten_releases"][row])):  # noqa: B023
             told = [_told(rows, row, int(slots[row])) for row in group]
-            begun.append(({MAIN_QUERY: engine}, told, {}))
+            begun.append((engine, told, {}))
         yield user, begun
 
 
 def _told(rows: Any, row: int, slot: int) -> Told:
     x, y, epsilon = (float(rows[name][row]) for name in ("x_km", "y_km", "epsilon"))
     withheld = bool(rows["withheld"][row])
-    return Told(slot, MAIN_QUERY, None if withheld else (x, y), epsilon, str(rows["withheld_for"][row]))
+    return Told(slot, None if withheld else (x, y), epsilon, str(rows["withheld_for"][row]))
 
 
 def _of_sessions(source: str | Path, model: MarkovModel, users: Sequence[str]) -> Iterator[tuple[str, list[_Begun]]]:
     engine_of = cache(lambda settings: settings.engine(model))
     for content in read_sessions(source, users):
         session, releases = content.session, content.releases
-        name, queries = session.name, list(session.terms)
-        tiers = any(query.startswith(TIER) for query in queries)
-        if not all(query == MAIN_QUERY or query.startswith(TIER) for query in queries):
+        if set(session.terms) != {MAIN_QUERY}:
             raise ConfigurationError(
-                f"session {name!r} answers several queries, and a store does not hold what each of them measures; "
-                "certify them as they are released, with dphmm.certificate.CertificateWriter"
+                f"session {session.name!r} answers several queries, and a store does not hold what each of them "
+                "measures; certify them as they are released, with dphmm.certificate.CertificateWriter"
             )
         if not releases:
             continue
-        moments = [[one.query for one in found] for _, found in groupby(releases, lambda one: one.slot)]
-        order = moments[0]
-        if any(found != order for found in moments) or set(order) != set(queries):
-            raise ConfigurationError(
-                f"session {name!r} gained or lost readers, and a certificate's ranks say what each was told from the "
-                "beginning on; leave it out, naming the others with --users"
-            )
         begun: list[_Begun] = []
         for _, part in groupby(enumerate(releases), lambda one: session.agreed_at(one[0]).first):  # noqa: B023
             made = list(part)
-            agreed = session.agreed_at(made[0][0])
-            engines = {query: engine_agreed(session, agreed, query, None, engine_of) for query in order}
-            told = [
-                Told(one.slot, one.query, one.record.released, one.record.epsilon, one.record.reason) for _, one in made
-            ]
-            begun.append((engines, told, {"limits": session.limits, "tiers": tiers}))
-        yield name, begun
+            engine = engine_agreed(session, session.agreed_at(made[0][0]), None, engine_of)
+            told = [Told(one.slot, one.record.released, one.record.epsilon, one.record.reason) for _, one in made]
+            begun.append((engine, told, {"limits": session.limits}))
+        yield session.name, begun

@@ -102,8 +102,7 @@ def fit_of(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> F
     Parameters
     ----------
     model
-        A model, or its file. By classes of time each move and step counts by its own; of second order, by the state
-        before, where that is known.
+        A model, or its file. By classes of time each move and step counts by its own.
     data
         People whom it was not learned from; see `Data`.
     steps
@@ -154,17 +153,13 @@ def chances_of(model: MarkovModel, sequence: tuple[IntArray, IntArray]) -> Float
 
 def _of_moves(model: MarkovModel, moves: Moves) -> FloatArray:
     """How probable moves are, how probable it was to stay, and how many moves were possible, ``(3, m)``."""
-    pairs, classes = model.state_pairs, model.classes_of(moves.slots)
-    origins, entered, stayed = moves.sources, moves.targets, moves.sources
-    if pairs is not None:
-        origins, entered = pairs.entered(moves.before, origins), pairs.entered(origins, entered)
-        stayed = pairs.entered(moves.sources, moves.sources)
+    classes, sources = model.classes_of(moves.slots), moves.sources
     found = np.zeros((3, len(moves)))
     for number, matrix in enumerate(model.transitions):
         mine = classes == number
-        found[0, mine] = np.asarray(matrix[origins[mine], entered[mine]]).ravel()
-        found[1, mine] = np.asarray(matrix[origins[mine], stayed[mine]]).ravel()
-        found[2, mine] = np.diff(matrix.indptr)[origins[mine]]
+        found[0, mine] = np.asarray(matrix[sources[mine], moves.targets[mine]]).ravel()
+        found[1, mine] = np.asarray(matrix[sources[mine], sources[mine]]).ravel()
+        found[2, mine] = np.diff(matrix.indptr)[sources[mine]]
     return found
 
 
@@ -198,9 +193,9 @@ def _ahead(model: MarkovModel, slots: IntArray, starts: IntArray, steps: int) ->
         for number in np.unique(classes).tolist():
             mine = classes == number
             rows[:, mine] = model.steppers[number].ahead.plain(rows[:, mine])
-    if model.contexts is None:
+    if model.away is None:
         return rows
-    last = model.contexts.last
+    last = model.away.last
     alike = csr_array((np.ones(len(last)), (last, np.arange(len(last)))), shape=(model.size, len(last)))
     return np.asarray(alike @ rows)
 
@@ -223,11 +218,9 @@ def _apart(model: MarkovModel, slots: IntArray, states: IntArray, steps: int) ->
     """Where a person was seen some steps apart: the slots, which matter where the model varies, contexts, states."""
     known = states >= 0
     slots, states = slots[known], states[known]
-    before = np.where(np.diff(slots, prepend=slots[:1] - 2) == 1, np.roll(states, 1), -1)
-    starts = states if model.state_pairs is None else model.state_pairs.entered(before, states)
     later = np.searchsorted(slots, slots + steps)
     there = later < len(slots)
     there[there] = slots[later[there]] == slots[there] + steps
     varies = model.time_classes is not None
     ended = states if model.away is None else model.away.last[states]
-    return slots[there] if varies else np.zeros(int(there.sum()), dtype=np.int64), starts[there], ended[later[there]]
+    return slots[there] if varies else np.zeros(int(there.sum()), dtype=np.int64), states[there], ended[later[there]]

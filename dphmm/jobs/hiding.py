@@ -29,6 +29,7 @@ from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
+from dphmm.tables.values import shorten
 from dphmm.tables.vector_files import geometry_of, read_features
 from dphmm.writers.recordings import check_recording, write_recording
 
@@ -393,14 +394,18 @@ class _Counted:
             return cls({}, None)
         try:
             about = read_json(read_document(path))
-            if about["format"] != _FORMAT:
-                raise ValueError
-            said = float(about["within_km"]), str(about["kind"])
-            rides = {Square(*map(int, place["square"])): _rides(place["rides"]) for place in about["places"]}
+            found = about["format"]
+            if found == _FORMAT:
+                said = float(about["within_km"]), str(about["kind"])
+                rides = {Square(*map(int, place["square"])): _rides(place["rides"]) for place in about["places"]}
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise DataFileError(
                 path, "is no file of hidden places; name one that 'dphmm hide --session' made"
             ) from None
+        if found != _FORMAT:
+            raise DataFileError(
+                path, f"must be of format {_FORMAT}, got {shorten(found)}; name a new file with --session"
+            )
         if (within_km, kind or said[1]) != said:
             raise ConfigurationError(
                 f"{path} counts recordings hidden within {metres(said[0])} by {said[1]}: zones of several sizes "
@@ -443,10 +448,7 @@ def _rides(said: Any) -> dict[str, Told]:
     """What a file says of the recordings of a square."""
     found = {}
     for ride, told in said.items():
-        found[str(ride)] = [
-            {reader: np.array(log, dtype=np.float64) for reader, log in zip(READERS, way.values(), strict=True)}
-            for way in told  # in their order: files from before have other words for the second reader
-        ]
+        found[str(ride)] = [{reader: np.array(way[reader], dtype=np.float64) for reader in READERS} for way in told]
         if not all(
             values.shape == (CELLS**2,) and np.isfinite(values).all() for way in found[ride] for values in way.values()
         ):

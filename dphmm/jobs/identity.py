@@ -366,7 +366,7 @@ def audit_identity(
     begins = {one.sequence.user: one.slots[0] for one in released}
     moments = {
         user: found
-        for user, track in tracks_of(known, learned).items()
+        for user, track in tracks_of(known).items()
         if (found := before(track, learned, begins.get(user))) is not None
     }
     missing = next((user for user in begins if user not in moments), None)

@@ -198,10 +198,6 @@ def leak_of_releases(
     the log ratio of the densities of all these releases together under any two states of one moment. It says nothing of
     an adversary with other knowledge, nor of whole trajectories: for those see `dphmm.leakage.Leakage.user_level`.
 
-    Of a model of second order the moment's secret is a pair of states, which tells the state before for sure: the rows
-    of two pairs have nothing in common, so that their loss function forgets nothing. What it gives is the sum of all
-    budgets, which is sound; how much less may be disclosed is not computed.
-
     Parameters
     ----------
     model
@@ -298,7 +294,7 @@ def _leak_of(
 
 def _is_too_large(model: MarkovModel) -> bool:
     """Whether what fades from one step to the next is not worked out, for a chain with one matrix."""
-    return model.time_classes is None and model.state_pairs is None and model.possible_moves > MOST_MOVES
+    return model.time_classes is None and model.possible_moves > MOST_MOVES
 
 
 def _without_bound(model: MarkovModel, user: str, first: int, budgets: FloatArray, times: IntArray) -> Leaked:
@@ -318,9 +314,6 @@ def _without_bound(model: MarkovModel, user: str, first: int, budgets: FloatArra
 
 def _varying(model: MarkovModel, first: int, times: int, most: float) -> tuple[Iterator[Any], Sequence[Any]]:
     """What an adversary knows of each step from the slot of the first release on, backwards and forwards."""
-    if model.state_pairs is not None:  # rows of two pairs have nothing in common: nothing fades
-        kept = LossFunction(np.eye(2), most)
-        return iter([kept] * (times - 1)), [kept] * (times - 1)
     slots = first + np.arange(1, times)
     classes = model.classes_of(slots)
     functions = {number: LossFunction(model.transitions[number], most) for number in np.unique(classes).tolist()}

@@ -303,7 +303,7 @@ class Learned:
     moves
         How many moves from one step to the next were counted.
     extension
-        How it varies with time or looks back two steps; None where it does neither.
+        How it varies with time; None where it does not.
     shrunk
         What the moves were shrunk towards, and how far; None for a model that was smoothed, or is private.
     private
@@ -346,12 +346,9 @@ class Learned:
         if model.held_radii is not None:
             found["factors_of_circles_that_hold_90_%"] = ", ".join(f"{one:.2f}" for one in model.held_radii.factors)
         if made is not None:
-            found["it"] = model.in_words
-            if model.time_classes is not None:
-                found |= {"zone": model.time_classes.zone, "weight_of_all_hours_in_moves": plain(made.class_weight)}
-            if model.state_pairs is not None:
-                weight = plain(made.pair_weight)
-                found |= {"pairs": len(model.state_pairs.pairs), "weight_of_one_state_in_moves": weight}
+            assert model.time_classes is not None, "extended by them"
+            found |= {"it": model.in_words, "zone": model.time_classes.zone}
+            found["weight_of_all_hours_in_moves"] = plain(made.class_weight)
         if self.private is not None:
             return found | self.private.facts
         return found if self.shrunk is None else found | facts_of(self.shrunk)
@@ -362,7 +359,7 @@ def _size_of(model: MarkovModel) -> dict[str, Any]:
 
 
 _MOST_CELLS = {"gowalla": 2.0}
-"""A region → the cell size where it is not that of the paper."""
+"""Region → the default cell size where it is not the published one, see `region`. Evaluations do not use it."""
 
 
 @checked
@@ -409,9 +406,9 @@ def region(
     Parameters
     ----------
     preset
-        A region of `dphmm.space.grid.PRESETS`: ``"geolife"``, ``"gowalla"`` or ``"cabspotting"``, with its cell size
-        unless `cell` is given; but 2 km for Gowalla, whose people are months apart: over the paper's 0.89 km (use
-        `Grid.preset`) such a gap takes a minute.
+        A region of `dphmm.space.grid.PRESETS`: ``"geolife"``, ``"gowalla"`` or ``"cabspotting"``. The cell size
+        defaults to that of the preset, but to 2 km for Gowalla: on the paper's 0.89 km a step of an hour, the default
+        of ``dphmm learn`` there, allows more moves than a model may have. `Grid.preset` has the published cells.
     bbox
         South, west, north, east, degrees; with `cell`.
     polygon
@@ -595,7 +592,6 @@ def learn(
     overwrite: bool = False,
     by: By | None = None,
     zone: str | None = None,
-    order: int = 1,
     max_speed_kmh: float | None = None,
     user_epsilon: Rational | None = None,
     moves_per_person: int | None = None,
@@ -630,8 +626,6 @@ def learn(
         Classes of time with a matrix each: ``"hours"``, or ``"weekday-hours"``; left out, one matrix serves all day.
     zone
         With `by`: the time zone of the hours, such as ``"Asia/Shanghai"`` or ``"+08:00"``.
-    order
-        1, or 2 to look back two steps: see `dphmm.model.extend`.
     max_speed_kmh
         What decides which moves a person can make; left out, 150. Not with smoothing.
     user_epsilon
@@ -643,8 +637,8 @@ def learn(
         Moves of fewer people than this are left out, which is no guarantee for anybody.
     away
         Whether people outside a grid have states of their own, as `dphmm.model.away` says, so that releases know how
-        far outside they may be. Left out, where anybody is, and nothing that these do not go with is asked for: pairs
-        of states, smoothing and `least_people` take everybody to be inside. With a budget nothing may follow from
+        far outside they may be. Left out, where anybody is, and nothing that these do not go with is asked for:
+        smoothing and `least_people` take everybody to be inside. With a budget nothing may follow from
         whether anybody is outside: only if asked for, and then of what is said of all border cells alike.
     radii
         Whether people are left out by quarters and followed, so that published circles hold 90 % of the moments of
@@ -659,7 +653,7 @@ def learn(
     Raises
     ------
     ConfigurationError, OutputError
-        When `by` and `zone` do not come together, the order is another, options are given that do not go together, or
+        When `by` and `zone` do not come together, options are given that do not go together, or
         the output is no ``.npz`` file, or exists; before anything is read. When too many moves are possible.
     BudgetError
         When the budget is not positive.
@@ -672,7 +666,7 @@ def learn(
         check_model_output(output, overwrite)
         check_output(private_list(output), overwrite)
     kinds = [one for one in (user_epsilon, smoothing, least_people) if one is not None]
-    _refuse_together(kinds, by, zone, order, smoothing, max_speed_kmh, user_epsilon, moves_per_person, away, radii)
+    _refuse_together(kinds, by, zone, smoothing, max_speed_kmh, user_epsilon, moves_per_person, away, radii)
     budget = None if user_epsilon is None else rational(user_epsilon)
     people, choice = Data.from_any(data).read(), None
     if space is None and budget is None:
@@ -689,7 +683,7 @@ def learn(
     if user_epsilon is not None and away:
         twins = twins_of(space)
         outside = [] if twins is None else [twins.seen(one, space, step)[1] for one in people.trajectories]
-    elif not kinds and order == 1 and away is not False:
+    elif not kinds and away is not False:
         twins = away_of(people.trajectories, space, step)
     if away and twins is None:
         raise ConfigurationError(
@@ -700,7 +694,7 @@ def learn(
     private = shrunk = extension = None
     if budget is not None:
         most = MOVES_PER_PERSON if moves_per_person is None else moves_per_person
-        private = fit_private(sequences, space, step, budget, most, speed, order=order, outside=outside)
+        private = fit_private(sequences, space, step, budget, most, speed, outside=outside)
         private = private.with_spending("region", None if choice is None else choice.epsilon)
         model = private.model
     elif smoothing is not None:
@@ -713,8 +707,8 @@ def learn(
         if least > 1:
             said |= {"promise": _NO_GUARANTEE, "least_people": least}
         model = shrunk.model.saying(said)
-    if private is None and (time_classes is not None or order != 1):
-        extension = extend(model, sequences, time_classes, order)
+    if time_classes is not None:  # never with a budget: `_refuse_together`
+        extension = extend(model, sequences, time_classes)
         model = extension.model
     if radii is not False and not kinds:
 
@@ -722,7 +716,7 @@ def learn(
             outer = None if twins is None else away_of(some, space, step)
             found = state_sequences(some, space, step, gap_seconds, outer)
             made = fit_shrunk(found, space, step, speed, away=outer).model
-            return made if extension is None else extend(made, found, time_classes, order).model
+            return made if time_classes is None else extend(made, found, time_classes).model
 
         model = model.holding(held_radii(fit, people.trajectories))
         if radii and model.held_radii is None:
@@ -749,7 +743,6 @@ def _refuse_together(
     kinds: Collection[Any],
     by: By | None,
     zone: str | None,
-    order: int,
     smoothing: float | None,
     max_speed_kmh: float | None,
     user_epsilon: Rational | None,
@@ -768,17 +761,13 @@ def _refuse_together(
         raise ConfigurationError("--moves-per-person bounds what --user-epsilon hides; give that too")
     if len(kinds) > 1:
         raise ConfigurationError("--user-epsilon, --smoothing and --least-people exclude each other; give one")
-    if away and (order != 1 or (kinds and user_epsilon is None)):
-        raise ConfigurationError(
-            "--away goes with a model of first order; leave out --order, --smoothing and --least-people"
-        )
+    if away and kinds and user_epsilon is None:
+        raise ConfigurationError("--away does not go with --smoothing and --least-people; leave out those")
     if radii and kinds:
         raise ConfigurationError(
             "--radii follows people without a promise, by shrunk moves; leave out --user-epsilon, --smoothing, "
             "--least-people, or --radii"
         )
-    if order not in (1, 2):
-        raise ConfigurationError(f"the order is {order}; give 1 or 2")
     if by is None and zone is not None:
         raise ConfigurationError("--zone is for classes of time; give --by hours or --by weekday-hours too")
     if by is not None:

@@ -105,13 +105,12 @@ class Flows:
         if window is not None and days[0] is not None and days[1] is not None:
             count = days[1] - days[0] + 1
             windows = -(-count // window)
-            in_a_row = "one_window_of_days" if self.settings.tree else "any_days_in_a_row"
             promise = {
-                f"{in_a_row}_of_{window}_with_one_person_more_or_less": words(level),
+                f"any_days_in_a_row_of_{window}_with_one_person_more_or_less": words(level),
                 f"all_{count}_days_with_one_person_more_or_less": words(level * windows),
             }
         of_person = {
-            f"{unit}_of_a_person_that_count": f"{bound.most}{_IN[window is not None, self.settings.tree]}"
+            f"{unit}_of_a_person_that_count": f"{bound.most}{'' if window is None else ' in any window of days'}"
             for unit, bound in self.bounds.items()
             if unit != "people"
         }
@@ -124,9 +123,6 @@ class Flows:
             **kept,
             **unless_seeded(promise, self.is_private),
         )
-
-
-_IN = {(False, False): "", (True, False): " in any window of days", (True, True): " in each window of days"}
 
 
 @checked
@@ -206,7 +202,7 @@ def tables_of(
 ) -> tuple[dict[str, NoisyTable], dict[str, Bound]]:
     """Tables of the events of everyone, and how many of a person count, out of all that a budget has left."""
     layout = tables[0].layout
-    shares = {table.name: level_shares(table, settings.aim) for table in tables}
+    shares = {table.name: level_shares(table) for table in tables}
     bounds = _bounds(noise, settings, layout, events, shares)
     budgets = dealt(noise.left, settings.weights, settings.names)
     made = {}
@@ -214,7 +210,7 @@ def tables_of(
         most = bounds[table.unit].most
         precision = Precision(table, most, budgets[table.name], shares[table.name], settings.confidence)
         some = events.get(table.unit, _NO_EVENTS)
-        true = counted(some, bounded(some, most, settings.window, settings.tree), table)
+        true = counted(some, bounded(some, most, settings.window), table)
         balanced = settings.balanced and table.name == "flows"
         made[table.name] = add_noise(noise, precision, true, balanced)
     return made, bounds
@@ -370,7 +366,7 @@ def plan_flows(
         raise BudgetError(f"relative_error is {relative_error}; give a positive number, such as 0.2")
     for name in settings.names:
         table = Table(name, layout)
-        shares = level_shares(table, settings.aim)
+        shares = level_shares(table)
         given = settings.bound_of(table.unit)
         chosen = any(settings.bound_of(KINDS[one].unit) is None for one in settings.names)
         part = dealt(budget * (1 - OF_BOUNDS * chosen), settings.weights, settings.names)[name]

@@ -6,9 +6,7 @@ moves are thinned to at most m, so that one person more or less changes these co
 1. how many people there are: by 1;
 2. moves by the ring of their distance, of which staying is one: by m;
 3. stays, and arrivals from elsewhere, in each block of states: by m, for a move is one or the other;
-4. where there is a table, how often each move from one state to another was made: by m;
-5. where the model looks back two steps: what follows a stay or a move, and whether moves go ahead, aside or back: by m
-   each.
+4. where there is a table, how often each move from one state to another was made: by m.
 
 Discrete Laplace noise goes on each of them, drawn exactly, of scale (by how much) / (its part of ε), also where the
 count is zero. All else is made of these noisy counts and of what is public, so that the model is ε-differentially
@@ -24,18 +22,17 @@ from math import log, sqrt
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, Rng, random_source
-from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
+from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.facts import fact, facts_of
 from dphmm.mechanisms.count_noise import LARGEST_SCALE, CountNoise
 from dphmm.mechanisms.exact import Rational, rational
-from dphmm.model import MAX_SPEED_KMH, MarkovModel, RegionKernel, SpeedLimit, StatePairs
+from dphmm.model import MAX_SPEED_KMH, MarkovModel, RegionKernel, SpeedLimit
 from dphmm.model.away import Away, twins_of
 from dphmm.model.fitting import EVEN
-from dphmm.model.moves import Moves, MoveTable, StateSequence, moves_of
+from dphmm.model.moves import Moves, StateSequence, moves_of
 from dphmm.space import Grid, StateSpace
 
 MOVES_PER_PERSON = 20
@@ -53,18 +50,8 @@ _STAY_WEIGHT = 10.0
 _LEAST_KERNEL_WEIGHT = 30.0
 _STAYS = 0.01, 0.998
 
-LARGEST = 6_000_000
-"""A model has no more possible moves than this: of more, fewer pairs of states have contexts of their own."""
-
-TURNS = ("ahead", "aside", "back")
-"""Within 60 degrees of the way come, of the way back, and between."""
-
-UNITS = 64
-"""A move adds at most this, in whole numbers, to a count of what follows a stay or a move."""
-
-_OF_PAIRS = Fraction(1, 8)
-_LEAST_WEIGHT = 30.0
-_FACTORS = 1e-2, 1e2
+_OF_OUTSIDE = Fraction(1, 8)
+"""The part of the budget that goes into what is said of people outside."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +167,6 @@ def fit_private(
     moves_per_person: int = MOVES_PER_PERSON,
     max_speed_kmh: float = MAX_SPEED_KMH,
     rng: Rng = None,
-    order: int = 1,
     outside: Sequence[FloatArray] | None = None,
 ) -> PrivateModel:
     """Learn a model with differential privacy for whole people.
@@ -199,13 +185,11 @@ def fit_private(
         without looking at the data: about how many moves most people have.
     rng
         Where the noise comes from; left out, the operating system, otherwise the model is not private.
-    order
-        1, or 2 for a model that looks back two steps.
     outside
         Of each person ``(t,)``, how far from the point of the nearest state they are at each entry of their sequence,
         kilometres, where they are outside; the sequences then number such places as `dphmm.model.away.twins_of` does.
         An eighth of the budget goes into what part of those who get to a border state are outside, and how far, alike
-        for the whole region. Left out, everybody is taken to be inside. Not with order 2.
+        for the whole region. Left out, everybody is taken to be inside.
 
     Returns
     -------
@@ -219,8 +203,6 @@ def fit_private(
         For a budget that is not positive, or too small for 64 bits.
     InvalidInputError
         For a bound on moves outside of 1 to 100000.
-    ConfigurationError
-        For another order, or when more moves are possible than fit into memory.
     StateError, ConfigurationError
         As `dphmm.model.fit_shrunk`. That no state was seen is no error: whether there is data is private.
 
@@ -236,19 +218,15 @@ def fit_private(
         raise InvalidInputError(f"moves_per_person is {moves_per_person}; give 1 to {MOST_PER_PERSON}")
     if budget * LARGEST_SCALE < 1000 * moves_per_person:
         raise BudgetError(f"epsilon is {epsilon}; its noise may pass 64 bits, so give a larger one")
-    if order not in (1, 2):
-        raise ConfigurationError(f"the order is {order}; give 1 or 2")
     twins = None if outside is None else twins_of(space)
-    if twins is not None and order == 2:
-        raise ConfigurationError("pairs of states do not go with people outside; give one of the two")
     listed = list(sequences)
     people = [moves_of(sequence, space.size if twins is None else len(twins)) for sequence in listed]
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
     noise = CountNoise(budget, random_source(rng))
     count = int(noise.add("people", len(people), 1, budget * _OF_PEOPLE))
-    extras = dict.fromkeys(["leaving", "turns"] * (order == 2), budget * _OF_PAIRS)
+    extras: dict[str, Fraction] = {}
     if twins is not None and outside is not None:
-        extras["outside"] = budget * _OF_PAIRS
+        extras["outside"] = budget * _OF_OUTSIDE
         leaving, most = leaving_region(people, outside, twins, moves_per_person), 2 * moves_per_person
         leaving = noise.add("outside", leaving, most, extras["outside"])
         twins, shares_out = _private_twins(twins, leaving, most / float(extras["outside"]))
@@ -273,11 +251,8 @@ def fit_private(
     if twins is not None:
         matrix = twins.chain(matrix, matrix, *shares_out)
     model = MarkovModel(matrix, kernel.attraction, space, float(step_seconds), away=twins)
-    if order == 2:
-        model = _of_second_order(model, people, reach, moves_per_person, noise, parts)
     made = PrivateModel(model, budget, dict(noise.spent), moves_per_person, max(count, 0), family, side)
-    said = {"extended": model.in_words} if order == 2 else {}
-    return replace(made, model=model.saying({**made.facts, **said, "max_speed_kmh": reach.max_speed_kmh}))
+    return replace(made, model=model.saying({**made.facts, "max_speed_kmh": reach.max_speed_kmh}))
 
 
 _ASSUMED = 0.1, 0.9
@@ -394,127 +369,3 @@ def _with_table(kernel: RegionKernel, table: IntArray, arrived: IntArray, scale:
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = away[rows] * (kept + weight[rows] * data / away[rows]) / (seen + weight)[rows]
     return reach.with_data(np.where(moving, spread, data))
-
-
-# ---- looking back two steps ------------------------------------------------------------------------------------------
-
-
-def _of_second_order(
-    base: MarkovModel,
-    people: list[Moves],
-    reach: SpeedLimit,
-    most: int,
-    noise: CountNoise,
-    parts: Mapping[str, Fraction],
-) -> MarkovModel:
-    """The model of first order, with two factors for the whole region: a table by pair would drown in noise.
-
-    Leaving has other odds after a stay than after a move, and moves go ahead, aside or back with other odds than by
-    themselves. Both follow from noisy counts and the base alone.
-    """
-    pairs = StatePairs(base.size, _pairs_with_contexts(reach))
-    kept = [one.thinned(most) for one in people]
-    kept = [one.some(reach.find(one.sources, one.targets) >= 0) for one in kept]
-    table = MoveTable(base.transition, np.arange(base.size))
-    counts = noise.add("leaving", leaving_counts(kept, table.stays), UNITS * most, parts["leaving"])
-    turns = noise.add("turns", turn_counts(kept, reach), most, parts["turns"])
-    weight = max(most / float(parts["leaving"]), _LEAST_WEIGHT)
-    left, stayed = (np.maximum(counts, 0) / UNITS).T
-    factors = np.clip((left + weight) / (stayed + weight), *_FACTORS)  # Mantel and Haenszel, drawn to one
-    rows = MoveTable(csr_array(base.transition[pairs.last]), pairs.last)
-    came = (pairs.pairs[:, 0] != pairs.pairs[:, 1]).astype(np.int64)
-    turned = _with_turns(rows, pairs, reach, turns, weight).tilted(np.append(np.ones(base.size), factors[came]))
-    return MarkovModel(pairs.chain(turned.matrix), base.initial, base.states, base.step_seconds, None, pairs)
-
-
-def leaving_counts(kept: Iterable[Moves], stays: FloatArray) -> IntArray:
-    """Counts in `UNITS` after a stay and after a move, ``(2, 2)``; private.
-
-    Parameters
-    ----------
-    kept
-        The moves of each person, m at most.
-    stays
-        ``(N,)``: a public model's probability of staying in each state.
-
-    Returns
-    -------
-    IntArray
-        Moves elsewhere, each by the probability of staying, beside stays, each by that of leaving: these are equal
-        where the model is right. Each person adds at most m times `UNITS`.
-    """
-    found = np.zeros((2, 2), dtype=np.int64)
-    units = np.rint(np.clip(stays, 0.0, 1.0) * UNITS).astype(np.int64)
-    for one in kept:
-        known, left = one.before >= 0, one.targets != one.sources
-        add = np.where(left, units[one.sources], UNITS - units[one.sources])
-        came = (one.before != one.sources).astype(np.int64)
-        np.add.at(found, (came[known], np.where(left, 0, 1)[known]), add[known])
-    return found
-
-
-def turn_counts(kept: Iterable[Moves], reach: SpeedLimit) -> IntArray:
-    """Moves elsewhere after moves elsewhere by `TURNS`, ``(3,)``; private. Each person adds at most m, as many as kept.
-
-    Parameters
-    ----------
-    kept
-        The moves of each person, m at most.
-    reach
-        What is possible.
-
-    Returns
-    -------
-    IntArray
-        The counts.
-    """
-    found = np.zeros(len(TURNS), dtype=np.int64)
-    for one in kept:
-        after = one.some((one.before >= 0) & (one.before != one.sources) & (one.targets != one.sources))
-        found += np.bincount(_turns(reach, after.before, after.sources, after.targets), minlength=len(TURNS))
-    return found
-
-
-def _turns(reach: SpeedLimit, before: IntArray, sources: IntArray, targets: IntArray) -> IntArray:
-    """Which of `TURNS` each move elsewhere is after one from ``before``."""
-    points = reach.space.points
-    come, go = points[sources] - points[before], points[targets] - points[sources]
-    cosine = (come * go).sum(axis=1) / np.sqrt((come * come).sum(axis=1) * (go * go).sum(axis=1))
-    return np.where(cosine > 0.5 + 1e-9, 0, np.where(cosine < -0.5 - 1e-9, 2, 1)).astype(np.int64)
-
-
-def _pairs_with_contexts(reach: SpeedLimit) -> IntArray:
-    """``(m, 2)``: the pairs with a context of their own: stays, and moves within as many rings as there is room for."""
-    rows = np.repeat(np.arange(reach.size), np.diff(reach.moves.indptr))
-    columns = reach.moves.indices.astype(np.int64)
-    lengths = np.diff(reach.moves.indptr)[columns]
-    by_ring = np.cumsum(np.bincount(reach.rings, lengths, minlength=reach.ring_count)) + len(columns)
-    rings = int(np.searchsorted(by_ring, LARGEST, side="right"))
-    if not rings:
-        raise ConfigurationError(
-            f"a second order over {reach.size} states with {reach.entries} possible moves has more than {LARGEST} "
-            "moves; take larger cells, a shorter step or a lower --max-speed"
-        )
-    near = reach.rings < rings
-    order = np.lexsort((columns[near], rows[near]))
-    return np.stack([rows[near][order], columns[near][order]], axis=1)
-
-
-def _with_turns(table: MoveTable, pairs: StatePairs, reach: SpeedLimit, turns: IntArray, weight: float) -> MoveTable:
-    """Rows ``(P, N)`` with other odds of each turn, and the same of leaving."""
-    at = np.repeat(np.arange(len(pairs)), np.diff(table.matrix.indptr))
-    targets = table.matrix.indices.astype(np.int64)
-    origins = np.append(pairs.last[: pairs.size], pairs.pairs[:, 0])
-    turning = (origins[at] != pairs.last[at]) & (targets != pairs.last[at])
-    at, data = at[turning], table.matrix.data[turning]
-    turn = _turns(reach, origins[at], pairs.last[at], targets[turning])
-    expected = np.bincount(turn, data, len(TURNS))
-    if expected.min() <= 0:  # as where all places are on a line
-        return table
-    expected = expected / expected.sum()
-    seen = np.maximum(turns, 0)
-    scaled = data * ((seen + weight * expected) / (seen.sum() + weight) / expected)[turn]
-    share = np.bincount(at, data, len(pairs))[at] / np.bincount(at, scaled, len(pairs))[at]
-    whole = table.matrix.data.copy()
-    whole[turning] = scaled * share
-    return table.with_data(whole)

@@ -334,7 +334,7 @@ def release(
     with sessions_of(engine, session, limits) as recorded, proven as proof:
         counts = [len(one) - omits * gone for one, gone in zip(tracks, away, strict=True)]
         begins = {one.user: int(one.slots[0]) for one in tracks}
-        moments = moments_before(tracks_of(known, learned), learned, begins)
+        moments = moments_before(tracks_of(known), learned, begins)
         theirs = None if known is None else EachHabits(learned, tuple(moments.values()))
         made, told, nearer = _released(
             tracks, counts, engine, recorded, kept if private_diagnostics else None, theirs, proof, watch

@@ -22,11 +22,10 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.run_folder import JOURNAL, Checkpoint, file_hash, read_journal, user_file
 from dphmm.model.model import MarkovModel
 from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
-from dphmm.release.drawn_zones import redrawn
 from dphmm.release.ledger import exactly
 from dphmm.release.session_database import is_server, is_store
 from dphmm.release.session_store import Pruned
-from dphmm.release.session_terms import MAIN_QUERY, TIER, Agreed
+from dphmm.release.session_terms import MAIN_QUERY, Agreed
 from dphmm.release.settings import GIVEN
 from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
@@ -214,8 +213,6 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
                 f"{name} is not the model of session {one.session.name!r}; give the one it began with"
             )
         for release in one.releases:
-            if release.query.startswith(TIER):
-                continue  # the finest reader's record of the moment counts them in
             time = np.datetime64(release.slot * step, "us")
             placed.append(place_on_earth(one.session.name, time, release.record, learned.space))
     return ReleaseTable.from_releases(placed)
@@ -408,15 +405,15 @@ def _from_store(
     engine_of = cache(lambda settings: settings.engine(model))
     for content in read_sessions(path, users):
         session, stored, name = content.session, content.releases, content.session.name
-        if not all(query == MAIN_QUERY or query.startswith(TIER) for query in session.terms):
+        if set(session.terms) != {MAIN_QUERY}:
             raise ConfigurationError(f"session {name!r} answers several queries, which an audit cannot join yet")
         if content.pruned.count:
             raise ConfigurationError(
                 f"the first {content.pruned.count} releases of session {name!r} were pruned, and an audit replays all; "
                 "audit a copy from before"
             )
-        engines = _engines(session, stored, given, engine_of)
         if stored:
+            engines = _engines(session, len(stored), given, engine_of)
             slots = np.array([release.slot for release in stored])
             records = [release.record for release in stored]
             sequence = ReleasedSequence(
@@ -428,22 +425,14 @@ def _from_store(
                 np.array([record.constrained_factor for record in records]),
                 first=int(slots[0]),
                 engines={number: engine for number, engine in engines.items() if number},
-                tiers=_ranks(stored),
             )
             private = all(one.terms[MAIN_QUERY].randomness == "system" for one in session.agreed)
             yield Replayed(sequence, engines[0], tuple(slots.tolist()), private)
 
 
-def _ranks(releases: Sequence[StoredRelease]) -> IntArray:
-    """The rank of the reader of each release's query, 0 for the coarsest; empty where there are no tiers."""
-    budgets = [float(one.query.removeprefix(TIER)) if one.query.startswith(TIER) else np.inf for one in releases]
-    found = np.unique(budgets, return_inverse=True)[1].astype(np.int64)
-    return found if found.any() else found[:0]
-
-
 def _engines(
     session: StoredSession,
-    releases: Sequence[StoredRelease],
+    count: int,
     given: ReleaseSettings | str | None,
     engine_of: Callable[[ReleaseSettings], Releaser],
 ) -> dict[int, Releaser]:
@@ -451,29 +440,20 @@ def _engines(
 
     Zones that were drawn are in the note of what was agreed on; settings that are given are for what has none.
     """
-    made: dict[tuple[int, str], Releaser] = {}
-    found: dict[int, Releaser] = {}
-    last = None
-    for number, release in enumerate(releases):
-        agreed = session.agreed_at(number)
-        key = agreed.first, release.query
-        if key not in made:
-            made[key] = engine_agreed(session, agreed, release.query, given, engine_of)
-        if key != last:
-            found[number], last = made[key], key
-    return found
+    # Of several agreements before the same release only the last one held for any release.
+    agreed = {one.first: one for one in session.agreed if one.first < count}
+    return {first: engine_agreed(session, one, given, engine_of) for first, one in agreed.items()}
 
 
 def engine_agreed(
     session: StoredSession,
     agreed: Agreed,
-    query: str,
     given: ReleaseSettings | str | None,
     engine_of: Callable[[ReleaseSettings], Releaser],
 ) -> Releaser:
-    """The engine of what a session was agreed on for a query; one that differs is refused."""
-    terms = agreed.terms[query]
-    settings = redrawn(terms.settings, agreed.note)
+    """The engine of what a session was agreed on; one that differs is refused."""
+    terms = agreed.terms[MAIN_QUERY]
+    settings = terms.settings
     if not agreed.note and given is not None:
         settings = replace(terms.settings, policy=given) if isinstance(given, str) else given
     engine = engine_of(settings).another()

@@ -1,12 +1,11 @@
 """How people move: the Markov model, the belief that it carries forward, and all that is inferred with the two.
 
 - `MarkovModel`: one or several transition matrices, with the public classes of time that choose among them
-  (`TimeClasses`) or none, and pairs of states (`StatePairs`) or none. `state_sequence`, `state_sequences`:
-  trajectories as what it is learned from by counting.
+  (`TimeClasses`) or none. `state_sequence`, `state_sequences`: trajectories as what it is learned from by counting.
 - `fit_shrunk`: a model in which every move within a highest speed is possible (`SpeedLimit`), and counts of moves are
   shrunk towards what the region has in common (`RegionKernel`).
 - `blank`: a model of a region alone, without data of people.
-- `extend`: such a model by counting, each class and pair shrunken towards what is known of all.
+- `extend`: such a model by counting, each class shrunken towards what is known of all.
 - `Belief`: a distribution over states, predicted and updated.
 - `draw_paths`, `draw_like`: people who do not exist; `Crowd`, `compare_crowds`, `jensen_shannon`: how alike they are
   to those who do.
@@ -20,7 +19,6 @@
 from __future__ import annotations
 
 from dphmm.model.belief import Belief
-from dphmm.model.contexts import StatePairs
 from dphmm.model.expectation_maximisation import LearnedModel, learn_from_releases
 from dphmm.model.fitting import Extension, RegionKernel, ShrunkModel, extend, fit_shrunk
 from dphmm.model.forward_backward import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
@@ -47,7 +45,6 @@ __all__ = [
     "RegionKernel",
     "ShrunkModel",
     "SpeedLimit",
-    "StatePairs",
     "TimeClasses",
     "blank",
     "compare_crowds",

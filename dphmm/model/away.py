@@ -1,8 +1,14 @@
-"""People outside a model's region: states of the chain that are released as the border cell they are nearest to."""
+"""People outside a model's region: states of the chain that are released as the border cell they are nearest to.
+
+A *context* is a state of the model's chain. Contexts ``0 .. N - 1`` are the model's states, with people inside them;
+context ``N + m`` is the twin of the m-th border state, for people outside who are nearest to it. `Away.last` maps each
+context to the state that it is released as: measurements, policies and releases know states alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +18,7 @@ from scipy.sparse import coo_array, csr_array
 from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, content_hash, locked
 from dphmm.errors import StateError, StochasticError
-from dphmm.model.contexts import Contexts
+from dphmm.model.transition_operator import log_sums
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory
@@ -41,7 +47,7 @@ class Beyond(NamedTuple):
 
 
 @checked
-class Away(Contexts):
+class Away:
     """Twins of border states: context ``N + m`` is 'outside the region, nearest to the m-th border state'.
 
     A twin is released as its border state is: it is measured there, has its neighbours in every policy, and no release
@@ -87,6 +93,7 @@ class Away(Contexts):
                     f"{name} of border states has shape {values.shape} or is out of range; give one number each"
                 )
         self.last: IntArray = locked(np.concatenate([np.arange(self.size), given]))
+        """The state that each context is released as, ``(P,)``."""
 
     @property
     def content_hash(self) -> str:
@@ -97,6 +104,9 @@ class Away(Contexts):
     def present(self) -> IntArray:
         """The state whose places the person is in, ``(P,)``: ``N``, which is none, outside."""
         return np.minimum(np.arange(len(self)), self.size)
+
+    def __len__(self) -> int:
+        return len(self.last)
 
     def begun(self, values: FloatArray) -> FloatArray:
         """A distribution of first states ``(N,)``, over contexts ``(P,)``: of a border state its share is outside.
@@ -115,6 +125,61 @@ class Away(Contexts):
         inside = values.copy()
         inside[self.border] -= outside
         return np.concatenate([inside, outside])
+
+    def spread(self, values: FloatArray) -> FloatArray:
+        """Return values of states ``(…, N)`` for each context ``(…, P)``.
+
+        Parameters
+        ----------
+        values
+            ``(…, N)``: a number for each state.
+
+        Returns
+        -------
+        FloatArray
+            ``(…, P)``: the number of each context's state.
+        """
+        return values[..., self.last]
+
+    def summed(self, logs: FloatArray) -> FloatArray:
+        """Return log masses of contexts ``(P,)``, summed over the contexts of each state ``(N,)``.
+
+        Parameters
+        ----------
+        logs
+            ``(P,)``: log masses of contexts.
+
+        Returns
+        -------
+        FloatArray
+            ``(N,)``: log masses of states.
+        """
+        order, starts = self._order
+        return log_sums(logs[order], starts)
+
+    def moves(self, structure: csr_array) -> csr_array:
+        """Return which moves between states some moves between contexts make.
+
+        Parameters
+        ----------
+        structure
+            ``(P, P)``: the moves between contexts.
+
+        Returns
+        -------
+        csr_array
+            ``(N, N)``, boolean.
+        """
+        rows = np.repeat(np.arange(len(self)), np.diff(structure.indptr))
+        from_, to = self.last[rows], self.last[structure.indices]
+        found = csr_array((np.ones(len(from_), dtype=np.int64), (from_, to)), shape=(self.size, self.size))
+        return found.astype(np.bool_)
+
+    @cached_property
+    def _order(self) -> tuple[IntArray, IntArray]:
+        """The contexts sorted by their states, and the position at which each state's contexts start."""
+        order = np.argsort(self.last, kind="stable")
+        return order, np.searchsorted(self.last[order], np.arange(self.size))
 
     def located(self, space: StateSpace, latitude: FloatArray, longitude: FloatArray) -> IntArray:
         """The context of each place, ``(n,)``: its state, or the twin of the state that it is nearest to.

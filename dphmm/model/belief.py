@@ -11,13 +11,14 @@ from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_floats, locked
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
 from dphmm.model.away import Away, Beyond
-from dphmm.model.contexts import Contexts
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import log_normalised, plain_masses
 from dphmm.tables.values import shorten
 
-_LIMB = 1000.0 * log(2.0)
-"""Beliefs of earlier versions say by how many of these the logarithm of a float is too large."""
+_FORMAT = 1
+"""The first number of `Belief.to_bytes`; bytes that begin with another one are refused."""
+_HEADER_BYTES = 16
+"""The format and the number of masses, in 8 bytes each: the masses after them stay aligned."""
 _SUM = 1e-6
 """How far the probabilities of a belief that is read back may sum to more or less than one."""
 
@@ -50,19 +51,19 @@ class Belief:
             raise StochasticError("a belief's masses must be positive exactly on its support, and finite")
         self._logs: FloatArray = locked(log_normalised(logs)[0])
 
-    contexts: Contexts | None = None
-    """What the masses are of, where a model of second order tells more apart than states."""
+    away: Away | None = None
+    """The contexts that the masses are of, where the model knows of people outside; None where they are of states."""
 
     @classmethod
-    def owning(cls, logs: FloatArray, contexts: Contexts | None = None) -> Belief:
-        """The belief of log masses that sum to one, of states or of their pairs; the array is taken over.
+    def owning(cls, logs: FloatArray, away: Away | None = None) -> Belief:
+        """The belief of log masses that sum to one, of states or of contexts; the array is taken over.
 
         Parameters
         ----------
         logs
-            ``(N,)``, or ``(P,)`` over pairs of states: log masses that sum to one; they become read-only.
-        contexts
-            What they are of, where it is not states.
+            ``(N,)``, or ``(P,)`` over contexts: log masses that sum to one; they become read-only.
+        away
+            The contexts that they are of, where they are not of states.
 
         Returns
         -------
@@ -70,7 +71,7 @@ class Belief:
             The belief.
         """
         belief = cls.__new__(cls)
-        belief._logs, belief.contexts = locked(logs), contexts
+        belief._logs, belief.away = locked(logs), away
         return belief
 
     @classmethod
@@ -96,7 +97,7 @@ class Belief:
         ConfigurationError
             When the model varies with time and no slot is given.
         """
-        return cls.owning(model.first_logs(slot, initial), model.contexts)
+        return cls.owning(model.first_logs(slot, initial), model.away)
 
     @classmethod
     def of(cls, probabilities: FloatArray) -> Belief:
@@ -125,18 +126,18 @@ class Belief:
 
     @property
     def chain_logs(self) -> FloatArray:
-        """Log masses of what the model's chain tells apart: of states, or of pairs of them."""
+        """Log masses of the states of the model's chain: of states, or of contexts."""
         return self._logs
 
     @property
     def beyond(self) -> Beyond | None:
         """What is known of a person outside the region; None where the model knows of nobody there."""
-        return self.contexts.beyond(self._logs) if isinstance(self.contexts, Away) else None
+        return None if self.away is None else self.away.beyond(self._logs)
 
     @cached_property
     def log_mass(self) -> FloatArray:
         """Natural logarithms of the probabilities, ``(N,)``; minus infinity exactly off the support."""
-        return self._logs if self.contexts is None else locked(self.contexts.summed(self._logs))
+        return self._logs if self.away is None else locked(self.away.summed(self._logs))
 
     @cached_property
     def support(self) -> BoolArray:
@@ -149,21 +150,20 @@ class Belief:
         return locked(plain_masses(self.log_mass))
 
     def to_bytes(self) -> bytes:
-        """The belief in 8 bytes a state (or pair of states): its log masses, to the last bit.
-
-        What the pairs are it does not say: `predict` by the model does.
+        """Return the log masses, exact to the last bit, in 8 bytes for each state of the model's chain.
 
         Returns
         -------
         bytes
-            The number of states (or pairs) in 8 bytes, then a double for each.
+            Little-endian: the format number and the number of masses in 8 bytes each, then a double for each mass.
         """
-        return len(self._logs).to_bytes(8, "little") + self._logs.astype("<f8").tobytes()
+        header = _FORMAT.to_bytes(8, "little") + len(self._logs).to_bytes(8, "little")
+        return header + self._logs.astype("<f8").tobytes()
 
     @classmethod
     @checked
     def from_bytes(cls, data: bytes) -> Belief:
-        """The belief that `to_bytes` wrote; one that an earlier version wrote, in 12 bytes a state, is read too.
+        """Return the belief that `to_bytes` wrote.
 
         Parameters
         ----------
@@ -178,17 +178,14 @@ class Belief:
         Raises
         ------
         StochasticError
-            When the bytes are no belief.
+            When the bytes are of another format, or not a belief.
         """
-        size = int.from_bytes(data[:8], "little")
-        if size == 0 or len(data) not in (8 + 8 * size, 8 + 12 * size):
+        number, size = int.from_bytes(data[:8], "little"), int.from_bytes(data[8:_HEADER_BYTES], "little")
+        if number != _FORMAT:
+            raise StochasticError(f"belief must be of format {_FORMAT}, got {number}; make it again from its releases")
+        if size == 0 or len(data) != _HEADER_BYTES + 8 * size:
             raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
-        logs = np.frombuffer(data, dtype="<f8", count=size, offset=8).astype(np.float64)
-        if len(data) == 8 + 12 * size:
-            limbs = np.frombuffer(data, dtype="<i4", offset=8 + 8 * size)
-            good = bool(((logs >= 0) & (logs < 2)).all()) and bool((limbs >= 0).all())
-            with np.errstate(divide="ignore"):
-                logs = np.log(logs) - _LIMB * limbs if good else np.full(size, np.nan)
+        logs = np.frombuffer(data, dtype="<f8", count=size, offset=_HEADER_BYTES).astype(np.float64)
         if not np.isnan(logs).any() and abs(float(np.exp(np.minimum(logs, 1.0)).sum()) - 1.0) <= _SUM:
             return cls.owning(logs)
         raise StochasticError(f"{len(data)} bytes hold no probabilities of {size} states")
@@ -217,7 +214,7 @@ class Belief:
         ConfigurationError
             When the model varies with time and no slot is given.
         StochasticError
-            When the belief is not about the model's states or contexts.
+            When the belief is not about the states of the model's chain.
         """
         if not isinstance(steps, int | np.integer) or not 0 <= steps < 2**63:
             raise InvalidInputError(f"steps is {shorten(steps)}; give a whole number: time does not go back")
@@ -227,7 +224,7 @@ class Belief:
                 "the model that it was made with"
             )
         logs = model.operator(int(steps), since).forward(self._logs)
-        return Belief.owning(logs if steps < 2 else log_normalised(logs)[0], model.contexts)
+        return Belief.owning(logs if steps < 2 else log_normalised(logs)[0], model.away)
 
     def update(self, log_likelihood: FloatArray) -> Belief:
         """The belief after an observation (Equation 2).
@@ -249,12 +246,12 @@ class Belief:
             When no possible state could have given the observation.
         """
         logs = as_floats(log_likelihood, "log likelihoods", StochasticError)
-        size = len(self._logs) if self.contexts is None else self.contexts.size
+        size = len(self._logs) if self.away is None else self.away.size
         if logs.shape != (size,) or not logs.max(initial=-np.inf) < np.inf:
             raise StochasticError(
                 f"log likelihoods have shape {logs.shape}; give one below infinity for each of {size} states"
             )
-        found = self._logs + (logs if self.contexts is None else self.contexts.spread(logs))
+        found = self._logs + (logs if self.away is None else self.away.spread(logs))
         top = float(found.max())
         if top == -np.inf:
             raise StochasticError("no possible state could have given this observation; model and release do not match")
@@ -262,8 +259,8 @@ class Belief:
         masses = plain_masses(found)
         total = float(masses.sum())
         found -= log(total)
-        belief = Belief.owning(found, self.contexts)
-        if self.contexts is None:  # they are at hand, and asked for next
+        belief = Belief.owning(found, self.away)
+        if self.away is None:  # they are at hand, and asked for next
             vars(belief)["probabilities"] = locked(masses / total)
         return belief
 

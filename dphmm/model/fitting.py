@@ -30,7 +30,6 @@ from dphmm.arrays import LARGEST, SMALLEST, FloatArray, IntArray, as_floats, as_
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.facts import fact
 from dphmm.model.away import Away, shares
-from dphmm.model.contexts import StatePairs
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import Moves, MoveTable, StateSequence, all_moves, coded, likeliest, moves_of, of_others
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
@@ -322,9 +321,6 @@ def _positive(values: npt.ArrayLike, name: str, count: int) -> FloatArray:
     return np.asarray(found / found.sum())
 
 
-PAIRS_FROM = 1
-"""A pair of states has a context of its own from this many moves on that follow it."""
-
 _WEIGHTS = (*(float(2**k) for k in range(15)), inf)
 _MOST = 1 << 26
 _OWN = 4.0
@@ -334,15 +330,15 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """An extended model, and how much was taken from the counts of its classes and pairs.
+    """An extended model, and how much was taken from the counts of its classes.
 
     Parameters
     ----------
     model
         The model.
-    class_weight, pair_weight
-        How many moves the row of all hours counts as beside those of a class, and the row of a state beside those of a
-        pair; infinite where classes or pairs were of no use to other people. NaN where there are none.
+    class_weight
+        How many moves the row of all hours counts as beside those of a class; infinite where classes were of no use to
+        other people.
     moves
         How many moves were counted.
     impossible
@@ -351,7 +347,6 @@ class Extension:
 
     model: MarkovModel
     class_weight: float
-    pair_weight: float
     moves: int
     impossible: int
 
@@ -360,41 +355,34 @@ class Extension:
 def extend(
     model: MarkovModel,
     sequences: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]],
-    time_classes: TimeClasses | None = None,
-    order: int = 1,
-    pairs_from: int = PAIRS_FROM,
+    time_classes: TimeClasses,
 ) -> Extension:
-    """How movement differs from a model of first order by the class of time, by the state before the last, or both.
+    """Learn how movement differs by the class of time from a model with one matrix.
 
-    Each row of the result is ``(counts + w * row) / (total + w)``. For a pair ``row`` is that of its state; for a class
-    it is that of all classes with the odds of leaving the state multiplied by the class's most likely factor, one
-    number for the whole region. So what was seen little stays near what is known anyway, and no move becomes possible
-    or impossible. Of the weights ``w`` that is chosen which predicts the moves of each person best from those of all
-    others.
+    Each row of the result is ``(counts + w * row) / (total + w)``, where ``row`` is that of all classes with the odds
+    of leaving the state multiplied by the class's most likely factor, one number for the whole region. So what was seen
+    little stays near what is known anyway, and no move becomes possible or impossible. Of the weights ``w`` that is
+    chosen which predicts the moves of each person best from those of all others.
 
     Parameters
     ----------
     model
-        A model of first order over ``N`` states, whose possible moves stay the possible ones at all times. What it
-        promises to people the result does not: moves are counted without noise.
+        A model with one matrix, whose possible moves stay the possible ones at all times. What it promises to people
+        the result does not: moves are counted without noise.
     sequences
         Slot numbers and states of people, one each, as `dphmm.model.state_sequence` gives; a state of -1 is unknown.
     time_classes
-        The classes of time; left out, one matrix serves all steps.
-    order
-        1, or 2 for pairs of states.
-    pairs_from
-        A pair has a context of its own from this many moves on that follow it; 0 for all pairs that are possible.
+        The classes of time.
 
     Returns
     -------
     Extension
-        The extended model, with the weights that were chosen.
+        The extended model, with the weight that was chosen.
 
     Raises
     ------
     ConfigurationError
-        When the order is another, the model is extended already, or its step is not that of the classes.
+        When the model is extended already, or its step is not that of the classes.
     InvalidInputError
         When the result would have more than 2 ** 26 possible moves.
     StateError
@@ -409,68 +397,33 @@ def extend(
     >>> made.transitions[3].toarray().round(2)[0].tolist(), made.transitions[11].toarray().round(2)[0].tolist()
     ([0.98, 0.02], [0.0, 1.0])
     """
-    if order not in (1, 2):
-        raise ConfigurationError(f"the order is {order}; give 1 or 2")
-    if model.time_classes is not None or model.state_pairs is not None or (order == 2 and model.away is not None):
-        raise ConfigurationError(f"the model {model.in_words}; extend one of first order, for pairs with --no-away")
-    base = model.transitions[0]
+    if model.time_classes is not None:
+        raise ConfigurationError(f"the model must have one matrix for all times, but it {model.in_words}")
     listed = [tuple(as_integers(part, "slots and states", StateError) for part in one) for one in sequences]
     each = [moves_of(one, model.chain_size) for one in listed]
-    seen = all_moves(each)
-    everywhere = MoveTable(base, np.arange(model.chain_size))
-    possible = everywhere.holds(seen.sources, seen.targets)
+    seen, table = all_moves(each), MoveTable(model.transitions[0])
+    possible = table.holds(seen.sources, seen.targets)
     moves, person = seen.some(possible), np.repeat(np.arange(len(each)), [len(one) for one in each])[possible]
-    rows, table, state_pairs, pair_weight = moves.sources, everywhere, None, float("nan")
-    if order == 2:
-        state_pairs = StatePairs(model.size, _pairs(base, moves, pairs_from))
-        _check_fits(int(np.diff(base.indptr)[state_pairs.last].sum()), len(state_pairs))
-        rows = state_pairs.entered(moves.before, moves.sources)
-        known = everywhere.entries(moves.sources, moves.targets)
-        pair_weight = _weight(person, moves.sources, rows, moves.targets, known)
-        own = rows >= state_pairs.size
-        table = MoveTable(csr_array(base[state_pairs.last]), state_pairs.last).mixed(
-            rows[own], moves.targets[own], pair_weight
+    if time_classes.count * table.matrix.nnz > _MOST:
+        raise InvalidInputError(
+            f"{time_classes.count * table.matrix.nnz} possible moves in {time_classes.count} classes of time are more "
+            "than fit into memory; take larger cells or fewer classes"
         )
-    tables, starts, class_weight = [table], model.initial[np.newaxis], float("nan")
-    if time_classes is not None:
-        _check_fits(time_classes.count * table.matrix.nnz, time_classes.count)
-        classes = time_classes.classes_of(moves.slots)
-        finer = classes * table.matrix.shape[0] + rows
-        known = table.entries(rows, moves.targets)
-        restlessness = _restlessness(everywhere, moves, person, classes, time_classes.count)
-        tilt = _Tilt(moves.sources, restlessness[classes], table.stays[rows])
-        class_weight = _weight(person, rows, finer, moves.targets, known, tilt)
-        chosen = [classes == number for number in range(time_classes.count)]
-        tables = [
-            table.tilted(float(factor)).mixed(rows[one], moves.targets[one], class_weight)
-            for one, factor in zip(chosen, restlessness, strict=True)
-        ]
-        starts = _starts(model, listed, time_classes)
-    matrices = [one.matrix if state_pairs is None else state_pairs.chain(one.matrix) for one in tables]
-    made = MarkovModel(matrices, starts, model.states, model.step_seconds, time_classes, state_pairs, model.away)
+    classes = time_classes.classes_of(moves.slots)
+    restlessness = _restlessness(table, moves, person, classes, time_classes.count)
+    tilt = _Tilt(moves.sources, restlessness[classes], table.stays[moves.sources])
+    known, finer = table.entries(moves.sources, moves.targets), classes * model.chain_size + moves.sources
+    class_weight = _weight(person, moves.sources, finer, moves.targets, known, tilt)
+    chosen = [classes == number for number in range(time_classes.count)]
+    matrices = [
+        table.tilted(float(factor)).mixed(moves.sources[one], moves.targets[one], class_weight).matrix
+        for one, factor in zip(chosen, restlessness, strict=True)
+    ]
+    starts = _starts(model, listed, time_classes)
+    made = MarkovModel(matrices, starts, model.states, model.step_seconds, time_classes, model.away)
     said = {"promise": "none: moves were counted without noise", "extended": made.in_words}
     vars(made).update(learned={**(model.learned or {}), **said})
-    return Extension(made, class_weight, pair_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
-
-
-def _check_fits(moves: int, parts: int) -> None:
-    if moves > _MOST:
-        raise InvalidInputError(
-            f"{moves} possible moves in {parts} parts are more than fit into memory; take larger cells, fewer classes "
-            "of time, or pairs of states that were seen more often"
-        )
-
-
-def _pairs(base: csr_array, moves: Moves, least: int) -> IntArray:
-    """The pairs that have a context of their own."""
-    if least < 0:
-        raise ConfigurationError(f"pairs_from is {least}; give a number that is not negative")
-    if least == 0:
-        rows = np.repeat(np.arange(base.shape[0]), np.diff(base.indptr))
-        return np.stack([rows, base.indices], axis=1).astype(np.int64)
-    known = moves.before >= 0
-    keys, counts = np.unique(moves.before[known] * base.shape[0] + moves.sources[known], return_counts=True)
-    return np.stack(np.divmod(keys[counts >= least], base.shape[0]), axis=1)
+    return Extension(made, class_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,8 @@ from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, locked
 from dphmm.compilation import often
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.model.away import Beyond
+from dphmm.model.away import Away, Beyond
 from dphmm.model.belief import Belief
-from dphmm.model.contexts import Contexts
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import (
     IDENTITY,
@@ -38,7 +37,6 @@ _CHUNK = 1 << 16
 """Densities whose exponentials are taken at a time, about."""
 _FAINT = float(np.exp(-NARROW))
 """A run of plain sums ends before a positive mass falls below this part of all."""
-_MOST = 1 << 28
 
 Run = tuple[FloatArray, FloatArray, FloatArray]
 """What a run of steps fills: masses before each observation and after it, ``(T, N)``, and their sums, ``(T,)``."""
@@ -331,15 +329,15 @@ class Beliefs(Sequence[Belief]):
     ----------
     logs
         ``(T, P)``: log masses of the chain, rows that sum to one.
-    contexts
-        What they are of, where it is not states.
+    away
+        The contexts that they are of, where they are not of states.
     which
         ``(T,)``: the row of each time; left out, there is one for each.
     """
 
-    def __init__(self, logs: FloatArray, contexts: Contexts | None = None, which: npt.ArrayLike | None = None) -> None:
+    def __init__(self, logs: FloatArray, away: Away | None = None, which: npt.ArrayLike | None = None) -> None:
         self.which: IntArray = np.asarray(np.arange(len(logs)) if which is None else which, dtype=np.int64)
-        self._logs, self._contexts = logs, contexts
+        self._logs, self._away = logs, away
 
     def __len__(self) -> int:
         return len(self.which)
@@ -350,18 +348,18 @@ class Beliefs(Sequence[Belief]):
     def __getitem__(self, t: slice) -> Beliefs: ...
     def __getitem__(self, t: int | slice) -> Belief | Beliefs:
         if isinstance(t, slice):
-            return Beliefs(self._logs, self._contexts, self.which[t])
-        return Belief.owning(self._logs[self.which[t]], self._contexts)
+            return Beliefs(self._logs, self._away, self.which[t])
+        return Belief.owning(self._logs[self.which[t]], self._away)
 
     def probabilities(self, rows: IntArray) -> FloatArray:
         """The probabilities of states in some rows of the log masses, ``(k, N)``."""
-        if self._contexts is None:
+        if self._away is None:
             return np.asarray(np.exp(self._logs[rows]))
-        return np.array([np.exp(self._contexts.summed(self._logs[row])) for row in rows.tolist()])
+        return np.array([np.exp(self._away.summed(self._logs[row])) for row in rows.tolist()])
 
     def beyond(self, rows: IntArray) -> list[Beyond | None]:
         """What is known in some rows of a person outside, see `Belief.beyond`."""
-        return [Belief.owning(self._logs[row], self._contexts).beyond for row in rows.tolist()]
+        return [Belief.owning(self._logs[row], self._away).beyond for row in rows.tolist()]
 
 
 @checked
@@ -436,13 +434,13 @@ class Filtering:
         Beliefs
             One for each.
         """
-        return Beliefs(self.logs, self._model.contexts, times)
+        return Beliefs(self.logs, self._model.away, times)
 
     @cached_property
     def predicted(self) -> tuple[Belief, ...]:
         """``p(s_t | z_1..t-1)``, one per release, worked out when it is asked for."""
         model, slots = self._model, self._observations.slots
-        first = Belief.owning(self._first, model.contexts)
+        first = Belief.owning(self._first, model.away)
         steps = self._observations.steps[1:].tolist()
         since = [None] * len(steps) if slots is None else slots[:-1].tolist()
         later = [one.predict(model, *how) for one, *how in zip(self.filtered, steps, since, strict=False)]
@@ -505,7 +503,7 @@ def smooth_releases(
     sequence of Belief
         One per release.
     """
-    return Beliefs(smoothed_logs(model, observations, filtering.logs), model.contexts, times)
+    return Beliefs(smoothed_logs(model, observations, filtering.logs), model.away, times)
 
 
 def smoothed_logs(model: MarkovModel, observations: Observations, filtered: FloatArray) -> FloatArray:
@@ -524,15 +522,8 @@ def first_logs(model: MarkovModel, observations: Observations, initial: npt.Arra
 
 def chain_rows(model: MarkovModel, observations: Observations) -> FloatArray:
     """The log densities of the releases in every state of the model's chain."""
-    rows, contexts = observations.log_likelihood, model.contexts
-    if contexts is None:
-        return rows
-    if len(rows) * len(contexts) > _MOST:
-        raise InvalidInputError(
-            f"{len(rows)} releases and {len(contexts)} pairs of states are more than fit into memory; infer from "
-            "fewer releases at a time, or with a model of first order"
-        )
-    return np.ascontiguousarray(contexts.spread(rows))
+    rows, away = observations.log_likelihood, model.away
+    return rows if away is None else np.ascontiguousarray(away.spread(rows))
 
 
 @checked

@@ -53,7 +53,7 @@ def with_habits(model: MarkovModel, slots: IntArray, states: IntArray, day_steps
     Parameters
     ----------
     model
-        The model of all, of first order.
+        The model of all.
     slots, states
         ``(t,)`` each: the person's moments and states, as `dphmm.model.state_sequence` gives them, with the twins of a
         model that has some; a state of -1 is unknown.
@@ -68,15 +68,13 @@ def with_habits(model: MarkovModel, slots: IntArray, states: IntArray, day_steps
     Raises
     ------
     InvalidInputError
-        For a model that looks back two steps, or when nothing of the person is known.
+        When nothing of the person is known.
     """
-    if model.state_pairs is not None:
-        raise InvalidInputError("the model looks back two steps; habits are learned on one of first order")
     found = moves_of((slots, states), model.chain_size)
     if not len(found.visits):
         raise InvalidInputError("no moment of the earlier data is in the region; give a person's data of other days")
     size, classes = model.chain_size, model.classes_of(found.slots)
-    tables = [MoveTable(one, np.arange(size)) for one in model.transitions]
+    tables = [MoveTable(one) for one in model.transitions]
     possible, known = np.zeros(len(found), dtype=np.bool_), np.zeros(len(found))
     for number, table in enumerate(tables):
         mine = np.flatnonzero(classes == number)
@@ -161,7 +159,7 @@ def with_pull(model: MarkovModel, places: npt.ArrayLike, hours: float = PULL_HOU
     Parameters
     ----------
     model
-        The model of all, of first order.
+        The model of all.
     places
         The states, at least one.
     hours
@@ -175,12 +173,10 @@ def with_pull(model: MarkovModel, places: npt.ArrayLike, hours: float = PULL_HOU
     Raises
     ------
     InvalidInputError
-        For a model that looks back two steps, no place, or hours that are not positive.
+        For no place, or hours that are not positive.
     StateError
         When a state does not exist.
     """
-    if model.state_pairs is not None:
-        raise InvalidInputError("the model looks back two steps; a pull is worked out on one of first order")
     chosen = np.unique(as_integers(places, "places", StateError))
     if chosen.ndim != 1 or not len(chosen) or not 0 < hours < inf:
         raise InvalidInputError(f"there are {chosen.size} places, and {hours:g} hours; give one or more of each")

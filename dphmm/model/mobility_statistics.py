@@ -280,9 +280,8 @@ def move_probabilities(
     begins = np.zeros(len(listed), dtype=np.int64) if firsts is None else as_integers(firsts, "firsts")
     if begins.shape != (len(listed),) or (model.time_classes is not None and firsts is None):
         raise InvalidInputError(f"slots have shape {begins.shape} for {len(listed)} stretches; give the first of each")
-    chain = listed if model.state_pairs is None else [model.state_pairs.followed(one) for one in listed if len(one)]
-    sources = np.concatenate([nothing, *(one[:-1] for one in chain)])
-    targets = np.concatenate([nothing, *(one[1:] for one in chain)])
+    sources = np.concatenate([nothing, *(one[:-1] for one in listed)])
+    targets = np.concatenate([nothing, *(one[1:] for one in listed)])
     slots = [first + np.arange(1, len(one)) for first, one in zip(begins.tolist(), listed, strict=True)]
     numbers = model.classes_of(np.concatenate([nothing, *slots]))
     found = np.zeros(len(sources))

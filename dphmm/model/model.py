@@ -18,7 +18,6 @@ from dphmm.arguments import checked
 from dphmm.arrays import LARGEST, FloatArray, IntArray, as_distribution, as_floats, as_integers, content_hash, locked
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
 from dphmm.model.away import Away
-from dphmm.model.contexts import Contexts, StatePairs
 from dphmm.model.gaps import Gap, Powers, one_matrix
 from dphmm.model.moves import StateSequence, all_moves, check_states, moves_of, pair_counts
 from dphmm.model.point_estimate import HeldRadii
@@ -30,13 +29,15 @@ from dphmm.stochastic import MatrixLike, as_stochastic, csr_of_arrays
 from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.output import new_file
-from dphmm.tables.values import as_number, one_line
+from dphmm.tables.values import as_number, one_line, shorten
 
 _FORMAT = "dphmm-markov-model-1"
-_VARYING_FORMAT = "dphmm-markov-model-2"
-_AWAY_FORMAT = "dphmm-markov-model-3"
-_OF_AWAY = ("border", "reach", "square", "share")
-"""The format of a model with classes of time or pairs of states; versions that know neither refuse it by name."""
+"""The format of a model's file; a file that names another one is refused."""
+_HASHED_FIRST = "dphmm-markov-model-2"
+"""Hashed before the matrices of a model that is not plain, so that its hash differs from that of a plain model. It is
+not a file's format: the verifiers of certificates hash the same text."""
+_AWAY_ARRAYS = ("border", "reach", "square", "share")
+"""The arrays of a file that make the `Away` of a model that knows of people outside."""
 _LONGEST = 100 * 366 * 86_400_000_000
 """No gap of a model with classes of time is longer than a hundred years, in microseconds."""
 
@@ -48,13 +49,8 @@ class MarkovModel:
 
     It holds one transition matrix, or one for each public class of time: the move into the step that ends at slot ``t``
     is then made by the matrix of that step's class, so that its users have to say when the first step is.
-    With pairs of states it looks back two steps: the states of its chain are contexts, of which each is in one state;
-    measurements, policies and releases are of states.
-
-    In a release of second order the belief is over pairs of states, and everything else over states: the constraint set
-    holds the states that some possible pair ends in, and the policy, its repair and the promise are about the current
-    state. So two pairs that end in one state do not hide each other, and what is said of an edge ``jk`` holds for every
-    pair that ends in j and every one that ends in k, whatever came before.
+    A model that knows of people outside its region has a chain of contexts (`dphmm.model.away`), each of which is in
+    one state; measurements, policies and releases are of states.
 
     A model is a value: it holds read-only copies of what it was made of.
 
@@ -62,8 +58,8 @@ class MarkovModel:
     ----------
     transition
         ``(N, N)``, dense or sparse; row ``i`` holds the probabilities of going from state ``i`` to each state in one
-        step. Rows must sum to one within ``1e-9`` and are then normalised. With pairs of states ``(P, P)`` over
-        contexts; with classes of time a sequence of K such matrices, one for each class.
+        step. Rows must sum to one within ``1e-9`` and are then normalised. With `away` ``(P, P)`` over contexts; with
+        classes of time a sequence of K such matrices, one for each class.
     initial
         ``(N,)``: the distribution of the first state; or ``(K, N)``, for each class of the first step, along with a
         sequence of K matrices.
@@ -73,17 +69,14 @@ class MarkovModel:
         How long one step is, where that is known.
     time_classes
         The classes of time; left out, one matrix serves all steps.
-    state_pairs
-        Which pairs of states the chain tells apart; left out, none: a chain of first order.
     away
-        Twins of border states for people outside, whose matrices are ``(P, P)`` too: see `dphmm.model.away`. Not with
-        pairs of states.
+        Twins of border states for people outside: see `dphmm.model.away`.
 
     Raises
     ------
     StochasticError
-        When a matrix is not square, not finite, has a negative entry or a row that does not sum to one; when sizes
-        differ, or a move leads to a pair that does not follow.
+        When a matrix is not square, not finite, has a negative entry or a row that does not sum to one; or when sizes
+        differ.
     ConfigurationError
         When there is not one matrix for each class, or the step of the classes is not the model's.
     """
@@ -97,7 +90,6 @@ class MarkovModel:
     states: StateSpace | None
     step_seconds: float | None
     time_classes: TimeClasses | None
-    state_pairs: StatePairs | None
     away: Away | None
     learned: Mapping[str, Any] | None = None
     """How it was learned and what is promised to those it was learned from, as its file says; nothing is computed from
@@ -113,7 +105,6 @@ class MarkovModel:
         states: StateSpace | None = None,
         step_seconds: float | None = None,
         time_classes: TimeClasses | None = None,
-        state_pairs: StatePairs | None = None,
         away: Away | None = None,
     ) -> None:
         begun = as_floats(initial, "initial", StochasticError)
@@ -132,24 +123,19 @@ class MarkovModel:
         name = "transition matrix" if count == 1 else "transition matrix {}"
         made = [locked(as_stochastic(one, name.format(i), compressed=True)) for i, one in enumerate(given)]
         chain = int(made[0].shape[0])
-        if state_pairs is not None and away is not None:
-            raise ConfigurationError("pairs of states do not go with people outside; give one of the two")
-        contexts = state_pairs or away
-        size = chain if contexts is None else contexts.size
+        size = chain if away is None else away.size
         if begun.ndim == 1:
             starts = as_distribution(begun, size)[np.newaxis]
         elif begun.ndim == 2 and len(begun) == count:
             starts = np.array([as_distribution(row, size) for row in begun])
         else:
             raise StochasticError(f"starts have shape {begun.shape}; give one distribution for each of {count} classes")
-        if {int(one.shape[0]) for one in made} != {chain if contexts is None else len(contexts)}:
+        if {int(one.shape[0]) for one in made} != {chain if away is None else len(away)}:
             raise StochasticError("transition matrices differ in size, or are not of the contexts; give one size")
         if states is not None and states.size != size:
             raise StateError(f"the space has {states.size} states and the model {size}; they must agree")
         if step_seconds is not None:
             microseconds(step_seconds, "step_seconds")
-        for one in made if contexts is not None else ():
-            contexts.check(one)  # type: ignore[union-attr]
         average = starts[0] if time_classes is None else time_classes.shares @ starts
         vars(self).update(
             transitions=tuple(made),
@@ -158,7 +144,6 @@ class MarkovModel:
             states=states,
             step_seconds=step_seconds,
             time_classes=time_classes,
-            state_pairs=state_pairs,
             away=away,
         )
 
@@ -169,12 +154,12 @@ class MarkovModel:
         Raises
         ------
         ConfigurationError
-            When there are several, or it is one of moves between pairs of states.
+            When there are several, or it is one of moves between contexts.
         """
         if not self.is_plain:
             raise ConfigurationError(
                 f"the model {self.in_words}, and this needs one matrix of moves between states; learn a model without "
-                "--by and --order, and with --no-away"
+                "--by, and with --no-away"
             )
         return self.transitions[0]
 
@@ -195,26 +180,20 @@ class MarkovModel:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one matrix of moves between states says all: no classes of time, no pairs, no one known outside."""
-        return self.time_classes is None and self.contexts is None
-
-    @property
-    def contexts(self) -> Contexts | None:
-        """What the chain tells apart beyond states; None where it is states."""
-        return self.state_pairs or self.away
+        """Whether one matrix of moves between states says all: no classes of time, and no one known outside."""
+        return self.time_classes is None and self.away is None
 
     @property
     def last(self) -> IntArray:
         """The state that a person is in, for each state of the chain, ``(P,)``."""
-        return np.arange(self.size) if self.contexts is None else self.contexts.last
+        return np.arange(self.size) if self.away is None else self.away.last
 
     @property
     def in_words(self) -> str:
-        """How the model differs from one of first order with one matrix."""
+        """How the model differs from one with one matrix of moves between states."""
         said = [f"has a matrix for each of {self.time_classes.count} classes of time"] if self.time_classes else []
-        said += ["looks back two steps"] if self.state_pairs else []
         said += ["knows of people outside its region"] if self.away else []
-        return " and ".join(said) or "is of first order"
+        return " and ".join(said) or "has one matrix of moves between states"
 
     @property
     def size(self) -> int:
@@ -249,7 +228,7 @@ class MarkovModel:
 
     @property
     def chain_size(self) -> int:
-        """The number of states of the chain: of contexts, in a model of second order."""
+        """The number of states of the chain: of contexts, where the model knows of people outside."""
         return int(self.transitions[0].shape[0])
 
     @property
@@ -263,11 +242,11 @@ class MarkovModel:
         found = csr_array(self.transitions[0].astype(np.bool_))
         for one in self.transitions[1:]:
             found = csr_array(found + one.astype(np.bool_))
-        return locked(found if self.contexts is None else self.contexts.moves(found))
+        return locked(found if self.away is None else self.away.moves(found))
 
     @cached_property
     def content_hash(self) -> str:
-        """A hash of matrices, starts, states, step, classes and pairs: equal models have equal hashes."""
+        """A hash of matrices, starts, states, step, classes and people outside: equal models have equal hashes."""
         parts: list[Any] = []
         for one in self.transitions:
             matrix = one.sorted_indices()
@@ -275,8 +254,8 @@ class MarkovModel:
         about = (None if self.states is None else self.states.content_hash, self.step_seconds)
         if self.is_plain:
             return content_hash(self.size, *parts, self.initial, *about)
-        others = (None if one is None else one.content_hash for one in (self.time_classes, self.contexts))
-        return content_hash(_VARYING_FORMAT, self.size, *parts, self.starts, *about, *others)
+        others = (None if one is None else one.content_hash for one in (self.time_classes, self.away))
+        return content_hash(_HASHED_FIRST, self.size, *parts, self.starts, *about, *others)
 
     # ---- how a distribution moves ----------------------------------------------------------------------------------
 
@@ -334,7 +313,7 @@ class MarkovModel:
         """
         given = self.starts[self.class_of(slot)] if initial is None else initial
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(given if self.contexts is None else self.contexts.begun(given)))
+            return np.asarray(np.log(given if self.away is None else self.away.begun(given)))
 
     def operator(self, steps: int = 1, slot: int | None = None) -> Operator:
         """What takes log masses of the chain some steps on, and log likelihoods back: all that inference asks for.
@@ -468,8 +447,7 @@ class MarkovModel:
             self.states,
             self.step_seconds,
             self.time_classes,
-            self.state_pairs,
-            away=self.away,
+            self.away,
         )
 
     @classmethod
@@ -558,7 +536,7 @@ class MarkovModel:
             When the file exists and may not be overwritten, or cannot be written.
         """
         about: dict[str, Any] = {
-            "format": _AWAY_FORMAT if self.away else _FORMAT if self.is_plain else _VARYING_FORMAT,
+            "format": _FORMAT,
             "states": None if self.states is None else self.states.to_json(),
             "step_seconds": self.step_seconds,
         }
@@ -568,12 +546,9 @@ class MarkovModel:
             arrays = {"data": one.data, "indices": one.indices, "indptr": one.indptr, "initial": self.initial}
         else:
             about["rhythm"] = None if self.time_classes is None else self.time_classes.to_dict()
-            about["order"] = 1 if self.state_pairs is None else 2
             arrays = {"starts": self.starts}
-            if self.state_pairs is not None:
-                arrays["pairs"] = self.state_pairs.pairs
             if self.away is not None:
-                arrays |= {name: getattr(self.away, name) for name in _OF_AWAY}
+                arrays |= {name: getattr(self.away, name) for name in _AWAY_ARRAYS}
             for i, one in enumerate(self.transitions):
                 arrays |= {f"data_{i}": one.data, f"indices_{i}": one.indices, f"indptr_{i}": one.indptr}
         if self.learned is not None:
@@ -586,7 +561,7 @@ class MarkovModel:
     @classmethod
     @checked
     def load(cls, path: str | Path) -> MarkovModel:
-        """Read a model that `save` wrote, of this version or an earlier one.
+        """Read a model that `save` wrote.
 
         Parameters
         ----------
@@ -601,7 +576,7 @@ class MarkovModel:
         Raises
         ------
         DataFileError
-            When the file is absent, truncated, or something else.
+            When the file is absent, truncated, of another format, or something else.
         """
         try:
             arrays = read_npz(path)
@@ -609,8 +584,7 @@ class MarkovModel:
             described, step = about.get("states"), about.get("step_seconds")
             if step is not None:
                 as_number(step, "step_seconds")  # and kept as it is, whole or not, for its hash
-            read = _plain if about["format"] == _FORMAT else _varying
-            size, given = read(arrays, about)
+            size, given = _made_of(arrays, about)
             states = None if described is None else StateSpace.from_json(described, size)
             return _told(cls(given[0], given[1], states, step, *given[2:]), about)
         except DataFileError as problem:
@@ -633,35 +607,29 @@ def _known(slot: int | None) -> int:
     return slot
 
 
-def _plain(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:  # noqa: ARG001
-    """The number of states, and what a model of one matrix is made of."""
-    parts = {name: _array(arrays, name) for name in ("data", "indices", "indptr", "initial")}
-    initial = parts["initial"]
-    if initial.ndim != 1 or initial.dtype.kind not in "fiub":
-        raise ValueError(f"'initial' is {initial.dtype} of shape {initial.shape}")
-    size = len(initial)
-    return size, [csr_of_arrays({**parts, "format": "csr", "shape": (size, size)}, "transition matrix"), initial]
-
-
-def _varying(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:
-    """The number of states, and what a model with classes of time or pairs of states is made of."""
-    starts, order = _array(arrays, "starts"), about.get("order")
-    if starts.ndim != 2 or not starts.size or order not in (1, 2):
-        raise ValueError(f"'starts' have shape {starts.shape} and the order is {order!r:.20}")
+def _made_of(arrays: Mapping[str, npt.NDArray[Any]], about: Mapping[str, Any]) -> tuple[int, list[Any]]:
+    """Return the number of states and the other arguments of `MarkovModel` that a file contains."""
+    if "initial" in arrays:  # a plain model: one matrix, whose arrays have no number
+        initial = arrays["initial"]
+        if initial.ndim != 1 or initial.dtype.kind not in "fiub":
+            raise ValueError(f"'initial' is {initial.dtype} of shape {initial.shape}")
+        size = len(initial)
+        return size, [_matrix(arrays, "", size), initial]
+    starts = _array(arrays, "starts")
+    if starts.ndim != 2 or not starts.size:
+        raise ValueError(f"'starts' have shape {starts.shape}")
     size = int(starts.shape[1])
-    pairs = StatePairs(size, _array(arrays, "pairs")) if order == 2 else None
-    away = Away(size, *(_array(arrays, name) for name in _OF_AWAY)) if about["format"] == _AWAY_FORMAT else None
-    contexts = pairs or away
+    away = Away(size, *(_array(arrays, name) for name in _AWAY_ARRAYS)) if "border" in arrays else None
     classes = None if about.get("rhythm") is None else TimeClasses.from_dict(about["rhythm"])
-    chain = size if contexts is None else len(contexts)
-    matrices = []
-    for i in range(len(starts)):
-        parts = {name: arrays.get(f"{name}_{i}") for name in ("data", "indices", "indptr")}
-        if any(part is None for part in parts.values()):
-            raise ValueError(f"there is no array of matrix {i}")
-        given = {**parts, "format": "csr", "shape": (chain, chain)}
-        matrices.append(csr_of_arrays(given, f"transition matrix {i}"))
-    return size, [matrices, starts, classes, pairs, away]
+    chain = size if away is None else len(away)
+    return size, [[_matrix(arrays, f"_{i}", chain) for i in range(len(starts))], starts, classes, away]
+
+
+def _matrix(arrays: Mapping[str, npt.NDArray[Any]], end: str, size: int) -> csr_array:
+    """Return the transition matrix ``(size, size)`` of the arrays that have a given ending."""
+    parts = {name: _array(arrays, name + end) for name in ("data", "indices", "indptr")}
+    given = {**parts, "format": "csr", "shape": (size, size)}
+    return csr_array(csr_of_arrays(given, f"transition matrix {end[1:]}".rstrip()))
 
 
 def _told(model: MarkovModel, about: Mapping[str, Any]) -> MarkovModel:
@@ -688,8 +656,9 @@ def _about(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
     if text.shape != () or text.dtype.kind != "U":
         raise ValueError(f"'about' is {text.dtype} of shape {text.shape}")
     about = parse_json(text.item())
-    if not isinstance(about, dict) or about.get("format") not in (_FORMAT, _VARYING_FORMAT, _AWAY_FORMAT):
-        raise ValueError(f"it is of another format than {_FORMAT}, {_VARYING_FORMAT} and {_AWAY_FORMAT}")
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        found = about.get("format") if isinstance(about, dict) else type(about).__name__
+        raise ValueError(f"its format must be {_FORMAT}, got {shorten(found)}")
     return about
 
 

@@ -32,8 +32,6 @@ class Moves:
         The known states, ``(v,)``.
     sources, targets
         ``(m,)`` each: from where to where each move led; moves join neighbouring slots only, never across a gap.
-    before
-        ``(m,)``: the state one slot before each source; -1 where it is unknown.
     slots
         ``(m,)``: the slot that each move led into.
     """
@@ -41,7 +39,6 @@ class Moves:
     visits: IntArray
     sources: IntArray
     targets: IntArray
-    before: IntArray
     slots: IntArray
 
     def __len__(self) -> int:
@@ -55,13 +52,11 @@ class Moves:
 
     def some(self, chosen: IntArray | BoolArray) -> Moves:
         """Those of the moves that have some numbers, or are marked, with all visits."""
-        parts = (self.sources, self.targets, self.before, self.slots)
-        return Moves(self.visits, *(part[chosen] for part in parts))
+        return Moves(self.visits, self.sources[chosen], self.targets[chosen], self.slots[chosen])
 
     def within(self, last: IntArray) -> Moves:
         """The same of states alone, where numbers are those of contexts whose states are ``last``, ``(P,)``."""
-        before = np.where(self.before < 0, -1, last[self.before])
-        return Moves(last[self.visits], last[self.sources], last[self.targets], before, self.slots)
+        return Moves(last[self.visits], last[self.sources], last[self.targets], self.slots)
 
     def counts(self, size: int) -> csr_array:
         """``(N, N)``: how often each move was made."""
@@ -69,18 +64,16 @@ class Moves:
 
 
 class MoveTable:
-    """Rows of probabilities, ``(n, N)``, and where each entry is.
+    """A transition matrix, and where each of its entries is.
 
     Parameters
     ----------
     matrix
-        CSR with sorted indices.
-    states
-        ``(n,)``: the state that each row is about.
+        ``(N, N)``, CSR with sorted indices.
     """
 
-    def __init__(self, matrix: csr_array, states: IntArray) -> None:
-        self.matrix, self.states = matrix, states
+    def __init__(self, matrix: csr_array) -> None:
+        self.matrix = matrix
         self._keys = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * matrix.shape[1] + matrix.indices
 
     def _at(self, rows: IntArray, columns: IntArray) -> IntArray:
@@ -107,14 +100,14 @@ class MoveTable:
 
     @cached_property
     def stays(self) -> FloatArray:
-        """The probability of staying, ``(n,)``, from each row."""
-        rows = np.arange(len(self.states))
-        return np.where(self.holds(rows, self.states), self.matrix.data[self._at(rows, self.states)], 0.0)
+        """The probability of staying in each state, ``(N,)``."""
+        states = np.arange(self.matrix.shape[0])
+        return np.where(self.holds(states, states), self.matrix.data[self._at(states, states)], 0.0)
 
-    def tilted(self, factor: float | FloatArray) -> MoveTable:
-        """The rows with the odds of leaving the state multiplied by a factor, one for all or ``(n,)``."""
+    def tilted(self, factor: float) -> MoveTable:
+        """The rows with the odds of leaving the state multiplied by a factor."""
         lengths = np.diff(self.matrix.indptr)
-        stays = self.matrix.indices == np.repeat(self.states, lengths)
+        stays = self.matrix.indices == np.repeat(np.arange(len(lengths)), lengths)
         scale = 1.0 / (self.stays + (1.0 - self.stays) * factor)
         return self.with_data(
             self.matrix.data * np.where(stays, np.repeat(scale, lengths), np.repeat(scale * factor, lengths))
@@ -123,7 +116,7 @@ class MoveTable:
     def with_data(self, data: FloatArray) -> MoveTable:
         """The same places with other entries."""
         matrix = self.matrix
-        return MoveTable(csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape), self.states)
+        return MoveTable(csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape))
 
 
 def moves_of(sequence: StateSequence, size: int) -> Moves:
@@ -149,10 +142,8 @@ def moves_of(sequence: StateSequence, size: int) -> Moves:
         slots = np.arange(len(states))
     known = states >= 0
     check_states(states[states != -1], size)
-    joined = known[:-1] & (np.diff(slots) == 1)
-    moved = joined & known[1:]
-    before = np.where(np.append(False, joined[:-1]), np.append(-1, states[:-2]), -1)[: len(moved)]
-    return Moves(states[known], states[:-1][moved], states[1:][moved], before[moved], slots[1:][moved])
+    moved = known[:-1] & (np.diff(slots) == 1) & known[1:]
+    return Moves(states[known], states[:-1][moved], states[1:][moved], slots[1:][moved])
 
 
 def all_moves(several: Iterable[Moves]) -> Moves:
@@ -162,7 +153,7 @@ def all_moves(several: Iterable[Moves]) -> Moves:
     return Moves(
         *(
             np.concatenate([nothing, *(getattr(part, name) for part in parts)])
-            for name in ("visits", "sources", "targets", "before", "slots")
+            for name in ("visits", "sources", "targets", "slots")
         )
     )
 

@@ -29,8 +29,8 @@ class PathSampler:
 
     def __init__(self, model: MarkovModel, rng: Rng = None) -> None:
         matrices, starts = model.transitions, model.starts
-        if model.contexts is not None:
-            starts = np.array([model.contexts.begun(row) for row in starts])
+        if model.away is not None:
+            starts = np.array([model.away.begun(row) for row in starts])
         self._time_classes, self._state_of = model.time_classes, model.last
         self._source, self._chain = random_source(rng), model.chain_size
         self._starts = np.cumsum(starts, axis=1)

@@ -405,8 +405,6 @@ class HeldRadii:
         """
         try:
             factors = tuple(float(one) for one in values["factors"])
-            if len(factors) == len(HOURS) + 1:  # files of before told the two kinds of draws not apart
-                factors = (factors[0], *factors)
             return cls(factors, int(values["people"]), float(values["coverage"]))
         except (KeyError, TypeError, ValueError) as problem:
             raise InvalidInputError(f"the radii's factors cannot be read ({problem}); learn the model again") from None

@@ -80,8 +80,8 @@ def path_of_releases(
 ) -> MostProbablePath:
     """The most probable path.
 
-    Of equally probable paths the one of lower states is taken, from the last release backwards. With a model of second
-    order it is the most probable path of its pairs of states, given as the states that they are in.
+    Of equally probable paths the one of lower states is taken, from the last release backwards. With a model of people
+    outside it is the most probable path of contexts, given as the states that they are in.
 
     Parameters
     ----------

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.ndimage import convolve1d
 
 from dphmm.arguments import checked
-from dphmm.arrays import FloatArray
 from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.noise_comparison import NoiseRow
-from dphmm.evaluation.report import over_time, sweep_of, total
+from dphmm.evaluation.report import over_time, smooth_curve, sweep_of, total
 from dphmm.evaluation.run import StepTable
 from dphmm.plots import figures, maps
 from dphmm.plots.figures import Axes
@@ -68,7 +66,7 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
     """
     both = ("protection", "rms_error_km")
     every = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
-    settings, axes = figures.new_panels(12.0, 1.6 + 0.28 * len(config.settings()), columns=len(every), sharey=True)
+    settings, axes = figures.new_panels(14.0, 1.6 + 0.28 * len(config.settings()), columns=len(every), sharey=True)
     for ax, metric in zip(axes, every, strict=True):
         draw_settings(ax, table, config, metric)
         ax.tick_params(axis="y", labelleft=ax is axes[0])
@@ -137,9 +135,10 @@ def _called(setting: Setting, settings: Sequence[Setting]) -> str:
 
 
 def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
-    """A metric by time step (Figures 10 and 11): mean over sequences, smoothed over 5 steps, with its 95 % interval.
+    """A metric by time step (Figures 10 and 11): mean over sequences with its 95 % interval.
 
-    The paper smooths too and does not say how. Near the ends the mean is over the steps that there are.
+    All but runtimes are smoothed over 5 steps, near the ends over the steps that there are. The paper smooths them too
+    and does not say how. Equal curves show as a thin line within a thick one.
 
     Parameters
     ----------
@@ -153,41 +152,34 @@ def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric:
         A key of `AXES`.
     """
     label, factor = AXES[metric]
-    highest = 0.0
-    for policy in config.policies:
-        mean, low, high = (factor * smoothed(part) for part in over_time(table, config.base(policy), metric))
+    highest, ends = 0.0, []
+    width = 1 if metric == "runtime_s" else 5
+    for number, policy in enumerate(config.policies):
+        mean, low, high = (factor * smooth_curve(part, width) for part in over_time(table, config.base(policy), metric))
         steps = np.arange(1, len(mean) + 1)
         style = _style(config, policy)
-        ax.plot(steps, mean, lw=1.4, **style)
+        ax.plot(steps, mean, lw=max(2.6 - 0.7 * number, 1.2), **style)
         ax.fill_between(steps, low, high, color=style["color"], alpha=0.18, lw=0)
         highest = max(highest, float(mean.max() / max(mean.min(), 1e-12)))
-    if highest > 30:
-        ax.set_yscale("log")
+        ends += [float(low.min()), float(high.max())]
+    if highest > 30 or metric == "runtime_s":
+        _use_log_scale(ax, ends)
+    else:
+        ax.set_ylim(bottom=0)
     _finish(ax, "time step", label)
 
 
-def smoothed(values: FloatArray, width: int = 5) -> FloatArray:
-    """A centred running mean over `width` (odd) steps, over fewer near the ends.
-
-    Parameters
-    ----------
-    values
-        ``(T,)``.
-    width
-        Odd, at least 1.
-
-    Returns
-    -------
-    numpy.ndarray
-        ``(T,)``.
-
-    Examples
-    --------
-    >>> smoothed(np.array([0.0, 3.0, 6.0]), 3).tolist()
-    [1.5, 3.0, 4.5]
-    """
-    sums, counts = (convolve1d(some, np.ones(width), mode="constant") for some in (values, np.ones(len(values))))
-    return np.asarray(sums / counts)
+def _use_log_scale(ax: Axes, values: Sequence[float]) -> None:
+    """A logarithmic y axis around positive values, labelled in plain numbers."""
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return
+    low, high = min(positive) / 1.15, max(positive) * 1.15
+    # Fewer labels the more powers of ten there are, so that they do not overlap.
+    marks = [1, 2, 3, 5, 7] if high / low < 10 else [1, 2, 5] if high / low < 300 else [1]
+    ax.set_yscale("log")
+    ax.set_ylim(low, high)
+    figures.tick_powers(ax.yaxis, (low, high), marks, lambda value: f"{value:,g}")
 
 
 _SWEPT = {"epsilon": "epsilon", "radius_km": "radius of the utility policy (km)"}
@@ -197,7 +189,7 @@ _SWEPT = {"epsilon": "epsilon", "radius_km": "radius of the utility policy (km)"
 def draw_sweep(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str, swept: str) -> None:
     """A metric by epsilon (Figure 12) or by radius (Figure 13): means over everything with 95 % intervals.
 
-    Policies without a radius are level lines.
+    Policies without a radius are level lines in a band, their interval.
 
     Parameters
     ----------
@@ -213,10 +205,14 @@ def draw_sweep(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str
         ``"epsilon"`` or ``"radius_km"``.
     """
     label, factor = AXES[metric]
+    ends: list[float] = []
     for policy in config.policies:
         style = _style(config, policy)
         if swept == "radius_km" and policy != "utility":
-            ax.axhline(factor * total(table, config.base(policy), metric).mean, lw=1.2, ls="--", **style)
+            level = np.array(total(table, config.base(policy), metric)) * factor
+            ax.axhline(level[0], lw=1.2, ls="--", **style)
+            ax.axhspan(level[1], level[2], color=style["color"], alpha=0.12, lw=0)
+            ends += level.tolist()
             continue
         sweep = sweep_of(config, policy, swept)
         found = [total(table, setting, metric) for setting in sweep]
@@ -224,7 +220,8 @@ def draw_sweep(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str
         x = [float(getattr(setting, swept)) for setting in sweep]
         ax.errorbar(x, mean, np.maximum((mean - low, high - mean), 0.0), lw=1.4, capsize=3, marker="o", **style)
         ax.set_xticks(x, [f"{value:g}" for value in x])
-    ax.set_yscale("log")
+        ends += [*low.tolist(), *high.tolist()]
+    _use_log_scale(ax, ends)
     _finish(ax, _SWEPT[swept], label)
 
 

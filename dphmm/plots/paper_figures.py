@@ -150,7 +150,9 @@ def _draw_shape(ax: Axes, shape: Shape, colour: str, marker: str) -> None:
 def _draw_legend(drawing: Any, axes: list[Axes], labels_per_row: int) -> None:
     handles: dict[str, Any] = {}
     for ax in axes:
-        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            # The first panel's line: a later one may have so many points that it has no markers.
+            handles.setdefault(label, handle)
     if handles:
         # One legend for all panels, outside of them: it hides no curve and no title.
         drawing.legend(

@@ -1,13 +1,11 @@
 """The zones that a person draws: policies out of polygons that are kept with a session, not in a file.
 
-A session is agreed on with the zones as its note; its settings hold the zones as a layer, by name. Sessions of earlier
-versions name a temporary file instead: their layer is made again from the note.
+A session is agreed on with the zones as its note; its settings hold the zones as a layer, by name.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -29,8 +27,6 @@ AWAY = "away"
 _MOST_ZONES, _WIDEST_M = 50, 20_000.0
 _NAME = "YOURS"
 """What the layer of drawn zones is called in policies."""
-_WRITTEN = re.compile(r"zone:[^\s'\":]*/[0-9a-f]{32}\.geojson")
-"""How policies of earlier versions name the file that zones were written to."""
 
 
 @dataclass(frozen=True)
@@ -125,34 +121,6 @@ class Zones:
             return replace(base, policy=zone, layers=(drawn,), calibration="component")
         others = tuple(layer for layer in base.layers if layer.name != _NAME)
         return replace(base, policy=f"{zone} | {policy}", layers=(*others, drawn))
-
-
-def redrawn(settings: ReleaseSettings, note: str) -> ReleaseSettings:
-    """Settings that were agreed on with a note, holding the zones that were drawn.
-
-    Parameters
-    ----------
-    settings
-        As a session holds them; in one of an earlier version the policy names a file that is there no more.
-    note
-        What `Zones.note` wrote beside them; empty where no zones were drawn.
-
-    Raises
-    ------
-    ConfigurationError
-        When the note is none of zones.
-    """
-    if not note:
-        return settings
-    try:
-        zones = Zones.from_note(note)
-        assert zones is not None
-        drawn = zones.drawn
-    except (TypeError, KeyError, ValueError) as problem:
-        raise ConfigurationError(f"the note of what was agreed on holds no zones ({type(problem).__name__})") from None
-    if drawn is None or drawn in settings.layers:
-        return settings
-    return replace(settings, policy=_WRITTEN.sub(f"zone:{_NAME}", settings.policy), layers=(drawn,))
 
 
 def first_zones(base: ReleaseSettings) -> Zones:

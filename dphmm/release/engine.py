@@ -263,7 +263,6 @@ class Releaser:
         self.scheduling = Scheduling(settings.schedule, model, self.measurements.points, cell)
         self.source = random_source(rng)
         self.planner = Planner(settings, policy, self.query)
-        self._under: dict[ReleaseSettings, Releaser] = {}
         self.person = PublicState()
         self.restart()
 
@@ -287,28 +286,6 @@ class Releaser:
         engine.planner = copy(self.planner)
         engine.person = PublicState()
         engine.restart()
-        return engine
-
-    def under(self, settings: ReleaseSettings) -> Releaser:
-        """An engine that has released nothing, with another budget and schedule and else these settings.
-
-        Parameters
-        ----------
-        settings
-            This engine's, with another ``epsilon`` or ``schedule``.
-
-        Returns
-        -------
-        Releaser
-            The other engine.
-        """
-        if settings not in self._under:
-            engine = self.another()
-            engine.settings, engine.planner = settings, Planner(settings, self.policy, self.query)
-            engine.scheduling = Scheduling(settings.schedule, self.model, self.measurements.points, self.cell)
-            self._under[settings] = engine
-        engine = self._under[settings].another()
-        engine.source = self.source
         return engine
 
     @checked

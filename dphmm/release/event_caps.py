@@ -207,11 +207,11 @@ def earlier(model: MarkovModel, first: int | None) -> Earlier:
     -------
     Earlier
         A number of steps → the chain from that many steps before the first release on, and the distribution of the
-        state then; None where the model does not begin at rest, and where its states are pairs.
+        state then; None where the model does not begin at rest, and where it knows of people outside.
     """
 
     def begun(lead: int) -> tuple[Chain, FloatArray] | None:
-        if first is None or model.contexts is not None:
+        if first is None or model.away is not None:
             return None
         start, period = model.first_logs(first), 1
         if model.time_classes is not None:

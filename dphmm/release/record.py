@@ -112,9 +112,8 @@ class ReleaseRecord:
         what share `expected_error` is less than that. Where that is below 5 % (`gains_nothing`) the program gains
         nothing that K-norm noise does not have; it may be negative, as a mean may lie between places.
     reason
-        Why nothing was drawn, which only public things decide: ``"target"`` or ``"budget"``, a `Schedule` says,
-        ``"caps"`` on events, or ``"partners"``, where coarser tiers' releases of the moment leave none. Empty where
-        something was.
+        Why nothing was drawn, which only public things decide: ``"target"`` or ``"budget"``, a `Schedule` says, or
+        ``"caps"`` on events. Empty where something was.
     held_radius
         The radius of a circle about `estimate` that holds 90 % of moments on average over people the model was not
         learned from, as far as people like the training people were followed; see `dphmm.model.point_estimate`. None
@@ -206,7 +205,7 @@ class ReleaseRecord:
         """
         try:
             values, read = parse_json(text), _readers()
-            if not isinstance(values, dict) or not read.keys() - _NEWER <= values.keys() <= read.keys():
+            if not isinstance(values, dict) or values.keys() != read.keys():
                 raise ValueError("its names are others")
             return cls(**{name: read[name](value, name) for name, value in values.items()})
         except ValueError as problem:
@@ -298,8 +297,6 @@ def _text(value: Any, name: str) -> str:
 
 
 _LARGEST = 1 << 62
-_NEWER = frozenset({"least_error", "mean_error", "gain", "held_radius"})
-"""What records that were written before these were told lack."""
 _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "int": _whole_number,
     "float": _number,

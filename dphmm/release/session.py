@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -26,12 +25,11 @@ from dphmm.events.cap import CapKeeper
 from dphmm.model.belief import Belief
 from dphmm.model.point_estimate import point_estimate
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import Account, Ledger, Limits, exactly
+from dphmm.release.ledger import Account, Ledger, Limits
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_store import Drawn, Progress, Pruned, SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, Agreed, StoredSession, agreed_on
 from dphmm.release.step import PreparedStep
-from dphmm.release.tiers import draw_tiers, share_of_limits, tiers_of
 from dphmm.space.trajectory import microseconds
 from dphmm.tables.values import shorten
 
@@ -128,11 +126,9 @@ class Session:
     stored
         What is kept of it.
     queries
-        Query → its engine; of several tiers the coarsest reader's first.
+        Query → its engine.
     owner
         Whether closing the session closes the store.
-    tiers
-        Whether the queries are those of readers who are told less and less of the same: see `dphmm.release.tiers`.
     predicting
         Whether a moment that the limits leave no budget for gets a record with the prediction.
     listeners
@@ -161,28 +157,20 @@ class Session:
         stored: StoredSession,
         queries: Mapping[str, Releaser],
         owner: bool,
-        tiers: bool = False,
         predicting: bool = False,
         listeners: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> None:
         self._predicting = predicting
         self._listeners = listeners
         self._store = store
-        self._tiers = tiers
         self._owner = owner
         self._stored = stored
         self._queries = dict(queries)
         first = self._queries[min(self._queries)]
-        if not tiers:
-            for engine in self._queries.values():
-                engine.join(first)  # one belief, and one stand-in for a state that is not possible
+        for engine in self._queries.values():
+            engine.join(first)  # one belief, and one stand-in for a state that is not possible
         self._longest = stored.longest_window(first.model.step_seconds)
-        self._begin_accounts()
-        self._limits = dict.fromkeys(self._queries, stored.limits)
-        if tiers:
-            budgets = {query: exactly(engine.settings.epsilon) for query, engine in self._queries.items()}
-            whole = sum(budgets.values())
-            self._limits = {query: share_of_limits(stored.limits, one / whole) for query, one in budgets.items()}
+        self._account = Pruned().account(self._longest)
         self._kept: tuple[int, CapKeeper | None] = (0, None)
         self._first: int | None = None
         self._model = first.model
@@ -196,7 +184,6 @@ class Session:
         releaser: Releaser | Mapping[str, Releaser],
         limits: Limits | None = None,
         wait_seconds: float = 30.0,
-        coarser: Sequence[float] = (),
         anew: str | None = None,
         predicting: bool = False,
         listeners: Callable[[int, int], Mapping[str, str]] | None = None,
@@ -217,9 +204,6 @@ class Session:
             What may be spent. Left out: as agreed when the session began, none for a new one.
         wait_seconds
             How long to wait for another process that is writing (unless the store is open).
-        coarser
-            Smaller budgets, of readers who are told less: each has a query of their own, which finer readers are told
-            too, and the engine's budget and the limits are split among the queries. See `dphmm.release.tiers`.
         anew
             A note. Where the session goes on with other settings, it is agreed anew that its next release, and those
             after it, are made under these: see `SessionStore.agree`. Left out, that is refused.
@@ -241,14 +225,8 @@ class Session:
             When the file cannot be written.
         InvalidInputError
             When the name is empty, or there is no query.
-        BudgetError, ConfigurationError
-            When coarser readers cannot be served: see `dphmm.release.tiers.tier_settings`.
         """
-        if coarser:
-            if not isinstance(releaser, Releaser):
-                raise ConfigurationError("several queries have no coarser readers; leave coarser out")
-            releaser = tiers_of(releaser, coarser)
-        queries, terms = agreed_on(name, releaser, bool(coarser))
+        queries, terms = agreed_on(name, releaser)
         owner = not isinstance(path, SessionStore)
         store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
         try:
@@ -256,7 +234,7 @@ class Session:
             if anew is not None:
                 stored = store.agree(stored, terms, anew)
             stored.check_same(terms, limits)
-            return cls(store, stored, queries, owner, bool(coarser), predicting, listeners)
+            return cls(store, stored, queries, owner, predicting, listeners)
         except BaseException:
             if owner:
                 store.close()
@@ -318,8 +296,6 @@ class Session:
                 f"query {shorten(query)} is not in the session; its queries are {', '.join(self._queries)}"
             )
         engine.check_state(state)
-        if self._tiers and (query != MAIN_QUERY or epsilon is not None):
-            raise ConfigurationError("tiers are released together, as agreed on; leave query and epsilon out")
         moment = self.slot_of(slot)
         while True:
             progress = self._store.progress(self._stored.number)
@@ -329,7 +305,7 @@ class Session:
             drawn = self._append(self._prepare(query, progress, moment, epsilon), progress, moment, query, state)
             if drawn is not None:
                 self._kept = (engine.person.count, engine.person.keeper)
-                return drawn.records[query]
+                return drawn.record
 
     def omit(self, slot: Slot) -> ReleaseRecord | None:
         """Agree that a moment has no release, now and ever, unless it has one: then that is said again.
@@ -357,7 +333,7 @@ class Session:
         moment = self.slot_of(slot)
         while True:
             progress = self._store.progress(self._stored.number)
-            for query in (MAIN_QUERY,) if self._tiers else self._queries:
+            for query in self._queries:
                 known = self._found(progress, moment, query)
                 if known is not None:
                     return known
@@ -377,50 +353,26 @@ class Session:
             raise SessionMismatchError(f"session {self.name!r} was agreed on anew meanwhile; open it again")
 
     def _prepare(self, query: str, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
-        """The step as far as it is public, of tiers the coarsest's, within the limits; before the file is locked."""
+        """The step as far as it is public, within the limits; before the file is locked."""
         check_order(slot, progress.latest)
         self._check_current(progress)
         if slot == progress.omitted:
             raise OmittedError(f"slot {slot} was omitted: that it has no release was said; release the next one")
         self._catch_up(progress)
-        if self._tiers:
-            query = next(iter(self._queries))
-            for tier in self._queries:
-                self._resume_tier(tier, progress, slot)
         engine = self._queries[query]
-        if not self._tiers:
-            keeper = self._known(engine, progress, slot)
-            engine.resume(progress.belief, progress.count, keeper, self._account, progress.slot)
-            if progress.slot is None:
-                engine.person.first = slot
+        keeper = self._known(engine, progress, slot)
+        engine.resume(progress.belief, progress.count, keeper, self._account, progress.slot)
+        if progress.slot is None:
+            engine.person.first = slot
         known = engine.person.slot
         step = engine.prepare(epsilon, 0 if known is None else slot - known)
-        return self._limited(query, step, slot, self._predicting)
-
-    def _limited(self, query: str, step: PreparedStep, slot: int, predicting: bool) -> PreparedStep:
-        """A step, or the prediction where a limit would be passed and that may be said."""
-        account = self._own[query] if self._tiers else self._account
         try:
-            self._limits[query].check(account, slot, step.epsilon, step.constrained_factor)
+            self._stored.limits.check(self._account, slot, step.epsilon, step.constrained_factor)
         except BudgetExceededError:
-            if not predicting:
+            if not self._predicting:
                 raise
-            return self._queries[query].prepare_nothing(step.prior, step.steps, "budget")
+            return engine.prepare_nothing(step.prior, step.steps, "budget")
         return step
-
-    def _resume_tier(self, query: str, progress: Progress, slot: int) -> None:
-        """Have a tier's engine go on from what its reader was told."""
-        belief, own = progress.belief, self._own[query]
-        if query != MAIN_QUERY:
-            number, belief = self._store.reader(self._stored.number, query) or (0, None)
-            if number != progress.count:  # a tier that is new, or was left out for some time, begins anew
-                belief = None
-        person, tiers = self._queries[query].person, list(self._queries)
-        count, last = (0, None) if belief is None else (own.count, progress.slot)
-        self._queries[query].resume(belief, count, None, own, last)
-        person.coarser = tuple(self._own[coarser] for coarser in tiers[: tiers.index(query)])
-        if belief is None:
-            person.first = slot
 
     def _known(self, engine: Releaser, progress: Progress, slot: int) -> CapKeeper | None:
         """What the releases so far told of capped events; they are gone through again where others made some."""
@@ -439,61 +391,40 @@ class Session:
         """Draw and write; None where another process was faster."""
 
         def draw() -> Drawn:
-            if not self._tiers:
-                return self._drawn({query: (step, self._queries[query].draw(step, state))}, moment)
-            limited = partial(self._limited, slot=moment, predicting=True)
-            return self._drawn(draw_tiers(self._queries, step, state, limited), moment)
+            return self._drawn(query, step, self._queries[query].draw(step, state), moment)
 
         try:
-            drawn = self._store.append(self._stored.number, progress, moment, draw)
+            return self._store.append(self._stored.number, progress, moment, draw)
         except BaseException:
-            self._begin_accounts()  # what was drawn may be in them, and was thrown away
+            self._account = Pruned().account(self._longest)  # what was drawn may be in it, and was thrown away
             raise
-        if drawn is not None and self._tiers:
-            for record in drawn.records.values():
-                self._account.add(moment, record.epsilon, record.constrained_factor)
-        return drawn
 
-    def _drawn(self, found: Mapping[str, tuple[PreparedStep, ReleaseRecord]], moment: int) -> Drawn:
-        beliefs, widths, said = {}, {}, {}
+    def _drawn(self, query: str, step: PreparedStep, record: ReleaseRecord, moment: int) -> Drawn:
+        beliefs, said, engine = {}, {}, self._queries[query]
+        assert engine.belief is not None, "a draw leaves a belief"
         others = {} if self._listeners is None else self._listeners(self._stored.number, moment)
-        for query, (step, _) in found.items():
-            engine = self._queries[query]
-            assert engine.belief is not None, "a draw leaves a belief"
-            beliefs[query] = engine.belief
-            added = len(step.plan.protection.added)
-            widths[query] = record_width(engine.measurements.dimension, added, len(step.reach))
-        belief = beliefs.popitem()[1]
-        for name, own in others.items():
-            if own in found:
-                beliefs[name] = self._listened(name, own, found, moment)
-                engine = self._queries[own]
-                known, points = beliefs[name], engine.measurements.by_columns
-                guess = point_estimate(known.probabilities, points, engine.cell, known.beyond)
-                told = {"estimate": guess.mean, "estimate_radius": guess.mean_error}
-                if self._model.held_radii is not None:  # since their last draw it may be longer than for others
-                    hours = inf if found[own][1].released is None else 0.0
-                    factor = self._model.held_radii.factor(hours, engine.settings.schedule is not None)
-                    told["held_radius"] = factor * guess.mean_error
-                said[name] = own, json.dumps(told)
-        return Drawn({query: record for query, (_, record) in found.items()}, widths, belief, beliefs, said)
+        for name in (name for name, own in others.items() if own == query):
+            known = self._listened(name, moment).update(engine.log_likelihood(step, record.released))
+            guess = point_estimate(known.probabilities, engine.measurements.by_columns, engine.cell, known.beyond)
+            told = {"estimate": guess.mean, "estimate_radius": guess.mean_error}
+            if self._model.held_radii is not None:  # since their last draw it may be longer than for others
+                hours = inf if record.released is None else 0.0
+                factor = self._model.held_radii.factor(hours, engine.settings.schedule is not None)
+                told["held_radius"] = factor * guess.mean_error
+            beliefs[name], said[name] = known, json.dumps(told)
+        added = len(step.plan.protection.added)
+        width = record_width(engine.measurements.dimension, added, len(step.reach))
+        return Drawn(query, record, width, engine.belief, beliefs, said)
 
-    def _listened(
-        self, name: str, own: str, found: Mapping[str, tuple[PreparedStep, ReleaseRecord]], moment: int
-    ) -> Belief:
-        """What a reader knows who was not told everything before: a prediction since then, and what is told now."""
+    def _listened(self, name: str, moment: int) -> Belief:
+        """The belief before a release of a reader who was not told everything: a prediction since they were."""
         number, belief = self._store.reader(self._stored.number, name) or (0, None)
         before = 0 if belief is None else number - 1
         before = max(before, self._store.pruned(self._stored.number).count)
         last = min(before + 1, self._store.progress(self._stored.number).count)
         told = next(self._store.releases(self._stored.number, before, last), None)
         slot = moment if told is None else told.slot
-        belief = (belief or Belief.first(self._model, slot)).predict(self._model, moment - slot, slot)
-        for query, (step, record) in found.items():
-            belief = belief.update(self._queries[query].log_likelihood(step, record.released))
-            if query == own:
-                break
-        return belief
+        return (belief or Belief.first(self._model, slot)).predict(self._model, moment - slot, slot)
 
     def _catch_up(self, progress: Progress) -> None:
         """Enter what was released since, here or by other processes, into the account."""
@@ -502,16 +433,9 @@ class Session:
         if progress.count > self._account.count:
             pruned = self._store.pruned(self._stored.number)
             if pruned.count > self._account.count:
-                self._begin_accounts(pruned)
-            for slot, query, *cost in self._store.costs(self._stored.number, self._account.count, progress.count):
+                self._account = pruned.account(self._longest)
+            for slot, _, *cost in self._store.costs(self._stored.number, self._account.count, progress.count):
                 self._account.add(slot, *cost)
-                if self._tiers and query in self._own:
-                    self._own[query].add(slot, *cost)
-
-    def _begin_accounts(self, pruned: Pruned | None = None) -> None:
-        begun = pruned or Pruned()
-        self._account = begun.account(self._longest)
-        self._own = {query: begun.account(self._longest, query) for query in self._queries if self._tiers}
 
     # ---- asking --------------------------------------------------------------------------------------------------
 

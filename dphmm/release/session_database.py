@@ -18,7 +18,7 @@ from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
-FORMAT = 6
+FORMAT = 1
 """The version in it."""
 
 _APPLICATION_AT = 68
@@ -43,7 +43,8 @@ CREATE TABLE pruned (
     digest BLOB NOT NULL);
 CREATE TABLE told (
     recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, name TEXT NOT NULL, query TEXT NOT NULL,
-    number INTEGER NOT NULL, paused_until INTEGER NOT NULL, absent INTEGER NOT NULL, ends INTEGER NOT NULL,
+    precision_m INTEGER NOT NULL, number INTEGER NOT NULL, paused_until INTEGER NOT NULL, absent INTEGER NOT NULL,
+    ends INTEGER NOT NULL,
     PRIMARY KEY (recipient, session));
 CREATE TABLE set_aside (
     recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL,
@@ -52,12 +53,12 @@ CREATE TABLE heard (
     person TEXT PRIMARY KEY, second INTEGER NOT NULL, became TEXT NOT NULL);
 CREATE TABLE login (
     cookie TEXT PRIMARY KEY, token TEXT NOT NULL, csrf TEXT NOT NULL, until INTEGER NOT NULL);
-CREATE TABLE coarser (
-    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, epsilon TEXT NOT NULL, place TEXT NOT NULL,
-    said TEXT, digest BLOB NOT NULL, PRIMARY KEY (session, epsilon, number));
-CREATE TABLE coarse_belief (
-    session INTEGER NOT NULL REFERENCES session, epsilon TEXT NOT NULL, number INTEGER NOT NULL, belief BLOB NOT NULL,
-    PRIMARY KEY (session, epsilon))"""
+CREATE TABLE reader_said (
+    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, reader TEXT NOT NULL, said TEXT NOT NULL,
+    digest BLOB NOT NULL, PRIMARY KEY (session, reader, number));
+CREATE TABLE reader_belief (
+    session INTEGER NOT NULL REFERENCES session, reader TEXT NOT NULL, number INTEGER NOT NULL, belief BLOB NOT NULL,
+    PRIMARY KEY (session, reader))"""
 
 
 def is_store(path: Path) -> bool:
@@ -226,8 +227,8 @@ class Database:
         if version != FORMAT:
             raise DataFileError(
                 self.path,
-                f"has format {version}, this version of dphmm reads {FORMAT}; use the version that made it, or "
-                "another file",
+                f"must be of format {FORMAT}, got {version}; use the version of dphmm that made it, or a new session "
+                "file",
             )
 
     def _check_content(self) -> None:
@@ -483,8 +484,8 @@ class PostgresDatabase:
         if found != [(FORMAT,)]:
             raise DataFileError(
                 self.path,
-                f"has sessions of format {found[0][0]}, this version of dphmm reads {FORMAT}; use the version that "
-                "made them, or another database",
+                f"must be of format {FORMAT}, got {found[0][0]}; use the version of dphmm that made it, or a new "
+                "database",
             )
 
 

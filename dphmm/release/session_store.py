@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError, DataFileError, SessionBusyError, SessionMismatchError
+from dphmm.errors import ConfigurationError, DataFileError, SessionBusyError
 from dphmm.model.belief import Belief
 from dphmm.release.ledger import Account, Limits, constrained_cost, exactly
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_database import Database, PostgresDatabase, is_server
-from dphmm.release.session_terms import TIER, Agreed, StoredSession, Terms
+from dphmm.release.session_terms import Agreed, StoredSession, Terms
 from dphmm.tables.json_toml import parse_json
 
 
@@ -96,15 +96,13 @@ class Pruned:
     count: int = 0
     costs: Mapping[str, tuple[int, Fraction, Fraction | float]] = field(default_factory=dict)
 
-    def account(self, longest: int | None = None, query: str | None = None) -> Account:
-        """An account that begins with them, with those of one query or of all.
+    def account(self, longest: int | None = None) -> Account:
+        """An account that begins with them.
 
         Parameters
         ----------
         longest
             As of `Account`.
-        query
-            Which query; None for all.
 
         Returns
         -------
@@ -112,38 +110,39 @@ class Pruned:
             A new account.
         """
         made = Account(longest)
-        for name, (count, epsilon, constrained) in self.costs.items():
-            if query in (None, name):
-                made.count += count
-                made.epsilon += epsilon
-                made.constrained_epsilon += constrained
+        for count, epsilon, constrained in self.costs.values():
+            made.count += count
+            made.epsilon += epsilon
+            made.constrained_epsilon += constrained
         return made
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is drawn for a moment.
+    """The release of one query at one timestep.
 
     Parameters
     ----------
-    records
-        Query → its record, in the order of the draws.
-    widths
-        Query → the length to which the record's text is filled up, the same whatever is drawn.
-    belief
-        The public belief of a reader who is told all of it.
-    readers
-        The name of a reader who is told less → their belief: of a coarser tier, its query; or of someone who was not
-        told everything of a tier.
-    said
-        The name of such a someone → the query of the record of theirs, and what they may be told of it, as JSON text.
+    query : str
+        The query that the record answers.
+    record : ReleaseRecord
+        The public record.
+    width : int
+        Number of characters to which the record's text is padded, the same whatever is drawn.
+    belief : Belief
+        The public belief after the release, of a recipient who was sent every release.
+    readers : mapping of str to Belief
+        The belief after the release of each recipient who was not sent every release, by name.
+    said : mapping of str to str
+        What each of them may be sent of the release, as JSON text, by name.
     """
 
-    records: Mapping[str, ReleaseRecord]
-    widths: Mapping[str, int]
+    query: str
+    record: ReleaseRecord
+    width: int
     belief: Belief
     readers: Mapping[str, Belief] = field(default_factory=dict)
-    said: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    said: Mapping[str, str] = field(default_factory=dict)
 
 
 @checked
@@ -457,7 +456,7 @@ class SessionStore:
         return known
 
     def append(self, session: int, progress: Progress, slot: int, draw: Callable[[], Drawn]) -> Drawn | None:
-        """Draw and write the releases of a moment in one transaction.
+        """Draw and write a release in one transaction.
 
         Parameters
         ----------
@@ -471,8 +470,8 @@ class SessionStore:
         Returns
         -------
         Drawn or None
-            What was drawn, whose records read the same from the file from now on, once they are on the disk. None
-            where another process went on with the session meanwhile: nothing is drawn then.
+            What was drawn, whose record reads the same from the file from now on, once it is on the disk. None where
+            another process went on with the session meanwhile: nothing is drawn then.
 
         Raises
         ------
@@ -482,19 +481,16 @@ class SessionStore:
         with self.database.transaction():
             if not self._is_still(session, progress):
                 return None
-            drawn, head = draw(), progress.head
-            for number, (query, record) in enumerate(drawn.records.items(), progress.count):
-                body = record.to_json().ljust(drawn.widths[query])
-                head = _digest(head, session, number, slot, query, body)
-                self._insert("record", session, number, slot, query, body, head)
-            count = progress.count + len(drawn.records)
+            drawn, number = draw(), progress.count
+            body = drawn.record.to_json().ljust(drawn.width)
+            head = _digest(progress.head, session, number, slot, drawn.query, body)
+            self._insert("record", session, number, slot, drawn.query, body, head)
             for name, belief in drawn.readers.items():
-                self.set_reader(session, name, count, belief)
-            numbers = {query: number for number, query in enumerate(drawn.records, progress.count)}
-            for name, (query, said) in drawn.said.items():
-                row = session, numbers[query], name, "", said.ljust(_SAID_WIDTH)
-                self._insert("coarser", *row, _digest(*row))
-            made = replace(progress, count=count, slot=slot, belief=drawn.belief, head=head)
+                self.set_reader(session, name, number + 1, belief)
+            for name, said in drawn.said.items():
+                row = session, number, name, said.ljust(_SAID_WIDTH)
+                self._insert("reader_said", *row, _digest(*row))
+            made = replace(progress, count=number + 1, slot=slot, belief=drawn.belief, head=head)
             self._set_progress(session, made)
         return drawn
 
@@ -530,19 +526,13 @@ class SessionStore:
         SessionBusyError, OutputError
             As `append`.
         """
-        if {query for query in set(terms) ^ set(stored.terms) if not query.startswith(TIER)}:
+        if set(terms) != set(stored.terms):
             stored.check_same(terms, None)
-        for query in set(terms) & set(stored.terms):
+        for query in terms:
             stored.terms[query].check_amendment(terms[query], f"session {stored.name!r}")
-        sums = "SELECT 1 FROM coarser WHERE session = ? AND place <> '' LIMIT 1"
-        if self.database.execute(sums, (stored.number,)):
-            raise SessionMismatchError(
-                f"session {stored.name!r} told its tiers sums of noise, as earlier versions did; begin another session"
-            )
         while True:
             last = stored.agreed[-1]
-            same = set(terms) == set(last.terms) and all(terms[query].same_as(last.terms[query]) for query in terms)
-            if last.note == note and same:
+            if last.note == note and all(terms[query].same_as(last.terms[query]) for query in terms):
                 return stored
             with self.database.transaction():
                 progress = self.hold(stored.number)
@@ -582,29 +572,29 @@ class SessionStore:
         found = self.database.execute(query, (session,))
         return found == [(progress.count, progress.omitted, progress.amended)]
 
-    # ---- readers who are told less -------------------------------------------------------------------------------
+    # ---- readers who were not told everything --------------------------------------------------------------------
 
     def reader(self, session: int, name: str) -> tuple[int, Belief | None] | None:
-        """The belief of a reader who is told less, and how many releases of the session there were when it was made.
+        """The belief of a reader who was not told everything, and how many releases there were when it was made.
 
         Parameters
         ----------
         session
             The number of the session.
         name
-            A tier's query, or what `set_reader` was given.
+            What `set_reader` was given.
 
         Returns
         -------
         tuple or None
             The number and the belief, None for one who was told nothing yet; None where there is no such reader.
         """
-        statement = "SELECT number, belief FROM coarse_belief WHERE session = ? AND epsilon = ?"
+        statement = "SELECT number, belief FROM reader_belief WHERE session = ? AND reader = ?"
         rows = self.database.execute(statement, (session, name))
         return (rows[0][0], Belief.from_bytes(rows[0][1]) if rows[0][1] else None) if rows else None
 
     def set_reader(self, session: int, name: str, number: int, belief: Belief | None) -> None:
-        """Keep the belief of a reader who is told less; within a transaction.
+        """Keep the belief of a reader who was not told everything; within a transaction.
 
         Parameters
         ----------
@@ -618,8 +608,8 @@ class SessionStore:
             The belief; None for one who was told nothing yet.
         """
         known = b"" if belief is None else belief.to_bytes()
-        anew = "(session, epsilon) DO UPDATE SET number = excluded.number, belief = excluded.belief"
-        self._insert("coarse_belief", session, name, number, known, conflict=anew)
+        anew = "(session, reader) DO UPDATE SET number = excluded.number, belief = excluded.belief"
+        self._insert("reader_belief", session, name, number, known, conflict=anew)
 
     def said(self, session: int, number: int, name: str) -> str | None:
         """What a reader who was not told everything may be told of a release, as JSON text; None where nothing.
@@ -638,12 +628,12 @@ class SessionStore:
         str or None
             The text.
         """
-        statement = "SELECT place, said, digest FROM coarser WHERE session = ? AND number = ? AND epsilon = ?"
+        statement = "SELECT said, digest FROM reader_said WHERE session = ? AND number = ? AND reader = ?"
         rows = self.database.execute(statement, (session, number, name))
         if not rows:
             return None
-        place, said, digest = rows[0]
-        with self._intact(f"release {number} of session number {session}", digest, session, number, name, place, said):
+        said, digest = rows[0]
+        with self._intact(f"release {number} of session number {session}", digest, session, number, name, said):
             return str(said)
 
     def prune(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
@@ -695,10 +685,10 @@ class SessionStore:
             text = json.dumps([(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()])
             row = session, end, head, text
             self._insert("pruned", *row, _digest(*row), conflict=_anew("count", "head", "costs", "digest"))
-            for table in ("record", "coarser", "set_aside"):
+            for table in ("record", "reader_said", "set_aside"):
                 self.database.execute(f"DELETE FROM {table} WHERE {where} < ?", (session, end))
             self.database.execute(f"UPDATE told SET number = ? WHERE {where} < ?", (end, session, end))
-            behind = f"UPDATE coarse_belief SET number = 0, belief = ? WHERE {where} <= ?"
+            behind = f"UPDATE reader_belief SET number = 0, belief = ? WHERE {where} <= ?"
             self.database.execute(behind, (b"", session, end))  # of when it is known no more: they begin anew
         return int(end)
 

@@ -17,9 +17,7 @@ from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten
 
 MAIN_QUERY = "main"
-"""The query of a session that has one, and of several tiers that of the finest reader."""
-TIER = "tier "
-"""How the names of the other tiers' queries begin; what their reader may learn follows: see `dphmm.release.tiers`."""
+"""The query of a session that has one."""
 
 
 @dataclass(frozen=True)
@@ -170,9 +168,7 @@ class Terms:
             raise InvalidInputError(f"text holds no terms of a session ({one_line(problem)})") from None
 
 
-def agreed_on(
-    name: str, releaser: Releaser | Mapping[str, Releaser], tiers: bool = False
-) -> tuple[dict[str, Releaser], dict[str, Terms]]:
+def agreed_on(name: str, releaser: Releaser | Mapping[str, Releaser]) -> tuple[dict[str, Releaser], dict[str, Terms]]:
     """The engine of each query of a session, and what its promise is made of.
 
     Raises
@@ -188,8 +184,6 @@ def agreed_on(
     terms = {query: Terms.from_engine(engine) for query, engine in queries.items()}
     if not terms or not all(query and query.isprintable() for query in terms):
         raise InvalidInputError(f"the session's queries are {list(terms)}; name at least one, in printable characters")
-    if not tiers and any(query.startswith(TIER) for query in terms):
-        raise InvalidInputError(f"names of queries that begin with {TIER!r} are those of tiers; choose others")
     for part in ("model", "policy", "randomness"):
         if len({getattr(one, part) for one in terms.values()}) > 1:
             raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")

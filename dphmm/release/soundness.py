@@ -201,23 +201,6 @@ class SoundnessCheck:
                     "round the measurements, or use 'lattice'"
                 )
 
-    def hides(self, noise: StepNoise, epsilon: float, pairs: IntArray) -> bool:
-        """Whether a step's noise tells the two states of each of some pairs ``(k, 2)`` apart by at most its budget."""
-        part = noise.part_of[pairs]
-        if (part < 0).any() or (part[:, 0] != part[:, 1]).any():
-            return False
-        for number in np.unique(part).tolist():
-            mechanism, here = noise.parts[number], pairs[part[:, 0] == number]
-            if mechanism.table is not None:
-                losses = mechanism.privacy_loss(self._values[here[:, 0]], self._values[here[:, 1]])
-                held = bool((losses <= epsilon * (1 + RELATIVE_TOLERANCE)).all())
-            else:
-                gauge = mechanism.gauge(epsilon, self._rounding)
-                held = bool((gauge(self._points[here[:, 0]] - self._points[here[:, 1]]) <= 1).all())
-            if not held:
-                return False
-        return True
-
     def nearest_in(self, noise: StepNoise, loss: float, states: IntArray) -> IntArray:
         """The possible state that a step's noise tells each of some possible states from least, ``(k,)``."""
         found = np.empty(len(states), dtype=np.int64)

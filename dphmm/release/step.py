@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from math import inf
 from typing import Literal
@@ -23,12 +22,8 @@ from dphmm.release.noise import Query, StepNoise, with_hops
 from dphmm.release.settings import Settings
 from dphmm.tables.values import shorten
 
-Reason = Literal["", "target", "budget", "caps", "partners"]
-"""Why nothing is drawn.
-
-The estimate is within the target, a budget for a window would not last, caps on events, or no partners are left that
-the coarser queries of the moment hide a state among too.
-"""
+Reason = Literal["", "target", "budget", "caps"]
+"""Why nothing is drawn: the estimate is within the target, a budget for a window would not last, or caps on events."""
 
 
 @dataclass(eq=False)
@@ -63,8 +58,6 @@ class PublicState:
     told: FloatArray | None = None
     moment: object = field(default_factory=object, repr=False)
     """What the present is known by: it is another one after whatever happens."""
-    coarser: tuple[Account, ...] = ()
-    """What the queries have cost that their reader is told besides: records sum over all of them."""
 
     def spend(self, step: PreparedStep, step_seconds: float | None) -> tuple[float | None, float | None, float | None]:
         """Enter a release into the account; what all have spent, what its day, and the hours since the last draw."""
@@ -77,13 +70,11 @@ class PublicState:
         elif self.first is not None:
             slot = self.first
         account.add(slot, step.epsilon, step.plan.protection.diameter)
-        told = (account, *self.coarser)
-        spent = float(sum((one.epsilon for one in told), Fraction(0)))
+        spent = float(account.epsilon)
         if day is None or step_seconds is None:
             return spent, None, None
-        draws = [one.drawn for one in told if one.drawn is not None]
-        hours = (slot - max(draws)) * step_seconds / 3600 if draws else inf
-        return spent, float(sum(one.window(slot, day) for one in told)), hours
+        hours = inf if account.drawn is None else (slot - account.drawn) * step_seconds / 3600
+        return spent, float(account.window(slot, day)), hours
 
     def advance(
         self,

@@ -581,8 +581,6 @@ class RecordedPeople(ReleaseStream):
         What each person's session may spend; left out, as agreed when it began.
     wait_seconds
         How long to wait for another process that is writing.
-    coarser
-        User → the budgets of coarser releases: see `Session.open`.
     engine_of
         The engine of a session that may have been agreed on anew; left out, the one given serves every person.
     predicting
@@ -605,7 +603,6 @@ class RecordedPeople(ReleaseStream):
         limits: Limits | None = None,
         accepted: Accepted | None = None,
         wait_seconds: float = 30.0,
-        coarser: Mapping[str, Sequence[float]] | None = None,
         engine_of: Callable[[StoredSession], Releaser] | None = None,
         predicting: Collection[str] = (),
         listeners: Callable[[str, int, int], Mapping[str, str]] | None = None,
@@ -613,7 +610,6 @@ class RecordedPeople(ReleaseStream):
         super().__init__(engine, accepted)
         self._predicting, self._listeners = predicting, listeners
         self._engine_of = engine_of
-        self._coarser = coarser or {}
         self._limits = limits
         self._sessions: dict[str, Session] = {}
         self.store = SessionStore(path, wait_seconds)
@@ -733,7 +729,6 @@ class RecordedPeople(ReleaseStream):
             user,
             engine.another(),
             self._limits,
-            coarser=self._coarser.get(user, ()),
             anew=anew,
             predicting=user in self._predicting,
             listeners=None if self._listeners is None else partial(self._listeners, user),

@@ -18,12 +18,13 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from dphmm.errors import ConfigurationError, DphmmError
+from dphmm.errors import ConfigurationError, DphmmError, PolicyError
 from dphmm.plots.webmap import tile_host
+from dphmm.policy.lengths import kilometres
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.session_database import is_server
-from dphmm.release.tiers import query_of
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.tables.json_toml import first_flaw, read_keys
 
 HASHED = "sha256:"
@@ -64,6 +65,32 @@ Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\
 """Of a person or a recipient: printable, and no part of a path or of an MQTT topic."""
 
 Kind = Literal["owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt"]
+
+
+# Finer cells than 10 m lie within a phone's own accuracy, coarser ones than 1000 km reach beyond the plane of a region.
+_FINEST_M, _COARSEST_M = 10, 1_000_000
+
+
+def precision_metres(text: str) -> int:
+    """Return a precision such as ``5km`` in metres.
+
+    Raises
+    ------
+    ValueError
+        If it is not a whole number of metres from 10 m to 1000 km, with its unit.
+
+    Examples
+    --------
+    >>> precision_metres("5km"), precision_metres("250m")
+    (5000, 250)
+    """
+    try:
+        metres = 1000 * kilometres(text)
+    except PolicyError:
+        metres = 0.0
+    if not (_FINEST_M <= metres <= _COARSEST_M and abs(metres - round(metres)) < 1e-6):
+        raise ValueError("must be a length of whole metres from 10m to 1000km, such as 5km")
+    return round(metres)
 
 
 class _Strict(BaseModel):
@@ -109,8 +136,8 @@ class Recipient(_Strict):
         Where to: ``https://…``, or ``mqtt://host:port`` for MQTT.
     users
         About whom; left out, about everybody.
-    epsilon
-        A budget below the release's own: they are a coarser reader; see `dphmm.release.tiers`.
+    precision : str, optional
+        A length such as ``5km``: they are sent the centres of square cells of this side, see `dphmm.serve.precision`.
     tells
         ``"place"``; or ``"zone"``, the name of the zone that the estimate lies in, ``"away"`` where it is none, instead
         of any place: for webhooks and MQTT.
@@ -129,25 +156,39 @@ class Recipient(_Strict):
     kind: Kind
     url: str
     users: Annotated[tuple[Name, ...], Field(strict=False)] | None = None
-    epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    precision: str | None = None
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     paused: bool = False
     tells: Literal["place", "zone"] = "place"
     when_withheld: Literal["prediction", "nothing"] = "prediction"
     true_places_unprotected: bool = False
 
+    @field_validator("precision")
+    @classmethod
+    def _length(cls, precision: str | None) -> str | None:
+        if precision is not None:
+            precision_metres(precision)
+        return precision
+
     @model_validator(mode="after")
     def _reachable(self) -> Recipient:
         _checked_url(self.url, ("mqtt", "mqtts") if self.kind == "mqtt" else ("http", "https"))
         if self.tells == "zone" and self.kind not in ("webhook", "mqtt"):
             raise ValueError(f"{self.name!r} is told zones, which no {self.kind} takes; choose webhook or mqtt")
+        if self.tells == "zone" and self.precision is not None:
+            raise ValueError(f"{self.name!r} is told zones: precision cannot be combined with tells = 'zone'")
         if self.true_places_unprotected:
-            if self.epsilon is not None or self.tells == "zone":
-                raise ValueError(f"{self.name!r} is sent true places; leave epsilon and tells out")
+            if self.precision is not None or self.tells == "zone":
+                raise ValueError(f"{self.name!r} is sent true places; leave precision and tells out")
             host = urlsplit(self.url).hostname or ""
             if not self.url.startswith(("https:", "mqtts:")) and host not in ("localhost", "127.0.0.1", "::1"):
                 raise ValueError(f"{self.name!r} is sent true places; give an address with TLS, or of this machine")
         return self
+
+    @property
+    def precision_m(self) -> int:
+        """The side of the cells to which their messages are rounded, metres; 0 without a precision."""
+        return 0 if self.precision is None else precision_metres(self.precision)
 
     def is_about(self, user: str) -> bool:
         """Whether they are told of a person."""
@@ -274,11 +315,6 @@ class RelayConfig(_Strict):
             raise ValueError("two devices have the same token; give each its own")
         known = {one.user for one in self.devices}
         for one in self.recipients:
-            if one.epsilon is not None and one.epsilon > self.release.epsilon:
-                raise ValueError(
-                    f"recipient {one.name!r} has epsilon {one.epsilon:g}, and a release {self.release.epsilon:g}; "
-                    "no recipient can be told more than is released"
-                )
             for user in one.users or ():
                 if user not in known:
                     raise ValueError(f"recipient {one.name!r} is told of {user!r}, who has no device")
@@ -309,21 +345,6 @@ class RelayConfig(_Strict):
         wanted = [one for one in self.told_releases if one.when_withheld == "prediction"]
         return frozenset(user for user in self.users if any(one.is_about(user) for one in wanted))
 
-    def coarser(self, recipient: Recipient) -> float | None:
-        """The budget of a recipient's releases where these are coarser; None for the releases themselves.
-
-        Parameters
-        ----------
-        recipient
-            One of the file's recipients.
-
-        Returns
-        -------
-        float or None
-            The budget.
-        """
-        return recipient.epsilon if recipient.epsilon != self.release.epsilon else None
-
     def check_environment(self) -> None:
         """Refuse ``env:NAME`` where the environment has no such variable: an empty one would be sent.
 
@@ -352,10 +373,10 @@ class RelayConfig(_Strict):
         str
             The query.
         """
-        return "true places" if recipient.true_places_unprotected else query_of(self.coarser(recipient))
+        return "true places" if recipient.true_places_unprotected else MAIN_QUERY
 
     def key(self, recipient: Recipient) -> str:
-        """What a recipient is called among a session's readers; under another address it is another reader.
+        """What a recipient is called among a session's readers; another address or precision makes another reader.
 
         Parameters
         ----------
@@ -367,10 +388,10 @@ class RelayConfig(_Strict):
         str
             Its name, and a digest of where and what it is told.
         """
-        address = json.dumps([recipient.kind, recipient.url, self.query(recipient)])
+        address = json.dumps([recipient.kind, recipient.url, self.query(recipient), recipient.precision_m])
         return f"recipient {recipient.name} {hashlib.sha256(address.encode()).hexdigest()[:16]}"
 
-    def readers(self, user: str) -> dict[str, tuple[str, str]]:
+    def readers(self, user: str) -> dict[str, tuple[str, str, int]]:
         """The recipients who are told of a person, but for those who are paused in the file.
 
         Parameters
@@ -381,26 +402,25 @@ class RelayConfig(_Strict):
         Returns
         -------
         dict
-            The key of each → its name and the query whose releases it is told.
+            The key of each → its name, the query whose releases it is told, and its precision in metres (0 for none).
         """
         told = [one for one in self.recipients if one.is_about(user) and not one.paused]
-        return {self.key(one): (one.name, self.query(one)) for one in told}
+        return {self.key(one): (one.name, self.query(one), one.precision_m) for one in told}
 
-    def coarser_of(self, user: str) -> tuple[float, ...]:
-        """The budgets of coarser releases about a person, from the greatest down.
+    def precisions(self, user: str) -> tuple[int, ...]:
+        """Return the precisions that a link about a user may have: 0 for none, and those of the file's recipients.
 
         Parameters
         ----------
-        user
-            The person.
+        user : str
+            The user.
 
         Returns
         -------
-        tuple of float
-            Each once.
+        tuple of int
+            Metres, ascending, each once.
         """
-        found = {self.coarser(one) for one in self.told_releases if one.is_about(user)}
-        return tuple(sorted((epsilon for epsilon in found if epsilon is not None), reverse=True))
+        return tuple(sorted({0, *(one.precision_m for one in self.told_releases if one.is_about(user))}))
 
     @classmethod
     def read(cls, path: Path) -> RelayConfig:

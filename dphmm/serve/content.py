@@ -27,7 +27,6 @@ from dphmm.release.ledger import day_steps
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session import Session
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.release.tiers import query_of
 from dphmm.serve import message_formats
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.recipients import FOREVER, Reader, now
@@ -158,7 +157,7 @@ class PageContent:
             "finest": self._known(user, _everything(session)),
             "recipients": list(self._recipients(user, session)),
             "links": list(self._links(user, session)),
-            "tiers": [None, *self._config.coarser_of(user)],
+            "precisions": list(self._config.precisions(user)),
             "heard": self._tables.heard(user),
             "phone": self._heard(user),
             "people": [
@@ -238,15 +237,15 @@ class PageContent:
             "places": places,
         }
 
-    def add_link(self, user: str, name: str, epsilon: float | None, ends: int) -> str:
-        """The token of a new link about a person, which tells releases of one of their tiers until a second.
+    def add_link(self, user: str, name: str, precision_m: int, ends: int) -> str:
+        """The token of a new link about a person, which tells releases with a precision until a second.
 
         Raises
         ------
         InvalidInputError
             As `RecipientTables.add_link`.
         """
-        return self._tables.add_link(self._people.session(user).number, name, query_of(epsilon), ends)
+        return self._tables.add_link(self._people.session(user).number, name, precision_m, ends)
 
     def end_link(self, user: str, key: str) -> None:
         """End a link about a person now, or forget one that has ended."""
@@ -312,7 +311,7 @@ class PageContent:
                     "id": one.name,
                     "name": one.name,
                     "kind": one.kind,
-                    "epsilon": self._config.coarser(one),
+                    "precision_m": one.precision_m,
                     "tells": "true places" if whole else one.tells,
                     **_pause(reader, one.paused),
                     "set_aside": len(aside),
@@ -322,7 +321,6 @@ class PageContent:
                 }
 
     def _links(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
-        tiers = {query_of(epsilon): epsilon for epsilon in self._config.coarser_of(user)}
         for one in self._tables.links(session.number, after=0):
             yield {
                 "id": one.key,
@@ -330,7 +328,7 @@ class PageContent:
                 "kind": "link",
                 "ends": one.ends,
                 "ended": one.ends <= now(),
-                "epsilon": tiers.get(one.query),
+                "precision_m": one.precision_m,
                 "tells": "place",
                 **_pause(one, False),
                 "waiting": 0,
@@ -355,6 +353,9 @@ class PageContent:
         return last
 
     def _can_tell(self, reader: Reader, number: int, message: message_formats.Message) -> dict[str, Any]:
+        if reader.precision_m:  # of rounded values alone: a link's page shows it to whoever has the link
+            radius_m = _off_m(message)
+            return knowledge_of(Figures(message.latitude, message.longitude, radius_m, radius_m, 0.0), self._towns)
         partial = self._people.store.reader(reader.session, reader.key) if reader.in_part else None
         (stored,) = self._people.store.releases(reader.session, number, number + 1)
         record: ReleaseRecord = stored.record
@@ -371,7 +372,7 @@ class PageContent:
 
 def _everything(session: Session) -> Reader:
     """A reader of all releases about a person."""
-    return Reader("", session.number, "", MAIN_QUERY, 0, 0, False, FOREVER)
+    return Reader("", session.number, "", MAIN_QUERY, 0, 0, 0, False, FOREVER)
 
 
 def _pause(reader: Reader | None, by_file: bool) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
         "device": [{"user": name, "token": hash_token(token)} for name, token in tokens.items()],
         "recipient": [
             {"name": "family", "kind": "owntracks", "url": told},
-            {"name": "friends", "kind": "webhook", "url": told, "epsilon": 0.1},
+            {"name": "friends", "kind": "webhook", "url": told, "precision": "2km"},
         ],
     }
     write_text(folder / "relay.toml", tomli_w.dumps(keys), private=True)

@@ -439,7 +439,7 @@ class Message:
 
     @classmethod
     def of_release(cls, release: TimedRelease) -> Message:
-        """What a recipient is told of a release of their tier."""
+        """What a recipient without a precision is told of a release."""
         row: dict[str, Any] = release_object(release)
         estimate = release.estimate_latitude, release.estimate_longitude
         held = release.held_radius
@@ -499,8 +499,8 @@ def zone_topic(user: str) -> str:
 def owntracks_message(message: Message) -> dict[str, Any]:
     """What OwnTracks' apps show: the estimate, with its radius as accuracy.
 
-    Of a prediction the time is when the person was last known, which the app shows, and the message's own time is in
-    the field that OwnTracks has for it.
+    Of a prediction the time is when the person was last known, which the app shows. The message's own time is in the
+    field that OwnTracks has for it.
 
     Parameters
     ----------
@@ -517,11 +517,11 @@ def owntracks_message(message: Message) -> dict[str, Any]:
         "lat": message.latitude,
         "lon": message.longitude,
         "acc": message.radius_m,
-        "tst": message.second,
+        "tst": message.second if message.last_known is None else message.last_known,
+        "created_at": message.second,
         "tid": message.user[-2:],
         "topic": owntracks_topic(message.user),
-        **({"prediction": True, "created_at": message.second} if message.is_prediction else {}),
-        **({} if message.last_known is None else {"tst": message.last_known}),
+        "prediction": message.is_prediction,
     }
 
 
@@ -542,7 +542,8 @@ def overland_message(message: Message) -> dict[str, Any]:
         "timestamp": message.time,
         "horizontal_accuracy": message.radius_m,
         "device_id": message.user,
-        **({"prediction": True, "activity": message.last_known_text} if message.is_prediction else {}),
+        "prediction": message.is_prediction,
+        "activity": message.last_known_text,
     }
     point = {"type": "Point", "coordinates": [message.longitude, message.latitude]}
     return {"locations": [{"type": "Feature", "geometry": point, "properties": properties}]}
@@ -567,7 +568,8 @@ def osmand_fields(message: Message) -> dict[str, str]:
         "lat": f"{message.latitude:.7f}",
         "lon": f"{message.longitude:.7f}",
         "accuracy": f"{message.radius_m:.0f}",
-        **({"valid": "false", "prediction": message.last_known_text} if message.is_prediction else {}),
+        "valid": "false" if message.is_prediction else "true",
+        "prediction": message.last_known_text,
     }
 
 
@@ -589,7 +591,8 @@ def home_assistant_fields(message: Message) -> dict[str, str]:
         "latitude": f"{message.latitude:.7f}",
         "longitude": f"{message.longitude:.7f}",
         "accuracy": f"{message.radius_m:.0f}",
-        **({"provider": "prediction", "activity": message.last_known_text} if message.is_prediction else {}),
+        "provider": "prediction" if message.is_prediction else "release",
+        "activity": message.last_known_text,
     }
 
 

@@ -257,15 +257,15 @@ class _Page:
         """Make a link for one reader, and answer its token: the only time that it is shown."""
         user, _ = await self._user(request, changes=True)
         said = await _object(request)
-        name, epsilon, ends = said.get("name"), said.get("epsilon"), said.get("ends")
+        name, precision_m, ends = said.get("name"), said.get("precision_m", 0), said.get("ends")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= 80 or not name.isprintable():
             raise HTTPException(400, reason_of(request, "a link has no name; give it one of 1 to 80 characters"))
-        tiers = (None, *self._config.coarser_of(user))
-        if epsilon not in tiers or not isinstance(ends, int) or not _is_second(ends) or ends > now() + _LONGEST_LINK_S:
-            wrong = "a link needs the second when it ends, within a year, and the epsilon of a tier"
+        offered = _is_second(precision_m) and precision_m in self._config.precisions(user)
+        if not offered or not isinstance(ends, int) or not _is_second(ends) or ends > now() + _LONGEST_LINK_S:
+            wrong = "a link needs the second when it ends, within a year, and the precision of a recipient"
             raise HTTPException(400, reason_of(request, wrong))
         try:
-            token = await self._run(self._content.add_link, user, name.strip(), epsilon, ends)
+            token = await self._run(self._content.add_link, user, name.strip(), precision_m, ends)
         except InvalidInputError as problem:
             raise HTTPException(400, reason_of(request, problem)) from None
         return JSONResponse({"token": token})

@@ -75,6 +75,8 @@ class Reader:
         What people call it.
     query
         The query whose releases it is told.
+    precision_m
+        The side of the cells to which its messages are rounded, metres; 0 without a precision.
     number
         How many of the session's releases it was told, the first ones.
     paused_until
@@ -93,6 +95,7 @@ class Reader:
     session: int
     name: str
     query: str
+    precision_m: int
     number: int
     paused_until: int
     absent: bool
@@ -136,7 +139,7 @@ class RecipientTables:
         """
         return next(iter(self._readers("session = ? AND recipient = ?", session, key)), None)
 
-    def set_present(self, session: int, present: Mapping[str, tuple[str, str]]) -> None:
+    def set_present(self, session: int, present: Mapping[str, tuple[str, str, int]]) -> None:
         """Say which recipients are told of a session from now on; all others that were are absent.
 
         Those who are new count as told of all that there is: they learn nothing of the time before, and what they are
@@ -147,7 +150,7 @@ class RecipientTables:
         session
             The number of the session in the store.
         present
-            Key → name and query.
+            Key → name, query and precision in metres.
         """
         known = {one.key: one for one in self._readers("session = ?", session) if not one.key.startswith(_LINK)}
         if set(present) == {key for key, one in known.items() if not one.absent}:
@@ -160,9 +163,9 @@ class RecipientTables:
                     self._set(one, absent=1)
                 elif key in present and one.absent:
                     self._set(one, absent=0, number=count, paused_until=max(one.paused_until, now()))
-            for key, (name, query) in present.items():
+            for key, (name, query, precision_m) in present.items():
                 if key not in known:
-                    self._add(Reader(key, session, name, query, count, 0, False, FOREVER), anew=count > 0)
+                    self._add(Reader(key, session, name, query, precision_m, count, 0, False, FOREVER), anew=count > 0)
 
     def set_sent(self, key: str, session: int, number: int, said: str = "") -> None:
         """Write how many releases a recipient was told; what is lost of it is told again, and is the same then.
@@ -231,15 +234,15 @@ class RecipientTables:
             The second at which the time step begins.
         """
         statement = (
-            "SELECT told.recipient, told.query FROM told JOIN coarse_belief ON coarse_belief.session = told.session "
-            "AND coarse_belief.epsilon = told.recipient WHERE told.session = ? AND told.absent = 0 "
+            "SELECT told.recipient, told.query FROM told JOIN reader_belief ON reader_belief.session = told.session "
+            "AND reader_belief.reader = told.recipient WHERE told.session = ? AND told.absent = 0 "
             "AND told.paused_until <= ? AND told.ends > ?"
         )
         return dict(self._database.execute(statement, (session, min(begin, now()), now())))
 
     # ---- links ---------------------------------------------------------------------------------------------------
 
-    def add_link(self, session: int, name: str, query: str, ends: int) -> str:
+    def add_link(self, session: int, name: str, precision_m: int, ends: int) -> str:
         """Make a link, and give its token, of which a digest is kept.
 
         Anyone who has the token is told what is released from now until the end, and nothing that follows from anything
@@ -251,8 +254,8 @@ class RecipientTables:
             The number of the session in the store.
         name
             What the person calls it.
-        query
-            The query whose releases it tells.
+        precision_m
+            The side of the cells to which its messages are rounded, metres; 0 without a precision.
         ends
             When it ends, in seconds since 1970.
 
@@ -276,7 +279,8 @@ class RecipientTables:
         token = new_token()
         with self._database.transaction():
             count = self._store.hold(session).count
-            self._add(Reader(_LINK + hash_token(token), session, name, query, count, now(), False, ends), anew=True)
+            key = _LINK + hash_token(token)
+            self._add(Reader(key, session, name, MAIN_QUERY, precision_m, count, now(), False, ends), anew=True)
         return token
 
     def links(self, session: int, after: int | None = None) -> list[Reader]:
@@ -293,7 +297,7 @@ class RecipientTables:
 
     def last_told(self, link: Reader) -> int:
         """How many releases there were up to the last one that a link told; 0 where there is none."""
-        statement = "SELECT MAX(number) + 1 FROM coarser WHERE session = ? AND epsilon = ?"
+        statement = "SELECT MAX(number) + 1 FROM reader_said WHERE session = ? AND reader = ?"
         return int(self._database.execute(statement, (link.session, link.key))[0][0] or 0)
 
     def end_link(self, key: str, session: int) -> None:
@@ -303,25 +307,27 @@ class RecipientTables:
             self._set(one, ends=now())
         elif one is not None:
             with self._database.transaction():
-                for table, column in (("coarser", "epsilon"), ("coarse_belief", "epsilon"), ("told", "recipient")):
+                for table, column in (("reader_said", "reader"), ("reader_belief", "reader"), ("told", "recipient")):
                     statement = f"DELETE FROM {table} WHERE session = ? AND {column} = ?"
                     self._database.execute(statement, (session, key))
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 
     def _readers(self, where: str, *values: object) -> Iterable[Reader]:
-        columns = "recipient, session, name, query, number, paused_until, absent, ends"
-        own = "SELECT 1 FROM coarse_belief WHERE coarse_belief.session = told.session AND epsilon = recipient"
+        columns = "recipient, session, name, query, precision_m, number, paused_until, absent, ends"
+        own = "SELECT 1 FROM reader_belief WHERE reader_belief.session = told.session AND reader = recipient"
         there = "SELECT count FROM progress WHERE progress.session = told.session"
         statement = f"SELECT {columns}, EXISTS({own}), ({there}) FROM told WHERE {where}"
         for row in self._database.execute(statement, values):
-            key, number, name, query, told, paused_until, absent, ends, in_part, count = row
-            yield Reader(key, number, name, query, told, paused_until, bool(absent), ends, bool(in_part), count)
+            key, number, name, query, precision_m, told, paused_until, absent, ends, in_part, count = row
+            about = key, number, name, query, precision_m
+            yield Reader(*about, told, paused_until, bool(absent), ends, bool(in_part), count)
 
     def _add(self, one: Reader, anew: bool) -> None:
-        row = one.key, one.session, one.name, one.query, one.number, one.paused_until, int(one.absent), one.ends
+        about = one.key, one.session, one.name, one.query, one.precision_m
+        row = *about, one.number, one.paused_until, int(one.absent), one.ends
         new = self._database.execute(
-            "INSERT INTO told VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number", row
+            "INSERT INTO told VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number", row
         )
         if new and anew:
             self._store.set_reader(one.session, one.key, 0, None)
@@ -336,12 +342,10 @@ class RecipientTables:
         if one.in_part:
             return
         progress = self._store.progress(one.session)
-        known: tuple[int, Belief | None] | None = (0, None)
+        known: tuple[int, Belief | None] = (0, None)
         if progress.count and self.count_from(one.session, one.number, one.query) == 0:  # else as if told nothing
             known = (progress.count, progress.belief)
-            if one.query != MAIN_QUERY:
-                known = self._store.reader(one.session, one.query)
-        self._store.set_reader(one.session, one.key, *(known or (0, None)))
+        self._store.set_reader(one.session, one.key, *known)
 
     def number_from(self, session: int, slot: int) -> int:
         """The number of the first release of a session that is of a time step or later; 0 where there is none."""

@@ -26,11 +26,11 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.session import step_number
 from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore, StoredRelease
-from dphmm.release.session_terms import StoredSession
-from dphmm.release.tiers import tier_settings
+from dphmm.release.session_terms import MAIN_QUERY, StoredSession
 from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.message_formats import Fix, Message, Received, seconds_of
+from dphmm.serve.precision import PrecisionGrid
 from dphmm.serve.recipients import FOREVER, Reader, RecipientTables, now
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
@@ -89,8 +89,6 @@ class Engines:
         """
         config.check_environment()
         made = cls(config.release, load_model(config.model))
-        for user in config.users:
-            tier_settings(config.release, config.coarser_of(user))
         made.engine("")
         return made
 
@@ -107,13 +105,12 @@ class Engines:
 
     def continues(self, session: StoredSession, config: RelayConfig) -> bool:
         """Whether a session continues under a file of now, as hashes tell, without an engine being made."""
-        now = tier_settings(self.settings(session.agreed[-1].note), config.coarser_of(session.name))
+        now = self.settings(session.agreed[-1].note).content_hash
         same = {query: terms.settings_hash for query, terms in session.terms.items()}
         of_model = all(
             terms.model == self.model.content_hash and terms.randomness == "system" for terms in session.terms.values()
         )
-        of_settings = same == {query: settings.content_hash for query, settings in now.items()}
-        return of_model and of_settings and config.limits in (None, session.limits)
+        return of_model and same == {MAIN_QUERY: now} and config.limits in (None, session.limits)
 
     def next_engine(self, session: StoredSession) -> Releaser:
         """The engine of a session's next release."""
@@ -147,9 +144,7 @@ def check_sessions(config: RelayConfig, accept_changes: bool = False) -> None:
         for user in config.users:
             stored = store.session(user)
             if stored is not None and not (accept_changes or engines.continues(stored, config)):
-                raise errors.ConfigurationError(
-                    f"session {user!r} began under other settings, tiers or limits{_OR_ACCEPT}"
-                )
+                raise errors.ConfigurationError(f"session {user!r} began under other settings or limits{_OR_ACCEPT}")
 
 
 OUTCOMES = ("released", "unreleased", "ahead", "refused", "malformed", "no_zone", "encrypted")
@@ -373,6 +368,9 @@ class Sessions:
             message = message.of_part(stored.record.epsilon, estimate, guess["estimate_radius"], held)
         if stored.record.withheld:
             message = message.known_at(self._last_known(reader, number))
+        if reader.precision_m:
+            # The one place at which messages are rounded, whatever page or channel they go to.
+            message = PrecisionGrid(self.engines.model.space.projection, reader.precision_m).rounded(message)
         if recipient is None or recipient.tells == "place":
             return message
         note = self.people.session(user).agreed_at(number).note
@@ -403,14 +401,12 @@ class Sessions:
         config = self._config
         self.engines = Engines.of(config)
         seen = None if config.allow_own_model else people_seen(config.model, self.engines.model)
-        budgets = {user: config.coarser_of(user) for user in config.users}
         self._accepted = Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user]))
         self.people = RecordedPeople(
             config.store,
             self.engines.engine(""),
             config.limits,
             self._accepted,
-            coarser=budgets,
             engine_of=self.engines.next_engine,
             predicting=config.predicting,
             listeners=self._listeners,

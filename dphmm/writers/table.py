@@ -210,15 +210,11 @@ WITHHELD_FOR: Mapping[str, str] = {
     "target": "withheld: the estimate is within the target",
     "budget": "withheld: the budget of the window would not last",
     "caps": "withheld to keep a cap on an event",
-    "partners": "withheld: nothing is left to hide among that the moment's coarser releases hide too",
 }
 """Why nothing was drawn → in words."""
 
 CRS = "EPSG:4326"
 """The reference system of every latitude and longitude written: WGS 84."""
-
-_NEWER = ("radius_90_m",)
-"""What files that were written before these columns were lack."""
 
 _BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
@@ -245,8 +241,7 @@ class ReleaseTable:
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not all(isinstance(name, str) for name in self.columns):
             raise InvalidInputError("the columns are no mapping; give an array for each name")
-        given = {**{name: np.full(np.shape(self.columns.get("user", ())), math.nan) for name in _NEWER}, **self.columns}
-        wrong = set(given) ^ set(_BY_NAME)
+        wrong = set(self.columns) ^ set(_BY_NAME)
         if wrong:
             name = min(wrong)
             problem = "is missing" if name in _BY_NAME else "is unknown"
@@ -254,7 +249,7 @@ class ReleaseTable:
         kept: dict[str, npt.NDArray[Any]] = {}
         for name, column in _BY_NAME.items():
             try:
-                array = np.array(given[name], dtype=_DTYPES[column.kind])
+                array = np.array(self.columns[name], dtype=_DTYPES[column.kind])
             except (TypeError, ValueError, OverflowError):
                 raise InvalidInputError(f"column {name!r} does not hold a {column.kind} in every row") from None
             array.setflags(write=False)
@@ -370,10 +365,10 @@ class ReleaseTable:
         found: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
         for number, row in enumerate(rows, start=1):
             for column in COLUMNS:
-                if column.name not in row and column.name not in _NEWER:
+                if column.name not in row:
                     raise InvalidInputError(f"release {number} has no column {column.name!r}")
                 try:
-                    found[column.name].append(column.parse(row.get(column.name)))
+                    found[column.name].append(column.parse(row[column.name]))
                 except ValueError as problem:
                     raise InvalidInputError(f"release {number}: {problem}") from None
         return cls(found)

@@ -42,13 +42,12 @@ from scripts.benchmarks.report import Report, once, seconds
 from scripts.benchmarks.town import RADIUS_KM, forget, model, points, releaser
 
 ROOT = Path(__file__).parents[2]
-_GAPS: tuple[tuple[By | None, int, float, float], ...] = (
-    ("hours", 1, 300.0, 0.27),
-    ("weekday-hours", 1, 3600.0, 0.5),
-    ("hours", 2, 60.0, 0.27),
-    (None, 1, 3600.0, 0.2),
+_GAPS: tuple[tuple[By | None, float, float], ...] = (
+    ("hours", 300.0, 0.27),
+    ("weekday-hours", 3600.0, 0.5),
+    (None, 3600.0, 0.2),
 )
-"""The models of gaps: their classes of time, order, step in seconds, and cells in kilometres."""
+"""The models of gaps: their classes of time, step in seconds, and cells in kilometres."""
 _WARM_AFTER = 2_500
 """The steps after which all loops are compiled; over more than 100,000 states those that matter are sooner."""
 
@@ -72,8 +71,8 @@ def run(report: Report, options: argparse.Namespace) -> None:
     gap(report, 20 if report.small else 128, 100 if report.small else 1440)
     sparse(report, 20 if report.small else 100, 50 if report.small else 1000)
     people(report, 1 if report.small else 17)
-    for by, order, step, cell in _GAPS:
-        gaps(report, by, order, step, cell)
+    for by, step, cell in _GAPS:
+        gaps(report, by, step, cell)
     nights(report)
 
 
@@ -226,16 +225,16 @@ def people(report: Report, days: int) -> None:
         report.row(f"audit of the session, {whole}", 1e3 * taken / count, "ms", beside)
 
 
-def gaps(report: Report, by: By | None, order: int, step: float, cell: float) -> None:
+def gaps(report: Report, by: By | None, step: float, cell: float) -> None:
     """A year without a release, in processor time: the first one, which prepares for it, and any later one."""
     step, cell = (3600.0, 1.0) if report.small else (step, cell)
     space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=cell)
     varying = {"by": by, "zone": "UTC"} if by else {}
-    moves = learn(ROOT / "data" / "sample" / "geolife", space, step, order=order, **varying).model
+    moves = learn(ROOT / "data" / "sample" / "geolife", space, step, **varying).model
     day, year, slot = int(86_400 // step), int(365 * 86_400 // step), 470_003 * int(3600 // step)
     belief = Belief.first(moves, slot)
     what = f"a year without a release, {moves.size:,} states" + (f" by {by}" if by else "")
-    what += (" and pairs" if order == 2 else "") + f", {step:g} s"
+    what += f", {step:g} s"
     report.row(f"{what}, the first", once(partial(belief.predict, moves, year, slot), process_time), "s")
     steps = [partial(belief.predict, moves, 1, slot + k) for k in range(day)]
     beside = {"the steps of a day one by one": sum(once(one, process_time) for one in steps)}

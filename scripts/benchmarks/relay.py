@@ -56,12 +56,11 @@ def run(report: Report, options: argparse.Namespace) -> None:
         box = space.latlon().min(axis=0), space.latlon().max(axis=0)
         name, load = f"SQLite, {people:,} people, {space.size:,} states", (people, fixes, box)
         measure(report, folder, name, "people.db", 1, *load)
-        measure(report, folder, "SQLite, two recipients", "told.db", 1, *load, told=(None, None))
-        measure(report, folder, "SQLite, two recipients, one of a coarser tier", "tiers.db", 1, *load, told=(None, 0.2))
+        measure(report, folder, "SQLite, two recipients", "told.db", 1, *load, told=2)
         if options.postgres:
             measure(report, folder, "PostgreSQL, two workers", options.postgres, 2, *load)
             later = START + STEP_S * (fixes // people + 2)  # the database has the moments before
-            both = ("PostgreSQL, two workers, two recipients", options.postgres, 2, *load, (None, None), later)
+            both = ("PostgreSQL, two workers, two recipients", options.postgres, 2, *load, 2, later)
             measure(report, folder, *both)
         else:
             report.skip("PostgreSQL, two workers", "name an empty database with --postgres")
@@ -76,7 +75,7 @@ def measure(
     people: int,
     fixes: int,
     box: Box,
-    told: tuple[float | None, ...] = (),
+    told: int = 0,
     start: int = START,
 ) -> None:
     with taking() as address, serving(folder, store, workers, people, address, told) as (url, process, started):
@@ -88,8 +87,8 @@ def measure(
         report.row("    99th percentile", 1e3 * quantiles(waits, n=100)[98], "ms")
         report.row("    memory of the relay before", before, "MiB", {"after": memory(process)})
         if told:
-            late = until_told(url, len(told) * (fixes + 1))
-            report.row("    messages to recipients", len(told) * fixes / (took + late), "a second")
+            late = until_told(url, told * (fixes + 1))
+            report.row("    messages to recipients", told * fixes / (took + late), "a second")
             report.row("    the last one after the last fix", late, "s")
 
 
@@ -128,9 +127,7 @@ def until_told(url: str, messages: int) -> float:
 
 
 @contextmanager
-def serving(
-    folder: Path, store: str, workers: int, people: int, address: str = "", told: tuple[float | None, ...] = ()
-) -> Iterator[Running]:
+def serving(folder: Path, store: str, workers: int, people: int, address: str = "", told: int = 0) -> Iterator[Running]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
@@ -140,10 +137,7 @@ def serving(
         "listen": listen,
         "release": {"policy": "utility:1km", "epsilon": 0.5},
         "device": [{"user": f"p{k}", "token": f"{k:040d}"} for k in range(people)],
-        "recipient": [
-            {"name": f"r{k}", "kind": "webhook", "url": address, **({} if one is None else {"epsilon": one})}
-            for k, one in enumerate(told)
-        ],
+        "recipient": [{"name": f"r{k}", "kind": "webhook", "url": address} for k in range(told)],
     }
     (folder / "relay.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
     command = [sys.executable, "-m", "dphmm", "serve", str(folder / "relay.toml"), "--workers", str(workers)]

@@ -6,12 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.drawings import budgets, counts, counts_geolife, flows, noises
+from scripts.drawings import budgets, flows, noises
 
 FIGURES = {
     "budgets": budgets,
-    "counts": counts,
-    "counts-geolife": counts_geolife,
     "flows": flows,
     "noises": noises,
 }

@@ -33,6 +33,7 @@ from dphmm.jobs.models import write_list
 from dphmm.jobs.releases import release
 from dphmm.jobs.run_folder import Checkpoint
 from dphmm.model import TimeClasses, extend
+from dphmm.model.away import twins_of
 from dphmm.model.belief import Belief
 from dphmm.release.session_terms import Terms
 from dphmm.tables import TimedTable
@@ -352,18 +353,23 @@ def models() -> list[Seed]:
 
 @cache
 def extended_models() -> list[Seed]:
-    """Of two classes of hours, of second order, and both."""
+    """Of two classes of hours, of people outside, and both."""
     size = grid().size
     rng = np.random.default_rng(0)
     walks = [(np.arange(20) * 10, rng.integers(0, size, 20)) for _ in range(3)]
     night = TimeClasses((0,) * 84 + (1,) * 84, 60.0, "Europe/Berlin")
-    kinds: tuple[tuple[TimeClasses | None, int], ...] = ((night, 1), (None, 2), (night, 2))
-    return [_made("m.npz", extend(model(), walks, time_classes, order).model.save) for time_classes, order in kinds]
+    twins, plain = twins_of(grid()), model()
+    assert twins is not None, "a grid has a border"
+    part = np.full(len(twins.border), 0.25)
+    chain = twins.chain(plain.transition, plain.transition, part, 2 * part)
+    outside = MarkovModel(chain, plain.initial, plain.states, plain.step_seconds, away=twins)
+    made = extend(plain, walks, night).model, outside, extend(outside, walks, night).model
+    return [_made("m.npz", one.save) for one in made]
 
 
 @cache
 def learned_models() -> list[Seed]:
-    """Models that say how they were learned: by counting, with a promise to people, both and of second order."""
+    """Models that say how they were learned: by counting, with a promise to people, and by hours."""
     promised = {
         "promise": "differential privacy of whole people",
         "epsilon": "1/2",
@@ -374,7 +380,10 @@ def learned_models() -> list[Seed]:
         "cells_along_a_block": 4,
     }
     counted = {"promise": "none: moves were counted without noise"}
-    made = [model().saying(said) for said in (promised, counted, counted | {"extended": "is of second order"})]
+    made = [
+        model().saying(said)
+        for said in (promised, counted, counted | {"extended": "has a matrix for each of 2 classes of time"})
+    ]
     return [_made("m.npz", one.save) for one in made]
 
 

@@ -6,7 +6,7 @@
 Phones post one moment after another, each again until it is answered and each time from another place, every other one
 by HTTP and the rest at an MQTT broker; the relay is killed (SIGKILL) at random and started anew, by a clock that may
 have gone back by up to a day; the disk is full for a while, or PostgreSQL is restarted; the broker is restarted; people
-change their zones meanwhile; two recipients are told, one of them coarser releases. In the end everything is compared:
+change their zones meanwhile; two recipients are told, one of them with a precision. In the end everything is compared:
 what was answered, what is in the store, what was told. Of several workers either one is killed, or all of them at once;
 a relay that gives up for that is started anew.
 """
@@ -39,17 +39,19 @@ import tomli_w
 from dphmm.jobs import learn, region
 from dphmm.release.ledger import exactly
 from dphmm.release.session_store import SessionStore
-from dphmm.release.session_terms import MAIN_QUERY
+from dphmm.serve.precision import PrecisionGrid
 from dphmm.tables import iso_time
 from scripts.relay.servers import Mosquitto, Postgres, Server, free_port, program
 
-STEP_S, START, EPSILON, COARSE = 300, 1_709_802_000, 0.5, 0.2
+STEP_S, START, EPSILON, PRECISION_M = 300, 1_709_802_000, 0.5, 2000
+REGION: dict[str, Any] = {"bbox": (44.97, -30.04, 45.03, -29.96), "cell": 0.5}
 _OTHERWISE = 0.25
 """How often it is something else than the relay that ends."""
 _AHEAD = 50
 """At most this many moments wait at the broker for each phone."""
 ROOT = Path(__file__).parents[2]
 Told = dict[tuple[str, str, str], list[bytes]]
+_RECIPIENTS = "family", "friends"
 
 
 @dataclass
@@ -67,6 +69,7 @@ def flaws(store: Path | str, seen: Seen) -> Iterator[str]:
     """Every promise that was broken."""
     import numpy as np
 
+    grid = PrecisionGrid(region(**REGION).projection, PRECISION_M)
     with SessionStore(store, readonly=True) as opened:
         for user in opened.names():
             session = opened.session(user)
@@ -75,7 +78,7 @@ def flaws(store: Path | str, seen: Seen) -> Iterator[str]:
             answers = [(one.slot, one.query) for one in releases]
             if len(set(answers)) < len(answers):
                 yield f"{user}: a slot has two values"
-            slots = {one.slot for one in releases if one.query == MAIN_QUERY}
+            slots = {one.slot for one in releases}
             if lost := seen.answered[user] - slots:
                 yield f"{user}: {len(lost)} moments were answered and are not in the store"
             last, spent = (
@@ -88,14 +91,18 @@ def flaws(store: Path | str, seen: Seen) -> Iterator[str]:
                 if session.agreed_at(number).terms[one.query].settings_hash != one.record.settings:
                     yield f"{user}: release {number} was not made under what was agreed on then"
                 when = iso_time(np.datetime64(one.slot * STEP_S, "s").astype("datetime64[us]"))
-                recipient = "family" if one.query == MAIN_QUERY else "friends"
-                bodies = seen.told[recipient, user, when]
-                if not bodies:
-                    yield f"{user}: {recipient} was not told of {when}"
-                if len(set(bodies)) > 1:
-                    yield f"{user}: {recipient} was told two values of {when}"
-                if any(json.loads(body)["x_km"] != one.record.released[0] for body in bodies):
-                    yield f"{user}: what {recipient} was told of {when} is not what is stored"
+                for recipient in _RECIPIENTS:
+                    bodies = seen.told[recipient, user, when]
+                    if not bodies:
+                        yield f"{user}: {recipient} was not told of {when}"
+                    if len(set(bodies)) > 1:
+                        yield f"{user}: {recipient} was told two values of {when}"
+                fine, rounded = ([json.loads(one) for one in seen.told[name, user, when]] for name in _RECIPIENTS)
+                if any(row["x_km"] != one.record.released[0] for row in fine):
+                    yield f"{user}: what family was told of {when} is not what is stored"
+                centres = {grid.centre(row["latitude"], row["longitude"]) for row in fine}
+                if {(row["latitude"], row["longitude"]) for row in rounded} - centres:
+                    yield f"{user}: what friends was told of {when} is not what family was told, rounded"
 
 
 def run(
@@ -111,8 +118,7 @@ def run(
     """Kill a relay so often under load, or for so long; what was seen, and the store."""
     store = folder / "people.db" if postgres is None else postgres.url
     rng, seen = random.Random(seed), Seen()
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
-    learn(ROOT / "data" / "sample" / "geolife", space, step_seconds=STEP_S, output=folder / "m.npz")
+    learn(ROOT / "data" / "sample" / "geolife", region(**REGION), step_seconds=STEP_S, output=folder / "m.npz")
     users = {f"p{k:02}": f"{k:040}" for k in range(people)}
     recipient = recipient_of(seen)
     told = f"http://127.0.0.1:{recipient.server_port}"
@@ -123,7 +129,7 @@ def run(
         "device": [{"user": user, "token": token} for user, token in users.items()],
         "recipient": [
             {"name": "family", "kind": "webhook", "url": f"{told}/family"},
-            {"name": "friends", "kind": "webhook", "url": f"{told}/friends", "epsilon": COARSE},
+            {"name": "friends", "kind": "webhook", "url": f"{told}/friends", "precision": f"{PRECISION_M}m"},
         ],
         **({} if broker is None else {"mqtt": {"url": broker.url}}),
     }  # fmt: skip

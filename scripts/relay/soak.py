@@ -2,7 +2,7 @@
 
     python -m scripts.relay.soak --hours 24 --people 200
 
-Every person has a place every five minutes, and two recipients are told, one of them coarser releases. Prints the
+Every person has a place every five minutes, and two recipients are told, one of them with a precision. Prints the
 relay's memory each tenth of the way, and at last what was not told.
 """
 
@@ -22,7 +22,7 @@ import tomli_w
 
 from dphmm.jobs import learn, region
 from scripts.benchmarks.relay import START, STEP_S, memory
-from scripts.relay.kills import COARSE, EPSILON, ROOT, Seen, listening, recipient_of, start
+from scripts.relay.kills import EPSILON, PRECISION_M, REGION, ROOT, Seen, listening, recipient_of, start
 
 _AT_ONCE = 8
 
@@ -63,8 +63,7 @@ def run(people: int, steps: int) -> tuple[list[float], int]:
     """The relay's memory in MiB each tenth of the way, and how many messages recipients lack in the end."""
     with tempfile.TemporaryDirectory() as here:
         folder, seen = Path(here), Seen()
-        space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
-        learn(ROOT / "data" / "sample" / "geolife", space, step_seconds=STEP_S, output=folder / "m.npz")
+        learn(ROOT / "data" / "sample" / "geolife", region(**REGION), step_seconds=STEP_S, output=folder / "m.npz")
         recipient, listen = recipient_of(seen), listening()
         told = f"http://127.0.0.1:{recipient.server_port}"
         keys = {
@@ -73,7 +72,7 @@ def run(people: int, steps: int) -> tuple[list[float], int]:
             "device": [{"user": f"p{k:03}", "token": f"{k:040}"} for k in range(people)],
             "recipient": [
                 {"name": "family", "kind": "webhook", "url": f"{told}/family"},
-                {"name": "friends", "kind": "webhook", "url": f"{told}/friends", "epsilon": COARSE},
+                {"name": "friends", "kind": "webhook", "url": f"{told}/friends", "precision": f"{PRECISION_M}m"},
             ],
         }  # fmt: skip
         (folder / "relay.toml").write_text(tomli_w.dumps(keys), encoding="utf-8")

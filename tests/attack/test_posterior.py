@@ -8,7 +8,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dphmm import markov
 from dphmm.attack.mesh import Mesh
 from dphmm.attack.posterior import (
     Track,
@@ -19,6 +18,8 @@ from dphmm.attack.posterior import (
     posterior_of_zones,
 )
 from dphmm.errors import StochasticError
+from dphmm.model import filter as filter_states
+from dphmm.model import smooth as smooth_states
 from tests.attack.scene import moves, track
 from tests.sizes import few_every_day
 
@@ -78,9 +79,9 @@ def test_whole_cells_are_the_packages_filter_and_smoother(seed):
     rows[2, 4] = -np.inf
     found = posterior_of_rows(of, person, lambda some: rows[some])
     model = of.model.transition, of.model.initial
-    np.testing.assert_allclose(found.filtered, markov.filter(*model, rows), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.hindsight, markov.smooth(*model, rows), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.at_once, markov.filter(*model, rows) @ of.grid.points, atol=1e-9)
+    np.testing.assert_allclose(found.filtered, filter_states(*model, rows), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.hindsight, smooth_states(*model, rows), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.at_once, filter_states(*model, rows) @ of.grid.points, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from dphmm import Belief
 from dphmm.audit.inference import accuracy, knowledge, no_information, no_noise
 from dphmm.errors import InvalidInputError, StateError, StochasticError
-from dphmm.model import MarkovModel, StatePairs
+from dphmm.model import MarkovModel
+from dphmm.model.away import Away
 from tests.model.clockwork import varying
 
 POINTS = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 8.0], [0.0, 8.0]])
@@ -72,11 +72,11 @@ def test_who_sees_nothing_comes_to_rest_where_the_chain_does_and_not_where_it_tu
 
 RNG = np.random.default_rng(3)
 SLOW = MarkovModel(0.01 * RNG.dirichlet(np.ones(7), 7) + 0.99 * np.eye(7), np.eye(7)[2])
-EVERY = StatePairs(7, [(i, j) for i in range(7) for j in range(7)])
-PAIRS = MarkovModel([EVERY.chain(csr_array(RNG.dirichlet(np.ones(7), len(EVERY))))], [np.eye(7)[2]], state_pairs=EVERY)
+TWINS = Away(7, [0, 2, 5], [1.0, 2.0, 1.5], [1.5, 5.0, 3.0], [0.3, 0.6, 0.2])
+OUTSIDE = MarkovModel(RNG.dirichlet(np.ones(10), 10), np.eye(7)[2], away=TWINS)
 
 
-@pytest.mark.parametrize("model", [SLOW, varying(1), PAIRS])
+@pytest.mark.parametrize("model", [SLOW, varying(1), OUTSIDE])
 @pytest.mark.parametrize("most", [1, 9])  # steps between two times
 def test_who_sees_nothing_goes_on_by_prediction_alone(model, most):
     steps = np.random.default_rng(most).integers(0, most + 1, size=150)

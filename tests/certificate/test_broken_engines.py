@@ -22,7 +22,6 @@ from dphmm.release.trajectory import place_on_earth
 from dphmm.writers.formats import write_delimited
 from dphmm.writers.table import ReleaseTable
 from tests.certificate.certificates import certificate, refusal, town, verifier, verify, walked
-from tests.certificate.test_lies import LINE
 
 PATH = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005)]
 SETTINGS = ReleaseSettings("utility:1km", 1)
@@ -123,39 +122,6 @@ def test_what_leaves_no_trace_is_said_not_to_be_verified(settings, said):
 
 
 # ---- several readers and queries -------------------------------------------------------------------------------------
-
-
-def rows_apart() -> tuple[MarkovModel, PolicyGraph]:
-    """Two rows of states, each joined within: noise is flat, so that who is told a release knows the row."""
-    moves = np.eye(5) + np.eye(5, k=1) * [0, 1, 1, 0, 1] + np.eye(5, k=-1) * [1, 1, 0, 1, 1]
-    model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(5, 0.2), step_seconds=3600)
-    return model, PolicyGraph.from_edges(5, [[0, 1], [1, 2], [3, 4]])
-
-
-@pytest.mark.parametrize("broken", [False, True])
-def test_a_coarse_reader_whose_plan_follows_what_the_finest_was_told_is_found(broken):
-    """The coarse query is withheld at first; what the finest is told then must not show in the coarse one's plan."""
-    model, policy = rows_apart()
-    both = {"rng": 1, "spacing": 1, "schedule": Schedule(target_error=0.001)}
-    coarse, fine = (Releaser(model, LINE[:5], policy, epsilon, **both) for epsilon in (0.1, 0.9))
-    if broken:
-        coarse.join(fine)
-
-    def draw(writer: CertificateWriter) -> None:
-        coarse.person.first = fine.person.first = 10
-        step = coarse.prepare_nothing(coarse.prior(0), 0, "target")
-        writer.add(step, coarse.draw(step, 1).released, 10, "tier 0.1")
-        if broken:
-            coarse.person.count = 0
-        told = fine.draw(step := fine.prepare_on(prior := fine.prior(0), fine.plan(prior), 0.9), 1)
-        writer.add(step, told.released, 10)
-        prior = coarse.prior(1)
-        told = coarse.draw(step := coarse.prepare_on(prior, coarse.plan(prior), 0.1, 1), 1)
-        writer.add(step, told.released, 11, "tier 0.1")
-
-    lines = certificate({"tier 0.1": coarse, "main": fine}, draw, tiers=True)
-    found = refusal(lines)
-    assert found is None if not broken else "a possible state is left out" in (found or "")
 
 
 def test_a_sum_that_counts_what_a_reader_was_not_told_is_found(tmp_path):

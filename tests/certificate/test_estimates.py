@@ -26,7 +26,7 @@ from dphmm.space import Grid
 from tests.certificate import capped, certificates
 from tests.certificate.capped import settled
 from tests.certificate.certificates import PATH, ROOT, Lies, canonical, published, town
-from tests.certificate.test_caps import of_outside, of_pairs
+from tests.certificate.test_caps import of_outside
 from tests.sizes import fewer
 
 VERIFIER = ROOT / "scripts" / "dphmm-verify-estimates"
@@ -89,10 +89,6 @@ def outside(folder: Path) -> World:
     return World(folder, settings.engine(model, 7), [(0, 5_700_000 + 3 * k + 300 * (k > 12)) for k in range(20)])
 
 
-def pairs(folder: Path) -> World:
-    return World(folder, SETTINGS.engine(of_pairs(), 7))
-
-
 def components(folder: Path, mechanism: str = "lattice") -> World:
     """Three groups, one of which is of one open place."""
     model = settled(town())
@@ -121,7 +117,7 @@ def bent(folder: Path) -> World:
 
 
 WORLDS: dict[str, Callable[[Path], World]] = {
-    made.__name__: made for made in (plain, another_prior, by_hours, outside, pairs, components, tables, bent)
+    made.__name__: made for made in (plain, another_prior, by_hours, outside, components, tables, bent)
 }
 
 
@@ -363,10 +359,9 @@ def test_every_lie_is_refused_with_its_reason(worlds, world, reason, told):
     assert re.match(rf"(line \d+: .*)?({reason})", found), found
 
 
-@pytest.mark.parametrize("make", [of_outside, of_pairs])
-def test_the_probabilities_by_which_caps_are_kept_are_those_of_the_file(tmp_path, make):
-    """Of models with people outside or pairs of states the verifier of caps does not recompute the hash."""
-    world = World(tmp_path, replace(SETTINGS, caps=(Cap("state:6,7 between 1 and 3", 0.9),)).engine(make(), 7))
+def test_the_probabilities_by_which_caps_are_kept_are_those_of_the_file(tmp_path):
+    """Of models with people outside the verifier of caps does not recompute the hash."""
+    world = World(tmp_path, replace(SETTINGS, caps=(Cap("state:6,7 between 1 and 3", 0.9),)).engine(of_outside(), 7))
     assert world.judged()["capped"] == {"ann"}
     assert capped.refusal(world.lines) is None
     capped.part(world.lines, "chances", lambda one: one["moves"][0][3].__setitem__(0, one["moves"][0][3][0] - 2))
@@ -396,7 +391,7 @@ def test_no_cell_of_a_belief_can_be_changed(worlds, name):
 def test_no_change_of_a_models_file_is_believed(worlds, tmp_path):
     """Of an array's number, of a text, or of any byte: another hash, or a file that does not read."""
     base, rng = verifier(), random.Random(5)
-    for world in (worlds["plain"], worlds["outside"], worlds["pairs"], worlds["by_hours"]):
+    for world in (worlds["plain"], worlds["outside"], worlds["by_hours"]):
         with np.load(world.model_file) as file:
             given = dict(file)
         given.pop("square", None), given.pop("about")
@@ -431,7 +426,7 @@ def test_another_model_is_refused(worlds, tmp_path):
     """One with other probabilities, and one that is the same but for people outside, hours or factors of circles."""
     base = verifier()
     texts = [canonical(line).encode() + b"\n" for line in worlds["plain"].lines]
-    for other in ("another_prior", "by_hours", "outside", "pairs", "bent"):
+    for other in ("another_prior", "by_hours", "outside", "bent"):
         with pytest.raises(base.caps.RefusedError, match="is of another model than this file"):
             base.verify(texts, {"ann": worlds["plain"].rows}, base.File(worlds[other].model_file))
     with np.load(worlds["plain"].model_file) as file:

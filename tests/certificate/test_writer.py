@@ -10,7 +10,6 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule
 from dphmm.certificate import CertificateWriter
@@ -153,9 +152,8 @@ def test_settings_are_verified_or_what_is_not_is_said(settings, tmp_path):
     assert ("edges listed" in said) == (settings.get("policy") in ("transition", "utility:1km & transition"))
 
 
-def test_models_that_vary_or_know_of_people_outside_or_of_pairs(tmp_path):
+def test_models_that_vary_or_know_of_people_outside(tmp_path):
     from dphmm.model.away import twins_of
-    from dphmm.model.contexts import StatePairs
 
     inside = town()
     classes = TimeClasses.of("hours", 300, "Europe/Berlin")
@@ -166,12 +164,9 @@ def test_models_that_vary_or_know_of_people_outside_or_of_pairs(tmp_path):
     chain = away.chain(
         inside.transition, inside.transition, both[0, : len(away.border)] + 0.1, both[1, : len(away.border)] + 0.5
     )
-    pairs = StatePairs(inside.size, [(0, 1), (2, 1)])
-    second = pairs.chain(csr_array(inside.transition[pairs.last]))
     for name, model in (
         ("hours", MarkovModel(matrices, starts, inside.space, 300, classes)),
         ("away", MarkovModel(chain, inside.initial, inside.space, 300, away=away)),
-        ("pairs", MarkovModel(second, inside.initial, inside.space, 300, state_pairs=pairs)),
     ):
         engine = ReleaseSettings("utility:1km", 1).engine(model, 1)
         report = verify(walked(engine, [(0, 5_700_003), (0, 5_700_010), (1, 5_700_011), (1, 5_700_400)]))

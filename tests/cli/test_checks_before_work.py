@@ -180,8 +180,7 @@ _LANDMARKS = ("landmarks", "nowhere.csv", "-o", "new.csv")
 _PLANAR = (*_LANDMARKS, "--unit", "0.2", "--centre", "45", "-30")
 _RELEASE = ("release", "nowhere", "-o", "new.csv", "--model", "m.npz", "--policy", "complete", "--epsilon", "1")
 _LATE = [
-    (("--away", "--order", "2"), "--away goes with a model of first order"),
-    (("--away", "--least-people", "3"), "--away goes with a model of first order"),
+    (("--away", "--least-people", "3"), "--away does not go with --smoothing and --least-people"),
     (("--radii", "--smoothing", "1"), "--radii follows people without a promise"),
     (("--radii", "--user-epsilon", "1"), "--radii follows people without a promise"),
     (("--by", "hours"), "--by needs the time zone of its hours"),

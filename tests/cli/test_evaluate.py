@@ -35,8 +35,10 @@ def test_command_writes_table_pictures_and_a_report_of_its_own_line(job, tmp_pat
     assert (facts["users_evaluated"], facts["learned_from_users_least"], facts["settings"]) == (3, 4, 6)
     names = {path.name for path in (tmp_path / "run").iterdir()}
     private = {"report.html", "steps.parquet", "split.json", "map.png", "figure-12-epsilon.png"}
+    private |= {"settings.csv", "claims.csv"}
     assert {f"PRIVATE-{name}" for name in private} <= names
     assert "holds" in (tmp_path / "run" / "PRIVATE-report.html").read_text()
+    assert facts["claims_that_hold"] + facts["claims_that_do_not"] + facts["claims_not_decided"] == 21
     again = json.loads(CliRunner().invoke(main, [*line, "--resume"]).stdout)
     assert (again["tasks_run"], again["tasks_found_finished"]) == (0, 18)
 
@@ -55,4 +57,16 @@ def test_options_that_contradict_each_other_are_one_line_and_write_nothing(job, 
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_policy_that_connects_no_states_is_refused_before_any_task(job, tmp_path, resume):
+    text = job.read_text() + "radii_km = [1.0, 0.3]\n"
+    (tmp_path / "job.toml").write_text(text)
+    done = CliRunner().invoke(main, ["evaluate", str(tmp_path / "job.toml"), "-o", str(tmp_path / "run"), *resume])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert "key 'radii_km': policy 'centres:0.3km' joins no two of the" in done.stderr
+    assert "give centres:500m or more, or a smaller cell_km" in done.stderr
     assert not (tmp_path / "run").exists()

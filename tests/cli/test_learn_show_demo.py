@@ -61,20 +61,16 @@ def test_learn_writes_what_its_model_promises(world, run):
         ("plain", ()),
         ("few", ("--least-people", 2)),
         ("private", ("--user-epsilon", "1/2")),
-        ("pairs", ("--user-epsilon", "1/2", "--order", 2)),
     ):
         done = run("learn", "walk.csv", *BOX, *more, "-o", f"{name}.npz")
         assert done.exit_code == 0, done.stderr
         told[name] = MarkovModel.load(world / f"{name}.npz").learned
-        assert ("keep it to yourself" in done.stderr) == (name in ("private", "pairs"))
+        assert ("keep it to yourself" in done.stderr) == (name == "private")
     assert told["plain"]["promise"].startswith("none: moves were counted without noise")
     assert "guarantees nothing" in told["few"]["promise"]
     assert told["private"]["epsilon"] == "1/2"
     assert told["private"]["promise"].startswith("differential privacy of whole people")
-    assert told["pairs"]["extended"] == "looks back two steps"
-    assert list(told["pairs"]["spent_on"])[-2:] == ["leaving", "turns"]
-    for name in ("private", "pairs"):
-        assert sum(Fraction(part) for part in told[name]["spent_on"].values()) == Fraction(1, 2)
+    assert sum(Fraction(part) for part in told["private"]["spent_on"].values()) == Fraction(1, 2)
     about = json.loads((world / "private.PRIVATE-people.json").read_text())
     assert about["people"] == ["a", "b"]
 

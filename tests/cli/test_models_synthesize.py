@@ -51,22 +51,17 @@ def test_bad_input_is_one_line_and_exit_2(world, run, words, said):
     assert sorted(path.name for path in world.iterdir()) == before
 
 
-def test_learn_by_hours_and_pairs_says_what_it_did(world, run):
+def test_learn_by_hours_says_what_it_did(world, run):
     box = ("--bbox", "44.995", "-30.015", "45.005", "-29.985", "--cell", "0.5")
-    result = run(
-        "learn", "walk.csv", *box, "-o", "h.npz", "--by", "weekday-hours", "--zone", "+02:00", "--order", 2, "--json"
-    )
+    result = run("learn", "walk.csv", *box, "-o", "h.npz", "--by", "weekday-hours", "--zone", "+02:00", "--json")
     told = json.loads(result.stdout)
-    assert (told["zone"], told["it"]) == (
-        "+02:00",
-        "has a matrix for each of 48 classes of time and looks back two steps",
-    )
+    assert (told["zone"], told["it"]) == ("+02:00", "has a matrix for each of 48 classes of time")
     for words, said in (
         (("--by", "hours"), "--by needs the time zone"),
         (("--zone", "UTC"), "give --by hours"),
         (("--by", "hours", "--zone", "Nowhere/Land"), "is unknown"),
         (("--by", "minutes"), "'minutes'"),
-        (("--order", "3"), "--order"),
+        (("--order", "2"), "--order"),
     ):
         result = run("learn", "walk.csv", *box, "-o", "x.npz", *words)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)

@@ -20,6 +20,39 @@ def test_preset_is_the_papers_setting(name):
     assert config.policies == ("utility", "transition", "complete")
     assert (config.mechanism, config.repair) == ("planar-isotropic", "greedy")
     assert config.radius_km == {"geolife": 1.0, "gowalla": 2.0}[name]
+    assert (config.grid, config.cell_km) == (name, {"geolife": 0.34, "gowalla": 0.89}[name])
+    assert config.changes == {}
+
+
+@pytest.mark.parametrize(
+    ("keys", "changed"),
+    [
+        ({"cell_km": 2.0}, {"cell_km": (0.89, 2.0)}),
+        (
+            {"bbox": [33.9, -118.4, 34.1, -118.2]},
+            {"grid": ("gowalla", None), "bbox": (None, (33.9, -118.4, 34.1, -118.2))},
+        ),
+        ({"polygon": "a.geojson"}, {"grid": ("gowalla", None), "polygon": (None, "a.geojson")}),
+        ({"places": "a.csv"}, {"grid": ("gowalla", None), "cell_km": (0.89, None), "places": (None, "a.csv")}),
+        ({"epsilon": 2.0, "seed": 4, "name": "Mine"}, {"epsilon": (1.0, 2.0)}),
+    ],
+    ids=["cell", "bbox", "polygon", "places", "epsilon"],
+)
+def test_keys_of_the_file_override_the_preset_and_are_listed_as_changes(keys, changed):
+    config = parse_config({"preset": "gowalla", "data": ["x"], **keys})
+    assert config.changes == changed
+    assert config.cell_km == (changed["cell_km"][1] if "cell_km" in changed else 0.89)
+
+
+def test_stored_keys_give_the_same_configuration():
+    for keys in (
+        {"preset": "gowalla", "cell_km": 2.0},
+        {"preset": "geolife", "bbox": [39.9, 116.3, 39.95, 116.4]},
+        {"preset": "gowalla", "model": "m.npz"},
+        {"grid": "geolife"},
+    ):
+        config = parse_config({"data": ["x"], **keys})
+        assert parse_config(config.keys) == config
 
 
 def test_what_a_file_says_wins_over_the_preset():
@@ -66,6 +99,7 @@ def test_schedules_are_settings_beside_the_constant_budget():
         ({"grid": "geolife"}, "data"),
         ({"data": ["x.csv"]}, "grid"),
         (GOOD | {"bbox": [1.0, 2.0, 3.0, 4.0], "cell_km": 1.0}, "grid"),
+        ({"data": ["x.csv"], "places": "a.csv", "cell_km": 1.0}, "'cell_km' cannot be combined with 'places'"),
         ({"data": ["x.csv"], "bbox": [1.0, 2.0, 3.0, 4.0]}, "cell_km"),
     ],
 )
@@ -87,7 +121,7 @@ def test_every_key_is_explained_in_the_documentation():
     """The table in docs/how-to/scaling.md has a row for each key, with its default as TOML has it."""
     text = page("scaling.md")
     rows = re.findall(r"^\| `(\w+)` \| (`[^|]+`|[^|`]*) \| \S.*\|$", text, flags=re.MULTILINE)
-    assert [key for key, _ in rows] == ["preset", *EvaluationConfig.model_fields]
+    assert [key for key, _ in rows] == list(EvaluationConfig.model_fields)
     defaults = {
         name: field.get_default(call_default_factory=True)
         for name, field in EvaluationConfig.model_fields.items()

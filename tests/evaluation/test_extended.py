@@ -1,4 +1,4 @@
-"""Evaluations whose models vary with time and look back two steps."""
+"""Evaluations whose models vary with time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = {
     "length": 5,
     "policies": ["utility"],
 }
-CLOCK = {"by": "hours", "zone": "Europe/Lisbon", "order": 2}
+CLOCK = {"by": "hours", "zone": "Europe/Lisbon"}
 
 
 @pytest.mark.parametrize("start", ["known", "anywhere"])
@@ -41,7 +41,6 @@ def test_sequences_are_released_by_their_own_clock(tmp_path, start):
         ({"by": "hours"}, "'by' goes with 'zone'"),
         ({"zone": "UTC"}, "'by' goes with 'zone'"),
         ({"by": "hours", "zone": "UTC", "step_seconds": None}, "give 'step_seconds' too"),
-        ({"order": 3}, "order"),
         ({"by": "years", "zone": "UTC"}, "by"),
     ],
 )

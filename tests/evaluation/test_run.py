@@ -8,16 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputError
+from dphmm.evaluation import run
 from dphmm.evaluation.config import EvaluationConfig
 from dphmm.evaluation.run import COLUMNS, Evaluation, StepTable, finished_evaluation, run_task
 from dphmm.jobs.run_folder import LOCK, Checkpoint
 from dphmm.jobs.workers import DaskCluster, Processes
+from dphmm.release.engine import Releaser
 from tests.dying import die_always, die_once
 from tests.evaluation.conftest import InOrder
 
@@ -67,6 +71,88 @@ def test_a_sequence_does_not_depend_on_its_company(plain_table, config, people, 
     table = other.table()
     for setting in lonely.settings():
         assert same(plain_table.where(setting), table.where(setting))
+
+
+def test_recorded_releases_do_not_depend_on_the_warm_up(plain_table, config, people, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "_WARM_UP_SEED", 1)
+    other = Evaluation.open(config, tmp_path / "run", lambda: people)
+    list(other.run(InOrder()))
+    assert same(plain_table, other.table())
+
+
+def _calls_of_steps(monkeypatch, rows) -> list[int]:
+    """The number of Python and C functions that each release calls, which its processor time follows."""
+    counts: list[int] = []
+    release = Releaser.release
+
+    def counted(releaser, state):
+        calls = 0
+
+        def count(_frame, event, _argument):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            return release(releaser, state)
+        finally:
+            sys.setprofile(None)
+            counts.append(calls)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Releaser, "release", counted)
+        for _ in rows():
+            pass
+    return counts
+
+
+def test_work_of_a_sequence_does_not_depend_on_earlier_ones(plain, monkeypatch):
+    """Every step makes exactly as many calls after another sequence as where its own is the only one of its task.
+
+    The broken twin, one engine for all sequences of a task, has plans and checks of the first at hand for the second.
+    """
+    length = plain.config.length
+    for task in plain.tasks:
+        both = _calls_of_steps(monkeypatch, lambda task=task: run._rows(task))
+        alone = _calls_of_steps(monkeypatch, lambda task=task: run._rows(replace(task, sequences=task.sequences[1:])))
+        assert both[-length:] == alone[-length:]
+    shared = task.setting.release_settings.engine(run._common(task.folder, task.config.digest, task.fold)[0])
+    monkeypatch.setattr(ReleaseSettings, "engine", lambda _settings, _model, rng: shared.another(rng))
+    both = _calls_of_steps(monkeypatch, lambda: run._rows(task))
+    alone = _calls_of_steps(monkeypatch, lambda: run._rows(replace(task, sequences=task.sequences[1:])))
+    assert both[-length:] != alone[-length:]
+
+
+_IMPORTS_OF_STEPS = """
+import sys
+from pathlib import Path
+from dphmm.evaluation import run
+from dphmm.evaluation.run import finished_evaluation
+from dphmm.release.engine import Releaser
+
+release, imported = Releaser.release, []
+
+def counted(releaser, state):
+    before = set(sys.modules)
+    try:
+        return release(releaser, state)
+    finally:
+        imported.append(len(set(sys.modules) - before))
+
+Releaser.release = counted
+task = finished_evaluation(Path(sys.argv[1])).tasks[0]
+list(run._rows(task))
+length = task.config.length
+print(sum(imported[:length]), sum(imported[length:]))
+"""
+
+
+def test_measured_steps_import_nothing(plain):
+    """In a new process the warm-up imports what a release needs, so that no measured step does."""
+    line = [sys.executable, "-c", _IMPORTS_OF_STEPS, str(plain.checkpoint.folder)]
+    warm_up, measured = map(int, subprocess.run(line, capture_output=True, text=True, check=True).stdout.split())
+    assert warm_up > 0
+    assert measured == 0
 
 
 def test_another_seed_gives_another_table(plain_table, config, people, tmp_path):

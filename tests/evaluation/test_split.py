@@ -5,13 +5,56 @@ import pytest
 
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.config import EvaluationConfig, parse_config
-from dphmm.evaluation.split import Split, space_of, split_people
+from dphmm.evaluation.split import Split, check_policies, space_of, split_people
 from dphmm.jobs.models import private_list, write_list
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence
 from dphmm.space.trajectory import Trajectory
 from tests.walkers import walker
+
+
+@pytest.mark.parametrize(
+    ("keys", "columns", "rows", "cell"),
+    [
+        ({"preset": "geolife"}, 43, 33, 0.34),
+        ({"preset": "gowalla"}, 83, 80, 0.89),
+        ({"grid": "gowalla"}, 83, 80, 0.89),
+        ({"preset": "gowalla", "cell_km": 2.0}, 37, 36, 2.0),
+        ({"preset": "geolife", "bbox": [39.9, 116.3, 39.95, 116.4]}, 26, 17, 0.34),
+    ],
+)
+def test_published_grid_has_its_published_cells_unless_the_file_changes_them(keys, columns, rows, cell):
+    space = space_of(parse_config({"data": ["x"], **keys}))
+    assert (space.columns, space.rows, space.cell_km) == (columns, rows, cell)
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        (
+            {"radius_km": 0.4},
+            r"key 'radius_km': policy 'centres:0.4km' joins no two of the \d+ states; .* give centres:",
+        ),
+        ({"radii_km": [1.0, 0.3]}, r"key 'radii_km': policy 'centres:0.3km' .* or a smaller cell_km$"),
+        ({"policies": ["utility", "centres:0.2km | complete"]}, r"key 'policies': policy 'centres:0.2km'"),
+    ],
+)
+def test_policy_without_edges_is_refused_by_key_and_remedy(config, keys, named):
+    changed = parse_config({**config.keys, **keys})
+    with pytest.raises(ConfigurationError, match=named) as caught:
+        check_policies(changed, space_of(changed))
+    assert "\n" not in str(caught.value)
+
+
+def test_transition_policy_of_a_model_without_shared_predecessors_is_refused(config):
+    """A model in which every state stays connects no two states: no move shares its origin with another."""
+    changed = parse_config({**config.keys, "policies": ["transition"]})
+    space = space_of(changed)
+    check_policies(changed, space)
+    stays = MarkovModel(np.eye(space.size), np.full(space.size, 1 / space.size), space, 60.0)
+    with pytest.raises(ConfigurationError, match="key 'policies': policy 'transition' joins no two"):
+        check_policies(changed, space, [stays])
 
 
 @pytest.mark.parametrize("smoothing", [None, 0.5])

@@ -75,21 +75,9 @@ def test_on_a_day_as_many_count_as_the_days_before_it_in_the_window_left(window,
     assert np.flatnonzero(bounded(events, 2, window)).tolist() == list(kept)
 
 
-@pytest.mark.parametrize(
-    ("window", "levels"), [(3, ["window"]), (7, ["window"]), (10, ["window"]), (14, ["week", "window"])]
-)
-def test_windows_of_whole_weeks_have_weeks_below_them(window, levels):
-    last = str(np.datetime64("2024-03-03") + 2 * window)
-    days = FlowSettings("visits", visits_per_person=1, window=window, tree=True, first_day="2024-03-04", last_day=last)
-    table = Table("visits", days.layout(AREAS))
-    assert [name for name, _ in table.levels] == levels
-    for name, parts in table.levels:
-        assert parts[0].tolist() == [day // (7 if name == "week" else window) for day in range(2 * window)]
-
-
 def test_levels_are_called_by_districts_and_everywhere():
     table = Table("flows", FlowSettings("flows").layout(AREAS))
-    said = {name: _labels(table, "area", AREAS.names, parts[0]) for name, parts in table.levels}
+    said = {name: _labels(AREAS, AREAS.names, parts[0]) for name, parts in table.levels}
     assert said == {"district": AREAS.districts, "everything": ("everywhere",)}
 
 

@@ -16,11 +16,10 @@ from dphmm.audit.sequence import replay_sequence
 from dphmm.calibrate.simulation import simulate
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
-from dphmm.jobs import Adversaries, Targets, audit_event, audit_identity, audit_session, batch, calibrate, release
+from dphmm.jobs import Adversaries, Targets, audit_event, audit_session, batch, calibrate, release
 from dphmm.jobs.input_data import Data
 from dphmm.jobs.models import private_list, write_list
 from dphmm.jobs.stored_releases import replay
-from dphmm.model.fitting import extend
 from dphmm.model.habits import with_habits, with_pull
 from tests.jobs.test_identity import DAY, SETTINGS, SIZE, crowd, public_model, written
 
@@ -126,20 +125,6 @@ def test_an_audit_learns_the_habits_of_one_person_at_a_time(town, monkeypatch):
         np.testing.assert_allclose(slim.expected, np.sum(beliefs, axis=0))
 
 
-def test_habits_of_nobody_are_learned_on_pairs_of_states_and_that_is_said_before_data_are_read(town):
-    model, people = town
-    pairs = extend(model, [(np.arange(len(states)), states) for states in people.values()], None, 2).model
-    release(Data(("later.csv",)), pairs, SETTINGS, "pairs.csv", rng=6)
-    for job in (
-        lambda: release(Data(("later.csv",)), pairs, SETTINGS, known="nowhere"),
-        lambda: calibrate(pairs, SETTINGS, Targets(error=0.3), known="nowhere"),
-        lambda: audit_session("pairs.csv", pairs, SETTINGS, adversaries=Adversaries("nowhere")),
-        lambda: audit_identity("pairs.csv", pairs, "nowhere", SETTINGS),
-    ):
-        with pytest.raises(ConfigurationError, match="leave out --known"):
-            job()
-
-
 def test_owners_see_what_who_knows_the_model_and_who_knows_their_habits_learn(town):
     model, _ = town
     done = release(Data(("later.csv",)), model, SETTINGS, rng=6, known=Data(("known.csv",)))
@@ -210,25 +195,6 @@ def test_the_estimate_of_people_with_habits_is_held_against_their_paths(town):
     habits = [with_habits(model, slots, people[user], DAY).model for user in people]
     theirs, public = (simulate(engine, 0.5, 48, 24, 1, habits=one).figure("estimate") for one in (habits, ()))
     assert abs(theirs.mean - public.mean) > theirs.margin, "people with two places each are elsewhere"
-
-
-def test_within_a_factor_of_one_stands_what_the_public_adversary_believes_and_more_within_a_larger_one(town):
-    """Beside somebody with habits, of whom nothing is said; the twin, a factor of 1, adds nothing."""
-    model, _ = town
-    asked = Adversaries(Data(("known.csv",)))
-    alone, wider = (audit_session("r.csv", model, SETTINGS, adversaries=asked, within_factor=r) for r in (1, 1.5))
-    for one, other in zip(alone.audits, wider.audits, strict=True):
-        assert (one.within is None) == (one.knows != "the model")
-        if one.within is not None and other.within is not None:
-            assert one.within.largest == pytest.approx(one.hindsight.best.max(), rel=1e-9)
-            assert other.within.probability == pytest.approx(one.within.largest, rel=1e-9)
-            assert other.within.largest > one.within.largest + 0.01
-    assert wider.is_exposed == alone.is_exposed, "the verdict does not count it"
-    done = CliRunner().invoke(
-        main, ["audit", "session", "r.csv", "--model", "m.npz", "--policy", "centres:500m", "--within-factor", "0.5"]
-    )
-    assert done.exit_code == 2
-    assert "give one of at least 1" in done.output
 
 
 def test_at_the_command(town):

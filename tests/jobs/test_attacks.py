@@ -124,7 +124,7 @@ def test_data_elsewhere_and_models_of_another_kind_are_refused(model, tmp_path):
         attack(tmp_path / "away.csv", model, ["round:2"])
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
     hourly = learn(Data((TOWN,), exclude_users=("000",)), space, step_seconds=600, by="hours", zone="UTC").model
-    with pytest.raises(ConfigurationError, match="classes of time or looks back"):
+    with pytest.raises(ConfigurationError, match="classes of time; an attack needs one without --by"):
         attack(Data((TOWN,), users=("000",)), hourly, ["round:2"])
 
 

@@ -1,4 +1,4 @@
-"""Certificates of what was released before: files, batches, sessions, tiers; all verified by the script."""
+"""Certificates of what was released before: files, batches, sessions; all verified by the script."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from dphmm import Limits, ReleaseSettings, Schedule, Session
-from dphmm.cli import main
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.events import Cap
 from dphmm.jobs import Data, batch, certify, export_sessions, release
 from tests.certificate import capped
-from tests.certificate.certificates import canonical, refusal, town, verifier
+from tests.certificate.certificates import refusal, town, verifier
 
 SETTINGS = ReleaseSettings("utility:1km", 1)
 SLOT = 5_700_000
@@ -171,30 +169,6 @@ def test_sessions_are_certified_with_their_limits(people, tmp_path, schedule):
     assert "the limit of a window is passed" in (refusal(lines) or "")
 
 
-def test_tiers_are_certified_and_one_who_is_hidden_by_two_is_seen(people, tmp_path):
-    model, _ = people
-    with Session.open(tmp_path / "s.db", "ann", SETTINGS.engine(town()), coarser=(0.25, 0.5)) as one:
-        for number, state in enumerate([0, 1, 2, 7]):
-            one.release(state, SLOT + number)
-    done = CliRunner().invoke(
-        main, ["certify", str(tmp_path / "s.db"), "--model", str(model), "-o", str(tmp_path / "proof.jsonl"), "--json"]
-    )
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.output)["releases"] == 12
-    lines = lines_of(tmp_path / "proof.jsonl")
-    export_sessions(tmp_path / "s.db", tmp_path / "rows.csv", model=model)
-    rows = verifier().read_rows(str(tmp_path / "rows.csv"))
-    assert refusal(lines, rows) is None
-    assert [line["sum"] for line in lines if "step" in line][:3] == ["1/4", "1/2", "1"], (
-        "a reader's sum counts what they were told"
-    )
-    steps = [line for line in lines if "step" in line]
-    finest_first = json.loads(canonical(lines))
-    at = [number for number, line in enumerate(lines) if "step" in line][:2]
-    finest_first[at[0]]["query"], finest_first[at[1]]["query"] = steps[1]["query"], steps[0]["query"]
-    assert "out of turn" in (refusal(finest_first) or "")
-
-
 def test_what_cannot_be_certified_yet_is_refused(people, tmp_path):
     model, _ = people
     engine = SETTINGS.engine(town())
@@ -217,17 +191,16 @@ def test_people_who_are_not_in_a_file_and_times_off_the_clock_are_refused(people
     assert not (tmp_path / "proof.jsonl").exists()
 
 
-@pytest.mark.parametrize("coarser", [(), (0.25,)])
-def test_a_session_that_was_agreed_on_anew_goes_on_in_its_certificate(people, tmp_path, coarser):
+def test_a_session_that_was_agreed_on_anew_goes_on_in_its_certificate(people, tmp_path):
     model, _ = people
     slots = iter(range(SLOT, SLOT + 99, 2))
     for policy in ("utility:1km", "utility:500m", "utility:2km"):
         engine = ReleaseSettings(policy, 1, schedule=Schedule(window_epsilon=5)).engine(town())
-        with Session.open(tmp_path / "anew.db", "ann", engine, Limits(epsilon=20), coarser=coarser, anew="") as one:
+        with Session.open(tmp_path / "anew.db", "ann", engine, Limits(epsilon=20), anew="") as one:
             for state in (0, 1, 2):
                 one.release(state, next(slots))
     found = certify(tmp_path / "anew.db", model, tmp_path / "proof.jsonl")
-    assert found.releases == 9 * (1 + len(coarser))
+    assert found.releases == 9
     lines = lines_of(tmp_path / "proof.jsonl")
     export_sessions(tmp_path / "anew.db", tmp_path / "rows.csv", model=model)
     rows = verifier().read_rows(str(tmp_path / "rows.csv"))

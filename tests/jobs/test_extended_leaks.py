@@ -59,30 +59,11 @@ def test_another_clock_is_another_account():
     assert np.abs(found[0] - found[1]).max() > 1e-3
 
 
-def test_releases_are_accounted_for_by_the_clock_and_of_second_order_by_the_sum():
+def test_releases_are_accounted_for_by_the_clock():
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
     town = "data/sample/geolife"
     others, ann = Data((town,), exclude_users=("002",)), Data((town,), users=("002",))
-    learned = [learn(others, space, 600, 3600, by="hours", zone="Europe/Lisbon", order=order).model for order in (1, 2)]
-    done = release(ann, learned[0], ReleaseSettings(policy="complete", epsilon=0.1))
-    found = leak_of_releases(learned[0], done.table).leakage.by_user["002"]
+    model = learn(others, space, 600, 3600, by="hours", zone="Europe/Lisbon").model
+    done = release(ann, model, ReleaseSettings(policy="complete", epsilon=0.1))
+    found = leak_of_releases(model, done.table).leakage.by_user["002"]
     assert 0.1 < found.worst <= found.user_level * (1 + 1e-12)
-    pairs = leak_of_releases(learned[1], done.table).leakage.by_user["002"]
-    np.testing.assert_allclose(pairs.temporal, pairs.user_level, rtol=1e-12)
-    assert pairs.user_level == pytest.approx(found.user_level)
-
-
-def test_the_sum_bounds_what_releases_tell_of_pairs_and_more_than_one_budget_is_told():
-    """By enumeration of a chain of second order on three states: the last two states, from all releases together."""
-    rows = np.random.default_rng(3).dirichlet([1, 1, 1], (3, 3))  # (before, now, next)
-    budget, steps = 0.5, 3
-    told = np.array([np.exp(budget), 1, 1])  # densities of one output: state 0 is likelier
-    weights = {}
-    for path in itertools.product(range(3), repeat=steps):
-        weight = 1 / 9 * np.prod([rows[path[i - 2], path[i - 1], path[i]] for i in range(2, steps)])
-        likelihood = np.prod([told[state] for state in path])
-        first = weights.setdefault(path[-2:], [0.0, 0.0])
-        first[0] += weight * likelihood
-        first[1] += weight
-    given = {pair: a / b for pair, (a, b) in weights.items()}
-    assert 1.5 * budget < np.log(max(given.values()) / min(given.values())) < steps * budget

@@ -10,9 +10,8 @@ from dphmm import Grid
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import fit_of, region
 from dphmm.jobs import goodness_of_fit as fit
-from dphmm.model import Belief, MarkovModel, StatePairs, TimeClasses, fit_shrunk
+from dphmm.model import Belief, MarkovModel, TimeClasses, fit_shrunk
 from dphmm.space import LocalProjection
-from tests.sizes import slow
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 8, 6)
 
@@ -79,21 +78,16 @@ def test_impossible_moves_are_said_and_nonsense_is_refused(tmp_path):
         fit_of(stuck, elsewhere)
 
 
-def _extended(rng, order):
-    """By day people stay, by night they go, and who has just come goes on; one class for each half of the day."""
-    base = _model(rng)
-    near = base.transition.toarray()
+def _extended(rng):
+    """By day people stay, by night they go; one class for each half of the day."""
+    near = _model(rng).transition.toarray()
     time_classes = TimeClasses(tuple(int(hour % 24 < 12) for hour in range(168)), 60.0, "+05:00")
-    pairs = np.argwhere(near > 0) if order == 2 else np.zeros((0, 2), dtype=int)
-    state_pairs = StatePairs(GRID.size, pairs[:900]) if order == 2 else None
-    last = np.arange(GRID.size) if state_pairs is None else state_pairs.last
     made = []
     for staying in (0.2, 6.0):
-        rows = near[last] * rng.gamma(0.4, size=(len(last), GRID.size))
-        rows[np.arange(len(last)), last] += staying * rows.sum(axis=1)
-        rows = csr_array(rows / rows.sum(axis=1, keepdims=True))
-        made.append(rows if state_pairs is None else state_pairs.chain(rows))
-    return MarkovModel(made, np.full((2, GRID.size), 1 / GRID.size), GRID, 60.0, time_classes, state_pairs)
+        rows = near * rng.gamma(0.4, size=near.shape)
+        rows[np.diag_indices(GRID.size)] += staying * rows.sum(axis=1)
+        made.append(csr_array(rows / rows.sum(axis=1, keepdims=True)))
+    return MarkovModel(made, np.full((2, GRID.size), 1 / GRID.size), GRID, 60.0, time_classes)
 
 
 FIRST = int(np.datetime64("2024-03-07T06:30", "m").astype(int))  # half an hour before noon in the rhythm's zone
@@ -108,30 +102,21 @@ def _walks(model, rng, count, length):
             if k:
                 row = sums[model.class_of(FIRST + k)][now]
                 now = int(np.searchsorted(row, rng.random() * row[-1], side="right"))
-            walk[k] = now if model.state_pairs is None else model.state_pairs.last[now]
+            walk[k] = now
     return walks
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_models_by_the_clock_and_of_pairs_are_looked_at_in_their_own_terms(tmp_path, order):
-    """Against beliefs one by one: every move and every region by its class and by the state before."""
-    rng = np.random.default_rng(order)
-    model, steps = _extended(rng, order), (1, 3)
+def test_models_by_the_clock_are_looked_at_in_their_own_terms(tmp_path):
+    """Against beliefs one by one: every move and every region by its class."""
+    rng = np.random.default_rng(1)
+    model, steps = _extended(rng), (1, 3)
     walks = _walks(model, rng, 8, 60)
     data = _table(tmp_path / "true.csv", walks, "2024-03-07T06:30")
     found = fit_of(model, data, steps)
-
-    def before(walk, k):
-        state = np.array([walk[k]])
-        origin = np.array([walk[k - 1] if k else -1])
-        at = state if model.state_pairs is None else model.state_pairs.entered(origin, state)
-        with np.errstate(divide="ignore"):
-            return np.log(np.eye(model.chain_size)[at[0]])
-
     logs, stays, held = [], [], {(count, level): [] for count in steps for level in (0.5, 0.9, 0.99)}
     for walk in walks:
         for k in range(59):
-            belief = Belief.owning(before(walk, k), model.state_pairs)
+            belief = Belief.of(np.eye(GRID.size)[walk[k]])
             for count in steps:
                 if k + count < 60:
                     ahead = belief.predict(model, count, FIRST + k)
@@ -147,12 +132,11 @@ def test_models_by_the_clock_and_of_pairs_are_looked_at_in_their_own_terms(tmp_p
         assert (one.looks, one.held) == (len(looks), pytest.approx(np.mean(looks)))
 
 
-@pytest.mark.parametrize("order", [1, slow(2)])
-def test_regions_by_the_clock_hold_what_they_say_and_not_those_of_another_zone(tmp_path, order, monkeypatch):
+def test_regions_by_the_clock_hold_what_they_say_and_not_those_of_another_zone(tmp_path, monkeypatch):
     """Seed 3; 150 people of 60 minutes about noon, 8,550 looks and more: within 0.025, four standard deviations."""
     monkeypatch.setattr(fit, "_MOST_STARTS", 10**6)
     rng = np.random.default_rng(3)
-    model = _extended(rng, order)
+    model = _extended(rng)
     data = _table(tmp_path / "true.csv", _walks(model, rng, 150, 60), "2024-03-07T06:30")
     found = fit_of(model, data, (1, 3))
     for one in found.coverage:
@@ -160,7 +144,7 @@ def test_regions_by_the_clock_hold_what_they_say_and_not_those_of_another_zone(t
         assert abs(one.held - one.said) < 0.025
     assert abs(found.stays - found.stays_expected) < 0.02
     elsewhere = TimeClasses(model.time_classes.classes, 60.0, "+17:00")  # the broken twin: night is day
-    wrong = MarkovModel(model.transitions, model.starts, GRID, 60.0, elsewhere, model.state_pairs)
+    wrong = MarkovModel(model.transitions, model.starts, GRID, 60.0, elsewhere)
     off = fit_of(wrong, data, (1,))
     assert off.log_likelihood < found.log_likelihood - 0.3
     assert any(abs(one.held - one.said) > 0.05 for one in off.coverage)
@@ -169,7 +153,7 @@ def test_regions_by_the_clock_hold_what_they_say_and_not_those_of_another_zone(t
 def test_of_many_starts_some_are_looked_at_each_as_often_as_people_are_there(tmp_path, monkeypatch):
     """Seed 4; at least 400 looks drawn of 5,900 hold what all do within 0.1, four standard deviations."""
     rng = np.random.default_rng(4)
-    model = _extended(rng, 1)
+    model = _extended(rng)
     data = _table(tmp_path / "true.csv", _walks(model, rng, 100, 60), "2024-03-07T06:30")
     found = []
     for most in (400, 400, 10**6):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from hypothesis import strategies as st
 
 from dphmm import Grid, MarkovModel
 from dphmm.audit import audit_pair
-from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
+from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.jobs import fit_private
-from dphmm.jobs.private_models import UNITS, BoundedCounts, leaving_counts, leaving_region, turn_counts
+from dphmm.jobs.private_models import BoundedCounts, leaving_region
 from dphmm.mechanisms import count_noise
 from dphmm.model import SpeedLimit, fit_shrunk
 from dphmm.model.away import twins_of
@@ -24,8 +23,6 @@ from tests.sizes import fewer
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 4, 3)
 REACH = SpeedLimit(GRID, 60, 40)
-STAYS = np.linspace(1, 0, GRID.size)
-"""What a model may say of staying: to leave the first state adds the most."""
 people = st.lists(st.lists(st.integers(-1, GRID.size - 1), max_size=12), min_size=1, max_size=5)
 
 
@@ -46,90 +43,6 @@ def _largest_changes(drawn, most, claimed):
 @given(people, st.integers(1, 6))
 def test_a_person_changes_no_count_by_more_than_noise_is_made_for(drawn, most):
     assert _largest_changes(drawn, most, most)[0]
-
-
-def _counts_of_pairs(drawn, most):
-    """The counts that a model of second order is made of, beside some probabilities of staying."""
-    kept = [moves_of(one, GRID.size).thinned(most) for one in drawn]
-    kept = [one.some(REACH.find(one.sources, one.targets) >= 0) for one in kept]
-    return leaving_counts(kept, STAYS), turn_counts(kept, REACH)
-
-
-def _largest_changes_of_pairs(drawn, most):
-    everyone = _counts_of_pairs(drawn, most)
-    rests = [_counts_of_pairs(drawn[:out] + drawn[out + 1 :], most) for out in range(len(drawn))]
-    return [max(int(np.abs(one - rest[i]).sum()) for rest in rests) for i, one in enumerate(everyone)]
-
-
-@settings(max_examples=fewer(60, 20))
-@given(people, st.integers(1, 6))
-def test_a_person_changes_no_count_of_second_order_by_more_either(drawn, most):
-    leaving, turns = _largest_changes_of_pairs(drawn, most)
-    assert leaving <= UNITS * most
-    assert turns <= most
-
-
-def test_the_bound_of_second_order_is_met_and_without_thinning_it_is_passed():
-    drawn = [[0, 1, 0, 1, 0, 1, 0, 1, 0], [0, 0]]
-    assert _largest_changes_of_pairs([[0, 0, 0, 1], *drawn], 3)[1] == 2  # the first move follows none
-    leaving, turns = _largest_changes_of_pairs(drawn, 10**6)  # the broken twin: no person is thinned
-    assert leaving > 3 * UNITS
-    assert turns > 3
-
-
-def test_what_follows_what_is_counted_as_the_way_goes():
-    """On a row of four cells: ahead, back, a stay after a move, a move after a stay, and a corner."""
-    kept = [moves_of([0, 1, 2, 1, 1, 1, 0, 4], GRID.size)]
-    assert turn_counts(kept, REACH).tolist() == [1, 1, 1]
-    assert leaving_counts(kept, np.full(GRID.size, 0.75)).tolist() == [[48, 16], [3 * 48, 16]]
-
-
-def test_a_private_model_of_second_order_is_made_of_noisy_counts_alone(monkeypatch, tmp_path):
-    rng = np.random.default_rng(4)
-    pool = {name: rng.integers(-20, 60, 2000) for name in ("rings", "places", "leaving", "turns")}
-    claimed = {}
-
-    def fixed(self, name, counts, sensitivity, epsilon):
-        self.spent[name] = epsilon
-        claimed[name] = sensitivity
-        return np.array(30) if name == "people" else pool[name][: np.size(counts)].reshape(np.shape(counts))
-
-    monkeypatch.setattr(count_noise.CountNoise, "add", fixed)
-    files = []
-    for number, data in enumerate(([], [[0, 1, 1, 5, 4, 4]] * 50)):
-        found = fit_private(data, GRID, 60, 1, 7, 40, order=2)
-        found.model.save(tmp_path / f"{number}.npz")
-        files.append((tmp_path / f"{number}.npz").read_bytes())
-    assert files[0] == files[1]
-    assert sum(found.spent.values()) == 1
-    assert claimed == {"people": 1, "rings": 7, "places": 7, "leaving": 7 * UNITS, "turns": 7}
-    again = MarkovModel.load(tmp_path / "0.npz")
-    assert again.learned["extended"] == again.in_words
-    np.testing.assert_array_equal(again.structure.astype(int).toarray(), REACH.moves.toarray())
-
-
-def test_turns_are_found_in_people_who_have_them():
-    """People who go straight on, seed 6. Without noise to speak of, held-out people fit a second order better."""
-    rng = np.random.default_rng(6)
-    grid = Grid(LocalProjection(45.0, 7.0), (0, 0), 1.0, 8, 8)
-
-    def walk():
-        cell, way, states = rng.integers(0, 8, 2), np.array([1, 0]), []
-        for slot in range(1, 145):
-            if rng.random() < (0.7 if 48 < slot <= 120 else 0.02):
-                way = way if rng.random() < 0.9 else rng.permutation(way)
-                way = np.where((cell + way < 0) | (cell + way > 7), -way, way)
-                cell = cell + way
-            states.append(int(grid.state_at(cell)[0]))
-        return np.array(states)
-
-    learned, held = [walk() for _ in range(60)], [walk() for _ in range(30)]
-    score = {}
-    for order in (1, 2):
-        model = fit_private(learned, grid, 600, 100, 150, 6, rng=1, order=order).model
-        chains = [states if order == 1 else model.state_pairs.followed(states) for states in held]
-        score[order] = np.mean([np.log(model.transitions[0][a, b]) for one in chains for a, b in pairwise(one)])
-    assert score[2] > score[1] + 0.1
 
 
 def test_the_bound_is_met_and_without_thinning_it_is_passed():
@@ -308,5 +221,3 @@ def test_a_private_model_learns_of_people_outside_from_its_budget_alone():
     assert (low.share == low.share[0]).all()
     plain = fit_private([[x % GRID.size for x in one] for one in people], GRID, 3600, 1, 30, rng=1)
     assert plain.model.away is None
-    with pytest.raises(ConfigurationError, match="do not go with people outside"):
-        fit_private(people, GRID, 3600, 1, 30, order=2, outside=lengths)

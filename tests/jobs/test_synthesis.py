@@ -22,7 +22,7 @@ SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "m.npz"
     others = Data((TOWN,), exclude_users=("002",))
-    learn(others, SPACE, 300, output=path, by="hours", zone="Europe/Lisbon", order=2)
+    learn(others, SPACE, 300, output=path, by="hours", zone="Europe/Lisbon")
     return path
 
 

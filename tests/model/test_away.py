@@ -17,7 +17,7 @@ from dphmm.jobs.input_data import Data
 from dphmm.model import Observations, draw_paths, filter_releases, path_of_releases, smooth_releases
 from dphmm.model.away import Away, away_of, border_of
 from dphmm.model.belief import Belief
-from dphmm.model.fitting import extend, fit_shrunk
+from dphmm.model.fitting import fit_shrunk
 from dphmm.model.moves import state_sequence
 from dphmm.model.point_estimate import expected_distance, point_estimate
 from dphmm.release.event_caps import chain_of
@@ -205,8 +205,6 @@ def test_models_by_the_clock_know_of_people_outside(tmp_path):
     for slot in range(100, 400):
         belief = belief.predict(model, 1, slot)
     assert belief.beyond.masses.sum() == pytest.approx(learned.outside / learned.places, abs=0.15)
-    with pytest.raises(ConfigurationError, match="extend one of first order, for pairs with --no-away"):
-        extend(learn(table(tmp_path, leavers(3, 4)), GRID, 300.0).model, [], order=2)
 
 
 def test_a_file_keeps_the_twins_and_hashes_tell(tmp_path):
@@ -235,9 +233,9 @@ def test_the_border_is_where_a_place_outside_is_nearest():
 
 def test_what_does_not_go_with_twins_is_refused(tmp_path):
     people = table(tmp_path, leavers(4, 1))
-    for given in ({"order": 2}, {"smoothing": 1.0}, {"user_epsilon": 1}):
+    for given in ({"least_people": 2}, {"smoothing": 1.0}, {"user_epsilon": 1}):
         if "user_epsilon" not in given:
-            with pytest.raises(ConfigurationError, match="--away goes with a model of first order"):
+            with pytest.raises(ConfigurationError, match="--away does not go with --smoothing and --least-people"):
                 learn(people, GRID, 300.0, away=True, **given)
         assert learn(people, GRID, 300.0, **given).model.away is None
     everywhere = Grid.over((44.5, 6.5, 45.5, 7.5), 5.0)

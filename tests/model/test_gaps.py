@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from dphmm.model import (
     Belief,
     MarkovModel,
     Observations,
-    StatePairs,
     TimeClasses,
     filter_releases,
     gaps,
     smooth_releases,
 )
+from dphmm.model.away import Away
 from tests.model.clockwork import FIRST, HOUR, YEAR, stepped, varying
 from tests.sizes import fewer, slow
 
 
-def _pairs(seed, varies):
-    rng, size = np.random.default_rng(seed), 4
-    state_pairs = StatePairs(size, [[0, 0], [0, 1], [1, 1], [1, 2], [2, 0], [2, 1], [3, 1], [3, 3]])
+def _outside(seed, varies):
+    """A model of four states and two twins, to the second of which no move leads."""
+    rng, away = np.random.default_rng(seed), Away(4, [1, 3], [1.0, 2.0], [1.5, 5.0], [0.3, 0.6])
     time_classes = TimeClasses.of("hours", HOUR, "Europe/Berlin") if varies else None
-    count = 24 if varies else 1
-    rows = [
-        rng.random((12, size)) * (rng.random((12, size)) < 0.7) + 0.1 * np.eye(size)[state_pairs.last]
-        for _ in range(count)
-    ]
-    made = [state_pairs.chain(csr_array(one / one.sum(axis=1, keepdims=True))) for one in rows]
-    return MarkovModel(made, np.full((count, size), 1 / size), None, HOUR, time_classes, state_pairs)
+    made = []
+    for _ in range(24 if varies else 1):
+        rows = rng.random((6, 6)) * (rng.random((6, 6)) < 0.7) + 0.1 * np.eye(6)
+        rows[5, 0], rows[:, 5] = 0.5, 0.0
+        made.append(rows / rows.sum(axis=1, keepdims=True))
+    return MarkovModel(made, np.full((len(made), 4), 1 / 4), None, HOUR, time_classes, away)
 
 
 @pytest.fixture
@@ -71,9 +69,9 @@ def test_a_long_gap_equals_one_step_after_another(walks, by, steps):
 
 
 @pytest.mark.parametrize("varies", [False, True])
-def test_a_long_gap_of_second_order_equals_one_step_after_another(varies, monkeypatch):
+def test_a_long_gap_of_people_outside_equals_one_step_after_another(varies, monkeypatch):
     monkeypatch.setattr(gaps, "POWERS_UP_TO", 0)
-    model = _pairs(3, varies)
+    model = _outside(3, varies)
     steps = 8 * 1024 + 11
     far = Belief.first(model, FIRST).predict(model, steps, FIRST)
     expected = stepped(model, np.exp(Belief.first(model, FIRST).chain_logs), steps, FIRST)
@@ -90,14 +88,14 @@ def test_minutes_of_a_region_lose_no_digits():
     np.testing.assert_allclose(far.probabilities, stepped(model, start, 1440 * 60, since), rtol=1e-11)
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_filter_and_smoother_pass_long_gaps_both_ways(order):
-    model = varying(5) if order == 1 else _pairs(5, True)
+@pytest.mark.parametrize("outside", [False, True])
+def test_filter_and_smoother_pass_long_gaps_both_ways(outside):
+    model = _outside(5, True) if outside else varying(5)
     size, gaps = model.size, np.array([1, 24 * 200 + 3, 2, 24 * 30])
     logs = np.log(np.random.default_rng(6).random((4, size)))
     filtering = filter_releases(model, Observations(logs, gaps, FIRST))
     smoothed = smooth_releases(model, Observations(logs, gaps, FIRST), filtering)
-    spread = (lambda row: row) if model.state_pairs is None else model.state_pairs.spread
+    spread = (lambda row: row) if model.away is None else model.away.spread
     at = FIRST + np.concatenate([[0], np.cumsum(gaps[1:])])
     now, ahead = np.exp(Belief.first(model, FIRST).chain_logs), []
     for t in range(4):

@@ -110,13 +110,8 @@ def test_factors_are_kept_in_the_file_and_change_no_hash(tmp_path):
     assert [radii.factor(hours, False) for hours in (0.0, 0.5, np.inf)] == [1.2, 2.0, 2.5]
 
 
-def test_factors_of_older_files_are_the_same_for_both_kinds_of_draws():
-    before = {"factors": [1.5, 2.0, 3.0, 2.5], "people": 40, "coverage": 0.9}
-    assert HeldRadii.from_dict(before) == HeldRadii((1.5, 1.5, 2.0, 3.0, 2.5), 40)
-
-
 @pytest.mark.parametrize(
-    "values", [{"factors": [1, 2, 3]}, {"factors": [1, 2, 3, 4, 0], "people": 3, "coverage": 0.9}, {}]
+    "values", [{"factors": factors, "people": 3, "coverage": 0.9} for factors in ([1, 2, 3, 4], [1, 2, 3, 4, 0])] + [{}]
 )
 def test_factors_that_are_none_are_refused(values):
     with pytest.raises(InvalidInputError):

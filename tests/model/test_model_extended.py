@@ -1,4 +1,4 @@
-"""Models that vary with time or look back two steps, against enumeration of all paths."""
+"""Models that vary with time or know of people outside, against enumeration of all paths."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import json
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.model import (
     Belief,
     MarkovModel,
     Observations,
-    StatePairs,
     TimeClasses,
     filter_releases,
     path_of_releases,
     smooth_releases,
 )
+from dphmm.model.away import Away
 from dphmm.space import Grid
 
 HOUR = 3600.0
 FIRST = 470_000  # a slot of one-hour steps
+BORDER, SHARE = [0, 2], np.array([0.3, 0.6])
 
 
 def _rows(rng, *shape, zeros=0.25):
@@ -32,24 +32,21 @@ def _rows(rng, *shape, zeros=0.25):
     return raw / raw.sum(axis=-1, keepdims=True)
 
 
-def _made(rng, order, varies, step=HOUR):
-    """A random model over three states, and its law as plain tables: starts, first moves, later moves, by class."""
+def _away(share=SHARE):
+    return Away(3, BORDER, [1.0, 2.0], [1.5, 5.0], share)
+
+
+def _made(rng, outside, varies, step=HOUR):
+    """A random model over three states, and its law over the chain as plain tables: starts and moves by class."""
     time_classes = TimeClasses(tuple(h % 24 // 2 % 5 for h in range(168)), step, "Europe/Berlin") if varies else None
-    count = time_classes.count if time_classes else 1
-    starts, single, pairs = _rows(rng, count, 3), _rows(rng, count, 3, 3), _rows(rng, count, 3, 3, 3)
-    state_pairs = None
-    if order == 2:
-        kept = np.array([[0, 0], [0, 1], [1, 2], [2, 0], [2, 2]])
-        state_pairs = StatePairs(3, kept)
-        for i, j in itertools.product(range(3), range(3)):
-            if [i, j] not in kept.tolist():
-                pairs[:, i, j] = single[:, j]
-        rows = [np.concatenate([single[c], pairs[c, kept[:, 0], kept[:, 1]]]) for c in range(count)]
-        matrices = [state_pairs.chain(csr_array(one)) for one in rows]
-    else:
-        pairs = np.repeat(single[:, np.newaxis], 3, axis=1)
-        matrices = list(single)
-    return MarkovModel(matrices, starts, None, step, time_classes, state_pairs), (starts, single, pairs)
+    count, size = time_classes.count if time_classes else 1, 5 if outside else 3
+    starts, moves = _rows(rng, count, 3), _rows(rng, count, size, size)
+    begun = starts
+    if outside:
+        begun = np.concatenate([starts, starts[:, BORDER] * SHARE], axis=1)
+        begun[:, BORDER] *= 1 - SHARE
+    model = MarkovModel(list(moves), starts, None, step, time_classes, _away() if outside else None)
+    return model, (begun, moves)
 
 
 def _class(model, slot):
@@ -57,31 +54,30 @@ def _class(model, slot):
 
 
 def _law(model, tables, slots):
-    """The probability of every path through consecutive slots, by enumeration."""
-    starts, single, pairs = tables
+    """The probability of every path of the chain through consecutive slots, by enumeration."""
+    begun, moves = tables
     found = {}
-    for path in itertools.product(range(3), repeat=len(slots)):
-        mass = starts[_class(model, slots[0])][path[0]]
+    for path in itertools.product(range(begun.shape[1]), repeat=len(slots)):
+        mass = begun[_class(model, slots[0])][path[0]]
         for t in range(1, len(slots)):
-            number = _class(model, slots[t])
-            row = single[number, path[0]] if t == 1 else pairs[number, path[t - 2], path[t - 1]]
-            mass *= row[path[t]]
+            mass *= moves[_class(model, slots[t])][path[t - 1], path[t]]
         found[path] = mass
     return found
 
 
-@pytest.mark.parametrize(("order", "varies"), [(1, True), (2, False), (2, True)])
+@pytest.mark.parametrize(("outside", "varies"), [(False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("seed", range(8))
-def test_filter_smoother_and_path_equal_enumeration_of_all_paths(order, varies, seed):
-    rng = np.random.default_rng([seed, order, varies])
-    model, tables = _made(rng, order, varies)
+def test_filter_smoother_and_path_equal_enumeration_of_all_paths(outside, varies, seed):
+    rng = np.random.default_rng([seed, outside, varies])
+    model, tables = _made(rng, outside, varies)
     steps = np.array([[1, 1, 1, 1], [2, 1, 1], [1, 3], [4], [1, 0, 2, 1]][seed % 5])
     at = np.concatenate([[0], np.cumsum(steps)])
     law = _law(model, tables, FIRST + np.arange(at[-1] + 1))
     logs = np.log(rng.random((len(at), 3)))
-    logs[0, 0] = -np.inf if seed % 2 else logs[0, 0]
-    joint = np.array([mass * np.exp(sum(logs[t, path[k]] for t, k in enumerate(at))) for path, mass in law.items()])
-    paths = np.array(list(law))
+    if seed % 2 and model.starts[_class(model, FIRST), 1:].any():  # a start that the first release rules out
+        logs[0, 0] = -np.inf
+    paths = model.last[np.array(list(law))]  # the states that contexts are released as
+    joint = np.array(list(law.values())) * np.exp(sum(logs[t, paths[:, k]] for t, k in enumerate(at)))
     observed = Observations(logs, np.concatenate([[1], steps]), FIRST)
     filtering = filter_releases(model, observed)
     smoothed = smooth_releases(model, observed, filtering)
@@ -102,31 +98,11 @@ def test_filter_smoother_and_path_equal_enumeration_of_all_paths(order, varies, 
 
 def test_the_wrong_clock_is_noticed_by_that_comparison():
     """The broken twin: an hour off, the filter is another one."""
-    model, _ = _made(np.random.default_rng(3), 2, True)
+    model, _ = _made(np.random.default_rng(3), True, True)
     logs = np.log(np.random.default_rng(4).random((5, 3)))
     right = filter_releases(model, Observations(logs, first=FIRST)).logs
     wrong = filter_releases(model, Observations(logs, first=FIRST + 1)).logs
     assert np.abs(np.exp(right) - np.exp(wrong)).max() > 1e-3
-
-
-def test_every_pair_kept_is_the_second_order_chain_and_none_kept_the_first_order_one():
-    rng = np.random.default_rng(5)
-    single, pairs = _rows(rng, 3, 3), _rows(rng, 3, 3, 3)
-    every = StatePairs(3, list(itertools.product(range(3), range(3))))
-    second = MarkovModel(
-        [every.chain(csr_array(np.concatenate([single, pairs.reshape(9, 3)])))], [[1, 0, 0]], state_pairs=every
-    )
-    belief = Belief.first(second).predict(second, 3)
-    expected = np.einsum("b,bc,cd->d", single[0], pairs[0], np.eye(3)) * 0
-    for b, c in itertools.product(range(3), range(3)):
-        expected += single[0, b] * pairs[0, b, c] * pairs[b, c]
-    assert belief.probabilities == pytest.approx(expected, abs=1e-15)
-    none = StatePairs(3, np.zeros((0, 2), dtype=int))
-    first = MarkovModel([none.chain(csr_array(single))], [[1, 0, 0]], state_pairs=none)
-    plain = MarkovModel(single, [1, 0, 0])
-    for steps in (1, 2, 7, 1000):
-        same = Belief.first(first).predict(first, steps).probabilities
-        assert same == pytest.approx(Belief.first(plain).predict(plain, steps).probabilities, rel=1e-13)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "+05:45"])
@@ -154,10 +130,10 @@ def test_slots_beyond_the_calendar_have_the_same_class_alone_and_among_others(fa
     assert time_classes.classes_of(slots)[[0, 2, 3]].tolist() == time_classes.classes_of(slots[[0, 2, 3]]).tolist()
 
 
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("steps", [1, 5, 100, 24 * 7 * 9 + 5])
-def test_gaps_equal_one_step_after_another(order, steps):
-    model, _ = _made(np.random.default_rng(steps), order, True)
+def test_gaps_equal_one_step_after_another(outside, steps):
+    model, _ = _made(np.random.default_rng(steps), outside, True)
     masses = Belief.first(model, FIRST)
     stepped = masses
     for k in range(steps):
@@ -168,19 +144,19 @@ def test_gaps_equal_one_step_after_another(order, steps):
 
 
 def test_a_gap_of_many_years_ends_and_a_longer_one_is_refused():
-    model, _ = _made(np.random.default_rng(1), 2, True)
+    model, _ = _made(np.random.default_rng(1), True, True)
     belief = Belief.first(model, FIRST).predict(model, 24 * 365 * 20, FIRST)
     assert belief.probabilities.sum() == pytest.approx(1.0)
     with pytest.raises(InvalidInputError, match="hundred years"):
         belief.predict(model, 24 * 366 * 101, FIRST)
 
 
-@pytest.mark.parametrize(("order", "varies"), [(1, True), (2, False), (2, True)])
-def test_files_and_hashes_hold_everything(tmp_path, order, varies):
+@pytest.mark.parametrize(("outside", "varies"), [(False, True), (True, False), (True, True)])
+def test_files_and_hashes_hold_everything(tmp_path, outside, varies):
     grid = Grid.over((45.0, 0.0, 45.008, 0.038), 1.0)
     rng = np.random.default_rng(7)
-    small, _ = _made(rng, order, varies)
-    model = MarkovModel(small.transitions, small.starts, grid, HOUR, small.time_classes, small.state_pairs)
+    small, _ = _made(rng, outside, varies)
+    model = MarkovModel(small.transitions, small.starts, grid, HOUR, small.time_classes, small.away)
     assert grid.size == 3
     path = tmp_path / "m.npz"
     model.save(path)
@@ -189,36 +165,33 @@ def test_files_and_hashes_hold_everything(tmp_path, order, varies):
     assert again.content_hash == model.content_hash
     assert repr(again) == repr(model)
     others = [
-        MarkovModel(small.transitions, small.starts[:, ::-1], grid, HOUR, small.time_classes, small.state_pairs),
-        MarkovModel(small.transitions, small.starts, None, HOUR, small.time_classes, small.state_pairs),
+        MarkovModel(small.transitions, small.starts[:, ::-1], grid, HOUR, small.time_classes, small.away),
+        MarkovModel(small.transitions, small.starts, None, HOUR, small.time_classes, small.away),
     ]
+    if outside:
+        shares = _away(np.array([0.3, 0.7]))
+        others.append(MarkovModel(small.transitions, small.starts, grid, HOUR, small.time_classes, shares))
     if varies:
         zone = TimeClasses(small.time_classes.classes, HOUR, "UTC")
         turned = TimeClasses((*small.time_classes.classes[1:], small.time_classes.classes[0]), HOUR, "Europe/Berlin")
-        others += [
-            MarkovModel(small.transitions, small.starts, grid, HOUR, one, small.state_pairs) for one in (zone, turned)
-        ]
+        others += [MarkovModel(small.transitions, small.starts, grid, HOUR, one, small.away) for one in (zone, turned)]
         last = (*small.transitions[1:], small.transitions[0])
-        others.append(MarkovModel(last, small.starts, grid, HOUR, small.time_classes, small.state_pairs))
+        others.append(MarkovModel(last, small.starts, grid, HOUR, small.time_classes, small.away))
     assert len({one.content_hash for one in (model, *others)}) == len(others) + 1
 
 
 def test_what_is_no_model_is_refused(tmp_path):
-    model, _ = _made(np.random.default_rng(1), 2, True)
-    with pytest.raises(ConfigurationError, match="5 classes of time and looks back two steps"):
+    model, _ = _made(np.random.default_rng(1), True, True)
+    with pytest.raises(ConfigurationError, match="5 classes of time and knows of people outside"):
         _ = model.transition
     with pytest.raises(ConfigurationError, match=r"restart\(first=slot\)"):
         Belief.first(model)
     with pytest.raises(ConfigurationError, match="slot of the first release is not given"):
         filter_releases(model, Observations(np.zeros((2, 3))))
     with pytest.raises(ConfigurationError, match="give one each"):
-        MarkovModel(model.transitions[:1], model.starts, None, HOUR, model.time_classes, model.state_pairs)
+        MarkovModel(model.transitions[:1], model.starts, None, HOUR, model.time_classes, model.away)
     with pytest.raises(ConfigurationError, match="give one step"):
-        MarkovModel(model.transitions, model.starts, None, 60.0, model.time_classes, model.state_pairs)
-    with pytest.raises(StochasticError, match="does not follow"):
-        MarkovModel([np.eye(8)[::-1]], model.starts[:1], None, HOUR, None, model.state_pairs)
-    with pytest.raises(StateError, match="ascending"):
-        StatePairs(3, [[1, 0], [0, 1]])
+        MarkovModel(model.transitions, model.starts, None, 60.0, model.time_classes, model.away)
     with pytest.raises(ConfigurationError, match="168 hours"):
         TimeClasses((0,) * 24, HOUR)
     with pytest.raises(ConfigurationError, match="unknown"):
@@ -228,7 +201,13 @@ def test_what_is_no_model_is_refused(tmp_path):
     path = tmp_path / "m.npz"
     model.save(path)
     arrays = dict(np.load(path))
-    for name, change in (("data_3", None), ("starts", None), ("pairs", None), ("about", {"rhythm": {"classes": 3}})):
+    for name, change in (
+        ("data_3", None),
+        ("starts", None),
+        ("share", None),
+        ("border", None),
+        ("about", {"rhythm": {"classes": 3}}),
+    ):
         broken = dict(arrays)
         if change is None:
             del broken[name]

@@ -11,7 +11,7 @@ from dphmm import ReleaseSettings
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy import PolygonLayer, parse_policy
 from dphmm.policy.expression import canonical_policy
-from dphmm.release.drawn_zones import Zones, redrawn
+from dphmm.release.drawn_zones import Zones
 from dphmm.space import Grid
 
 SPACE = Grid.over((44.99, -30.02, 45.01, -29.98), cell_km=0.3333)
@@ -57,12 +57,8 @@ def test_errors_name_the_value():
         PolygonLayer("home", json.loads(HOME))
 
 
-def test_a_session_whose_policy_named_a_temporary_file_has_its_zones_from_the_note():
+def test_drawn_zones_are_a_layer_of_the_settings_that_a_session_keeps():
     zones = Zones.from_page({"zones": json.loads(HOME), "buffer_m": 300})
     drawn = zones.settings(ReleaseSettings(policy="utility:500m"))
     assert drawn.policy == "zone:YOURS+300m | utility:500m"
-    gone = "zone:/tmp/dphmm-zones-abc/0123456789abcdef0123456789abcdef.geojson+300m | utility:500m"
-    earlier = ReleaseSettings(policy=gone)
-    assert redrawn(earlier, zones.note) == drawn
-    assert redrawn(drawn, zones.note) is drawn
-    assert redrawn(earlier, "") is earlier
+    assert ReleaseSettings.from_json(drawn.to_json()) == drawn

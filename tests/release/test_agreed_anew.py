@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm import Limits, Session
-from dphmm.errors import BudgetError, BudgetExceededError, DataFileError, SessionMismatchError
+from dphmm.errors import BudgetExceededError, DataFileError, SessionMismatchError
 from dphmm.events import Cap, Presence
 from dphmm.release.session_store import SessionStore
 from tests.release.people import STICKY, engine, with_policy
@@ -104,7 +104,7 @@ def test_agreeing_on_the_same_again_changes_nothing(store):
 
 
 def test_what_a_belief_or_a_cap_rests_on_may_not_change(store):
-    with Session.open(store, "ann", engine(), coarser=[0.2]) as session:
+    with Session.open(store, "ann", engine()) as session:
         session.release(0, 0)
     with pytest.raises(SessionMismatchError, match="model"):
         Session.open(store, "ann", engine(matrix=np.full((6, 6), 1 / 6)), anew="")
@@ -112,9 +112,7 @@ def test_what_a_belief_or_a_cap_rests_on_may_not_change(store):
         Session.open(store, "ann", engine(rng=1), anew="")
     with pytest.raises(SessionMismatchError, match="queries"):
         Session.open(store, "ann", {"other": engine()}, anew="")
-    with pytest.raises(BudgetError, match="coarser"):
-        Session.open(store, "ann", engine(epsilon=0.1), coarser=[0.2], anew="")
-    with Session.open(store, "ann", engine(), coarser=[0.2]) as session:
+    with Session.open(store, "ann", engine()) as session:
         assert len(session.agreed) == 1
 
 

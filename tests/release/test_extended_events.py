@@ -1,8 +1,6 @@
-"""Events and caps under models that vary with time or look back two steps, against all paths."""
+"""Events and caps under models that vary with time or know of people outside, against all paths."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 import pytest
@@ -12,41 +10,30 @@ from dphmm.audit.realised import audit_events
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.events import Cap, EventOdds, Pattern, Presence, happened_by
 from dphmm.release.event_caps import chain_of
-from tests.release.test_extended_models import FIRST, F, _model
+from tests.release.test_extended_models import FIRST, F, _model, begun, paths_of
 
 EVENTS = [Presence([2], 1, 3), Pattern([[0, 1], [2]], 2), Presence([1], 0, 4)]
 
 
-def _paths(model, tables, length):
-    starts, single, pairs = tables
-    number = [0 if model.time_classes is None else model.time_classes.class_of(FIRST + k) for k in range(length)]
-    found = {}
-    for path in itertools.product(range(3), repeat=length):
-        mass = starts[number[0]][path[0]]
-        for t in range(1, length):
-            row = single[number[t], path[0]] if t == 1 else pairs[number[t], path[t - 2], path[t - 1]]
-            mass *= row[path[t]]
-        found[path] = mass
-    return found
-
-
-def _happens(event, path):
+def _happens(event, model, path):
+    """Whether an event happens on a path of contexts; people outside are in none of its states."""
+    present = model.away.present[list(path)]
     if isinstance(event, Pattern):
-        return path[2] in (0, 1) and path[3] == 2
-    return any(path[t] in event.states for t in range(event.first, event.last + 1))
+        return present[2] in (0, 1) and present[3] == 2
+    return any(present[t] in event.states for t in range(event.first, event.last + 1))
 
 
 @pytest.mark.parametrize("varies", [False, True])
 @pytest.mark.parametrize("event", EVENTS, ids=str)
 def test_odds_splits_and_hindsight_equal_enumeration(varies, event):
     model, tables = _model(np.random.default_rng(3), varies, zeros=True)
-    law = _paths(model, tables, 5)
+    law = paths_of(model, tables, FIRST + np.arange(5))
     logs = np.log(np.random.default_rng(4).random((4, 3)))
     times = [0, 1, 3, 4]
     moves, start = chain_of(model, FIRST)
     odds = EventOdds(moves, start, event)
-    yes = np.array([_happens(event, path) for path in law])
-    masses, paths = np.array(list(law.values())), np.array(list(law))
+    yes = np.array([_happens(event, model, path) for path in law])
+    masses, paths = np.array(list(law.values())), model.last[np.array(list(law))]
     assert odds.prior == pytest.approx(np.log(masses[yes].sum() / masses[~yes].sum()), abs=1e-12)
     for row, time, steps in zip(logs, times, np.diff(times, prepend=0), strict=True):
         split = odds.split(int(steps))
@@ -66,8 +53,8 @@ def test_another_prior_begins_without_knowing_where_from():
     moves, start = chain_of(model, FIRST)
     prior = np.array([0.7, 0.2, 0.1])
     other = EventOdds(moves, start, EVENTS[0]).with_initial(prior)
-    law = _paths(model, (np.tile(prior, (len(tables[0]), 1)), *tables[1:]), 5)
-    yes = sum(mass for path, mass in law.items() if _happens(EVENTS[0], path))
+    law = paths_of(model, (begun(np.tile(prior, (len(tables[0]), 1))), tables[1]), FIRST + np.arange(5))
+    yes = sum(mass for path, mass in law.items() if _happens(EVENTS[0], model, path))
     assert other.prior == pytest.approx(np.log(yes / (1 - yes)), abs=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Releases under models that vary with time or look back two steps: the belief, the promise, sessions."""
+"""Releases under models that vary with time or know of people outside: the belief, the promise, sessions."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from dphmm import PolicyGraph, Releaser, Session, degree_of_protection
 from dphmm.audit.sequence import ReleasedSequence, audit_sequence, replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
-from dphmm.model import Belief, MarkovModel, StatePairs, TimeClasses
+from dphmm.model import Belief, MarkovModel, TimeClasses
+from dphmm.model.away import Away
 
 HOUR = 3600.0
 FIRST = 470_000
 F = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 
 
+BORDER, SHARE = [1, 2], np.array([0.3, 0.6])
+
+
 def _model(rng, varies=True, zeros=False):
-    """A second-order model over three states with all pairs but one, and its law by class."""
+    """A model over three states and two twins, and its law over these contexts by class: starts and moves."""
     time_classes = TimeClasses(tuple(h % 24 // 3 % 4 for h in range(168)), HOUR, "Asia/Kolkata") if varies else None
     count = time_classes.count if time_classes else 1
-    kept = np.array([p for p in itertools.product(range(3), range(3)) if p != (1, 1)])
-    state_pairs = StatePairs(3, kept)
 
     def rows(*shape):
         raw = rng.random(shape) + 0.05
@@ -31,24 +32,38 @@ def _model(rng, varies=True, zeros=False):
             raw[..., 2] *= rng.random(shape[:-1]) > 0.5
         return raw / raw.sum(axis=-1, keepdims=True)
 
-    starts, single, pairs = rows(count, 3), rows(count, 3, 3), rows(count, 3, 3, 3)
-    pairs[:, 1, 1] = single[:, 1]
-    tables = [csr_array(np.concatenate([single[c], pairs[c, kept[:, 0], kept[:, 1]]])) for c in range(count)]
-    model = MarkovModel([state_pairs.chain(one) for one in tables], starts, None, HOUR, time_classes, state_pairs)
-    return model, (starts, single, pairs)
+    starts, moves = rows(count, 3), rows(count, 5, 5)
+    away = Away(3, BORDER, [1.0, 2.0], [1.5, 5.0], SHARE)
+    return MarkovModel(list(moves), starts, None, HOUR, time_classes, away), (begun(starts), moves)
+
+
+def begun(starts):
+    """The law of the first context, of each row of a law of the first state."""
+    found = np.concatenate([starts, starts[:, BORDER] * SHARE], axis=1)
+    found[:, BORDER] *= 1 - SHARE
+    return found
+
+
+def paths_of(model, tables, slots):
+    """The probability of every path of contexts through consecutive slots, by enumeration."""
+    first, moves = tables
+    number = [0 if model.time_classes is None else model.time_classes.class_of(slot) for slot in slots]
+    found = {}
+    for path in itertools.product(range(5), repeat=len(slots)):
+        mass = first[number[0]][path[0]]
+        for t in range(1, len(slots)):
+            mass *= moves[number[t]][path[t - 1], path[t]]
+        found[path] = mass
+    return found
 
 
 def _posterior(model, tables, slots, logs):
     """``p(s_t | z_1..t)`` at the last slot by all paths, with log densities where there were releases."""
-    starts, single, pairs = tables
-    number = [0 if model.time_classes is None else model.time_classes.class_of(slot) for slot in slots]
-    found = np.zeros(3)
-    for path in itertools.product(range(3), repeat=len(slots)):
-        mass = starts[number[0]][path[0]]
-        for t in range(1, len(slots)):
-            row = single[number[t], path[0]] if t == 1 else pairs[number[t], path[t - 2], path[t - 1]]
-            mass *= row[path[t]]
-        found[path[-1]] += mass * np.exp(sum(one[path[t]] for t, one in logs.items()))
+    law, found = paths_of(model, tables, slots), np.zeros(3)
+    paths, masses = model.last[np.array(list(law))], np.array(list(law.values()))
+    for t, row in logs.items():
+        masses = masses * np.exp(row[paths[:, t]])
+    np.add.at(found, paths[:, -1], masses)
     return found / found.sum()
 
 
@@ -69,35 +84,35 @@ def test_the_belief_after_each_release_is_that_of_all_paths(seed, varies):
         assert record.estimate == pytest.approx(expected @ F, abs=1e-12)
 
 
-def test_the_promise_is_about_states_two_pairs_that_end_in_one_hide_nobody():
-    """State 2 has no edge; two pairs end in it, with one measurement. Taken for states they would hide each other."""
+def test_the_promise_is_about_states_and_a_twin_hides_nobody():
+    """State 2 has no edge; its twin has its measurement. Taken for states they would hide each other."""
     model, _ = _model(np.random.default_rng(1), varies=False)
     policy = PolicyGraph.from_edges(3, [[0, 1]])
     releaser = Releaser(model, F, policy, 1.0, rng=0)
     releaser.release(0)
     record = releaser.release(1)
-    assert int((releaser.belief.chain_logs > -np.inf)[3:].reshape(-1).sum()) > 3, "several pairs are possible"
+    assert (releaser.belief.chain_logs > -np.inf).all(), "both twins are possible"
     assert record.possible == 3
     assert any(2 in edge for edge in record.added), "state 2 is exposed, and gets a partner"
-    last, size = model.state_pairs.last, len(model.state_pairs)
-    pairs = [(a, b) for a, b in itertools.combinations(range(size), 2) if {*last[[a, b]].tolist()} == {0, 1}]
-    twin = degree_of_protection(PolicyGraph.from_edges(size, pairs), F[last])
+    last, size = model.away.last, len(model.away)
+    pairs = [(a, b) for a, b in itertools.combinations(range(size), 2) if last[a] == last[b]]
+    pairs += [(a, b) for a, b in itertools.combinations(range(size), 2) if {*last[[a, b]].tolist()} == {0, 1}]
+    twin = degree_of_protection(PolicyGraph.from_edges(size, sorted(pairs)), F[last])
     assert degree_of_protection(policy, F)[2] == 1
-    assert twin[last == 2].min() > 1, "the broken twin: pairs as states of their own would seem to be protected"
+    assert twin[last == 2].min() > 1, "the broken twin: contexts as states of their own would seem to be protected"
 
 
-def test_on_every_edge_all_pairs_that_end_in_its_states_have_the_promised_ratio():
+def test_on_every_edge_all_contexts_of_its_states_have_the_promised_ratio():
     model, _ = _model(np.random.default_rng(2))
     releaser = Releaser(model, F, PolicyGraph.from_edges(3, [[0, 1], [1, 2]]), 0.7, rng=0)
     releaser.restart(first=FIRST)
     releaser.release(0)
-    step = releaser.prepare()
+    step, last = releaser.prepare(), model.away.last
     for z in [(0.0, 0.0), (0.4, 1.3), (-2.0, 0.1)]:
-        told = releaser.log_likelihood(step, z)
-        over_pairs = model.state_pairs.spread(told)
-        for a, b in itertools.combinations(range(len(model.state_pairs)), 2):
-            if {int(model.state_pairs.last[a]), int(model.state_pairs.last[b])} in ({0, 1}, {1, 2}):
-                assert abs(over_pairs[a] - over_pairs[b]) <= 0.7 * (1 + 1e-9)
+        over_contexts = model.away.spread(releaser.log_likelihood(step, z))
+        for a, b in itertools.combinations(range(len(last)), 2):
+            if {int(last[a]), int(last[b])} in ({0, 1}, {1, 2}):
+                assert abs(over_contexts[a] - over_contexts[b]) <= 0.7 * (1 + 1e-9)
 
 
 def test_a_model_that_varies_needs_the_clock_and_one_that_does_not_ignores_it():
@@ -169,10 +184,10 @@ def test_an_audit_of_a_sequence_equals_all_paths_and_an_hour_off_it_does_not():
     assert np.abs(audit(FIRST + 5).filtering.filtered[-1].probabilities - expected).max() > 1e-6
 
 
-def test_a_belief_of_pairs_is_not_taken_for_one_of_states():
+def test_a_belief_of_contexts_is_not_taken_for_one_of_states():
     model, _ = _model(np.random.default_rng(7), varies=False)
     belief = Belief.first(model).predict(model, 2)
     again = Belief.from_bytes(belief.to_bytes()).predict(model, 0)
     np.testing.assert_array_equal(again.probabilities, belief.probabilities)
-    with pytest.raises(StochasticError, match="about 11 states and the model has 3"):
+    with pytest.raises(StochasticError, match="about 5 states and the model has 3"):
         belief.predict(MarkovModel(np.eye(3), [1, 0, 0]), 1)

@@ -1,6 +1,6 @@
 """Features in pairs: what a session with two of them releases is what enumeration says, or opening it is refused.
 
-The oracle knows the model as plain tables and filters over the last two states, for every reader apart. It is told
+The oracle knows the model as plain tables and filters over its chain, for every reader apart. It is told
 records alone. From its own belief it asks for the plan of a release, holds the record against it, looks at every edge
 and every possible state for what they promise, and takes the release in; the estimate must be that of its belief. Every
 feature has a twin, an oracle that leaves it out, which must find a fault.
@@ -21,14 +21,13 @@ from dphmm.audit.sequence import ReleasedSequence, replay_sequence
 from dphmm.errors import DphmmError
 from dphmm.events import Cap, Presence
 from dphmm.jobs import Targets, calibrate, stored_releases
-from dphmm.model import Belief, StatePairs, TimeClasses
+from dphmm.model import Belief, TimeClasses
 from dphmm.model.away import Away
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.release.tiers import finer_plan, query_of, tiers_of
 from dphmm.space import LocalProjection, Places
 from tests.pairs import FEATURES, REFUSED, page
 
-N, STEP, FIRST, EPSILON, COARSE = 5, 3600.0, 470_000, 1.0, 0.25
+N, STEP, FIRST, EPSILON = 5, 3600.0, 470_000, 1.0
 F = np.array([[0, 0], [2, 0], [0, 2], [6, 0], [8, 1]], dtype=float)
 EAST = F * [1, 0] + [0, 1] * F[::-1]
 PATH = (0, 1, 3, 3, 4, 3)
@@ -40,7 +39,7 @@ PLACES = Places(list("abcde"), *_PLANE.to_latlon(F).T, projection=_PLANE)
 
 
 class Tables:
-    """A model as plain numbers: by class of time, where one starts and where one goes from the last two states."""
+    """A model as plain numbers: by class of time, where one starts and where one goes from each state of its chain."""
 
     def __init__(self, features):
         rng = np.random.default_rng(7)
@@ -52,31 +51,18 @@ class Tables:
         away = Away(N, [2, 3], [2.0, 3.0], [5.0, 11.0], [0.3, 0.6]) if "people outside" in features else None
         self.last = np.arange(N) if away is None else away.last
         self.reach = np.zeros(N) if away is None else np.r_[np.zeros(N), away.reach]
-        size = N if "state pairs" in features else len(self.last)
+        size = len(self.last)
 
         def rows(*shape):
             raw = rng.random(shape) ** 3 + 0.01
             return raw / raw.sum(axis=-1, keepdims=True)
 
-        self.starts, self.single = rows(count, N), rows(count, size, size)
-        self.single[:, 0, 4] = self.single[:, 4, 0] = 0.0
-        self.single /= self.single.sum(axis=-1, keepdims=True)
-        self.pairs = np.repeat(self.single[:, None], size, axis=1)
-        state_pairs = None
-        if "state pairs" in features:
-            state_pairs = StatePairs(N, np.array(list(itertools.product(range(N), range(N)))))
-            self.pairs = self.pairs * (0.2 + rng.random(self.pairs.shape))
-            self.pairs /= self.pairs.sum(axis=-1, keepdims=True)
-        matrices = [csr_array(one) for one in self.single]
-        if state_pairs is not None:
-            matrices = [
-                state_pairs.chain(csr_array(np.concatenate([one, two.reshape(-1, N)])))
-                for one, two in zip(self.single, self.pairs, strict=True)
-            ]
+        self.starts, self.moves = rows(count, N), rows(count, size, size)
+        self.moves[:, 0, 4] = self.moves[:, 4, 0] = 0.0
+        self.moves /= self.moves.sum(axis=-1, keepdims=True)
+        matrices = [csr_array(one) for one in self.moves]
         starts = self.starts if self.classes else self.starts[0]
-        self.model = MarkovModel(
-            matrices if self.classes else matrices[0], starts, PLACES, STEP, self.classes, state_pairs, away
-        )
+        self.model = MarkovModel(matrices if self.classes else matrices[0], starts, PLACES, STEP, self.classes, away)
         if away is not None:
             self.starts = np.array([away.begun(one) for one in self.starts])
 
@@ -90,28 +76,23 @@ class Tables:
 
 
 class Known:
-    """What a reader knows: the masses of the last two states, and of whether the event has happened."""
+    """What a reader knows: the masses of the chain's states, and of whether the event has happened."""
 
     def __init__(self, tables, slot):
-        self.tables, self.slot, self.begun = tables, slot, False
-        self.mass = np.zeros((2, len(tables.last), len(tables.last)))  # happened, before, now
-        start = tables.starts[tables.number(slot)]
-        self.mass[0, 0] = start
+        self.tables, self.slot = tables, slot
+        self.mass = np.zeros((2, len(tables.last)))  # happened, now
+        self.mass[0] = tables.starts[tables.number(slot)]
         self.happen()
 
     def happen(self):
         if EVENT[0] <= self.slot <= EVENT[1]:
-            self.mass[1, :, 3] += self.mass[0, :, 3]
-            self.mass[0, :, 3] = 0.0
+            self.mass[1, 3] += self.mass[0, 3]
+            self.mass[0, 3] = 0.0
 
     def go(self, slot):
         while self.slot < slot:
             self.slot += 1
-            number = self.tables.number(self.slot)
-            if not self.begun:
-                self.mass, self.begun = np.einsum("ehi,ij->eij", self.mass, self.tables.single[number]), True
-            else:
-                self.mass = np.einsum("ehi,hij->eij", self.mass, self.tables.pairs[number])
+            self.mass = self.mass @ self.tables.moves[self.tables.number(self.slot)]
             self.happen()
         return self
 
@@ -120,15 +101,15 @@ class Known:
         self.mass /= self.mass.sum()
 
     def state(self):
-        return np.bincount(self.tables.last, self.mass.sum(axis=(0, 1)), N) / self.mass.sum()
+        return np.bincount(self.tables.last, self.mass.sum(axis=0), N) / self.mass.sum()
 
     def radius(self, points):
         away = np.linalg.norm(points[self.tables.last] - self.state() @ points, axis=1) + self.tables.reach
-        return self.mass.sum(axis=(0, 1)) @ away / self.mass.sum()
+        return self.mass.sum(axis=0) @ away / self.mass.sum()
 
     def event(self):
         later = Known.__new__(Known)
-        later.tables, later.slot, later.begun, later.mass = self.tables, self.slot, self.begun, self.mass.copy()
+        later.tables, later.slot, later.mass = self.tables, self.slot, self.mass.copy()
         later.go(max(EVENT[1], self.slot))
         return float(later.mass[1].sum() / later.mass.sum())
 
@@ -169,16 +150,15 @@ def run(features, folder):
     """Release the path under some features: the releases, what is said to a reader who was paused, when what began."""
     tables, path = Tables(features), folder / "a.session"
     epsilon = calibrated(features, tables, folder) if "calibrate" in features else EPSILON
-    coarser = [COARSE * epsilon] if "tiers" in features else []
     slots = [FIRST + t + (40 if "gaps" in features and t > 2 else 0) for t in range(len(PATH))]
 
     def opened(policy, anew=None):
         made = engine(features, tables, policy, F, epsilon)
         if "several queries" in features:
             made = {"a": made, "b": engine(features, tables, policy, EAST, epsilon)}
-        told = query_of(coarser[0]) if coarser else "b" if isinstance(made, dict) else MAIN_QUERY
+        told = "b" if isinstance(made, dict) else MAIN_QUERY
         listeners = (lambda *_: {"late": told} if listening else {}) if "pauses" in features else None
-        return Session.open(path, "ann", made, coarser=coarser, anew=anew, listeners=listeners)
+        return Session.open(path, "ann", made, anew=anew, listeners=listeners)
 
     listening, policy, said = False, POLICY, {}
     session = opened(policy)
@@ -232,43 +212,35 @@ def examine(features, found, known=None):
         if key not in engines:
             made = engine(known, tables, policy, EAST if query == "b" and "several queries" in known else F)
             made.restart(FIRST)
-            tiers = tiers_of(made, [float(tier.split()[1])]) if "tiers" in known else {query: made}
-            engines[key] = tiers[query if query in tiers else MAIN_QUERY]
+            engines[key] = made
         return engines[key]
 
-    tier = stored[0].query if stored[0].query.startswith("tier") else query_of(COARSE)
-    late = Known(tables, stored[0].slot)
-    told_late = stored[0].query if tier == stored[0].query else "b" if stored[0].query == "a" else MAIN_QUERY
-    readers = {MAIN_QUERY: Known(tables, stored[0].slot), tier: Known(tables, stored[0].slot)}
-    steps, slot, moved = [], None, 0.0
+    reader, late = Known(tables, stored[0].slot), Known(tables, stored[0].slot)
+    told_late = "b" if stored[0].query == "a" else MAIN_QUERY
+    slot, moved = None, 0.0
     for number, release in enumerate(stored):
         if release.slot != slot:
-            steps, slot = [], release.slot
+            slot, moved = release.slot, 0.0
         record = release.record
         one = engine_of(number, release.query)
-        name = tier if release.query == tier and "tiers" in known else MAIN_QUERY
-        if "gaps" not in known and release.slot - readers[name].slot > 2:
-            readers[name].slot = release.slot - 1
-        reader = readers[name].go(release.slot)
+        if "gaps" not in known and release.slot - reader.slot > 2:
+            reader.slot = release.slot - 1
+        reader.go(release.slot)
         prior = Belief.of(reader.state())
         if record.released is None:
-            hold({"schedule", "caps", "tiers"} & set(known), "nothing was drawn")
+            hold({"schedule", "caps"} & set(known), "nothing was drawn")
             logs = np.zeros(N)
         else:
-            coarser = [step for query, step in steps if query == tier]
-            plan = finer_plan(one, prior, coarser) if coarser and name == MAIN_QUERY else one.plan(prior)
+            plan = one.plan(prior)
             step = one.prepare_on(prior, plan, record.epsilon)
-            steps.append((release.query, step))
             hold(record.possible == plan.possible, "the number of possible states")
             hold(np.isclose(record.expected_error, step.noise.expected_error(prior)), "the noise of the record")
             promise(one, step, record)
             logs = one.log_likelihood(step, record.released)
-            moved = moved + np.ptp(logs[plan.constraint]) if number and steps[:-1] else np.ptp(logs[plan.constraint])
+            moved += np.ptp(logs[plan.constraint])
             limit = np.log(ODDS) * (2 if "several queries" in known else 1)
             hold("calibrate" not in known or moved <= limit * (1 + 1e-9), "the odds move further")
-        for reading, who in readers.items():
-            if reading == MAIN_QUERY or name == tier:
-                who.go(release.slot).told(logs)
+        reader.told(logs)
         if release.slot >= FIRST + 3 and release.query == told_late:
             late.go(release.slot).told(logs)
             if number in said:
@@ -279,19 +251,16 @@ def examine(features, found, known=None):
         hold(np.allclose(record.estimate, own), f"the estimate of release {number + 1}")
         hold(np.isclose(record.estimate_radius, reader.radius(one.measurements.points)), "the radius")
         if "caps" in known:
-            hold(readers[MAIN_QUERY].event() <= tables.cap + 1e-9, "the cap")
+            hold(reader.event() <= tables.cap + 1e-9, "the cap")
     if "pauses" in features:
         hold("pauses" in known and len(said) > 0, "no one was paused")
     if "audit" in known:
-        audited(
-            stored, [engine_of(number, one.query) for number, one in enumerate(stored)], readers[MAIN_QUERY].state()
-        )
+        audited(stored, [engine_of(number, one.query) for number, one in enumerate(stored)], reader.state())
 
 
 def audited(stored, engines, expected):
-    """The audit of the releases is of a reader who knows what the oracle's finest one knows."""
+    """The audit of the releases is of a reader who knows what the oracle knows."""
     slots = np.array([one.slot for one in stored])
-    tiers = np.array([int(one.query == MAIN_QUERY) for one in stored])
     sequence = ReleasedSequence(
         "ann",
         np.array([one.record.released or (0.0, 0.0) for one in stored]),
@@ -301,7 +270,6 @@ def audited(stored, engines, expected):
         np.array([one.record.constrained_factor for one in stored]),
         first=int(slots[0]),
         engines={number: one for number, one in enumerate(engines) if number and one is not engines[number - 1]},
-        tiers=tiers if len(set(tiers)) == 2 else tiers[:0],
     )
     replays = list(replay_sequence(engines[0].another(), sequence))
     hold(np.allclose(replays[-1].posterior.probabilities, expected), "the audit")

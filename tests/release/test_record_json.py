@@ -105,7 +105,7 @@ def test_a_belief_is_read_back_to_the_last_bit(log_mass, rng):
     belief = Belief(log_mass > -inf, log_mass)
     data = belief.to_bytes()
     again = Belief.from_bytes(data)
-    assert len(data) == 8 + 8 * len(log_mass), "eight bytes a state, whatever it holds"
+    assert len(data) == 16 + 8 * len(log_mass), "eight bytes a state, whatever it holds"
     assert again.to_bytes() == data
     np.testing.assert_array_equal(again.support, belief.support)
     np.testing.assert_array_equal(again.log_mass.view(np.int64), belief.log_mass.view(np.int64))
@@ -117,25 +117,29 @@ def test_masses_of_any_depth_are_kept():
         assert Belief.from_bytes(belief.to_bytes()).log_mass.tolist() == belief.log_mass.tolist()
 
 
-def test_a_belief_of_an_earlier_version_is_read():
-    """A float, and how often it was multiplied by 2**1000, for each state."""
-    old = Belief.from_bytes(_belief(0.75, 0.0, 0.25 * (1 - 2.0**-50), 2.0**-50 * 1.5, limbs=(0, 0, 0, 2)))
-    assert old.support.tolist() == [True, False, True, True]
-    np.testing.assert_allclose(old.log_mass[[0, 2]], np.log([0.75, 0.25]), rtol=1e-14)
-    assert old.log_mass[3] == pytest.approx(np.log(1.5) - 2050 * np.log(2), rel=1e-14)
+@pytest.mark.parametrize("number", [0, 2, 2**64 - 1])
+def test_a_belief_of_another_format_is_refused(number):
+    data = number.to_bytes(8, "little") + Belief.of(np.ones(3) / 3).to_bytes()[8:]
+    with pytest.raises(StochasticError, match=rf"^belief must be of format 1, got {number}; make it again"):
+        Belief.from_bytes(data)
 
 
-def _belief(*values, limbs=(0, 0)):
-    return len(values).to_bytes(8, "little") + np.array(values).tobytes() + np.array(limbs, np.int32).tobytes()
+def _belief(*logs, count=None):
+    header = (1).to_bytes(8, "little") + (len(logs) if count is None else count).to_bytes(8, "little")
+    return header + np.array(logs, dtype="<f8").tobytes()
+
+
+def test_bytes_made_by_hand_are_a_belief():
+    assert Belief.from_bytes(_belief(np.log(0.75), -inf, np.log(0.25))).support.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"", b"\0" * 8, Belief.of(np.ones(3) / 3).to_bytes()[:-1]),
-        *(_belief(1.0, 1.0), _belief(0.3, 0.0), _belief(1e300, 1.0), _belief(inf, 0.0), _belief(0.0, 0.0)),
-        *(_belief(1.0, np.nan), _belief(1.5, -0.5), _belief(1.0, 0.0, limbs=(1, 0)), _belief(0.5, 0.5, limbs=(-1, 0))),
-        b"\xff" * 8 + _belief(0.5, 0.5)[8:],
+        *(_belief(), _belief(0.0)[:8], _belief(0.0)[:16], Belief.of(np.ones(3) / 3).to_bytes()[:-1]),
+        *(_belief(0.0, 0.0), _belief(-1.0, -inf), _belief(1e300, -1.0), _belief(inf, 0.0), _belief(-inf, -inf)),
+        *(_belief(0.0, np.nan), _belief(0.0, -inf, count=1), _belief(0.0, -inf, count=3)),
+        *(_belief(0.0, -inf, count=2**64 - 1), _belief(0.0, -inf) + b"\0" * 8),
     ],
 )
 def test_what_is_no_belief_is_refused(data):

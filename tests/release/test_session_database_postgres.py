@@ -73,7 +73,7 @@ def test_servers_that_are_not_there_and_tables_that_are_others_are_said(postgres
     SessionStore(postgres).close()
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("UPDATE dphmm_format SET format = 999")
-    with pytest.raises(DataFileError, match="format 999"):
+    with pytest.raises(DataFileError, match="must be of format 1, got 999"):
         SessionStore(postgres)
 
 

@@ -15,8 +15,6 @@ DISTRICTS = str(SAMPLE.parent / "districts.geojson")
 IN_THE_SAMPLE = ["--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1"]
 CASES = {
     "budgets": ([], [], {"budgets.csv", "budgets.png"}),
-    "counts": ([], [], {"counts.csv", *(f"counts_figure{number}.png" for number in (3, 4, 5, 6))}),
-    "counts-geolife": ([GEOLIFE], IN_THE_SAMPLE, {"counts_geolife.csv", "counts_geolife.png"}),
     "flows": (
         [CHECKINS, GEOLIFE],
         ["--areas", DISTRICTS, DISTRICTS, "--model-bbox", *IN_THE_SAMPLE[1:5]],

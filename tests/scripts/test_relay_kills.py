@@ -10,26 +10,31 @@ import numpy as np
 import pytest
 
 from dphmm import Session
+from dphmm.jobs import region
+from dphmm.serve.precision import PrecisionGrid
 from dphmm.tables import iso_time
 from scripts.relay import soak
-from scripts.relay.kills import START, STEP_S, Seen, flaws, run, running
+from scripts.relay.kills import PRECISION_M, REGION, START, STEP_S, Seen, flaws, run, running
 from scripts.relay.servers import Mosquitto, Postgres, program
 from tests.release.people import engine, with_policy
 
 FIRST = START // STEP_S
+OTHERWISE = b'{"x_km": 99, "latitude": 45.01, "longitude": -30.02}'
 
 
 @pytest.fixture
 def world(tmp_path):
-    """A store of four moments and two tiers, agreed on anew after two, and all that phones and recipients saw of it."""
-    seen = Seen()
+    """A store of four moments, agreed on anew after two, and all that phones and two recipients saw of it."""
+    seen, grid = Seen(), PrecisionGrid(region(**REGION).projection, PRECISION_M)
     for slots, maker in ((range(2), engine()), (range(2, 4), engine(policy=with_policy((0, 3))))):
-        with Session.open(tmp_path / "s", "ann", maker, coarser=[0.2], anew="") as session:
+        with Session.open(tmp_path / "s", "ann", maker, anew="") as session:
             for slot in slots:
                 session.release(slot, FIRST + slot)
                 when = iso_time(np.datetime64((FIRST + slot) * STEP_S, "s").astype("datetime64[us]"))
-                for name, stored in zip(("friends", "family"), session.releases()[-2:], strict=True):
-                    seen.told[name, "ann", when].append(json.dumps({"x_km": stored.record.released[0]}).encode())
+                fine = {"x_km": session.releases()[-1].record.released[0], "latitude": 45.01, "longitude": -30.02}
+                latitude, longitude = grid.centre(45.01, -30.02)
+                for name, row in (("family", fine), ("friends", {"latitude": latitude, "longitude": longitude})):
+                    seen.told[name, "ann", when].append(json.dumps(row).encode())
                 seen.answered["ann"].add(FIRST + slot)
     return tmp_path / "s", seen
 
@@ -43,8 +48,9 @@ def test_a_world_in_order_has_no_flaw(world):
     [
         (lambda seen, key: seen.answered["ann"].add(FIRST + 9), "answered and are not in the store"),
         (lambda seen, key: seen.told["friends", *key].clear(), "friends was not told"),
-        (lambda seen, key: seen.told["friends", *key].append(b"{}"), "told two values"),
-        (lambda seen, key: seen.told["family", *key].__setitem__(0, b'{"x_km": 99}'), "not what is stored"),
+        (lambda seen, key: seen.told["friends", *key].append(seen.told["family", *key][0]), "told two values"),
+        (lambda seen, key: seen.told["family", *key].__setitem__(0, OTHERWISE), "not what is stored"),
+        (lambda seen, key: seen.told["friends", *key].__setitem__(0, OTHERWISE), "not what family was told, rounded"),
     ],
 )
 def test_each_kind_of_broken_promise_is_found(world, harm, said):

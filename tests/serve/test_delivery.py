@@ -13,9 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dphmm.errors import ConfigurationError
 from dphmm.serve import delivery
-from dphmm.serve.endpoints import make_app
 from tests.serve.conftest import START, TOKEN, location, relay, running, wait_for
 from tests.serve.test_endpoints import ANN, releases
 
@@ -147,60 +145,6 @@ def test_a_message_sent_again_after_a_crash_is_the_same(config, inbox, monkeypat
         wait_for(lambda: len(inbox.messages) == 2)
     first, second = inbox.messages
     assert first[2] == second[2]
-
-
-def test_coarser_recipients_are_told_coarser_releases_and_nothing_that_follows_from_the_finer_ones(
-    config, inbox, tmp_path, monkeypatch
-):
-    from dphmm.serve.sessions import Sessions
-
-    def told_of(name):
-        return [json.loads(body) for _, headers, body in inbox.messages if headers["x-name"] == name]
-
-    def tiers(**budgets):
-        made = [recipient(inbox, headers={"X-Name": name}) | {"name": name} for name in budgets]
-        return [one | ({} if e is None else {"epsilon": e}) for one, e in zip(made, budgets.values(), strict=True)]
-
-    made = config(recipient=tiers(family=None, friends=0.2, also_friends=0.2, town=0.05))
-    with monkeypatch.context() as patch:
-        set_told, crashed = Sessions.set_sent, set()
-
-        def lost(keeper, recipient, user, count, said):
-            if recipient.name == "friends" and count not in crashed:  # the note of each first message is lost
-                crashed.add(count)
-                raise OSError
-            set_told(keeper, recipient, user, count, said)
-
-        patch.setattr(Sessions, "set_sent", lost)
-        with relay(made) as client:
-            post(client, 0, 1, 2)
-            wait_for(lambda: len(told_of("friends")) == 6)
-            wait_for(lambda: all(len(told_of(name)) == 3 for name in ("family", "also_friends", "town")))
-    family, friends, town = told_of("family"), told_of("friends"), told_of("town")
-    assert friends[0::2] == friends[1::2] == told_of("also_friends")  # the same, however often and to whomever
-    stored = releases(tmp_path / "people.db")
-    for heard, query, budget in ((town, "tier 0.05", 0.05), (friends[::2], "tier 0.2", 0.2), (family, "main", 0.5)):
-        own = [one.record for one in stored if one.query == query]
-        radii = [1000 * one.estimate_radius for one in own]
-        assert [one["estimate_radius_m"] for one in heard] == pytest.approx(radii, rel=1e-6)
-        assert [one["epsilon_so_far"] for one in heard] == pytest.approx([budget, 2 * budget, 3 * budget])
-    changed = config(recipient=[*tiers(family=None), *tiers(new=0.1)])
-    with pytest.raises(ConfigurationError, match=r"queries.*--accept-changes"):
-        make_app(changed)
-    with relay(changed, accept_changes=True) as client:  # a tier that there was not before
-        post(client, 3)
-        wait_for(lambda: told_of("new"))
-    assert [one["time"] for one in told_of("new")] == ["2024-03-07T09:15:00Z"]
-    assert told_of("new")[0]["epsilon"] == 0.1
-    assert set(told_of("new")[0]) == {
-        "released", "user", "time", "latitude", "longitude", "estimate_latitude", "estimate_longitude",
-        "estimate_radius_m", "epsilon",
-    }  # fmt: skip
-
-
-def test_nobody_is_told_more_than_is_released(config, inbox):
-    with pytest.raises(ValueError, match="no recipient can be told more"):
-        config(recipient=[recipient(inbox, epsilon=0.6)])
 
 
 def test_one_message_that_is_answered_by_errors_for_ever_is_set_aside_and_holds_up_no_other(config, inbox):

@@ -21,7 +21,6 @@ from dphmm.model.belief import Belief
 from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, first_zones
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.tiers import tiers_of
 from dphmm.release.trajectory import degrees_of
 from dphmm.serve import recipients
 from dphmm.serve.content import policy_effects
@@ -149,27 +148,25 @@ def test_the_page_comes_in_the_language_of_the_browser_and_holds_all_its_texts(c
 # ---- what is seen ----------------------------------------------------------------------------------------------------
 
 
-def test_the_trail_is_what_was_released_and_each_tier_sees_its_own(config, inbox, tmp_path):
-    tiers = [recipient(inbox), recipient(inbox, epsilon=0.2) | {"name": "friends"}]
-    with relay(config(recipient=tiers)) as client:
+def test_the_trail_is_what_was_released_and_that_of_a_recipient_with_a_precision_is_rounded(config, inbox, tmp_path):
+    with relay(config(recipient=[recipient(inbox), recipient(inbox, precision="2km") | {"name": "friends"}])) as client:
         post(client, 0, 1, 2)
         state = log_in(client)
         fine = client.get("/page/trail").json()
         wait_for(lambda: len(client.get("/page/trail?reader=friends").json()["places"]) == 3)  # told after the answer
         coarse = client.get("/page/trail?reader=friends").json()
-        again = client.get("/page/trail?from=6").json()
-    stored = releases(tmp_path / "people.db")
-    own, theirs = ([one.record for one in stored if one.query == query] for query in ("main", "tier 0.2"))
-    for seen, known in ((fine, own), (coarse, theirs)):  # to 0.1 m, of rows to the millimetre
-        radii = [1000 * one.estimate_radius for one in known]
-        assert [one["radius_m"] for one in seen["places"]] == pytest.approx(radii, abs=0.051)
-    assert (fine["count"], fine["next"], again["places"]) == (6, 6, [])
+        again = client.get("/page/trail?from=3").json()
+    own = [one.record for one in releases(tmp_path / "people.db")]
+    radii = [1000 * one.estimate_radius for one in own]
+    assert [one["radius_m"] for one in fine["places"]] == pytest.approx(radii, abs=0.051)  # of rows to the millimetre
+    assert [one["radius_m"] % 2000 for one in coarse["places"]] == [0, 0, 0]
+    assert not any("certainty" in one or "guess_off_m" in one for one in coarse["places"])
+    assert (fine["count"], fine["next"], again["places"]) == (3, 3, [])
     assert state["budget"]["spent"] == own[-1].epsilon_so_far == 1.5
-    assert theirs[-1].epsilon_so_far == pytest.approx(0.6)
-    assert [one["epsilon"] for one in state["recipients"]] == [None, 0.2]
+    assert [one["precision_m"] for one in state["recipients"]] == [0, 2000]
     (audited,) = audit_session(tmp_path / "people.db", config().model).audits
     assert audited.epsilon == pytest.approx(1.5)
-    assert len(audited.steps) == 6
+    assert len(audited.steps) == 3
 
 
 def test_the_proof_is_of_the_person_who_asks_and_holds(config, tmp_path):
@@ -312,7 +309,7 @@ def elsewhere(folder):
 
 
 def link(client, **more):
-    said = {"name": "Bea", "epsilon": None, "ends": recipients.now() + 3600, **more}
+    said = {"name": "Bea", "precision_m": 0, "ends": recipients.now() + 3600, **more}
     return client.post("/page/link", json=said)
 
 
@@ -374,16 +371,17 @@ def test_the_person_goes_on_seeing_what_a_link_told_that_has_ended(config, clock
 
 @pytest.mark.parametrize(
     "said",
-    [{"name": ""}, {"name": 7}, {"name": "x" * 81}, {"epsilon": 0.3}, {"ends": "soon"}, {"ends": True}, {"ends": 1},
-     {"ends": 2**40}],
+    [{"name": ""}, {"name": 7}, {"name": "x" * 81}, {"precision_m": 3000}, {"precision_m": True},
+     {"precision_m": "2km"}, {"ends": "soon"}, {"ends": True}, {"ends": 1}, {"ends": 2**40}],
 )  # fmt: skip
-def test_a_link_that_cannot_be_is_refused_and_one_of_a_coarser_tier_tells_that(config, inbox, said):
-    with relay(config(recipient=[recipient(inbox, epsilon=0.2)])) as client:
+def test_a_link_that_cannot_be_is_refused_and_one_with_a_precision_says_so(config, inbox, said):
+    with relay(config(recipient=[recipient(inbox, precision="2km")])) as client:
         log_in(client)
         assert link(client, **said).status_code == 400
         assert client.post("/page/link", json={}, headers={"X-CSRF-Token": ""}).status_code == 403
-        assert link(client, epsilon=0.2).status_code == 200
-        assert [one["epsilon"] for one in client.get("/page/state").json()["links"]] == [0.2]
+        assert link(client, precision_m=2000).status_code == 200
+        state = client.get("/page/state").json()
+        assert ([one["precision_m"] for one in state["links"]], state["precisions"]) == ([2000], [0, 2000])
 
 
 # ---- what is left ----------------------------------------------------------------------------------------------------
@@ -568,10 +566,8 @@ def test_who_is_paused_on_the_page_is_told_nothing_then_and_nothing_of_it_later_
 
 def test_what_follows_a_pause_follows_from_what_was_told_and_so_it_is_for_who_is_new(config, inbox, tmp_path, clock):
     """The estimate after a pause and that of a new recipient are Bayes' rule on what these were told: both by hand."""
-    family, friends = recipient(inbox, headers={"X-Name": "family"}), {"name": "friends", "epsilon": 0.2}
-    friends |= {
-        name: value for name, value in recipient(inbox, headers={"X-Name": "friends"}).items() if name != "name"
-    }
+    family = recipient(inbox, headers={"X-Name": "family"})
+    friends = recipient(inbox, headers={"X-Name": "friends"}, precision="1km") | {"name": "friends"}
     late = recipient(inbox, headers={"X-Name": "late"}) | {"name": "late"}
 
     def heard(name):
@@ -595,27 +591,24 @@ def test_what_follows_a_pause_follows_from_what_was_told_and_so_it_is_for_who_is
         wait_for(lambda: len(heard("family")) == len(heard("friends")) == 3)
         wait_for(lambda: len(heard("late")) == 2)
     settings, model = config().release, load_model(config().model)
-    tiers = tiers_of(settings.engine(model), [0.2])
+    engine = settings.engine(model)
     stored = releases(tmp_path / "people.db")
     first = stored[0].slot
-    for name, queries, told_at in (
-        ("family", ("tier 0.2", "main"), (0, 3, 4)),
-        ("friends", ("tier 0.2",), (0, 3, 4)),
-        ("late", ("tier 0.2", "main"), (3, 4)),
-    ):
+    for name, told_at in (("family", (0, 3, 4)), ("friends", (0, 3, 4)), ("late", (3, 4))):
         belief, slot = Belief.first(model, first), first
         for at, message in zip(told_at, heard(name)[-len(told_at) :], strict=True):
             belief, slot = belief.predict(model, first + at - slot, slot), first + at
             for release in stored:
-                if release.slot == slot and release.query in queries:
-                    engine = tiers[release.query]
+                if release.slot == slot:
                     step = engine.prepare_on(belief, engine.plan(belief), release.record.epsilon)
                     belief = belief.update(engine.log_likelihood(step, release.record.released))
             place = belief.probabilities @ engine.measurements.points
+            if name == "friends":
+                place = np.floor(place) + 0.5  # the centre of its cell of 1 km
             expected = degrees_of(np.array([place]), model.space)[0]
             assert (message["estimate_latitude"], message["estimate_longitude"]) == pytest.approx(expected, abs=1e-6)
         assert ("epsilon_so_far" in message) is False
-    everything = [one.record.estimate for one in stored if one.query == "main"][-1]
+    everything = stored[-1].record.estimate
     assert heard("family")[-1]["estimate_latitude"] != pytest.approx(
         degrees_of(np.array([everything]), model.space)[0, 0], abs=1e-7
     )

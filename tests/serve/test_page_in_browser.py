@@ -194,15 +194,17 @@ def test_exposed_places_and_their_repair_are_shown_before_anything_is_agreed(con
 
 
 def test_pausing_readers_and_logging_out_work_by_their_buttons(config, browser, inbox):
-    tiers = [recipient(inbox), recipient(inbox, epsilon=0.2) | {"name": "friends"}]
-    with relay(config(recipient=tiers)) as client, page_of(browser, client) as page:
+    recipients = [recipient(inbox), recipient(inbox, precision="2km") | {"name": "friends"}]
+    with relay(config(recipient=recipients)) as client, page_of(browser, client) as page:
         post(client, 0)
         page.wait_for_selector("#learned dt:has-text('Shown at')")
-        page.wait_for_selector("#readers li:has-text('friends') p:has-text('They can')")
+        page.wait_for_selector("#readers li:has-text('friends') p:has-text('the centre of a square of 2 km')")
         fine = believed(page)
         page.select_option("#reader", "friends")
         wait_for(lambda: believed(page) != fine)
-        assert "Best guess off by" in page.inner_text("#learned")  # by what this reader was told
+        assert "Best guess off by" not in page.inner_text("#learned")  # which follows from exact releases
+        page.click("#new-link summary")
+        assert page.locator("#link-precision option").all_inner_texts()[1] == "rounded to squares of 2 km"
         page.click("summary[aria-label='Pause: friends']")
         page.click("button[aria-label='for two hours: friends']")
         page.wait_for_selector("#readers li:has-text('friends') small:has-text('paused until')")
@@ -449,8 +451,8 @@ def test_a_map_without_streets_and_coast_is_no_empty_square(config, browser):
 @pytest.mark.parametrize("language", TEXTS)
 @pytest.mark.parametrize("size", [PHONE, DESK])
 def test_every_language_fits_the_page_and_is_read_out_in_its_own(config, browser, inbox, language, size):
-    tiers = [recipient(inbox), recipient(inbox, epsilon=0.2) | {"name": "friends", "when_withheld": "nothing"}]
-    made = config(recipient=tiers, limits={"epsilon": 1.0})
+    others = {"name": "friends", "when_withheld": "nothing"}
+    made = config(recipient=[recipient(inbox), recipient(inbox, precision="2km") | others], limits={"epsilon": 1.0})
     with relay(made) as client:
         post(client, 0, 1, 2)
         with page_of(browser, client, size, language=language) as page:

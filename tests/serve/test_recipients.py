@@ -60,12 +60,13 @@ def test_who_is_taken_out_of_the_file_and_put_back_is_told_nothing_of_the_time_b
     assert times(inbox) == [5, 6]
 
 
-def test_under_another_address_or_with_another_budget_a_recipient_is_another_reader(config, inbox):
+@pytest.mark.parametrize("change", ["address", "precision"])
+def test_under_another_address_or_with_another_precision_a_recipient_is_another_reader(config, inbox, change):
     inbox.status = 503
     with relay(config(recipient=[recipient(inbox)])) as client:
         post(client, 0, 1)
     inbox.status = 200
-    moved = recipient(inbox) | {"url": f"{inbox.url}?to=elsewhere"}
+    moved = recipient(inbox) | ({"url": f"{inbox.url}?to=elsewhere"} if change == "address" else {"precision": "2km"})
     with relay(config(recipient=[moved])) as client:
         post(client, 2)
         wait_for(lambda: inbox.messages)
@@ -142,8 +143,8 @@ def test_a_link_tells_what_is_released_from_its_making_to_its_end_and_what_follo
         clock.at = START
         on_thread = lambda work, *values: people._thread.submit(work, *values).result()  # noqa: E731
         with pytest.raises(InvalidInputError, match="ended already"):
-            on_thread(tables.add_link, session, "Bea", "main", START)
-        token = on_thread(tables.add_link, session, "Bea", "main", START + 3 * STEP)
+            on_thread(tables.add_link, session, "Bea", 0, START)
+        token = on_thread(tables.add_link, session, "Bea", 0, START + 3 * STEP)
         on_thread(people.people.take, "ann", np.datetime64(START + STEP, "s"), 45.0, -30.0)
         user, link = on_thread(tables.link, token)
         clock.at = START + 3 * STEP - 1
@@ -156,9 +157,9 @@ def test_a_link_tells_what_is_released_from_its_making_to_its_end_and_what_follo
         assert len(on_thread(people.told_by_link, "ann", link, 0, 500)) == 1
         assert on_thread(tables.links, session) == []
         for _ in range(20):
-            on_thread(tables.add_link, session, "x", "main", FOREVER)
+            on_thread(tables.add_link, session, "x", 0, FOREVER)
         with pytest.raises(InvalidInputError, match="20 links"):
-            on_thread(tables.add_link, session, "x", "main", FOREVER)
+            on_thread(tables.add_link, session, "x", 0, FOREVER)
         on_thread(tables.end_link, on_thread(tables.links, session)[0].key, session)
         assert len(on_thread(tables.links, session)) == 19
     finally:
@@ -178,7 +179,7 @@ def test_rows_of_a_reader_are_kept_by_key_and_session(config, tmp_path):
         client.post("/owntracks", json=location(), auth=ANN)
     with SessionStore(tmp_path / "people.db") as store:
         tables = RecipientTables(store)
-        tables.set_present(1, {"recipient a": ("a", "main"), "recipient b": ("b", "main")})
-        tables.set_present(1, {"recipient b": ("b", "main")})
+        tables.set_present(1, {"recipient a": ("a", "main", 0), "recipient b": ("b", "main", 0)})
+        tables.set_present(1, {"recipient b": ("b", "main", 0)})
         assert json.dumps([tables.reader(f"recipient {name}", 1).absent for name in "ab"]) == "[true, false]"
         assert tables.reader("recipient a", 2) is None

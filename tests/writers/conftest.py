@@ -27,6 +27,7 @@ def table() -> ReleaseTable:
             "estimate_latitude": [39.91, 39.92, -33.2, 39.9],
             "estimate_longitude": [116.31, 116.39, -70.4, 116.3],
             "estimate_radius_m": [128.25, 1 / 3, 0.0, 1e6],
+            "radius_90_m": [250.5, nan, 0.0, 1e6],
             "adversary_error_m": [126.5, 0.3, 0.0, 1e6],
             "adversary_certainty": [0.125, 2 / 3, 1.0, 1e-9],
             "epsilon_so_far": [1.0, 1.5, 1 / 3, nan],

@@ -15,20 +15,14 @@ from dphmm.release.trajectory import release_trajectory
 from dphmm.space import Places, SlottedTrajectory
 from dphmm.writers import COLUMNS, ReleaseTable
 
-NEWER = "radius_90_m"
 
-
-def test_files_that_were_written_before_a_column_was_lack_it(table):
-    older = {name: values for name, values in table.columns.items() if name != NEWER}
-    assert np.isnan(ReleaseTable(older)[NEWER]).all()
-    rows = [{name: value for name, value in row.items() if name != NEWER} for row in table.rows()]
-    assert np.isnan(ReleaseTable.parse(rows)[NEWER]).all()
-
-
-@pytest.mark.parametrize("name", [column.name for column in COLUMNS if column.name != NEWER])
+@pytest.mark.parametrize("name", [column.name for column in COLUMNS])
 def test_a_missing_column_is_named(table, name):
     with pytest.raises(InvalidInputError, match=f"column '{name}' is missing"):
         ReleaseTable({other: values for other, values in table.columns.items() if other != name})
+    rows = [{other: value for other, value in row.items() if other != name} for row in table.rows()]
+    with pytest.raises(InvalidInputError, match=f"release 1 has no column '{name}'"):
+        ReleaseTable.parse(rows)
 
 
 def test_an_unknown_column_is_refused(table):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
-from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Shape, judge
+from dphmm.errors import InvalidInputError
+from dphmm.evaluation.config import EvaluationConfig, parse_config
+from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Series, Shape, judge
+from dphmm.evaluation.report import check_claims, over_time, smooth_curve, sweep_of, total
+from dphmm.evaluation.run import StepTable, evaluate
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism
 from dphmm.policy.graph import PolicyGraph
@@ -351,10 +357,133 @@ def _posterior(mechanism: KNormMechanism, outputs: FloatArray, states: IntArray)
     return np.asarray(likelihoods / likelihoods.sum(axis=1, keepdims=True))
 
 
+# ---- the evaluation on data sets ---------------------------------------------------------------------------------
+
+_DATA_SETS = {"geolife": "GeoLife", "gowalla": "Gowalla"}
+_SEQUENCES = 20
+"""Users of the paper's evaluation (Section 8), one sequence each."""
+
+_SMOOTHING_STEPS = 5
+"""Width of the running mean in Figure 11; the paper says that its curves are smoothed, not how."""
+
+_POLICIES = {"utility": "utility", "transition": "transition", "complete": "DPLS"}
+"""Policy → its name in the paper; DPLS is the complete graph on the δ-location set."""
+
+_METRICS = {
+    "runtime_s": ("processor time of a step (ms)", 1e3),
+    "protection": ("degree of protection", 1.0),
+    "rms_error_km": ("error (km, Equation 3)", 1.0),
+}
+
+
+@lru_cache(maxsize=1)
+def _evaluate(options: FigureOptions) -> dict[str, tuple[EvaluationConfig, StepTable]]:
+    """Return configuration and table of each data set; a run that its folder holds is continued."""
+    if options.folder is None:
+        raise InvalidInputError("folder must be given for figures that evaluate a data set, got None")
+    found = {}
+    for name in _DATA_SETS:
+        config = parse_config(
+            {
+                "preset": name,
+                "data": [str(getattr(options, name))],
+                "skip_bad": True,
+                "seed": options.seed,
+                "sequences": options.num_runs(_SEQUENCES),
+            }
+        )
+        folder = options.folder / f"PRIVATE-{name}"
+        found[name] = config, evaluate(config, folder, resume=True, watch=options.progress).evaluation.table()
+    return found
+
+
+def _panels(options: FigureOptions, metrics: Sequence[str], curves: Callable[..., list[Series]], x: str) -> list[Panel]:
+    """Return a panel for each metric and data set, metric by metric as in the paper."""
+    panels: list[Panel] = []
+    for metric in metrics:
+        for name, (config, table) in _evaluate(options).items():
+            label, factor = _METRICS[metric]
+            series = curves(table, config, metric, factor)
+            panels.append(Panel(f"({chr(97 + len(panels))}) {_DATA_SETS[name]}", x, label, series, y_scale="log"))
+    return panels
+
+
+def _curves_over_time(table: StepTable, config: EvaluationConfig, metric: str, factor: float) -> list[Series]:
+    curves = []
+    for policy, label in _POLICIES.items():
+        means = (
+            factor * smooth_curve(part, _SMOOTHING_STEPS) for part in over_time(table, config.base(policy), metric)
+        )
+        mean, low, high = means
+        curves.append(Series(label, np.arange(1.0, len(mean) + 1), mean, low, high))
+    return curves
+
+
+def _curves_by_epsilon(table: StepTable, config: EvaluationConfig, metric: str, factor: float) -> list[Series]:
+    return [_sweep(table, config, policy, "epsilon", metric, factor) for policy in _POLICIES]
+
+
+def _curves_by_radius(table: StepTable, config: EvaluationConfig, metric: str, factor: float) -> list[Series]:
+    utility = _sweep(table, config, "utility", "radius_km", metric, factor)
+    levels = []
+    for policy in ("transition", "complete"):
+        level = factor * total(table, config.base(policy), metric).mean
+        levels.append(Series(_POLICIES[policy], utility.x, np.full(len(utility.x), level), dashed=True))
+    return [utility, *levels]
+
+
+def _sweep(table: StepTable, config: EvaluationConfig, policy: str, free: str, metric: str, factor: float) -> Series:
+    sweep = sweep_of(config, policy, free)
+    means = factor * np.array([total(table, setting, metric) for setting in sweep])
+    return Series(_POLICIES[policy], np.array([float(getattr(one, free)) for one in sweep]), *means.T)
+
+
+def _evaluated(name: str, caption: str, options: FigureOptions, panels: list[Panel]) -> PaperFigure:
+    """Return a figure with the claims that the paper makes about it on each data set."""
+    number = name.removeprefix("figure_")
+    claims = [
+        replace(claim, figure=f"Figure {claim.figure}, {_DATA_SETS[data]}")
+        for data, (config, table) in _evaluate(options).items()
+        for claim in check_claims(table, config)
+        if claim.figure == number
+    ]
+    runs = options.num_runs(_SEQUENCES)
+    text = f"{caption} {runs} sequences of 100 timesteps; planar isotropic noise, Algorithm 1; intervals of 95 %."
+    return PaperFigure(name, text, panels, claims)
+
+
+def runtime(options: FigureOptions) -> PaperFigure:
+    """Compute Figure 10: processor time of a release over time."""
+    panels = _panels(options, ["runtime_s"], _curves_over_time, "timestep")
+    return _evaluated("figure_10", "Runtime of a release.", options, panels)
+
+
+def performance_over_time(options: FigureOptions) -> PaperFigure:
+    """Compute Figure 11: degree of protection of the true state and error of the release over time."""
+    panels = _panels(options, ["protection", "rms_error_km"], _curves_over_time, "timestep")
+    return _evaluated("figure_11", "Protection and error over time, running mean of 5 timesteps.", options, panels)
+
+
+def impact_of_epsilon(options: FigureOptions) -> PaperFigure:
+    """Compute Figure 12: degree of protection and error by epsilon."""
+    panels = _panels(options, ["protection", "rms_error_km"], _curves_by_epsilon, "ε")
+    return _evaluated("figure_12", "Protection and error by ε.", options, panels)
+
+
+def impact_of_radius(options: FigureOptions) -> PaperFigure:
+    """Compute Figure 13: degree of protection and error by the radius of the utility policy."""
+    panels = _panels(options, ["protection", "rms_error_km"], _curves_by_radius, "radius of the utility policy (km)")
+    return _evaluated("figure_13", "Protection and error by the radius of the utility policy.", options, panels)
+
+
 FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("figure_7", "Hull and ℓ1 ball of the running example", hull_without_constraint),
     FigureBuilder("figure_8", "Exposure under a constraint", exposure),
     FigureBuilder("figure_9", "Protectable graphs", protectable_graphs),
+    FigureBuilder("figure_10", "Runtime", runtime, ("geolife", "gowalla")),
+    FigureBuilder("figure_11", "Performance over time", performance_over_time, ("geolife", "gowalla")),
+    FigureBuilder("figure_12", "Impact of epsilon", impact_of_epsilon, ("geolife", "gowalla")),
+    FigureBuilder("figure_13", "Impact of the utility policy's radius", impact_of_radius, ("geolife", "gowalla")),
     FigureBuilder("figure_14", "Blowfish privacy", blowfish),
     FigureBuilder("figure_15", "Attack on local differential privacy", attack_on_local_privacy),
 )

@@ -121,7 +121,8 @@ function sentences(reader) {
   if (!last) return say("tell_nothing");
   const known = last.can_tell;
   if (reader.tells === "zone") return say("tell_zone", { zone: known.zone === "away" ? say("zone_away") : known.zone });
-  const told = [say("tell_" + known.level, { where: whereOf(known), off: metres(known.off_m) })];
+  const told = [reader.precision_m ? say("tell_rounded", { side: metres(reader.precision_m), where: whereOf(known) })
+    : say("tell_" + known.level, { where: whereOf(known), off: metres(known.off_m) })];
   if (known.certainty && known.level !== "exact") told.push(say("tell_sure", { share: percent(known.certainty) }));
   if (last.prediction) told.push(say("tell_guess", { time: last.known ? when(last.known) : say("long_ago") }));
   return told.join(" ");
@@ -294,20 +295,17 @@ function showState() {
   $("proof").href = "page/proof?user=" + encodeURIComponent(state.user);
   showReaders();
   showHeard();
-  fill($("link-tier"), state.tiers.map((epsilon) => {
-    const names = state.readers.filter((one) => one.tells === "place" && one.kind !== "link" && one.epsilon === epsilon).map((one) => one.name);
-    return [epsilon === null ? "" : epsilon, names.length ? say("as_exactly_as", { names: names.join(", ") }) : say("most_exactly")];
-  }));
-  $("link-tier-part").hidden = state.tiers.length < 2;
+  fill($("link-precision"), state.precisions.map((side) => [side, side ? say("rounded_to", { side: metres(side) }) : say("most_exactly")]));
+  $("link-precision-part").hidden = state.precisions.length < 2;
 }
 
 // ---- links ----------------------------------------------------------------------------------------------------------
 
 $("link-hours").addEventListener("change", () => { $("link-date").required = !($("link-date-part").hidden = $("link-hours").value !== ""); });
 $("link").addEventListener("submit", trying(async () => {
-  const hours = $("link-hours").value, tier = $("link-tier").value;
+  const hours = $("link-hours").value;
   const ends = Math.floor(hours ? Date.now() / 1000 + Number(hours) * HOUR_S : new Date($("link-date").value).getTime() / 1000);
-  const { token } = await ask("link", { name: $("link-name").value.trim(), epsilon: tier === "" ? null : Number(tier), ends });
+  const { token } = await ask("link", { name: $("link-name").value.trim(), precision_m: Number($("link-precision").value), ends });
   $("link-name").value = "";
   $("link-made").hidden = false;
   $("link-address").value = new URL("link#" + token, location.href).href;

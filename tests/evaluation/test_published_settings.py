@@ -1,0 +1,239 @@
+"""The presets on real traces are the paper's setting: checked against brute force that shares no code with the engine.
+
+The evaluation's models and true states are taken as they are. Distances are geodesics, constraint sets follow from the
+models step by step, sensitivity hulls come from Qhull, Algorithm 1 is written out, and errors are moments of polygons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from pyproj import Geod
+from scipy.spatial import ConvexHull
+
+from dphmm.evaluation.config import EvaluationConfig, parse_config
+from dphmm.evaluation.run import Evaluation
+from dphmm.evaluation.split import model_file, space_of
+from dphmm.model.model import MarkovModel
+from tests.evaluation.conftest import InOrder
+from tests.sizes import slow
+
+pytest.importorskip("pyarrow")
+
+
+@dataclass(frozen=True)
+class Published:
+    """What Section 8 states of a data set, and the box and the radii of the sweep, which it does not state."""
+
+    path: str
+    cell_km: float
+    radius_km: float
+    radii_km: tuple[float, ...]
+    box: tuple[float, float, float, float]
+    states: int
+
+
+SECTION_8 = {
+    "geolife": Published(
+        "geolife/geolife_beijing.tar.gz", 0.34, 1.0, (0.5, 1.0, 2.0), (39.87, 116.29, 39.97, 116.46), 43 * 33
+    ),
+    "gowalla": Published(
+        "gowalla/loc-gowalla_LA.txt.gz", 0.89, 2.0, (1.0, 2.0, 4.0), (33.70, -118.69, 34.34, -117.90), 83 * 80
+    ),
+}
+SEQUENCES, STEPS, EPSILON, DELTA = 20, 100, 1.0, 0.01
+FEW_STEPS = 3
+MAX_STATES = 900
+"""Brute force takes time in the square of the possible states; steps with more are not compared."""
+
+
+def disagreements(config: EvaluationConfig, name: str, people, folder, sequences: int) -> set[str]:
+    """What of a configuration is not the paper's setting, by what a run of a few sequences and steps of it gives."""
+    published = SECTION_8[name]
+    found = set()
+    if (config.sequences, config.length) != (SEQUENCES, STEPS):
+        found.add("size")
+    if (config.mechanism, config.repair) != ("planar-isotropic", "greedy"):
+        found.add("mechanism")  # K-norm noise has the same distribution, so that no figure can tell them apart
+    small = config.model_copy(update={"sequences": sequences, "length": FEW_STEPS, "repairs": (), "mechanisms": ()})
+    evaluation = Evaluation.open(small, folder, lambda: people)
+    assert len(list(evaluation.run(InOrder()))) == len(evaluation.tasks)
+    if not _cells_are(published, config):
+        return found | {"cell"}
+    radii = {setting.radius_km for setting in small.settings() if setting.policy == "utility"}
+    if radii != set(published.radii_km) or small.base("utility").radius_km != published.radius_km:
+        found.add("radii")
+    compared = 0
+    for setting in small.settings():
+        if setting.epsilon != small.epsilon:
+            continue
+        agree: dict[str, list[bool]] = {"possible states": [], "DoP": [], "error": []}
+        table = evaluation.table().where(setting)
+        radius = published.radius_km if setting == small.base("utility") else setting.radius_km
+        for row in _brute_force(evaluation, setting.policy, radius):
+            (at,) = np.flatnonzero((table["sequence"] == row.sequence) & (table["step"] == row.step))
+            figures = (
+                table["possible"][at] == row.possible,
+                table["protection"][at] == row.protection,
+                table["squared_error_km2"][at] == pytest.approx(row.squared_error, rel=1e-6),
+            )
+            for (name, results), figure in zip(agree.items(), figures, strict=True):
+                if row.is_certain and not figure:
+                    found.add(f"{name} of {setting.policy}")
+                results.append(bool(figure))
+        compared += len(agree["DoP"])
+        # Algorithm 1 does not state which of several nearest partners is taken; brute force takes the first by number.
+        found |= {f"{name} of {setting.policy}" for name, results in agree.items() if np.mean(results) < 0.9}
+    assert compared > 20
+    return found
+
+
+def _cells_are(published: Published, config: EvaluationConfig) -> bool:
+    """Whether neighbouring states are the published cell apart on the ellipsoid, and cover the box."""
+    space, geod = space_of(config), Geod(ellps="WGS84")
+    places = space.latlon()
+    south, west, north, east = published.box
+    middle = int(space.locate((south + north) / 2, (west + east) / 2)[0])
+    sides = [
+        geod.inv(places[middle, 1], places[middle, 0], places[other, 1], places[other, 0])[2] / 1000
+        for other in (middle + 1, middle + space.columns)
+    ]
+    corners = space.locate([south, south, north, north], [west, east, west, east])
+    return (
+        sides == pytest.approx([published.cell_km] * 2, rel=1e-3)
+        and (corners >= 0).all()
+        and (space.size == published.states)
+    )
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What brute force expects of a time step of a sequence."""
+
+    sequence: int
+    step: int
+    possible: int
+    protection: int
+    squared_error: float
+    is_certain: bool
+
+
+def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Iterator[Expected]:
+    """Expected figures of steps at which the true state is possible, certain unless Algorithm 1 has a tie.
+
+    Of the complete policy on δ-location sets that is the first step alone: later priors depend on the noise.
+    """
+    split, folder = evaluation.split, evaluation.checkpoint.folder
+    models = [MarkovModel.load(model_file(folder, fold)) for fold in range(len(split.learned_from))]
+    for sequence, fold in enumerate(split.folds.tolist()):
+        moves, points = models[fold].transition, models[fold].space.points
+        leaves = np.flatnonzero(np.diff(moves.indptr) > 1)
+        away = np.linalg.norm(points[leaves] - points[split.states[sequence, 0]], axis=1)
+        start = leaves[away.argmin()]
+        possible = np.arange(len(points)) == start
+        for step in range(1, FEW_STEPS + 1):
+            if policy == "complete":
+                if step > 1:
+                    break
+                prior = moves[[start]].toarray()[0]
+                order = np.argsort(-prior, kind="stable")
+                size = 1 + int(np.count_nonzero(np.cumsum(prior[order]) < 1 - DELTA - 1e-12))
+                if size < len(order) and prior[order[size - 1]] == prior[order[size]]:
+                    break  # which of equally probable states belong to the set is open
+                states = np.sort(order[:size])
+            else:
+                possible = np.diff(moves[possible].tocsc().indptr) > 0
+                states = np.flatnonzero(possible)
+                if len(states) > MAX_STATES:
+                    break
+            where = points[states]
+            if policy == "utility":
+                apart = np.linalg.norm(where[:, None] - where, axis=2)
+                edges = (apart < radius_km) & (apart > 0)
+            elif policy == "transition":
+                moved = (moves[:, states] > 0).astype(float)
+                edges = (moved.T @ moved).toarray() > 0
+            else:
+                edges = np.ones((len(states), len(states)), dtype=bool)
+            hull = _hull_over(where, edges)
+            if hull is None:
+                break  # noise along a line restricts the constraint sets of later steps
+            repaired, is_certain = _repaired(hull, where)
+            true = np.flatnonzero(states == split.states[sequence, step])
+            if len(true):
+                within = int(_inside(repaired, where - where[true[0]]).sum())
+                yield Expected(
+                    sequence, step, len(states), within, 12 / EPSILON**2 * _second_moment(repaired), is_certain
+                )
+
+
+def _hull_over(where: np.ndarray, edges: np.ndarray) -> ConvexHull | None:
+    """The hull of the differences over the edges; None if it is flat."""
+    rows, columns = np.nonzero(edges)
+    return _hull(where[rows] - where[columns])
+
+
+def _repaired(hull: ConvexHull, where: np.ndarray) -> tuple[ConvexHull, bool]:
+    """A hull with the edges of Algorithm 1, and whether no exposed state has several nearest partners."""
+    apart = np.linalg.norm(where[:, None] - where, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    vectors, is_certain = [hull.points], True
+    for state in range(len(where)):
+        if _inside(hull, where - where[state]).sum() < 2:
+            is_certain &= np.count_nonzero(apart[state] < apart[state].min() + 1e-9) == 1
+            partner = where[apart[state].argmin()] - where[state]
+            vectors.append(np.array([partner, -partner]))
+    return ConvexHull(np.concatenate(vectors)), is_certain
+
+
+def _hull(vectors: np.ndarray) -> ConvexHull | None:
+    vectors = np.unique(vectors.round(9), axis=0)
+    return ConvexHull(vectors) if len(vectors) > 2 and np.linalg.matrix_rank(vectors) == 2 else None
+
+
+def _inside(hull: ConvexHull, vectors: np.ndarray) -> np.ndarray:
+    return (vectors @ hull.equations[:, :2].T + hull.equations[:, 2] <= 1e-9).all(axis=1)
+
+
+def _second_moment(hull: ConvexHull) -> float:
+    """``E|u|²`` for u uniform in a polygon around the origin: the mean over its triangles with a corner there."""
+    corners = hull.points[hull.vertices]
+    following = np.roll(corners, -1, axis=0)
+    areas = np.abs(corners[:, 0] * following[:, 1] - corners[:, 1] * following[:, 0]) / 2
+    moments = ((corners**2).sum(axis=1) + (following**2).sum(axis=1) + (corners * following).sum(axis=1)) / 6
+    return float(areas @ moments / areas.sum())
+
+
+@pytest.mark.parametrize(("name", "sequences"), [slow("gowalla", 20), ("geolife", 6)])
+def test_preset_gives_the_papers_setting_on_the_real_traces(real_data, real_trajectories, tmp_path, name, sequences):
+    """On Gowalla few first steps have constraint sets that brute force can take, so that more sequences are needed."""
+    path = SECTION_8[name].path
+    config = parse_config({"preset": name, "data": [str(real_data / path)], "epsilons": []})
+    assert disagreements(config, name, real_trajectories(path), tmp_path / "run", sequences) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"cell_km": 0.35}, {"cell"}),
+        ({"bbox": [39.88, 116.29, 39.97, 116.46]}, {"cell"}),
+        ({"radius_km": 1.2}, {"radii", "DoP of utility", "error of utility"}),
+        ({"radii_km": [0.5, 1.0, 1.5]}, {"radii"}),
+        ({"epsilon": 1.01}, {"error of utility", "error of transition", "error of complete"}),
+        ({"delta": 0.1}, {"possible states of complete", "DoP of complete", "error of complete"}),
+        ({"mechanism": "laplace"}, {"mechanism", "DoP of utility", "error of utility"}),
+        ({"mechanism": "k-norm"}, {"mechanism"}),
+        ({"sequences": 19}, {"size"}),
+        ({"length": 99}, {"size"}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_change_of_the_preset_is_found(real_data, real_trajectories, tmp_path, changed, found):
+    """The broken twins of the test above, on GeoLife."""
+    path = SECTION_8["geolife"].path
+    config = parse_config({"preset": "geolife", "data": [str(real_data / path)], "epsilons": [], **changed})
+    assert found <= disagreements(config, "geolife", real_trajectories(path), tmp_path / "run", sequences=4)
