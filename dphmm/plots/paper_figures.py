@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dphmm.arguments import checked
 from dphmm.evaluation.figures import Panel, PaperFigure, Series, Shape
 from dphmm.plots import figures
 from dphmm.plots.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Axes
@@ -25,6 +26,7 @@ _MAX_SCATTERED_SIZE = 25
 """Point sets of more points are drawn small and translucent, so that dense regions remain visible."""
 
 
+@checked
 def draw_figure(figure: PaperFigure) -> Any:
     """Draw a figure of a paper with one legend below all panels.
 

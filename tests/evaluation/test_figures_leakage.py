@@ -206,7 +206,7 @@ def test_values_claim_fails_for_a_wrong_loss(monkeypatch):
 
 def fabricated_runtimes() -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Runtimes, two runs each, under which all claims hold."""
-    sizes, times, alphas = np.array([5.0, 50.0]), np.array([1.0, 1000.0]), np.array([0.1, 10.0, 30.0])
+    sizes, times, alphas = np.array([5.0, 50.0]), np.array([1.0, 1000.0]), np.array([0.1, 10.0, 20.0, 30.0])
 
     def twice(*seconds):
         return np.outer([1, 1.001], seconds)
@@ -220,7 +220,7 @@ def fabricated_runtimes() -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
         },
         "limits": {f"LossFunction, built, {name}": (sizes, seconds) for name, seconds in limits.items()},
         "lengths": {"loss": (times, twice(1, 9)), "LossFunction, built and called": (times, twice(2, 3))},
-        "alphas": {"loss": (alphas, twice(1, 2, 2)), "LossFunction, called": (alphas, twice(1, 1, 1))},
+        "alphas": {"loss": (alphas, twice(1, 2, 3, 3)), "LossFunction, called": (alphas, twice(1, 1, 1, 1))},
     }
 
 
@@ -239,9 +239,9 @@ def test_runtime_claims_hold_for_fabricated_runtimes():
         ("lengths", "loss", [3, 1], "For short streams"),
         ("lengths", "loss", [1, 0.2], "For long streams"),
         ("lengths", "LossFunction, built and called", [1, 2.5], "Runtime with the function"),
-        ("alphas", "loss", [9, 1, 1], "A larger α"),
-        ("alphas", "loss", [1, 1, 3], "For α > 10"),
-        ("alphas", "LossFunction, called", [1, 1, 3], "The runtime with a precomputation"),
+        ("alphas", "loss", [9, 1, 1, 1], "A larger α"),
+        ("alphas", "loss", [1, 1, 1, 3], "For α > 10"),
+        ("alphas", "LossFunction, called", [1, 1, 1, 3], "The runtime with a precomputation"),
     ],
 )
 def test_runtime_claim_fails_for_other_runtimes(panel, label, factors, start):
