@@ -38,8 +38,9 @@ def evaluate_command(
     """Compare policies, mechanisms and budgets on a data set, as CONFIG, a TOML file, says.
 
     People are dealt into folds at random: the model that a person is evaluated under is learned from all people outside
-    their fold, unless CONFIG names a model. The folder gets the table of
-    every step, PRIVATE-report.html with the figures, and what is needed to go on with --resume after an interruption.
+    their fold, unless CONFIG names a model. The folder gets
+    PRIVATE-report.html with the figures, PRIVATE-settings.csv with the means of every setting, PRIVATE-claims.csv with
+    the claims of the DPHMM paper, the table of every step, and what --resume needs after an interruption.
     Everything in it that comes from true places is for its owner alone, and says so in its name.
     """
     from dphmm.evaluation.report import FAILS, HOLDS, UNDECIDED

@@ -125,17 +125,17 @@ def smooth_curve(values: FloatArray, width: int = 5) -> FloatArray:
 
 
 def ratio(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
-    """Mean of a metric under one setting divided by that under another, on the same bootstrap samples of sequences.
+    """Divide the mean of a metric under one setting by that under another, on the same bootstrap samples of sequences.
 
-    Of one of `ROOTS` the quotient of the roots of the means. NaN where a denominator is 0.
+    For a metric of `ROOTS` this is the quotient of the roots of the means. NaN if a denominator is 0.
     """
-    sides = [table.where(one).matrix(ROOTS.get(metric, metric)).mean(axis=1) for one in (first, second)]
-    found = _quotient(*sides)
-    return Interval(*np.sqrt(found).tolist()) if metric in ROOTS else found
+    sides = [table.where(setting).matrix(ROOTS.get(metric, metric)).mean(axis=1) for setting in (first, second)]
+    quotient = _quotient(*sides)
+    return Interval(*np.sqrt(quotient).tolist()) if metric in ROOTS else quotient
 
 
 def _quotient(above: FloatArray, below: FloatArray) -> Interval:
-    """The quotient of the means of two columns ``(n,)``, with its interval of paired bootstrap samples."""
+    """Divide the means of two columns ``(n,)``; the interval is that of paired bootstrap samples."""
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.quantile(_resampled_means(above) / _resampled_means(below), _ENDS)
         return Interval(float(above.mean() / below.mean()), float(low), float(high))
@@ -165,14 +165,14 @@ AGREES = 0.2
 PRINTED_PROTECTION: Mapping[str, float] = {"geolife": 100.0, "gowalla": 70.0}
 """Preset → the states that protect the true one under transition, the only figures that Section 8.2 prints."""
 
-_METRICS = {
-    "runtime_s": (1e3, "ms", 3),
-    "protection": (1.0, "states", 3),
-    "rms_error_km": (1.0, "km", 3),
-    "possible": (1.0, "states", 3),
-    "area_km2": (1.0, "km²", 3),
+_UNITS = {
+    "runtime_s": (1e3, "ms"),
+    "protection": (1.0, "states"),
+    "rms_error_km": (1.0, "km"),
+    "possible": (1.0, "states"),
+    "area_km2": (1.0, "km²"),
 }
-"""Metric → its factor, unit and significant digits in a text."""
+"""Metric → the factor and the unit that it is stated in."""
 
 
 CLAIM_COLUMNS = tuple(field.name for field in fields(Claim))
@@ -180,28 +180,32 @@ CLAIM_COLUMNS = tuple(field.name for field in fields(Claim))
 
 def check_claims(table: StepTable, config: EvaluationConfig) -> tuple[Claim, ...]:
     """Compare every claim of Section 8 that the settings of an evaluation allow to check with what was found."""
-    found: list[Claim] = []
+    claims: list[Claim] = []
     if {"utility", "transition", "complete"} <= set(config.policies):
-        found += _runtime_claims(table, config) + _policy_claims(table, config)
+        claims += _runtime_claims(table, config) + _policy_claims(table, config)
     if len(config.epsilons) > 1:
-        found += _epsilon_claims(table, config)
+        claims += _epsilon_claims(table, config)
     if len(config.radii_km) > 1 and "utility" in config.policies:
-        found += _radius_claims(table, config)
-    return tuple(found)
+        claims += _radius_claims(table, config)
+    return tuple(claims)
 
 
 def _runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     utility, transition, dpls = (config.base(policy) for policy in ("utility", "transition", "complete"))
-    found = []
-    for one in (utility, transition):
-        words = f"A step under {one.policy} takes a little longer than one of DPLS (up to {LITTLE_LONGER:g} times)."
-        found.append(_larger(table, "10", words, "a little longer", one, dpls, "runtime_s", LITTLE_LONGER))
-    words = "The constraint set of DPLS is smaller than that under transition."
-    found.append(_larger(table, "10", words, "a tighter constraint", transition, dpls, "possible"))
-    for metric, words in (("runtime_s", "runtime of a step"), ("area_km2", "area of the sensitivity hull")):
-        for one in (utility, transition):
-            found.append(_settles(table, one, metric, f"Under {one.policy} the {words} converges."))
-    return found
+    claims = []
+    for setting in (utility, transition):
+        statement = (
+            f"A step under {setting.policy} takes a little longer than one of DPLS (up to {LITTLE_LONGER:g} times)."
+        )
+        claims.append(
+            _larger(table, "10", statement, "a little longer", setting, dpls, "runtime_s", at_most=LITTLE_LONGER)
+        )
+    statement = "The constraint set of DPLS is smaller than that under transition."
+    claims.append(_larger(table, "10", statement, "a tighter constraint", transition, dpls, "possible"))
+    for metric, name in (("runtime_s", "runtime of a step"), ("area_km2", "area of the sensitivity hull")):
+        for setting in (utility, transition):
+            claims.append(_settles(table, setting, metric, f"Under {setting.policy} the {name} converges."))
+    return claims
 
 
 def _policy_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
@@ -215,10 +219,10 @@ def _policy_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
         ("The error under utility is below that under transition.", "the lowest", transition, utility, error),
         ("The error under transition is above that of DPLS.", "rises with DoP", transition, dpls, error),
     )
-    found = [_larger(table, "11", *one) for one in ordered]
+    claims = [_larger(table, "11", *comparison) for comparison in ordered]
     if config.preset is not None:
-        found.insert(2, _printed_protection(table, transition, PRINTED_PROTECTION[config.preset]))
-    return found
+        claims.insert(2, _printed_protection(table, transition, PRINTED_PROTECTION[config.preset]))
+    return claims
 
 
 def _larger(
@@ -229,35 +233,41 @@ def _larger(
     larger: Setting,
     smaller: Setting,
     metric: str,
-    most: float = np.inf,
+    at_most: float = np.inf,
 ) -> Claim:
-    """A claim that a metric is larger under one setting than under another, and at most `most` times."""
-    apart = ratio(table, larger, smaller, metric)
-    means = "; ".join(f"{_name(one)} {_shown(total(table, one, metric), metric)}" for one in (larger, smaller))
-    return Claim(figure, statement, paper, f"{means}; ratio {_stated_interval(apart)}", _verdict(apart, 1.0, most))
+    """Check that a metric is larger under one setting than under another, by a factor of at most `at_most`."""
+    factor = ratio(table, larger, smaller, metric)
+    means = "; ".join(
+        f"{_name(setting)} {_shown(total(table, setting, metric), metric)}" for setting in (larger, smaller)
+    )
+    measured = f"{means}; ratio {_stated_interval(factor)}"
+    return Claim(figure, statement, paper, measured, _verdict(factor, 1.0, at_most))
 
 
-def _verdict(found: Interval, low: float, high: float) -> Verdict:
-    """Whether an interval lies within ``(low, high]``, outside of it, or across an end. NaN decides nothing."""
-    if low < found.low and found.high <= high:
+def _verdict(interval: Interval, low: float, high: float) -> Verdict:
+    """Decide whether an interval lies within ``(low, high]``, outside of it, or across an end.
+
+    NaN decides nothing, as every comparison with it is false.
+    """
+    if low < interval.low and interval.high <= high:
         return HOLDS
-    return FAILS if found.high <= low or high < found.low else UNDECIDED
+    return FAILS if interval.high <= low or high < interval.low else UNDECIDED
 
 
 def _all_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on a claim that several comparisons have to support."""
-    found = set(verdicts)
-    return FAILS if FAILS in found else UNDECIDED if UNDECIDED in found else HOLDS
+    """Combine the verdicts of several comparisons that all have to support a claim."""
+    distinct = set(verdicts)
+    return FAILS if FAILS in distinct else UNDECIDED if UNDECIDED in distinct else HOLDS
 
 
 def _settles(table: StepTable, setting: Setting, metric: str, statement: str) -> Claim:
     values = table.where(setting).matrix(metric)
     quarter = max(values.shape[1] // 4, 1)
-    before, last = (part.mean(axis=1) for part in (values[:, -2 * quarter : -quarter], values[:, -quarter:]))
-    apart, means = _quotient(last, before), [Interval(*map(float, bootstrap(part))) for part in (before, last)]
-    stated = "; ".join(f"{name} {_shown(mean, metric)}" for name, mean in zip(("third", "last"), means, strict=True))
-    measured = f"{stated} quarter of the steps; ratio {_stated_interval(apart)}"
-    return Claim("10", statement, "a stable level", measured, _verdict(apart, 1 - SETTLED, 1 / (1 - SETTLED)))
+    third, last = (part.mean(axis=1) for part in (values[:, -2 * quarter : -quarter], values[:, -quarter:]))
+    factor = _quotient(last, third)
+    means = [_shown(Interval(*map(float, bootstrap(part))), metric) for part in (third, last)]
+    measured = f"third quarter of the steps {means[0]}; last {means[1]}; ratio {_stated_interval(factor)}"
+    return Claim("10", statement, "a stable level", measured, _verdict(factor, 1 - SETTLED, 1 / (1 - SETTLED)))
 
 
 def _printed_protection(table: StepTable, setting: Setting, printed: float) -> Claim:
@@ -272,15 +282,14 @@ def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     for policy in config.policies:
         sweep = sweep_of(config, policy, "epsilon")
         under = f"Under {_name(sweep[0])}"
-        pairs = list(pairwise(sweep))
-        apart = [ratio(table, sweep[0], one, "protection") for one in sweep[1:]]
-        verdict = _all_of(_verdict(one, 1 - SAME, 1 / (1 - SAME)) for one in apart)
-        measured = _along(table, sweep, "protection", "epsilon", "ratio to the first", apart)
-        words = f"{under}, DoP does not depend on ε (within {100 * SAME:g} %)."
-        claims.append(Claim("12", words, "the same", measured, verdict))
-        apart = [ratio(table, one, other, "rms_error_km") for one, other in pairs]
-        measured = _along(table, sweep, "rms_error_km", "epsilon", "ratio to the next", apart)
-        verdict = _all_of(_verdict(one, 1.0, np.inf) for one in apart)
+        ratios = [ratio(table, sweep[0], setting, "protection") for setting in sweep[1:]]
+        verdict = _all_of(_verdict(interval, 1 - SAME, 1 / (1 - SAME)) for interval in ratios)
+        measured = _along(table, sweep, "protection", "epsilon", "ratio to the first", ratios)
+        statement = f"{under}, DoP does not depend on ε (within {100 * SAME:g} %)."
+        claims.append(Claim("12", statement, "the same", measured, verdict))
+        ratios = [ratio(table, smaller, larger, "rms_error_km") for smaller, larger in pairwise(sweep)]
+        measured = _along(table, sweep, "rms_error_km", "epsilon", "ratio to the next", ratios)
+        verdict = _all_of(_verdict(interval, 1.0, np.inf) for interval in ratios)
         claims.append(Claim("12", f"{under}, the error falls as ε grows.", "smaller", measured, verdict))
     if {"transition", "complete"} <= set(config.policies):
         claims += _transition_claims(table, config)
@@ -288,54 +297,59 @@ def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
 
 
 def _transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
-    """The claims on transition against the other policies at every epsilon."""
-    transition, dpls = (sweep_of(config, policy, "epsilon") for policy in ("transition", "complete"))
-    others = [sweep_of(config, policy, "epsilon") for policy in ("utility", "complete") if policy in config.policies]
-    found, verdicts = [], []
-    for other in others:
-        apart = [ratio(table, one, two, "protection") for one, two in zip(transition, other, strict=True)]
-        found.append(f"ratio to {_name(other[0])} {_at_each(transition, apart, 'epsilon')}")
-        verdicts += [_verdict(one, 1.0, np.inf) for one in apart]
-    words = "Transition has the largest DoP at every ε."
-    largest = Claim("12", words, "the largest", "; ".join(found), _all_of(verdicts))
-    apart = [ratio(table, one, two, "rms_error_km") for one, two in zip(transition, dpls, strict=True)]
-    words = f"Transition costs little error against DPLS at every ε (up to {LITTLE_ERROR} times)."
-    verdict = _all_of(_verdict(one, 0.0, LITTLE_ERROR) for one in apart)
-    measured = f"ratio to DPLS {_at_each(transition, apart, 'epsilon')}"
-    return [largest, Claim("12", words, "little sacrifice", measured, verdict)]
+    """Compare transition with the paper's other policies at every epsilon."""
+    transition = sweep_of(config, "transition", "epsilon")
+    measured, verdicts = [], []
+    for policy in ("utility", "complete"):
+        if policy in config.policies:
+            other = sweep_of(config, policy, "epsilon")
+            ratios = [ratio(table, *pair, "protection") for pair in zip(transition, other, strict=True)]
+            measured.append(f"ratio to {_name(other[0])} {_at_each(transition, ratios, 'epsilon')}")
+            verdicts += [_verdict(interval, 1.0, np.inf) for interval in ratios]
+    statement = "Transition has the largest DoP at every ε."
+    largest = Claim("12", statement, "the largest", "; ".join(measured), _all_of(verdicts))
+    dpls = sweep_of(config, "complete", "epsilon")
+    ratios = [ratio(table, *pair, "rms_error_km") for pair in zip(transition, dpls, strict=True)]
+    statement = f"Transition costs little error against DPLS at every ε (up to {LITTLE_ERROR} times)."
+    verdict = _all_of(_verdict(interval, 0.0, LITTLE_ERROR) for interval in ratios)
+    ratio_text = f"ratio to DPLS {_at_each(transition, ratios, 'epsilon')}"
+    return [largest, Claim("12", statement, "little sacrifice", ratio_text, verdict)]
 
 
 def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     sweep = sweep_of(config, "utility", "radius_km")
     claims = []
     for metric, name in (("protection", "DoP"), ("rms_error_km", "the error")):
-        apart = [ratio(table, other, one, metric) for one, other in pairwise(sweep)]
-        measured = _along(table, sweep, metric, "radius_km", "ratio to the one before", apart)
-        verdict = _all_of(_verdict(one, 1.0, np.inf) for one in apart)
+        ratios = [ratio(table, larger, smaller, metric) for smaller, larger in pairwise(sweep)]
+        measured = _along(table, sweep, metric, "radius_km", "ratio to the one before", ratios)
+        verdict = _all_of(_verdict(interval, 1.0, np.inf) for interval in ratios)
         claims.append(Claim("13", f"Under utility, {name} grows with r.", "grows", measured, verdict))
     if "complete" in config.policies:
-        apart = [ratio(table, config.base("complete"), one, "rms_error_km") for one in sweep]
-        verdicts = [_verdict(one, 1.0, np.inf) for one in apart]
-        most = HOLDS if 2 * verdicts.count(HOLDS) > len(sweep) else UNDECIDED
-        most = FAILS if 2 * verdicts.count(FAILS) >= len(sweep) else most
-        words = "The error under utility is below that of DPLS for most values of r."
-        measured = f"DPLS divided by utility {_at_each(sweep, apart, 'radius_km')}"
-        claims.append(Claim("13", words, "in most results", measured, most))
+        ratios = [ratio(table, config.base("complete"), setting, "rms_error_km") for setting in sweep]
+        verdicts = [_verdict(interval, 1.0, np.inf) for interval in ratios]
+        verdict = UNDECIDED
+        if 2 * verdicts.count(HOLDS) > len(sweep):
+            verdict = HOLDS
+        elif 2 * verdicts.count(FAILS) >= len(sweep):
+            verdict = FAILS
+        statement = "The error under utility is below that of DPLS for most values of r."
+        measured = f"DPLS divided by utility {_at_each(sweep, ratios, 'radius_km')}"
+        claims.append(Claim("13", statement, "in most results", measured, verdict))
     return claims
 
 
 def _along(
-    table: StepTable, sweep: list[Setting], metric: str, free: str, compared: str, apart: Sequence[Interval]
+    table: StepTable, sweep: Sequence[Setting], metric: str, free: str, compared: str, ratios: Sequence[Interval]
 ) -> str:
-    """The means of a metric along a sweep, and the ratios of some of them, in a text."""
-    means = [_shown(total(table, one, metric), metric) for one in sweep]
-    stated = "; ".join(f"{_symbol(one, free)}: {mean}" for one, mean in zip(sweep, means, strict=True))
-    return f"{stated}; {compared}: {', '.join(map(_stated_interval, apart))}"
+    """State the means of a metric along a sweep, and ratios of some of them."""
+    means = "; ".join(f"{_symbol(setting, free)}: {_shown(total(table, setting, metric), metric)}" for setting in sweep)
+    return f"{means}; {compared}: {', '.join(map(_stated_interval, ratios))}"
 
 
-def _at_each(sweep: Sequence[Setting], found: Sequence[Interval], free: str) -> str:
-    """Intervals along a sweep in a text."""
-    return ", ".join(f"{_stated_interval(one)} at {_symbol(at, free)}" for at, one in zip(sweep, found, strict=True))
+def _at_each(sweep: Sequence[Setting], intervals: Sequence[Interval], free: str) -> str:
+    """State an interval for each setting of a sweep."""
+    pairs = zip(sweep, intervals, strict=True)
+    return ", ".join(f"{_stated_interval(interval)} at {_symbol(setting, free)}" for setting, interval in pairs)
 
 
 def _symbol(setting: Setting, free: str) -> str:
@@ -354,12 +368,12 @@ def _name(setting: Setting) -> str:
 
 
 def _shown(value: Interval, metric: str) -> str:
-    factor, unit, digits = _METRICS[metric]
-    return f"{_stated_interval(Interval(*(factor * one for one in value)), digits)} {unit}"
+    factor, unit = _UNITS[metric]
+    return f"{_stated_interval(Interval(*(factor * end for end in value)))} {unit}"
 
 
-def _stated_interval(value: Interval, digits: int = 3) -> str:
-    mean, low, high = (significant(one, digits) for one in value)
+def _stated_interval(value: Interval) -> str:
+    mean, low, high = map(significant, value)
     return mean if low == mean == high else f"{mean} ({low} to {high})"
 
 
@@ -471,7 +485,7 @@ def _split_words(evaluation: Evaluation) -> str:
 
 
 def _states_words(config: EvaluationConfig) -> str:
-    """The states, and every key that differs from the preset."""
+    """State the number of states, and every key that differs from the preset."""
     space = space_of(config)
     cells = f" of {space.cell_km:g} km" if space.cell_km else ""
     words = f"{space.size:,} states{cells}."
@@ -496,7 +510,7 @@ _MARKS: Mapping[str, Literal["", "good", "bad"]] = {HOLDS: "good", FAILS: "bad",
 
 
 def _counted(claims: Sequence[Claim], clock: str) -> str:
-    """How many claims hold, and what a time step was: more states are possible after a long one."""
+    """Count the verdicts, and state the time step: after a longer one more states are possible."""
     verdicts = [claim.verdict for claim in claims]
     if not claims:
         return "The settings compared here allow to check none of them."
@@ -511,8 +525,11 @@ def setting_rows(table: StepTable, config: EvaluationConfig) -> tuple[tuple[str,
     """Return a header, and for every setting its parameters and each metric's mean with its 95 % interval."""
     names = tuple(name for metric, _, _ in _TABLE_METRICS for name in (metric, f"{metric}_low", f"{metric}_high"))
     rows = [
-        (*asdict(one).values(), *(value for metric, _, _ in _TABLE_METRICS for value in total(table, one, metric)))
-        for one in config.settings()
+        (
+            *asdict(setting).values(),
+            *(value for metric, _, _ in _TABLE_METRICS for value in total(table, setting, metric)),
+        )
+        for setting in config.settings()
     ]
     return (*asdict(config.settings()[0]), *names), rows
 

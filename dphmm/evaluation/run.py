@@ -74,9 +74,9 @@ errors of the release are those of the prediction then. ``protection`` is the de
 was released; ``error_km`` the distance of the one release that was drawn; ``squared_error_km2`` the mean of its
 square over all that could have been, in closed form (the square of the paper's Error, Equation 3, given the releases
 before); ``adversary_error_km`` the expected distance from the truth of a place drawn from the posterior;
-``runtime_s`` the processor time of a step (thread time: a busy machine does not lengthen it), after a warm-up and with
-a new engine for each sequence, so that the first step includes what an engine sets up. The other columns follow from
-the seeds.
+``runtime_s`` the processor time of a step (thread time: a busy machine does not lengthen it), after a warm-up by the
+same sequence and with a new engine for each, so that the first step includes what an engine sets up. The other columns
+follow from the seeds.
 """
 
 
@@ -221,16 +221,14 @@ def is_finished(task: Task) -> bool:
 
 def _rows(task: Task) -> Iterator[dict[str, Any]]:
     with compiled_at_first_call():
-        # The first sequence is released once more than is recorded. Without this warm-up the first steps of a process
-        # would include imports, the loading of compiled loops, and what the model computes once.
-        for _ in _sequence_rows(task, task.sequences[0], np.random.default_rng(_WARM_UP_SEED)):
-            pass
         for sequence in task.sequences:
-            yield from _sequence_rows(task, sequence, randomness_of(task.config.seed, task.setting, sequence))
-
-
-_WARM_UP_SEED = 0
-"""Of the warm-up's noise, which no recorded release shares a stream with."""
+            # Each sequence is released twice with the same noise, and recorded the second time: the first time takes
+            # the same path, so that no recorded step includes imports or the loading of compiled loops.
+            for is_recorded in (False, True):
+                rng = randomness_of(task.config.seed, task.setting, sequence)
+                rows = list(_sequence_rows(task, sequence, rng))
+                if is_recorded:
+                    yield from rows
 
 
 def _sequence_rows(task: Task, sequence: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:

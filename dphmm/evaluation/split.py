@@ -157,7 +157,9 @@ def check_policies(config: EvaluationConfig, space: StateSpace, models: Sequence
     DataFileError
         If a file that a policy names is missing or unusable.
     """
-    for text, setting in {one.release_settings.policy: one for one in reversed(config.settings())}.items():
+    # Reversed, so that the first setting of several with one policy names the key.
+    of_policy = {setting.release_settings.policy: setting for setting in reversed(config.settings())}
+    for text, setting in of_policy.items():
         try:
             for model in models:
                 parse_policy(text, space, model.structure)

@@ -45,6 +45,7 @@ EVALUATED = (
     *(f"PRIVATE-model-{fold}.npz" for fold in range(3)),
     *(f"parts/PRIVATE-{task:06d}.parquet" for task in range(4)),
     *("PRIVATE-split.json", "PRIVATE-sequences.npz", "PRIVATE-steps.parquet", "PRIVATE-report.html", "run.json", LOCK),
+    *("PRIVATE-settings.csv", "PRIVATE-claims.csv"),
     *(f"PRIVATE-{name}.png" for name in FIGURES),
 )
 

@@ -15,6 +15,7 @@ from dphmm.evaluation.report import (
     HOLDS,
     UNDECIDED,
     _quotient,
+    _states_words,
     check_claims,
     report_html,
     significant,
@@ -132,6 +133,22 @@ def test_interval_of_a_ratio_is_that_of_scipys_paired_bootstrap():
     assert apart.high - apart.low > 3 * width
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"preset": "gowalla"}, "6,640 states of 0.89 km. All settings are those of the preset 'gowalla'."),
+        (
+            {"preset": "gowalla", "cell_km": 2.0},
+            "1,332 states of 2 km. The settings are those of the preset 'gowalla', but cell_km is 2.0 instead of 0.89.",
+        ),
+        ({"grid": "geolife"}, "1,419 states of 0.34 km."),
+    ],
+    ids=["preset", "changed", "none"],
+)
+def test_report_states_the_cells_and_what_differs_from_the_preset(keys, words):
+    assert _states_words(parse_config({"data": ["x"], **keys})) == words
+
+
 class Loads(HTMLParser):
     """Whatever a page would fetch."""
 
@@ -194,6 +211,9 @@ def test_figures_are_drawn_from_the_table(finished, plain_table, drawn):
     rows = plain_table.where(finished.config.base("utility"))
     line = protection.get_lines()[0].get_ydata()
     assert line[0] == pytest.approx(rows["protection"].mean(), rel=1e-12)
+    labels = [label.get_text() for label in protection.get_yticklabels()]
+    assert labels
+    assert all(re.fullmatch(r"[\d,.]+", label) for label in labels), "powers of ten are written out"
 
 
 def test_every_setting_is_a_dot_with_its_interval(finished, plain_table, drawn):

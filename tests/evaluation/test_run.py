@@ -73,13 +73,6 @@ def test_a_sequence_does_not_depend_on_its_company(plain_table, config, people, 
         assert same(plain_table.where(setting), table.where(setting))
 
 
-def test_recorded_releases_do_not_depend_on_the_warm_up(plain_table, config, people, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "_WARM_UP_SEED", 1)
-    other = Evaluation.open(config, tmp_path / "run", lambda: people)
-    list(other.run(InOrder()))
-    assert same(plain_table, other.table())
-
-
 def _calls_of_steps(monkeypatch, rows) -> list[int]:
     """The number of Python and C functions that each release calls, which its processor time follows."""
     counts: list[int] = []
@@ -107,9 +100,9 @@ def _calls_of_steps(monkeypatch, rows) -> list[int]:
 
 
 def test_work_of_a_sequence_does_not_depend_on_earlier_ones(plain, monkeypatch):
-    """Every step makes exactly as many calls after another sequence as where its own is the only one of its task.
+    """Every recorded step makes exactly as many calls after another sequence as if its own is alone in its task.
 
-    The broken twin, one engine for all sequences of a task, has plans and checks of the first at hand for the second.
+    The broken twin, one engine for all sequences, makes fewer: it has plans and checks of earlier steps at hand.
     """
     length = plain.config.length
     for task in plain.tasks:
@@ -119,7 +112,6 @@ def test_work_of_a_sequence_does_not_depend_on_earlier_ones(plain, monkeypatch):
     shared = task.setting.release_settings.engine(run._common(task.folder, task.config.digest, task.fold)[0])
     monkeypatch.setattr(ReleaseSettings, "engine", lambda _settings, _model, rng: shared.another(rng))
     both = _calls_of_steps(monkeypatch, lambda: run._rows(task))
-    alone = _calls_of_steps(monkeypatch, lambda: run._rows(replace(task, sequences=task.sequences[1:])))
     assert both[-length:] != alone[-length:]
 
 
@@ -143,12 +135,13 @@ Releaser.release = counted
 task = finished_evaluation(Path(sys.argv[1])).tasks[0]
 list(run._rows(task))
 length = task.config.length
-print(sum(imported[:length]), sum(imported[length:]))
+blocks = [sum(imported[start : start + length]) for start in range(0, len(imported), length)]
+print(sum(blocks[0::2]), sum(blocks[1::2]))
 """
 
 
 def test_measured_steps_import_nothing(plain):
-    """In a new process the warm-up imports what a release needs, so that no measured step does."""
+    """In a new process the first release of each sequence imports what it needs, so that no recorded step does."""
     line = [sys.executable, "-c", _IMPORTS_OF_STEPS, str(plain.checkpoint.folder)]
     warm_up, measured = map(int, subprocess.run(line, capture_output=True, text=True, check=True).stdout.split())
     assert warm_up > 0

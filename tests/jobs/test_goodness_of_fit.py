@@ -11,6 +11,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.jobs import fit_of, region
 from dphmm.jobs import goodness_of_fit as fit
 from dphmm.model import Belief, MarkovModel, TimeClasses, fit_shrunk
+from dphmm.model.speed_limit import MOST_MOVES, SpeedLimit
 from dphmm.space import LocalProjection
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 8, 6)
@@ -172,3 +173,10 @@ def test_a_region_of_a_name_is_one_over_which_gaps_take_no_time(preset):
     """Up to 2,048 states powers of the matrix are kept."""
     assert region(preset).size <= 2048
     assert region(preset, cell=3).size < region(preset).size
+
+
+def test_default_step_on_published_gowalla_cells_allows_too_many_moves():
+    """The reason for the larger default cells of `region`, on which the same step is within the limit."""
+    with pytest.raises(ConfigurationError, match="moves between 6640 states are possible within a step"):
+        SpeedLimit(Grid.preset("gowalla"), 3600.0).moves  # noqa: B018
+    assert SpeedLimit(region("gowalla"), 3600.0).moves.nnz <= MOST_MOVES
