@@ -14,9 +14,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dphmm import counts, leakage, markov
+from dphmm import counts, leakage
 from dphmm.counts.repair import RAW, nearest_integers
 from dphmm.errors import BudgetError
+from dphmm.model import reverse, stationary
 from scripts.drawings.sheet import STYLES, finish, line, panels, save, write
 
 DATA: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ def errors(kind: str, s: float, level: float, steps: int, options: argparse.Name
     matrix = smoothed(s)
     epsilons = np.full(steps, level)
     if kind == ALPHA:
-        back = markov.reverse(matrix, markov.stationary(matrix))
+        back = reverse(matrix, stationary(matrix))
         epsilons = np.asarray(leakage.exact_budgets(back, matrix, level, steps))
     found: dict[str, list[float]] = {}
     for run in range(options.runs):

@@ -34,7 +34,7 @@ from scripts.mutants.mutations import ROOT, Mutant, mutants, relocated
 from scripts.mutants.reach import Reach, affordable, copied
 from scripts.mutants.trial import NO_TESTS, Run, against, every_test, load_libraries, standing
 
-STAGES = "geometry,policy,mechanisms,markov,release,leakage"
+STAGES = "geometry,policy,mechanisms,model,release,leakage"
 PATIENCE = 60.0, 10.0
 """Tests hang, which kills the mutant, after these seconds and this multiple of the time that they need."""
 
