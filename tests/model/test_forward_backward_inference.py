@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dphmm import MarkovModel, markov
+from dphmm import MarkovModel
+from dphmm import model as model_stage
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.model import Belief, Filtering, Observations, filter_releases, path_of_releases, smooth_releases
 from tests.sizes import few_every_day
@@ -126,14 +127,14 @@ def test_inference_on_plain_arrays_equals_enumeration(seed, kind):
     joint, total, best = by_enumeration(model, one_by_one)
     arguments = kind(model.transition.toarray()), model.initial.tolist(), observed.log_likelihood
     if total == 0:
-        for function in (markov.filter, markov.smooth, markov.most_probable_path):
+        for function in (model_stage.filter, model_stage.smooth, model_stage.most_probable_path):
             with pytest.raises(StochasticError, match="release"):
                 function(*arguments)
         return
     filtered, smoothed, path = (
-        markov.filter(*arguments),
-        markov.smooth(*arguments),
-        markov.most_probable_path(*arguments),
+        model_stage.filter(*arguments),
+        model_stage.smooth(*arguments),
+        model_stage.most_probable_path(*arguments),
     )
     axes = set(range(len(observed)))
     for t in axes:
