@@ -48,15 +48,15 @@ def policy_text(policy: str | PolicyLike) -> str:
     Examples
     --------
     >>> import networkx
-    >>> policy_text(networkx.Graph([("work", "home"), ("work", "gym")]))
-    'graph:{"nodes":[],"edges":[{"source":"gym","target":"work"},{"source":"home","target":"work"}]}'
+    >>> policy_text(networkx.Graph([("work", "home")]))
+    'graph:{"directed":false,"multigraph":false,"nodes":[],"edges":[{"source":"home","target":"work"}]}'
     """
     if isinstance(policy, str):
         return policy
-    num_states = {}
+    head: dict[str, Any] = {"directed": False, "multigraph": False}  # what networkx asks for
     if isinstance(policy, PolicyGraph):
         _check_count(policy.number_of_edges())
-        graph, num_states = policy.to_networkx(), {"num_states": policy.size}
+        graph, head["num_states"] = policy.to_networkx(), policy.size
     elif is_networkx(policy):
         check_undirected(policy, "policy")
         _check_count(policy.number_of_edges())
@@ -65,7 +65,7 @@ def policy_text(policy: str | PolicyLike) -> str:
         raise PolicyError(
             f"policy must be a text such as utility:1km, a PolicyGraph or a networkx.Graph, got {shown(policy)}"
         )
-    text = json.dumps(num_states | _node_link(graph), separators=(",", ":"))
+    text = json.dumps(head | _node_link(graph), separators=(",", ":"))
     # In JSON both characters only occur within strings. There they must not be read as operators of the policy's text.
     return PREFIX + text.replace("&", r"\u0026").replace("|", r"\u007c")
 
