@@ -72,6 +72,7 @@ class Constraint:
     states: BoolArray = field(repr=False)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Subject:
     """Named states with their measurements, and a policy over them; the model where there is one.

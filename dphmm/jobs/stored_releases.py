@@ -36,7 +36,7 @@ from dphmm.tables import check_output, write_text
 from dphmm.writers import COLUMNS, Hindsight, ReleaseTable, read_releases, write_releases
 
 SettingsLike: TypeAlias = "ReleaseSettings | str | PolicyLike"
-"""How releases were made: all settings, or the policy alone, as text or as a graph."""
+"""The settings of releases, or their policy alone, as text or as a graph."""
 
 
 @dataclass(frozen=True)

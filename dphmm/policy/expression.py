@@ -44,7 +44,7 @@ def parse_policy(
     transition: csr_array | None = None,
     layers: Sequence[PolygonLayer] = (),
 ) -> PolicyGraph:
-    """The policy graph that a text describes; of a graph, the same over a space's states.
+    """Return the policy graph that a text describes, or convert a graph of networkx.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def parse_policy(
 
 
 def policy_label(text: str) -> str:
-    """Return a policy's text for people: the edges of a graph in it are counted, not listed.
+    """Return a policy's text for display: the edges of a graph in it are counted, not listed.
 
     Parameters
     ----------

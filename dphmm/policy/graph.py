@@ -245,10 +245,10 @@ class PolicyGraph(ReadOnlyGraph):
         graph
             Its nodes are states ``0 .. size - 1``, or entries of ``names``. States that it lacks have no edges.
         size
-            The number of states; left out, the number of names or of nodes.
+            The number of states. Defaults to the number of names or of nodes.
         names
-            What the graph's nodes are called, in the order of the states. If all are strings, a node may also be a
-            state's number.
+            Names of the states, in their order, which the graph's nodes may have. If all are strings, a node may also
+            be a state's number.
 
         Raises
         ------
@@ -262,26 +262,26 @@ class PolicyGraph(ReadOnlyGraph):
     def _from_networkx(
         cls, graph: networkx.Graph[Any], size: int | None, names: Sequence[Hashable] | None, argument: str
     ) -> PolicyGraph:
-        """`from_networkx` for a graph that the caller's ``argument`` is."""
+        """`from_networkx`, with the name of the caller's parameter for messages."""
         check_undirected(graph, argument)
         if names is None and size is None and not len(graph):
             raise PolicyError(f"{argument} must have nodes if size is not provided, got an empty graph")
         count = len(names) if names is not None else graph.number_of_nodes() if size is None else size
         index: dict[Hashable, int] = {}
-        # A string is never the number of a state, so that names and numbers cannot be confused.
+        # A string is never the number of a state, so names and numbers cannot be confused.
         if names is None or all(isinstance(name, str) for name in names):
             index = {state: state for state in range(count)}
         index.update({name: state for state, name in enumerate(() if names is None else names)})
-        unknown = next((node for node in graph.nodes if node not in index), None)
-        if unknown is not None:
-            named = "" if names is None else f" or their names, such as {shorten(names[0])}" if count else " or names"
+        unknown = [node for node in graph.nodes if node not in index]
+        if unknown:
+            or_names = f" or their names, such as {shorten(names[0])}" if names else ""
             raise PolicyError(
-                f"{argument} must have nodes that are among the {count:,} states 0 to {count - 1}{named}, got node "
-                f"{shown(unknown)}: remove it, or rename it by networkx.relabel_nodes"
+                f"{argument} must have nodes that are among the {count:,} states 0 to {count - 1}{or_names}, got node "
+                f"{shown(unknown[0])}: remove it, or rename it by networkx.relabel_nodes"
             )
-        made = cls(ListedEdges(count, [(index[a], index[b]) for a, b in graph.edges() if a != b]))
+        policy = cls(ListedEdges(count, [(index[a], index[b]) for a, b in graph.edges() if a != b]))
         open_ = [index[node] for node, attributes in graph.nodes(data=True) if attributes.get("open") is True]
-        return made.with_open(open_) if open_ else made
+        return policy.with_open(open_) if open_ else policy
 
     @classmethod
     @checked
@@ -676,7 +676,7 @@ class PolicyGraph(ReadOnlyGraph):
 def as_policy(
     policy: PolicyLike, size: int, names: Sequence[str] | None = None, argument: str = "policy"
 ) -> PolicyGraph:
-    """Convert what a caller provides as a policy graph.
+    """Convert a policy graph of this package or of networkx to a `PolicyGraph`.
 
     Parameters
     ----------
@@ -687,7 +687,7 @@ def as_policy(
     names
         The names of the ``N`` states, where they have names.
     argument
-        What messages call the policy.
+        The name of the caller's parameter, for messages.
 
     Returns
     -------
@@ -707,7 +707,7 @@ def as_policy(
 
 
 def over_measurements(graph: PolicyLike, f: npt.ArrayLike | Measurements) -> tuple[PolicyGraph, Measurements]:
-    """Convert a policy and what is measured in each of its states, and check that they have as many.
+    """Convert a policy and the measurements in its states, and check that they are over as many states.
 
     Parameters
     ----------
@@ -785,7 +785,7 @@ def check_undirected(graph: networkx.Graph[Any], argument: str) -> None:
     graph
         A graph of networkx.
     argument
-        What the message calls it.
+        The name of the caller's parameter, for the message.
 
     Raises
     ------
@@ -810,7 +810,7 @@ def is_networkx(value: object) -> TypeGuard[networkx.Graph[Any]]:
     Returns
     -------
     bool
-        Without importing networkx: where it was not imported there is none of its graphs.
+        Without importing networkx: before networkx is imported, none of its graphs exists.
     """
     networkx = sys.modules.get("networkx")
     return networkx is not None and isinstance(value, networkx.Graph)

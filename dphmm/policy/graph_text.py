@@ -1,4 +1,4 @@
-"""Policy graphs as text: ``graph:{…}`` with node-link JSON, as settings store a graph that they are given."""
+"""Policy graphs as text: ``graph:{…}`` with node-link JSON, the form in which settings store a graph."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def policy_text(policy: str | PolicyLike) -> str:
     """
     if isinstance(policy, str):
         return policy
-    head: dict[str, Any] = {"directed": False, "multigraph": False}  # what networkx asks for
+    head: dict[str, Any] = {"directed": False, "multigraph": False}  # networkx's reader needs them
     if isinstance(policy, PolicyGraph):
         _check_count(policy.number_of_edges())
         graph, head["num_states"] = policy.to_networkx(), policy.size
@@ -71,7 +71,7 @@ def policy_text(policy: str | PolicyLike) -> str:
 
 
 def is_listed(term: str) -> bool:
-    """Whether a term of a policy's text is a graph that is written out, rather than a file.
+    """Return whether a term of a policy's text contains a graph, rather than the name of its file.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def is_listed(term: str) -> bool:
     Returns
     -------
     bool
-        Whether `read_listed` reads it.
+        `True` if `read_listed` can read it.
     """
     kind, _, content = term.partition(":")
     return kind.strip() + ":" == PREFIX and content.lstrip().startswith("{")
@@ -93,9 +93,9 @@ def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
     Parameters
     ----------
     term
-        What `policy_text` wrote, or node-link JSON of another origin after ``graph:``.
+        A text of `policy_text`, or ``graph:`` and other node-link JSON.
     size
-        The number of states over which it is used. Defaults to any.
+        The required number of states. By default it is not checked.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
 
 
 def canonical_listed(term: str) -> str:
-    """Return a term for which `is_listed` is true as it is hashed: by its edges and open nodes alone.
+    """Return the canonical form of a term for which `is_listed` is true: a hash of its edges and open nodes.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def canonical_listed(term: str) -> str:
     Returns
     -------
     str
-        ``graph:`` and a SHA-256. Terms of equal text are equal policies over equal states.
+        ``graph:`` and a SHA-256. Terms of equal canonical form are equal policies over equal states.
     """
     content = _node_link(read_listed(term))
     content["nodes"] = [node for node in content["nodes"] if "open" in node]
@@ -141,7 +141,7 @@ def canonical_listed(term: str) -> str:
 
 
 def _node_link(graph: networkx.Graph[Any]) -> dict[str, list[dict[str, Any]]]:
-    """A graph as node-link JSON without what follows from its edges, sorted."""
+    """A graph as node-link JSON: sorted edges, and the nodes that are open or have no edge."""
     opened = {_plain(node) for node, attributes in graph.nodes(data=True) if attributes.get("open") is True}
     edges = {tuple(sorted(map(_plain, edge), key=_order)) for edge in graph.edges() if edge[0] != edge[1]}
     if not edges:
@@ -155,7 +155,7 @@ def _node_link(graph: networkx.Graph[Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _plain(node: object) -> int | str:
-    """A node as a value of JSON."""
+    """A node as a JSON value."""
     if isinstance(node, str) and is_text(node):
         return node
     try:
@@ -167,7 +167,7 @@ def _plain(node: object) -> int | str:
 
 
 def _order(node: int | str) -> tuple[bool, int, str]:
-    """What nodes are sorted by: numbers first."""
+    """The sort key of a node: numbers first."""
     return (True, 0, node) if isinstance(node, str) else (False, node, "")
 
 

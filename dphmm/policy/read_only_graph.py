@@ -1,8 +1,8 @@
 """The read-only part of the interface of `networkx.Graph`, for policy graphs.
 
-networkx's algorithms ask a graph for its adjacency dictionaries. A policy graph never stores them, so they are built on
-the first question that needs them, and only for graphs that fit in memory. Questions about single states and pairs are
-answered without them.
+networkx's algorithms read the adjacency dictionaries of a graph. A policy graph does not store them. They are built
+when a method needs them for the first time, and only for graphs that fit in memory. Methods for single states and pairs
+do not need them.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _OPEN = _Attributes(open=True)
 
 
 class ReadOnlyGraph(ABC):
-    """What networkx's algorithms ask of a graph, answered by a policy graph.
+    """A graph that networkx's algorithms can read, and not change.
 
     Nodes are states (integers). Edges have no attributes, open states have the attribute ``open=True``. Views are
-    networkx's own. Whatever would change the graph raises `networkx.NetworkXError`.
+    networkx's classes. Methods that would change the graph raise `networkx.NetworkXError`.
     """
 
-    __networkx_backend__ = "networkx"  # networkx's dispatcher asks for it where other backends are installed
-    frozen = True  # what `networkx.is_frozen` asks for
+    __networkx_backend__ = "networkx"  # networkx's dispatcher reads it if other backends are installed
+    frozen = True  # `networkx.is_frozen` reads it
 
     @property
     @abstractmethod
@@ -86,13 +86,13 @@ class ReadOnlyGraph(ABC):
 
     @abstractmethod
     def _keep(self, states: BoolArray) -> Self:
-        """The graph with some of its states ``(N,)`` alone, and the edges between them."""
+        """The states of a mask ``(N,)`` that the graph contains, and the edges between them."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the dictionaries, which workers rebuild if they need them."""
+        """Everything except the dictionaries: workers rebuild them if they need them."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_node", "_graph")}
 
-    # ---- answered without building the graph ---------------------------------------------------------------------
+    # ---- methods that do not build the graph ------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """The number of states that the graph contains."""
@@ -227,7 +227,7 @@ class ReadOnlyGraph(ABC):
         kept[np.array([node for node in values if node in self], dtype=np.int64)] = True
         return self._keep(kept)
 
-    # ---- answered by the graph that is built ---------------------------------------------------------------------
+    # ---- methods that build the graph -------------------------------------------------------------------------------
 
     @cached_property
     def _graph(self) -> networkx.Graph[int]:
@@ -253,7 +253,7 @@ class ReadOnlyGraph(ABC):
         return frozen
 
     def _listed_edges(self) -> IntArray:
-        """All edges ``(m, 2)``, refused where a `networkx.Graph` of them would not fit in memory."""
+        """All edges ``(m, 2)``; raises `PolicyError` if a `networkx.Graph` of them would not fit in memory."""
         edges = self.edge_array()
         if len(edges) > MAX_GRAPH_EDGES:
             raise PolicyError(
@@ -269,7 +269,7 @@ class ReadOnlyGraph(ABC):
         Raises
         ------
         PolicyError
-            If there are more than five million edges, as in all that follows.
+            If there are more than five million edges.
         """
         return self._graph.edges
 
@@ -345,7 +345,7 @@ class ReadOnlyGraph(ABC):
         u, v
             Any values.
         default
-            What is returned if no edge connects them.
+            The value to return if no edge connects them.
 
         Returns
         -------
@@ -354,7 +354,7 @@ class ReadOnlyGraph(ABC):
         """
         return _NO_ATTRIBUTES if self.has_edge(u, v) else default
 
-    # ---- copies, and what a frozen graph refuses -----------------------------------------------------------------
+    # ---- copies, and methods of a frozen graph -----------------------------------------------------------------------
 
     def to_networkx(self) -> networkx.Graph[int]:
         """Return the states and edges as a new `networkx.Graph`.

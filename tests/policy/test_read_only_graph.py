@@ -122,7 +122,7 @@ ALGORITHMS = {
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("case", CASES)
-def test_an_algorithm_gives_the_same_on_a_policy_as_on_a_networkx_graph(case, algorithm):
+def test_networkx_algorithms_agree_with_graph_of_the_same_edges(case, algorithm):
     make, plain = CASES[case]
     call = ALGORITHMS[algorithm]
     with warnings.catch_warnings():
@@ -131,7 +131,7 @@ def test_an_algorithm_gives_the_same_on_a_policy_as_on_a_networkx_graph(case, al
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_suite_notices_a_missing_edge(case):
+def test_networkx_algorithms_differ_if_one_edge_differs(case):
     """The broken twin: without one edge (or with one more) some algorithm differs in each case."""
     make, plain = CASES[case]
     other = plain.copy()
@@ -145,7 +145,7 @@ def test_the_suite_notices_a_missing_edge(case):
     assert differing == ["edges", "density"]
 
 
-def test_questions_about_single_states_need_no_adjacency():
+def test_single_state_methods_do_not_build_the_graph():
     """A complete graph over 100,000 states has five thousand million edges."""
     policy = PolicyGraph.complete(100_000)
     assert (len(policy), policy.number_of_nodes(), 99_999 in policy, 100_000 in policy) == (
@@ -163,7 +163,7 @@ def test_questions_about_single_states_need_no_adjacency():
     assert "_graph" not in vars(policy)
 
 
-def test_a_graph_that_does_not_fit_in_memory_is_refused_with_its_number_of_edges(monkeypatch):
+def test_more_edges_than_the_limit_raises(monkeypatch):
     monkeypatch.setattr(read_only_graph, "MAX_GRAPH_EDGES", 152)
     policy = PolicyGraph.complete(SIZE)
     assert policy.number_of_edges() == 153
@@ -176,7 +176,7 @@ def test_a_graph_that_does_not_fit_in_memory_is_refused_with_its_number_of_edges
     assert len(policy.edges) == 153
 
 
-def test_a_policy_cannot_be_changed_through_networkx():
+def test_mutation_raises_and_changes_nothing():
     policy = PolicyGraph.categorical(LABELS).with_open(OPEN)
     before = policy.content_hash
     for change in (
@@ -196,14 +196,14 @@ def test_a_policy_cannot_be_changed_through_networkx():
 
 
 @pytest.mark.parametrize("algorithm", [nx.minimum_spanning_tree, nx.complement, nx.create_empty_copy])
-def test_algorithms_that_build_a_graph_of_the_same_class_say_what_to_pass(algorithm):
+def test_algorithm_that_returns_the_same_class_raises(algorithm):
     policy = PolicyGraph.utility(F, 1.5)
     with pytest.raises(PolicyError, match=r"pass policy.to_networkx\(\) to the algorithm"):
         algorithm(policy)
     assert nx.utils.graphs_equal(algorithm(policy.to_networkx()), algorithm(built(UTILITY)))
 
 
-def test_a_policy_is_copied_and_pickled_without_its_adjacency():
+def test_copies_and_pickles_omit_the_built_graph():
     policy = PolicyGraph.utility(F, 1.5)
     assert policy.degree[0] == 3
     for again in (pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy), copy.copy(policy)):
@@ -215,7 +215,7 @@ def test_a_policy_is_copied_and_pickled_without_its_adjacency():
     assert type(attributes) is dict
 
 
-def test_subgraphs_are_policies_with_their_open_states():
+def test_subgraph_is_the_restricted_policy():
     policy = PolicyGraph.categorical(LABELS).with_open(OPEN)
     part = policy.subgraph([0, 1, 5, 17, 15])
     assert isinstance(part, PolicyGraph)
@@ -227,7 +227,7 @@ def test_subgraphs_are_policies_with_their_open_states():
         policy.subgraph(99)
 
 
-def test_unions_and_intersections_take_networkx_graphs_on_either_side():
+def test_union_and_intersection_take_networkx_graphs():
     policy, other = PolicyGraph.categorical(LABELS), built({(0, 17), (0, 1)})
     assert set((policy | other).edges) == set((other | policy).edges) == CATEGORICAL | {(0, 17)}
     assert set((policy & other).edges) == set((other & policy).edges) == {(0, 1)}
@@ -245,7 +245,7 @@ def test_unions_and_intersections_take_networkx_graphs_on_either_side():
             policy & broken
 
 
-def test_networkx_is_imported_when_it_is_asked_for():
+def test_networkx_is_imported_lazily():
     code = "import sys, dphmm; p = dphmm.PolicyGraph.complete(5); p.has_edge(0, 1), 3 in p, len(p), p | p; "
     code += "print('networkx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -115,7 +115,7 @@ def same(first, second) -> bool:
         lambda policy: parse_policy(policy, SPACE).content_hash,
     ],
 )
-def test_a_networkx_graph_gives_what_the_policy_graph_gives(call):
+def test_networkx_graph_gives_the_result_of_the_policy_graph(call):
     assert same(call(near()), call(listed(near())))
     assert same(call(near(order=3)), call(listed(near())))
     assert not same(call(near(radius=1.6)), call(listed(near())))  # the broken twin: another graph
@@ -136,7 +136,7 @@ def test_open_nodes_are_open_states(calibration):
     assert entries[0].entries
 
 
-def test_a_graph_is_the_policy_that_its_text_describes():
+def test_listed_edges_release_as_the_radius_text():
     """The rule of the centres, with its edges listed by their definition, releases what the text releases."""
     found = [records(ReleaseSettings(policy, 1.0).engine(TOWN, 5)) for policy in (near(1.01), "centres:1.01km")]
     assert without_hash(found[0]) == without_hash(found[1])
@@ -145,7 +145,7 @@ def test_a_graph_is_the_policy_that_its_text_describes():
 # ---- settings ---------------------------------------------------------------------------------------------------
 
 
-def test_settings_with_a_graph_survive_json_and_toml_and_follow_from_its_content():
+def test_settings_with_graph_round_trip():
     settings = ReleaseSettings(near(opened=[24]), 0.7, delta=0.05)
     for again in (
         ReleaseSettings.from_json(settings.to_json()),
@@ -161,7 +161,7 @@ def test_settings_with_a_graph_survive_json_and_toml_and_follow_from_its_content
 
 
 @pytest.mark.parametrize("order", range(1, 6))
-def test_the_hash_of_settings_does_not_depend_on_the_order_of_nodes_and_edges(order):
+def test_settings_hash_does_not_depend_on_insertion_order(order):
     settings = ReleaseSettings(near(), 1.0)
     other = ReleaseSettings(near(order=order), 1.0)
     assert list(near(order=order).nodes) != list(near().nodes)
@@ -169,7 +169,7 @@ def test_the_hash_of_settings_does_not_depend_on_the_order_of_nodes_and_edges(or
     assert ReleaseSettings(listed(near()), 1.0).content_hash == settings.content_hash
 
 
-def test_the_hash_of_settings_tells_every_edge_and_open_state():
+def test_settings_hash_differs_if_an_edge_or_open_state_differs():
     base = near(opened=[24])
     found = {ReleaseSettings(base, 1.0).content_hash}
     more, fewer, closed = base.copy(), base.copy(), base.copy()
@@ -181,14 +181,14 @@ def test_the_hash_of_settings_tells_every_edge_and_open_state():
     assert len(found) == 4
 
 
-def test_isolated_nodes_and_self_loops_change_no_promise():
+def test_isolated_nodes_and_self_loops_do_not_change_the_hash():
     base, other = nx.Graph([(0, 1), (1, 2)]), nx.Graph([(2, 1), (1, 0), (0, 0)])
     other.add_nodes_from([7, 8])
     assert ReleaseSettings(base).content_hash == ReleaseSettings(other).content_hash
     assert ReleaseSettings(other).graph(TOWN).edge_array().tolist() == [[0, 1], [1, 2]]
 
 
-def test_the_text_is_node_link_json_that_networkx_reads_and_that_a_file_may_hold(tmp_path):
+def test_text_is_node_link_json_of_networkx_and_of_policy_files(tmp_path):
     text = policy_text(near(opened=[24]))
     (tmp_path / "policy.json").write_text(text.removeprefix("graph:"))
     read = nx.node_link_graph(json.loads(text.removeprefix("graph:")), edges="edges")
@@ -197,7 +197,7 @@ def test_the_text_is_node_link_json_that_networkx_reads_and_that_a_file_may_hold
     assert from_file.content_hash == from_text.content_hash
 
 
-def test_a_graph_as_text_is_combined_with_other_terms():
+def test_graph_text_combines_with_other_terms():
     text = f"{policy_text(nx.Graph([(0, 24), (0, 1)]))} & complete | centres:0.51km | open:nowhere"
     text = text.removesuffix(" | open:nowhere")
     found = parse_policy(text, SPACE)
@@ -210,7 +210,7 @@ def test_a_graph_as_text_is_combined_with_other_terms():
     assert canonical_policy(spaced) == canonical_policy(text)
 
 
-def test_names_with_operators_of_policies_in_them_are_names():
+def test_names_may_contain_operators_of_policy_texts():
     names = ["Marks & Spencer", "a|b", "zone:home", '"quoted"', "é", "0"]
     places = Places(names, 45 + np.arange(6) / 100, np.full(6, 7.0))
     model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6), places, 300)
@@ -228,14 +228,14 @@ def test_names_with_operators_of_policies_in_them_are_names():
         ReleaseSettings(nx.Graph([("home", "é")])).engine(model)
 
 
-def test_a_graph_that_lacks_states_gives_them_no_edges():
+def test_states_missing_from_the_graph_have_no_edges():
     engine = ReleaseSettings(nx.Graph([(0, 1), (1, 5)]), 1.0).engine(TOWN, 5)
     assert engine.policy.size == SPACE.size
     assert engine.policy.connected().nonzero()[0].tolist() == [0, 1, 5]
     assert records(engine) == records(Releaser.made(engine.settings, TOWN, SPACE, nx.Graph([(0, 1), (1, 5)]), 5))
 
 
-def test_graphs_that_are_too_large_for_settings_are_refused_before_they_are_written(monkeypatch, tmp_path):
+def test_settings_with_more_edges_than_the_limit_raise(monkeypatch, tmp_path):
     monkeypatch.setattr(graph_text, "MAX_TEXT_EDGES", near().number_of_edges())
     assert ReleaseSettings(near()).graph(TOWN).number_of_edges() == near().number_of_edges()
     larger = near(0.72)
@@ -249,7 +249,7 @@ def test_graphs_that_are_too_large_for_settings_are_refused_before_they_are_writ
     assert records(engine) == records(Releaser.made(engine.settings, TOWN, SPACE, larger, 5))
 
 
-def test_the_limit_of_edges_in_settings_is_stated_where_it_is_documented():
+def test_edge_limit_is_documented():
     assert f"{graph_text.MAX_TEXT_EDGES:,}" in ReleaseSettings.__doc__
 
 
@@ -290,7 +290,7 @@ REFUSED["open with an edge"][0].nodes[3]["open"] = True
         ("policy", lambda policy: ReleaseSettings(policy).engine(TOWN)),
     ],
 )
-def test_graphs_that_are_no_policy_are_refused_in_one_line(called, call, case):
+def test_invalid_graph_raises_in_one_line(called, call, case):
     graph, message = REFUSED[case]
     with pytest.raises(PolicyError, match=message) as refused:
         call(graph)
@@ -298,7 +298,7 @@ def test_graphs_that_are_no_policy_are_refused_in_one_line(called, call, case):
     assert case == "open with an edge" or str(refused.value).startswith(f"{called} must ")
 
 
-def test_settings_refuse_what_no_space_can_have():
+def test_settings_with_invalid_graph_raise_before_a_model_is_known():
     for graph, message in (
         (nx.Graph(), "policy must have an edge between two states, got a graph without edges"),
         (nx.Graph([(4, 4)]), "policy must have an edge between two states"),
@@ -328,14 +328,14 @@ def test_settings_refuse_what_no_space_can_have():
         ('graph:{"nodes":[],"edges":[]}', "joins no two of the 30 states"),
     ],
 )
-def test_graphs_as_text_that_are_broken_are_refused(text, message):
+def test_invalid_graph_text_raises(text, message):
     with pytest.raises(DphmmError, match=message) as refused:
         ReleaseSettings(text).engine(TOWN)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 400
 
 
-def test_a_policy_graph_over_other_states_is_refused_by_settings_too():
+def test_policy_graph_over_other_number_of_states_raises():
     with pytest.raises(PolicyError, match="a graph over the 30 states it is used for, got one over 6"):
         ReleaseSettings(PolicyGraph.complete(6)).engine(TOWN)
 
@@ -343,7 +343,7 @@ def test_a_policy_graph_over_other_states_is_refused_by_settings_too():
 # ---- sessions ---------------------------------------------------------------------------------------------------
 
 
-def test_a_session_goes_on_under_the_same_graph_and_refuses_another(tmp_path):
+def test_session_continues_under_equal_graph_only(tmp_path):
     path, settings = tmp_path / "s.db", ReleaseSettings(near(), 1.0)
     with Session.open(path, "ann", settings.engine(TOWN), Limits(epsilon=9)) as session:
         session.release(0, 5_700_000)
@@ -359,7 +359,7 @@ def test_a_session_goes_on_under_the_same_graph_and_refuses_another(tmp_path):
         Session.open(path, "ann", ReleaseSettings(more, 1.0).engine(TOWN))
 
 
-def test_an_engine_of_a_networkx_graph_takes_constraints_and_other_queries():
+def test_constraints_and_further_queries_take_networkx_graphs():
     graph = near(0.72)
     for policy in (graph, listed(graph)):
         engine = Releaser(TOWN, POINTS, policy, 1.0, rng=5)
