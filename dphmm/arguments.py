@@ -44,7 +44,7 @@ _ERRORS: dict[str, type[InvalidInputError]] = {
     **dict.fromkeys(("f", "points", "latitude", "longitude", "vectors", "differences", "released"), CoordinateError),
     **dict.fromkeys(("users", "noisy", "true"), CountError),
     **dict.fromkeys(("state", "states", "sequences"), StateError),
-    **dict.fromkeys(("labels", "groups", "edges", "radius", "size"), PolicyError),
+    **dict.fromkeys(("labels", "groups", "edges", "radius", "size", "graph", "policy"), PolicyError),
 }
 """What is raised for an argument of a name; `InvalidInputError` for all others."""
 
@@ -207,7 +207,8 @@ def _is_words(value: Any, _: str) -> bool:
 def _is_array(value: Any, name: str) -> bool:
     if hasattr(value, "tocsr"):
         return True
-    if value is None or isinstance(value, str | bytes | dict | set | frozenset):
+    # A graph is a sequence to numpy, which would ask for the neighbours of every node.
+    if value is None or isinstance(value, str | bytes | dict | set | frozenset) or hasattr(value, "is_multigraph"):
         return False
     try:
         array = np.asarray(value)
@@ -253,6 +254,10 @@ _KNOWN: dict[str, tuple[Callable[[Any, str], bool], str]] = {
     "mapping": (_is_mapping, "a mapping by name"),
     "flag": (_of(type(None), bool, np.bool_, int, str), "true or false"),
     "arrays": (_is_arrays, "a list of arrays of numbers"),
+    "graph": (
+        lambda value, _: any(one.__name__ in ("PolicyGraph", "Graph") for one in type(value).__mro__),
+        "a PolicyGraph or a networkx.Graph",
+    ),
     "function": (lambda value, _: callable(value), "a function"),
     "None": (_of(type(None)), "nothing"),
 }
@@ -278,6 +283,8 @@ _KINDS_OF: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, str]", "Mapping[str, npt.NDArray[Any]]"), ("mapping",)),
     "Model": ("MarkovModel", "path"),
     "Matrix": ("path", "array"),
+    "PolicyLike": ("graph",),
+    "SettingsLike": ("ReleaseSettings", "word", "graph"),
     "DataLike": ("Data", "path", "paths", "DataFrame", "Trajectory", "TrajectoryCollection"),
     **{
         name: (name,)

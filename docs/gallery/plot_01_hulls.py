@@ -21,7 +21,7 @@ for ax, possible in zip(axes, ([0, 1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 2, 4]), str
     mask = np.isin(np.arange(6), possible)
     left = policy.restrict(mask)
     draw_hull(ax, SensitivityHull(left.differences(f)))
-    for start, end in left.edges():
+    for start, end in left.edges:
         ax.plot(*f[[start, end]].T, color="0.4", lw=1)
     degrees = dict(zip(possible, degree_of_protection(policy, f, mask)[mask], strict=True))
     ax.plot(*f[possible].T, "ko", ms=4)

@@ -24,7 +24,7 @@ policies = {
 
 figure, axes = plt.subplots(1, 4, figsize=(12, 3.9), layout="constrained")
 for ax, (name, policy) in zip(axes, policies.items(), strict=True):
-    edges = np.array(list(policy.edges()))
+    edges = policy.edge_array()
     draw_edges(ax, f, edges, "#0072B2", 0.5, "edges")
     ax.plot(*f.T, "k.", ms=4)
     ax.set_title(f"{name}\n{len(edges)} edges", fontsize=9)

@@ -22,7 +22,7 @@ for ax, partner in zip(axes, (3, 4, 5), strict=True):
     graph = policy.restrict(possible).with_edges([(2, partner)])
     hull = SensitivityHull(graph.differences(f))
     draw_hull(ax, hull)
-    for start, end in graph.edges():
+    for start, end in graph.edges:
         added = {start, end} == {2, partner}
         ax.plot(*f[[start, end]].T, color="#D55E00" if added else "0.4", lw=2 if added else 1)
     ax.plot(*f[possible].T, "ko", ms=4)

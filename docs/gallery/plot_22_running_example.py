@@ -32,7 +32,7 @@ for ax, graph, title in zip(
 ):
     around = SensitivityHull(graph.differences(f)).vertices + f[2]  # the states that protect s3 lie within
     ax.fill(*around.T, color="#cc79a7", alpha=0.3)
-    for start, end in graph.edges():
+    for start, end in graph.edge_array():
         ax.plot(*f[[start, end]].T, color="0.4", lw=1)
     ax.plot(*f[possible].T, "ko", ms=4)
     for state in np.flatnonzero(possible):

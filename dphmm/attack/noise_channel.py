@@ -17,6 +17,7 @@ from dphmm.attack.mesh import Mesh, Moves, logs_of
 from dphmm.attack.posterior import Posterior, Track, posterior_of_rows
 from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.model.model import MarkovModel
+from dphmm.policy.expression import policy_label
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.binary_files import read_npz
@@ -154,7 +155,7 @@ class Released(Channel):
     @property
     def name(self) -> str:  # type: ignore[override]
         """As a table shows it."""
-        schedule, found = self.settings.schedule, f"dphmm {self.settings.policy}, "
+        schedule, found = self.settings.schedule, f"dphmm {policy_label(self.settings.policy)}, "
         if schedule is None:
             return f"{found}ε {self.settings.epsilon:g}"
         hours = schedule.window_seconds / 3600
@@ -168,7 +169,7 @@ class Released(Channel):
         """See `Channel`: the name without its numbers."""
         schedule = self.settings.schedule
         aim = "ε each" if schedule is None else "a target" if schedule.window_epsilon is None else "ε a day"
-        return f"dphmm {self.settings.policy}, {aim}"
+        return f"dphmm {policy_label(self.settings.policy)}, {aim}"
 
     def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:
         """See `Channel`."""

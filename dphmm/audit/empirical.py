@@ -16,7 +16,7 @@ from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng, random_source
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
 from dphmm.facts import Facts, fact, facts_of, named
 from dphmm.geometry.measurements import Measurements
-from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.graph import PolicyLike, over_measurements
 
 _TRAINING = 0.25
 """The share of the samples that find the event (half of them make scores, half choose a level); the rest count it."""
@@ -237,7 +237,7 @@ def audit_pairs(
 
 
 @checked
-def hardest_edges(graph: PolicyGraph, f: npt.ArrayLike | Measurements, limit: int | None = None) -> IntArray:
+def hardest_edges(graph: PolicyLike, f: npt.ArrayLike | Measurements, limit: int | None = None) -> IntArray:
     """The edges of a graph with the most to hide, ``(m, 2)``: those of the largest norm in its own hull first.
 
     Parameters
@@ -252,13 +252,12 @@ def hardest_edges(graph: PolicyGraph, f: npt.ArrayLike | Measurements, limit: in
     IntArray
         ``(m, 2)``, pairs of states.
     """
-
-    measurements = graph.check_measurements(f)
-    edges = graph.edges()
+    policy, measurements = over_measurements(graph, f)
+    edges = policy.edge_array()
     if not len(edges):
         return edges
     differences = measurements.coordinates[edges[:, 0]] - measurements.coordinates[edges[:, 1]]
-    norms = graph.hull(measurements).norm(differences)
+    norms = policy.hull(measurements).norm(differences)
     order = np.argsort(-norms, kind="stable")
     if limit is None:
         return np.asarray(edges[order])

@@ -350,7 +350,7 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     """
     measurements = protection.graph.check_measurements(f)
     believed = as_constraint(support, measurements.size)
-    constraint, components, kind = protection.graph.nodes, protection.components, body_kind(protection)
+    constraint, components, kind = protection.graph.node_mask, protection.components, body_kind(protection)
 
     def body(hull: SensitivityHull) -> CoordinateBody:
         return CoordinateBody(measurements, noise_body(measurements, hull, kind))

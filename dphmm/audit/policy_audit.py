@@ -25,7 +25,7 @@ from dphmm.geometry.neighbours import CoordinateBody
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.by_component import Calibration, NoiseBodies, degrees_within, labels_of, noise_body, shapes_of
-from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, names_of, over_measurements
 from dphmm.policy.hull_repair import Objective
 from dphmm.policy.protection import Method, Protection, protect
 from dphmm.release.engine import Releaser
@@ -150,7 +150,7 @@ class RepairAudit:
             self,
             added=named(found.added, names),
             **_noise_facts(found.body, found.diameter, _mean_error(found) / epsilon),
-            least_protection=found.degrees[found.graph.nodes & ~found.open].min(initial=len(names)),
+            least_protection=found.degrees[found.graph.node_mask & ~found.open].min(initial=len(names)),
             certified=found.certified,
             gap=found.gap,
         )
@@ -252,7 +252,7 @@ def _noise_facts(body: SensitivityHull | Disc, factor: float, error: float) -> F
 
 @checked
 def audit_constraint(
-    graph: PolicyGraph,
+    graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
@@ -293,11 +293,11 @@ def audit_constraint(
     >>> audit.bodies[0].exposed, audit.bodies[0].witnesses[0].factors
     ((4,), (1.5, 1.5))
     """
-    measurements = graph.check_measurements(f)
+    policy, measurements = over_measurements(graph, f)
     if not mechanisms or any(name not in BODY_OF for name in mechanisms):
         raise InvalidInputError(f"mechanisms to audit are {list(mechanisms)}; choose among {', '.join(BODY_OF)}")
-    possible = as_constraint(constraint, graph.size)
-    restricted = graph.restrict(possible)
+    possible = as_constraint(constraint, policy.size)
+    restricted = policy.restrict(possible)
     coordinate_hull = restricted.hull(measurements)
     connected, labels = restricted.connected(), restricted.components()
     bodies = tuple(_audit_body(restricted, measurements, calibration, name) for name in mechanisms)
@@ -305,7 +305,7 @@ def audit_constraint(
     for name in (body.mechanism for body in bodies if body.exposed and possible.sum() > 1):
         wanted: tuple[Method, ...] = get_args(Method) if name == "k-norm" else ("exact",)
         for method in wanted:
-            found = protect(graph, measurements, possible, method, objective, BODY_OF[name], calibration=calibration)
+            found = protect(policy, measurements, possible, method, objective, BODY_OF[name], calibration=calibration)
             repairs.append(RepairAudit(name, method, found))
     return ConstraintAudit(
         constraint=possible,
@@ -322,7 +322,7 @@ def audit_constraint(
 
 @checked
 def audit_constraints(
-    graph: PolicyGraph,
+    graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
     constraints: Iterable[npt.ArrayLike],
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
@@ -345,13 +345,13 @@ def audit_constraints(
     ConstraintAudit
         One for each constraint, in order.
     """
-    measurements = graph.check_measurements(f)
+    policy, measurements = over_measurements(graph, f)
     known: dict[bytes, ConstraintAudit] = {}
     for constraint in constraints:
-        possible = as_constraint(constraint, graph.size)
+        possible = as_constraint(constraint, policy.size)
         key = np.packbits(possible).tobytes()
         if key not in known:
-            known[key] = audit_constraint(graph, measurements, possible, mechanisms, objective, calibration)
+            known[key] = audit_constraint(policy, measurements, possible, mechanisms, objective, calibration)
         yield known[key]
 
 
@@ -404,7 +404,7 @@ def _audit_body(
     diameter = inf
     if labels.max() == 0:
         around = CoordinateBody(measurements, noise_body(measurements, largest.coordinate_hull, body))
-        diameter = around.diameter(graph.nodes)
+        diameter = around.diameter(graph.node_mask)
     return BodyAudit(mechanism, largest.body, degrees, tuple(exposed), witnesses, diameter)
 
 
@@ -533,7 +533,7 @@ class EntryAudit:
 
 @checked
 def audit_entries(
-    graph: PolicyGraph, f: npt.ArrayLike | Measurements, model: MarkovModel, epsilon: float = 1.0
+    graph: PolicyLike, f: npt.ArrayLike | Measurements, model: MarkovModel, epsilon: float = 1.0
 ) -> EntryAudit:
     """What releases tell of people who enter a zone, one step after an open release.
 
@@ -567,23 +567,24 @@ def audit_entries(
     [(2, 1, 1.0)]
     """
     check_epsilon(epsilon)
-    measurements = graph.check_measurements(f)
-    if model.size != graph.size:
-        raise InvalidInputError(f"the model has {model.size} states and the policy {graph.size}; they must agree")
-    labels, open_ = graph.components(), graph.open
+    policy = as_policy(graph, model.size, names_of(model.states), "graph")
+    measurements = policy.check_measurements(f)
+    if model.size != policy.size:
+        raise InvalidInputError(f"the model has {model.size} states and the policy {policy.size}; they must agree")
+    labels, open_ = policy.components(), policy.open
     matrix = model.moves_inside
-    zones = csr_array((np.ones(graph.size), labels, np.arange(graph.size + 1)))[~open_]
+    zones = csr_array((np.ones(policy.size), labels, np.arange(policy.size + 1)))[~open_]
     places, into = (matrix[:, ~open_] @ zones).nonzero()
     places, into = places[open_[places]], into[open_[places]]
     order = np.lexsort((into, places))
     some = order
-    most = min(ENTRIES, max(_FEWEST, _LOOKS // graph.size))
+    most = min(ENTRIES, max(_FEWEST, _LOOKS // policy.size))
     if len(order) > most:
         some = order[np.linspace(0, len(order) - 1, most).astype(np.int64)]
-    engine = Releaser(model, measurements, graph, epsilon, calibration="component", allow_known=True)
+    engine = Releaser(model, measurements, policy, epsilon, calibration="component", allow_known=True)
     found: list[Entry] = []
     for place in np.unique(places[some]).tolist():
-        row = np.zeros(graph.size)
+        row = np.zeros(policy.size)
         entries = slice(matrix.indptr[place], matrix.indptr[place + 1])
         row[matrix.indices[entries]] = matrix.data[entries]
         found += _entries(engine, place, row, labels, into[some][places[some] == place].tolist())

@@ -24,7 +24,8 @@ from dphmm.mechanisms.base import MechanismName
 from dphmm.model.forward_backward import smooth
 from dphmm.model.model import MarkovModel
 from dphmm.policy.by_component import Calibration
-from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.expression import policy_label
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, names_of
 from dphmm.policy.lengths import length
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.states import StateSpace
@@ -85,7 +86,7 @@ def compare_noise(
     settings: ReleaseSettings,
     sequences: Sequence[IntArray] | IntArray,
     seed: int = 0,
-    policy: PolicyGraph | None = None,
+    policy: PolicyLike | None = None,
 ) -> tuple[NoiseRow, ...]:
     """All kinds of noise on the same true sequences, first at equal budgets and then at equal promises.
 
@@ -100,7 +101,7 @@ def compare_noise(
     seed
         Of the noise. Nothing here is private.
     policy
-        The policy's graph, in place of the settings' text.
+        The policy's graph, in place of the settings' text; a `PolicyGraph` or a `networkx.Graph`.
 
     Returns
     -------
@@ -123,7 +124,7 @@ def compare_noise(
     if not sum(map(len, paths)):
         raise InvalidInputError("sequences are empty; give at least one state")
     random_source(seed)
-    graph = settings.graph(model) if policy is None else policy
+    graph = settings.graph(model) if policy is None else as_policy(policy, model.size, names_of(model.space))
     rows: list[NoiseRow] = []
     reference = nan
     for equal in ("edge", "any two"):
@@ -209,7 +210,9 @@ def _say_coarse(settings: ReleaseSettings, model: MarkovModel) -> None:
     said = _uneven_reach(settings.graph(model), model.space)
     if said is not None:
         logging.getLogger(__name__).warning(
-            "dphmm: the cells are coarse: the hull of %s %s; planar Laplace is the disc", settings.policy, said
+            "dphmm: the cells are coarse: the hull of %s %s; planar Laplace is the disc",
+            policy_label(settings.policy),
+            said,
         )
 
 

@@ -38,12 +38,13 @@ from dphmm.jobs.adversaries import Adversaries
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.stored_releases import Replayed, replay_all
+from dphmm.jobs.stored_releases import Replayed, SettingsLike, replay_all
 from dphmm.mechanisms.base import MechanismName
 from dphmm.mechanisms.exact import Rational
 from dphmm.model.model import MarkovModel
 from dphmm.policy import Objective, PolicyGraph, parse_policy, protect
 from dphmm.policy.by_component import Calibration
+from dphmm.policy.graph import PolicyLike, as_policy
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.settings import GIVEN
 from dphmm.release.trajectory import located
@@ -70,6 +71,7 @@ class Constraint:
     states: BoolArray = field(repr=False)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Subject:
     """Named states with their measurements, and a policy over them; the model where there is one.
@@ -81,7 +83,7 @@ class Subject:
     measurements
         What is measured in each.
     policy
-        The policy graph over them.
+        The policy graph over them; a `networkx.Graph` of their numbers or names is converted.
     model
         How people move among them, or None.
 
@@ -99,17 +101,20 @@ class Subject:
     policy: PolicyGraph
     model: MarkovModel | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policy", as_policy(self.policy, len(self.names), self.names))
+
     @classmethod
     @checked
-    def from_model(cls, model: Model, policy: str) -> Subject:
-        """The states of a model, with a policy as text.
+    def from_model(cls, model: Model, policy: str | PolicyLike) -> Subject:
+        """The states of a model, with a policy as text or as a graph.
 
         Parameters
         ----------
         model
             The model, or its file.
         policy
-            The policy as text, such as ``"utility:1km"``.
+            The policy as text, such as ``"utility:1km"``; or a `PolicyGraph` or a `networkx.Graph`.
 
         Raises
         ------
@@ -645,7 +650,7 @@ class SessionAudit:
 def audit_session(
     path: str | Path,
     model: Model,
-    settings: ReleaseSettings | str | None = None,
+    settings: SettingsLike | None = None,
     *,
     users: Sequence[str] = (),
     prior: Prior | None = None,
@@ -834,7 +839,7 @@ def audit_event(
     path: str | Path,
     model: Model,
     event: EventLike | Sequence[EventLike],
-    settings: ReleaseSettings | str | None = None,
+    settings: SettingsLike | None = None,
     *,
     users: Sequence[str] = (),
     prior: Prior | None = None,
@@ -924,7 +929,7 @@ def _check_certainties(least: float, most: float) -> None:
 
 
 def _adversary_and_people(
-    path: str | Path, model: MarkovModel, settings: ReleaseSettings | str | None, users: Sequence[str], prior: Any
+    path: str | Path, model: MarkovModel, settings: SettingsLike | None, users: Sequence[str], prior: Any
 ) -> tuple[FloatArray | None, tuple[Replayed, ...]]:
     """Another adversary's prior, and the releases of at least one person."""
     return checked_prior(prior, state_names(model.space)), replay_all(path, model, settings, users)

@@ -15,9 +15,9 @@ from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.stored_releases import engine_agreed, read_released, read_sessions, rows_by_user
+from dphmm.jobs.stored_releases import SettingsLike, engine_agreed, read_released, read_sessions, rows_by_user
 from dphmm.model.model import MarkovModel
-from dphmm.release import Releaser, ReleaseSettings
+from dphmm.release import Releaser
 from dphmm.release.session_database import is_server, is_store
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.tables import check_output, new_file
@@ -93,7 +93,7 @@ def certify(
     source: str | Path,
     model: Model,
     output: str | Path,
-    settings: ReleaseSettings | str | None = None,
+    settings: SettingsLike | None = None,
     *,
     users: Sequence[str] = (),
     overwrite: bool = False,
@@ -191,7 +191,7 @@ def _go_through(
 
 
 def _of_table(
-    path: Path, model: MarkovModel, given: ReleaseSettings | str | None, users: Sequence[str]
+    path: Path, model: MarkovModel, given: SettingsLike | None, users: Sequence[str]
 ) -> Iterator[tuple[str, list[_Begun]]]:
     found = read_released(path, model, users)
     settings = found.settings or given

@@ -15,7 +15,7 @@ import numpy as np
 
 from dphmm.facts import factor_in_words, metres, odds_in_words
 from dphmm.jobs.stored_releases import hindsight_of
-from dphmm.policy.expression import policy_in_words, policy_radius
+from dphmm.policy.expression import policy_in_words, policy_label, policy_radius
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.settings import GIVEN
 from dphmm.tables import iso_time
@@ -344,7 +344,7 @@ def _made(table: ReleaseTable, engine: Releaser) -> Rows:
         ("people", f"{len(users):,}: {some}"),
         ("from, to (UTC)", f"{iso_time(table['time'].min())}, {iso_time(table['time'].max())}"),
         ("released points", f"{len(drawn):,}; {len(table) - len(drawn):,} moments were withheld"),
-        ("policy", f"{settings.policy}: hides between {_joined(settings)}"),
+        ("policy", f"{policy_label(settings.policy)}: hides between {_joined(settings)}"),
         ("ε of a release", spent),
         ("noise", f"{settings.mechanism}, {'exact on a computer' if table['exact'].all() else 'in floating point'}"),
         ("places of the map", f"{model.size:,} ({type(model.space).__name__.lower()}), every {model.step:g} s"),

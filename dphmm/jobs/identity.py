@@ -29,11 +29,10 @@ from dphmm.jobs.goodness_of_fit import chances_of
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.stored_releases import Replayed, replay_all
+from dphmm.jobs.stored_releases import Replayed, SettingsLike, replay_all
 from dphmm.model import MarkovModel, Observations, fit_shrunk, state_sequences
 from dphmm.model.away import away_of
 from dphmm.model.forward_backward import chain_rows, first_logs, forward_pass
-from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import total
 from dphmm.space.trajectory import Trajectory
 
@@ -306,7 +305,7 @@ def audit_identity(
     path: str | Path,
     model: Model,
     known: DataLike,
-    settings: ReleaseSettings | str | None = None,
+    settings: SettingsLike | None = None,
     *,
     users: Sequence[str] = (),
     true: DataLike | None = None,

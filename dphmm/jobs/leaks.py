@@ -17,12 +17,11 @@ from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.models import Model
-from dphmm.jobs.stored_releases import replay
+from dphmm.jobs.stored_releases import SettingsLike, replay
 from dphmm.leakage import Leakage, LossFunction, PopulationLeakage, SharedBudget, Supremum, account_users, shared_budget
 from dphmm.leakage.stream import as_budgets, as_loss_functions, by_user, highest
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import reverses_through
-from dphmm.release.engine import ReleaseSettings
 from dphmm.writers import ReleaseTable, read_releases
 
 EVERYONE = "everyone"
@@ -338,7 +337,7 @@ _REMEMBERED = 256
 
 @checked
 def realised_of_releases(
-    model: Model, releases: str | Path, settings: ReleaseSettings | str, user: str | None = None
+    model: Model, releases: str | Path, settings: SettingsLike, user: str | None = None
 ) -> Realised:
     """What one person's releases really disclosed between places that the policy joins, and how far off a guess is.
 
@@ -348,7 +347,7 @@ def realised_of_releases(
     Parameters
     ----------
     model, releases, settings
-        As `dphmm.jobs.audit_session` takes them: a policy's text where the settings are the usual ones.
+        As `dphmm.jobs.audit_session` takes them: a policy alone where the settings are the usual ones.
     user
         Whose releases; may be left out where they are one person's.
 

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from dphmm.facts import guarantees_in_words
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.run_folder import JOURNAL, Checkpoint, file_hash, read_journal, user_file
 from dphmm.model.model import MarkovModel
+from dphmm.policy.graph import PolicyLike
+from dphmm.policy.graph_text import policy_text
 from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
 from dphmm.release.ledger import exactly
 from dphmm.release.session_database import is_server, is_store
@@ -31,6 +33,9 @@ from dphmm.release.trajectory import place_on_earth
 from dphmm.space.trajectory import microseconds
 from dphmm.tables import check_output, write_text
 from dphmm.writers import COLUMNS, Hindsight, ReleaseTable, read_releases, write_releases
+
+SettingsLike: TypeAlias = "ReleaseSettings | str | PolicyLike"
+"""The settings of releases, or their policy alone, as text or as a graph."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +323,7 @@ class Replayed:
 
 @checked
 def replay(
-    path: str | Path, model: Model, settings: ReleaseSettings | str | None = None, users: Sequence[str] = ()
+    path: str | Path, model: Model, settings: SettingsLike | None = None, users: Sequence[str] = ()
 ) -> Iterator[Replayed]:
     """The releases in a file, one person after another, as `dphmm.jobs.audit_session` takes them.
 
@@ -330,9 +335,9 @@ def replay(
     model
         The model that they were made with.
     settings
-        How they were made. Durable sessions say so themselves, and refuse other settings; a policy alone, as text, is
-        needed where the session began with a graph. For a file of releases settings are needed, or the policy where
-        everything but the epsilon and the mechanism, which the file tells, was left at its default.
+        How they were made. Durable sessions say so themselves, and refuse other settings; a policy alone, as text or as
+        a graph, is needed where the session began with a graph. For a file of releases settings are needed, or the
+        policy where everything but the epsilon and the mechanism, which the file tells, was left at its default.
     users
         These alone; left out, everyone.
 
@@ -375,7 +380,7 @@ def replay(
 
 
 def replay_all(
-    path: str | Path, model: Model, settings: ReleaseSettings | str | None, users: Sequence[str]
+    path: str | Path, model: Model, settings: SettingsLike | None, users: Sequence[str]
 ) -> tuple[Replayed, ...]:
     """The same at once, of at least one person.
 
@@ -400,7 +405,7 @@ def _holds_sessions(path: str | Path) -> bool:
 
 
 def _from_store(
-    path: str | Path, model: MarkovModel, given: ReleaseSettings | str | None, users: Sequence[str]
+    path: str | Path, model: MarkovModel, given: SettingsLike | None, users: Sequence[str]
 ) -> Iterator[Replayed]:
     engine_of = cache(lambda settings: settings.engine(model))
     for content in read_sessions(path, users):
@@ -433,7 +438,7 @@ def _from_store(
 def _engines(
     session: StoredSession,
     count: int,
-    given: ReleaseSettings | str | None,
+    given: SettingsLike | None,
     engine_of: Callable[[ReleaseSettings], Releaser],
 ) -> dict[int, Releaser]:
     """The number of a release → the engine of what was agreed on for it and for those that follow.
@@ -448,14 +453,14 @@ def _engines(
 def engine_agreed(
     session: StoredSession,
     agreed: Agreed,
-    given: ReleaseSettings | str | None,
+    given: SettingsLike | None,
     engine_of: Callable[[ReleaseSettings], Releaser],
 ) -> Releaser:
     """The engine of what a session was agreed on; one that differs is refused."""
     terms = agreed.terms[MAIN_QUERY]
     settings = terms.settings
     if not agreed.note and given is not None:
-        settings = replace(terms.settings, policy=given) if isinstance(given, str) else given
+        settings = given if isinstance(given, ReleaseSettings) else replace(terms.settings, policy=policy_text(given))
     engine = engine_of(settings).another()
     for part, was, now in replace(terms, randomness="system").differences(Terms.from_engine(engine)):
         since = f"went on from release {agreed.first + 1}" if agreed.first else "began"
@@ -466,7 +471,7 @@ def engine_agreed(
 
 
 def rows_by_user(
-    path: Path, table: ReleaseTable, model: MarkovModel, given: ReleaseSettings | str, users: Sequence[str]
+    path: Path, table: ReleaseTable, model: MarkovModel, given: SettingsLike, users: Sequence[str]
 ) -> Iterator[tuple[str, ReleaseTable, IntArray, Releaser]]:
     """Each user's rows of a file of releases, with their time steps and an engine that makes such ones."""
     engine_of = cache(lambda settings: settings.engine(model))
@@ -528,14 +533,14 @@ def hindsight_of(table: ReleaseTable, engine: Releaser) -> Hindsight | None:
     return found
 
 
-def stated_settings(path: Path, user: str, rows: ReleaseTable, policy: str) -> ReleaseSettings:
+def stated_settings(path: Path, user: str, rows: ReleaseTable, policy: str | PolicyLike) -> ReleaseSettings:
     """The settings of a user's releases of which only the policy was given."""
     for name in ("mechanism", "epsilon"):
         values = sorted(set(rows[name].tolist()))
         if len(values) != 1:
             several = ", ".join(str(value) for value in values[:8])
             raise DataFileError(path, f"user {user} has releases of several {name}s ({several}); give all settings")
-    return ReleaseSettings(policy, float(rows["epsilon"][0]), rows["mechanism"][0])
+    return ReleaseSettings(policy_text(policy), float(rows["epsilon"][0]), rows["mechanism"][0])
 
 
 def check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser) -> None:

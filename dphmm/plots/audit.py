@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from dphmm.jobs.identity import LENGTHS, IdentityAudit, MembershipAudit
 from dphmm.plots.curves import draw_steps
 from dphmm.plots.figures import EDGE, ESTIMATE, EXPOSED, HULL, ORANGE, RELEASED, TRUE, Axes, label_map, show_around
 from dphmm.plots.maps import MOST_CELLS, MOST_EDGES, draw_body, draw_cells, draw_edges
+from dphmm.policy.graph import PolicyLike, as_policy
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
-
-if TYPE_CHECKING:
-    from dphmm.policy.graph import PolicyGraph
 
 _FAINT = "#bbbbbb"
 _OPEN = "#dfe6ea"
@@ -38,7 +36,7 @@ _NAMED = 40
 def draw_exposure(
     ax: Axes,
     points: FloatArray,
-    graph: PolicyGraph,
+    graph: PolicyLike,
     audit: ConstraintAudit,
     body: BodyAudit,
     names: Sequence[str],
@@ -64,7 +62,14 @@ def draw_exposure(
     if grid is None:
         ax.plot(*points[~audit.constraint].T, ".", color=_FAINT, ms=3, zorder=0, label="impossible states")
     if len(possible) <= MOST_EDGES:
-        draw_edges(ax, points, graph.restrict(audit.constraint).edges(), EDGE, 1.0, "policy edges")
+        draw_edges(
+            ax,
+            points,
+            as_policy(graph, len(points), names, "graph").restrict(audit.constraint).edge_array(),
+            EDGE,
+            1.0,
+            "policy edges",
+        )
     for repair in audit.repairs:
         if repair.mechanism == body.mechanism and repair.method == "exact":
             added = np.array(repair.protection.added)

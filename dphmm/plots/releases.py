@@ -25,8 +25,9 @@ from dphmm.plots import figures, maps
 from dphmm.plots.basemap import Basemap, basemap_of
 from dphmm.plots.figures import Axes
 from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
-from dphmm.policy.expression import parse_policy, policy_in_words
-from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.expression import parse_policy, policy_in_words, policy_label
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, names_of
+from dphmm.policy.graph_text import policy_text
 from dphmm.policy.zones import read_polygons
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_database import is_server
@@ -97,6 +98,8 @@ class ReleaseMap:
 
     def __post_init__(self) -> None:
         self.table = self.table.select(places(self.table, "estimate")[2])
+        if self.policy is not None and self.space is not None:
+            self.policy = as_policy(self.policy, self.space.size, names_of(self.space))
         self.projection = self.space.projection if self.space is not None else _around(self.table)
         self.rings = [  # the outer ones, latitude and longitude
             (name, shapely.get_coordinates(polygon.exterior)[:, ::-1])
@@ -430,7 +433,7 @@ def show(
     output: str | Path | None = None,
     *,
     model: Model | None = None,
-    policy: str | None = None,
+    policy: str | PolicyLike | None = None,
     layer: str | Path | None = None,
     basemap: str | Path | None = None,
     tiles: str | None = None,
@@ -454,8 +457,8 @@ def show(
     model
         The model, to draw its states.
     policy
-        With `model`: a policy as text, to draw its edges and its hull. Left out, the one of a batch or of sessions that
-        agree on it.
+        With `model`: a policy as text or as a graph, to draw its edges and its hull. Left out, the one of a batch or of
+        sessions that agree on it.
     layer
         Polygons to draw below: GeoJSON, KML or GeoPackage.
     basemap
@@ -511,7 +514,8 @@ def show(
     tracks = tuple(part for part in parts if part is not None)
     if policy is not None and learned is None:
         raise ConfigurationError("--policy needs the states that it is about; give --model too")
-    graph, text, remarks = _policy(table, released.settings, policy, learned)
+    wanted = None if policy is None else policy_text(policy)
+    graph, text, remarks = _policy(table, released.settings, wanted, learned)
     space = None if learned is None else learned.states
     areas = read_polygons(layer) if layer is not None else ()
     found = ReleaseMap(table, space, tracks, areas, graph, text, basemap, " ".join(remarks))
@@ -543,13 +547,13 @@ def _policy(
     except DataFileError:
         if given is not None:
             raise
-        return None, text, [*remarks, "A file that the policy names is gone: it is not drawn."]
+        return None, policy_label(text), [*remarks, "A file that the policy names is gone: it is not drawn."]
     if theirs:
-        return graph, text, [f"A release hides between {policy_in_words(text)}.", *remarks]
+        return graph, policy_label(text), [f"A release hides between {policy_in_words(text)}.", *remarks]
     if given is None:
-        return None, text, [*remarks, "A file that the policy names has changed since: it is not drawn."]
+        return None, policy_label(text), [*remarks, "A file that the policy names has changed since: it is not drawn."]
     said = "The releases do not say that the policy drawn is theirs: it was given with the map."
-    return graph, f"{text} (as given)", [*remarks, said]
+    return graph, f"{policy_label(text)} (as given)", [*remarks, said]
 
 
 def _is_theirs(table: ReleaseTable, settings: ReleaseSettings | None, text: str) -> bool:

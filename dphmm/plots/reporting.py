@@ -15,7 +15,7 @@ from dphmm.jobs.guarantees import Promise, promise_of
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.run_folder import file_hash
-from dphmm.jobs.stored_releases import check_made_with, read_released, stated_settings
+from dphmm.jobs.stored_releases import SettingsLike, check_made_with, read_released, stated_settings
 from dphmm.model.path_sampling import PathSampler
 from dphmm.plots.figures import label_map, legend_below, new_figure, png, show_around
 from dphmm.plots.maps import draw_space, draw_track
@@ -41,7 +41,7 @@ def report(
     releases: str | Path,
     output: str | Path,
     model: Model,
-    settings: ReleaseSettings | str | None = None,
+    settings: SettingsLike | None = None,
     *,
     basemap: str | Path | None = None,
     true: DataLike | None = None,
@@ -135,7 +135,7 @@ def report(
 
 
 def _released(
-    source: Path, model: Model, settings: ReleaseSettings | str | None, users: Sequence[str]
+    source: Path, model: Model, settings: SettingsLike | None, users: Sequence[str]
 ) -> tuple[ReleaseTable, Releaser]:
     """The releases, each user's in order of time, and an engine of what they were made with, which is checked."""
     learned = load_model(model)

@@ -74,9 +74,9 @@ def labels_of(graph: PolicyGraph, calibration: Calibration) -> IntArray:
     """
     if calibration == "component":
         return graph.components()
-    labels = np.where(graph.nodes, 0, -1)
+    labels = np.where(graph.node_mask, 0, -1)
     states = np.flatnonzero(graph.open)
-    rest = int((graph.nodes & ~graph.open).any())
+    rest = int((graph.node_mask & ~graph.open).any())
     labels[states] = rest + np.arange(len(states))
     return labels
 

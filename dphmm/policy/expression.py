@@ -15,11 +15,12 @@ import numpy as np
 from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import PolicyError
-from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, names_of
+from dphmm.policy.graph_text import canonical_listed, is_listed, read_listed
 from dphmm.policy.isolated_states import refuse_if_empty
 from dphmm.policy.lengths import kilometres
 from dphmm.policy.zones import PolygonLayer, buffered, categorical_layer, find_layer, open_places, zones
-from dphmm.space.states import Places, StateSpace
+from dphmm.space.states import StateSpace
 from dphmm.tables.source import file_hash
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 GRAMMAR = (
     "utility:1km, centres:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], "
-    "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, joined by & and |"
+    "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, graph:{JSON}, joined by & and |"
 )
 """What a policy may be, for help texts and messages."""
 
@@ -38,16 +39,17 @@ _RADII = ("utility", "centres")
 
 @checked
 def parse_policy(
-    text: str,
+    text: str | PolicyLike,
     space: StateSpace,
     transition: csr_array | None = None,
     layers: Sequence[PolygonLayer] = (),
 ) -> PolicyGraph:
-    """The policy graph that a text describes.
+    """Return the policy graph that a text describes, or convert a graph of networkx.
 
     Parameters
     ----------
     text
+        A `PolicyGraph` or a `networkx.Graph`, see `as_policy`; or a text:
         ``utility:1km`` (states that hold two places at most that far apart; also in ``m``), ``centres:1km`` (states
         whose points, such as the centres of a grid's cells, are: the papers' rule, which promises less for real
         places), ``complete``, ``transition`` (states that share a possible predecessor),
@@ -55,8 +57,8 @@ def parse_policy(
         property that holds the category), ``zone:LAYER.geojson`` (states in the same polygon; what no zone holds and
         the whole policy leaves without an edge is open; ``+300m`` after it widens the zones by the places up to so
         far away from which they can be entered), ``open:LAYER.geojson`` (states in its polygons are open), or
-        ``graph:FILE.json`` (a node-link graph of states, or of the names of places). ``&`` intersects and binds more
-        tightly than ``|``, which unites.
+        ``graph:FILE.json`` (a node-link graph of states, or of the names of places), or ``graph:{…}`` (the content of
+        such a file, see `policy_text`). ``&`` intersects and binds more tightly than ``|``, which unites.
     space
         The states.
     transition
@@ -82,9 +84,11 @@ def parse_policy(
     --------
     >>> from dphmm.space import Places
     >>> stops = Places(["a", "b", "c"], [45.0, 45.0, 45.0], [7.0, 7.01, 7.1])
-    >>> parse_policy("utility:1km", stops).edges().tolist()
+    >>> parse_policy("utility:1km", stops).edge_array().tolist()
     [[0, 1]]
     """
+    if not isinstance(text, str):
+        return as_policy(text, space.size, names_of(space))
     unions, opened = [], np.zeros(space.size, dtype=np.bool_)
     zoned: BoolArray | None = None
     for terms in _terms(text):
@@ -109,8 +113,38 @@ def parse_policy(
             state = int(np.argmax(opened & zoned))
             raise PolicyError(f"state {state} is open and in a zone; cut the open places and the zones apart")
         opened |= ~zoned & ~graph.connected()
-    refuse_if_empty(graph, text.strip(), space, is_radius=False)
+    refuse_if_empty(graph, policy_label(text), space, is_radius=False)
     return graph.with_open(opened) if opened.any() else graph
+
+
+def policy_label(text: str) -> str:
+    """Return a policy's text for display: the edges of a graph in it are counted, not listed.
+
+    Parameters
+    ----------
+    text
+        See `parse_policy`.
+
+    Returns
+    -------
+    str
+        The text, without spaces at its ends.
+
+    Examples
+    --------
+    >>> policy_label('graph:{"nodes":[],"edges":[{"source":0,"target":1}]} | utility:1km')
+    'graph of 1 edge | utility:1km'
+    """
+    if "{" not in text:
+        return text.strip()
+    return " | ".join(" & ".join(_label(term) for term in terms) for terms in _terms(text))
+
+
+def _label(term: str) -> str:
+    if not is_listed(term):
+        return term
+    count = read_listed(term).number_of_edges()
+    return f"graph of {count:,} edge{'' if count == 1 else 's'}"
 
 
 @checked
@@ -212,7 +246,7 @@ def _in_words(term: str) -> str:
         around = "" if length is None else f", or at most {length:g} km around it"
         return f"lie in one zone of {Path(path).name}{around}"
     if kind == "graph":
-        return f"{Path(argument).name} joins"
+        return "the graph joins" if is_listed(term) else f"{Path(argument).name} joins"
     return {"complete": "are any two", "transition": "share a possible place before"}.get(kind, "the policy joins")
 
 
@@ -267,6 +301,8 @@ def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
         path, label, length = _zone(text, layers) if kind == "zone" else (*_layer(argument, layers), None)
         widened = "" if length is None else f"+{length!r}km"
         return f"{kind}:{_layer_hash(path, layers)}{'' if label is None else f'@{label}'}{widened}"
+    if is_listed(text):
+        return canonical_listed(text)
     if kind == "graph":
         return f"{kind}:{file_hash(argument, 'in the policy')}"
     if text not in ("complete", "transition"):
@@ -292,8 +328,9 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: 
         path, label = _layer(argument, layers)
         return categorical_layer(find_layer(path, layers), space, label)
     if kind == "graph" and argument:
-        names = space.names if isinstance(space, Places) else None
-        return PolicyGraph.from_json(argument, size=space.size, names=names)
+        if is_listed(text):
+            return as_policy(read_listed(text, space.size), space.size, names_of(space))
+        return PolicyGraph.from_json(argument, size=space.size, names=names_of(space))
     if kind == "transition" and not argument:
         if transition is None:
             raise PolicyError("policy 'transition' needs a model, and there is none; give a model or another policy")

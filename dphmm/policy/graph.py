@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -30,28 +31,37 @@ from dphmm.geometry.measurements import Measurements
 from dphmm.policy.cliques import CliqueEdges
 from dphmm.policy.edges import EdgeSet, IntersectionEdges, ListedEdges, UnionEdges
 from dphmm.policy.radius import RadiusEdges
+from dphmm.policy.read_only_graph import ReadOnlyGraph
+from dphmm.space.states import Places, StateSpace
 from dphmm.stochastic import as_csr
 from dphmm.tables import read_document, write_text
 from dphmm.tables.json_toml import read_json
-from dphmm.tables.values import one_line
+from dphmm.tables.values import one_line, shorten, shown
 
 if TYPE_CHECKING:
     import networkx
     from scipy.sparse import csr_array
+
+PolicyLike: TypeAlias = "PolicyGraph | networkx.Graph[Any]"
+"""A policy as a graph: of this package, or an undirected graph of networkx."""
 
 _LISTABLE = 50_000_000
 """Graphs that may have more edges than this are not listed edge by edge."""
 
 
 @checked
-class PolicyGraph:
+class PolicyGraph(ReadOnlyGraph):
     """An undirected graph over states ``0 .. size - 1``; an edge asks that its two states be indistinguishable.
 
     A state without an edge may be declared `open`: it is released as it is.
 
     Made by `complete`, `categorical`, `utility`, `transition`, `from_groups`, `from_edges`, `from_networkx` or
     `from_json`; combined by ``a | b`` and ``a & b``; cut down to a constraint set by `restrict`. Graphs are immutable,
-    and the dense kinds are never listed edge by edge unless `edges` or `to_networkx` asks for it.
+    and the dense kinds are never listed edge by edge unless `edge_array` or `to_networkx` asks for it.
+
+    networkx's algorithms take it as a graph: it has the read-only part of the interface of `networkx.Graph`. Only
+    `size` differs, which is the number of states here and counts edges in networkx. Pass `to_networkx()` to the few
+    algorithms that call it, and to those that return a graph of the same class, such as `minimum_spanning_tree`.
 
     Parameters
     ----------
@@ -65,14 +75,22 @@ class PolicyGraph:
     Examples
     --------
     >>> graph = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
-    >>> graph.edges().tolist()
+    >>> graph.edge_array().tolist()
     [[1, 2], [3, 4], [3, 5], [4, 5]]
-    >>> graph.restrict([False, True, True, False, True, False]).edges().tolist()
+    >>> import networkx
+    >>> list(networkx.connected_components(graph))
+    [{0}, {1, 2}, {3, 4, 5}]
+    >>> graph.restrict([False, True, True, False, True, False]).edge_array().tolist()
     [[1, 2]]
     """
 
-    def __init__(self, edge_set: EdgeSet, nodes: BoolArray | None = None, open_: BoolArray | None = None) -> None:
-        self._edge_set = edge_set
+    def __init__(
+        self, edge_set: EdgeSet | None = None, nodes: BoolArray | None = None, open_: BoolArray | None = None
+    ) -> None:
+        # networkx's algorithms that return a graph of the class of their argument call the class without arguments.
+        if edge_set is None:
+            raise PolicyError("a PolicyGraph cannot be built edge by edge: pass policy.to_networkx() to the algorithm")
+        self._edge_set: EdgeSet = edge_set
         self._holds_all = nodes is None
         self._nodes: BoolArray = locked(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes.copy())
         self._open: BoolArray | None = None if open_ is None or not open_.any() else locked(open_.copy())
@@ -218,33 +236,52 @@ class PolicyGraph:
     def from_networkx(
         cls, graph: networkx.Graph[Any], size: int | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
-        """Any undirected networkx graph; self-loops are ignored, and nodes with the attribute ``open=True`` are open.
+        """Convert an undirected networkx graph.
+
+        Self-loops are ignored. Nodes with the attribute ``open=True`` are open.
 
         Parameters
         ----------
         graph
             Its nodes are states ``0 .. size - 1``, or entries of ``names``. States that it lacks have no edges.
         size
-            The number of states; left out, the number of names or of nodes.
+            The number of states. Defaults to the number of names or of nodes.
         names
-            What the graph's nodes are called, in the order of the states.
+            Names of the states, in their order, which the graph's nodes may have. If all are strings, a node may also
+            be a state's number.
 
         Raises
         ------
         PolicyError
-            When the graph is directed or names a state that does not exist.
+            If the graph is directed, has parallel edges, contains a node that is not a state, has an edge at an open
+            state, or is without nodes while neither ``size`` nor ``names`` is provided.
         """
-        if graph.is_directed():
-            raise PolicyError("the policy graph is directed; indistinguishability is mutual: use graph.to_undirected()")
-        states = range(graph.number_of_nodes() if size is None else size) if names is None else names
-        index: dict[Hashable, int] = {name: i for i, name in enumerate(states)}
-        unknown = next((node for node in graph.nodes if node not in index), None)
-        if unknown is not None:
-            known = "the given names" if names is not None else f"0 to {len(states) - 1}"
-            raise PolicyError(f"the policy graph names state {unknown!r}, which does not exist; states are {known}")
-        made = cls(ListedEdges(len(states), [(index[a], index[b]) for a, b in graph.edges() if a != b]))
-        open_ = [index[node] for node, known in graph.nodes(data=True) if known.get("open") is True]
-        return made.with_open(open_) if open_ else made
+        return cls._from_networkx(graph, size, names, "graph")
+
+    @classmethod
+    def _from_networkx(
+        cls, graph: networkx.Graph[Any], size: int | None, names: Sequence[Hashable] | None, argument: str
+    ) -> PolicyGraph:
+        """`from_networkx`, with the name of the caller's parameter for messages."""
+        check_undirected(graph, argument)
+        if names is None and size is None and not len(graph):
+            raise PolicyError(f"{argument} must have nodes if size is not provided, got an empty graph")
+        count = len(names) if names is not None else graph.number_of_nodes() if size is None else size
+        index: dict[Hashable, int] = {}
+        # A string is never the number of a state, so names and numbers cannot be confused.
+        if names is None or all(isinstance(name, str) for name in names):
+            index = {state: state for state in range(count)}
+        index.update({name: state for state, name in enumerate(() if names is None else names)})
+        unknown = [node for node in graph.nodes if node not in index]
+        if unknown:
+            or_names = f" or their names, such as {shorten(names[0])}" if names else ""
+            raise PolicyError(
+                f"{argument} must have nodes that are among the {count:,} states 0 to {count - 1}{or_names}, got node "
+                f"{shown(unknown[0])}: remove it, or rename it by networkx.relabel_nodes"
+            )
+        policy = cls(ListedEdges(count, [(index[a], index[b]) for a, b in graph.edges() if a != b]))
+        open_ = [index[node] for node, attributes in graph.nodes(data=True) if attributes.get("open") is True]
+        return policy.with_open(open_) if open_ else policy
 
     @classmethod
     @checked
@@ -260,16 +297,10 @@ class PolicyGraph:
         size, names
             As in `from_networkx`.
         """
-        import networkx
-
-        data = read_json(read_document(path))
         try:
-            key = "edges" if "edges" in data else "links"
-            graph = networkx.node_link_graph(data, edges=key, directed=False, multigraph=False)
-        except (ValueError, KeyError, TypeError, AttributeError, networkx.NetworkXError) as problem:
-            raise DataFileError(
-                path, f"no node-link graph ({one_line(problem)}); write one with PolicyGraph.to_json"
-            ) from None
+            graph = read_node_link(read_json(read_document(path)))
+        except PolicyError as problem:
+            raise DataFileError(path, f"{problem}; write one with PolicyGraph.to_json") from None
         return cls.from_networkx(graph, size, names)
 
     # ---- asking graphs -------------------------------------------------------------------------------------------
@@ -280,7 +311,7 @@ class PolicyGraph:
         return self._edge_set.size
 
     @property
-    def nodes(self) -> BoolArray:
+    def node_mask(self) -> BoolArray:
         """Which states the graph holds, ``(N,)``: all, unless it was restricted. Read-only.
 
         One that it does not hold has no edge. It counts as any other state without an edge: where it is possible it is
@@ -367,7 +398,7 @@ class PolicyGraph:
         """
         return self._edge_set.terms(self._nodes)
 
-    def edges(self) -> IntArray:
+    def edge_array(self) -> IntArray:
         """All edges ``(m, 2)``, the smaller state first, in lexicographic order.
 
         Returns
@@ -384,7 +415,11 @@ class PolicyGraph:
         bound = min(self._edge_set.count_bound(), possible * (possible - 1) // 2)
         if bound > _LISTABLE:
             raise PolicyError(f"listing up to {bound} edges would not fit; restrict the graph, or use differences()")
-        return np.unique(np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.edge_blocks()]), axis=0)
+        edges = np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.edge_blocks()])
+        # One number per edge, ordered as the edges are: `numpy.unique` takes ten times as long and more.
+        keys = np.sort(edges[:, 0] * self.size + edges[:, 1])
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+        return np.stack(np.divmod(keys, self.size), axis=1)
 
     def edge_blocks(self) -> Iterator[IntArray]:
         """All edges a block ``(m, 2)`` at a time, the smaller state first, for graphs too dense to list.
@@ -529,6 +564,9 @@ class PolicyGraph:
         edge_set = self._edge_set if held else UnionEdges(((self._edge_set, self._nodes),))
         return PolicyGraph(edge_set, wanted, None if self._open is None else self.open & wanted)
 
+    def _keep(self, states: BoolArray) -> PolicyGraph:
+        return PolicyGraph(self._edge_set, states & self._nodes, None if self._open is None else self.open & states)
+
     @checked
     def with_open(self, states: npt.ArrayLike) -> PolicyGraph:
         """The graph with more open states: places that are released as they are.
@@ -581,17 +619,25 @@ class PolicyGraph:
         ends = (more := PolicyGraph.from_edges(self.size, added)).connected()
         return PolicyGraph(self._edge_set, self._nodes, self.open & ~ends) | more.restrict(ends)
 
-    def __or__(self, other: PolicyGraph) -> PolicyGraph:
+    def __or__(self, other: PolicyLike) -> PolicyGraph:
         """The union of nodes, of edges and of open states, none of which may be connected."""
-        self._check_same_size(other)
+        other = self._operand(other)
         parts = ((self._edge_set, self._nodes), (other._edge_set, other._nodes))
         return PolicyGraph(UnionEdges(parts), self._nodes | other._nodes, self.open | other.open)._check_open()
 
-    def __and__(self, other: PolicyGraph) -> PolicyGraph:
+    def __and__(self, other: PolicyLike) -> PolicyGraph:
         """The intersection of nodes and of edges; open is what is open in both."""
-        self._check_same_size(other)
+        other = self._operand(other)
         edge_set = IntersectionEdges(self._edge_set, other._edge_set)
         return PolicyGraph(edge_set, self._nodes & other._nodes, self.open & other.open)
+
+    def __ror__(self, other: networkx.Graph[Any]) -> PolicyGraph:
+        """``other | self`` for a networkx graph."""
+        return self._operand(other) | self
+
+    def __rand__(self, other: networkx.Graph[Any]) -> PolicyGraph:
+        """``other & self`` for a networkx graph."""
+        return self._operand(other) & self
 
     def _check_open(self) -> PolicyGraph:
         """The graph itself, refused where an open state has an edge."""
@@ -602,24 +648,11 @@ class PolicyGraph:
             )
         return self
 
-    def _check_same_size(self, other: PolicyGraph) -> None:
-        if self.size != other.size:
-            raise PolicyError(f"policies over {self.size} and {other.size} states cannot be combined")
-
-    def to_networkx(self) -> networkx.Graph[int]:
-        """The remaining states and edges as a `networkx.Graph`.
-
-        Returns
-        -------
-        networkx.Graph
-            Every state a node, open ones with ``open=True``.
-        """
-        import networkx
-
-        graph: networkx.Graph[int] = networkx.Graph()
-        graph.add_nodes_from(np.flatnonzero(self._nodes).tolist())
-        graph.add_nodes_from(np.flatnonzero(self.open).tolist(), open=True)
-        graph.add_edges_from(self.edges().tolist())
+    def _operand(self, other: PolicyLike) -> PolicyGraph:
+        """The other operand of ``|`` or ``&``, over the same states."""
+        graph = as_policy(other, self.size, argument="the other graph")
+        if self.size != graph.size:
+            raise PolicyError(f"policies over {self.size} and {graph.size} states cannot be combined")
         return graph
 
     @checked
@@ -638,6 +671,149 @@ class PolicyGraph:
 
     def __repr__(self) -> str:
         return f"PolicyGraph({type(self._edge_set).__name__}, states={int(self._nodes.sum())} of {self.size})"
+
+
+def as_policy(
+    policy: PolicyLike, size: int, names: Sequence[str] | None = None, argument: str = "policy"
+) -> PolicyGraph:
+    """Convert a policy graph of this package or of networkx to a `PolicyGraph`.
+
+    Parameters
+    ----------
+    policy
+        A `PolicyGraph`, which is returned unchanged, or a `networkx.Graph` as `PolicyGraph.from_networkx` takes it.
+    size
+        The number of states ``N`` of a networkx graph. States that it lacks have no edges.
+    names
+        The names of the ``N`` states, where they have names.
+    argument
+        The name of the caller's parameter, for messages.
+
+    Returns
+    -------
+    PolicyGraph
+        The policy.
+
+    Raises
+    ------
+    PolicyError
+        If the policy is not a graph, or as `PolicyGraph.from_networkx` says.
+    """
+    if isinstance(policy, PolicyGraph):
+        return policy
+    if not is_networkx(policy):
+        raise PolicyError(f"{argument} must be a PolicyGraph or a networkx.Graph, got {shown(policy)}")
+    return PolicyGraph._from_networkx(policy, size, names, argument)
+
+
+def over_measurements(graph: PolicyLike, f: npt.ArrayLike | Measurements) -> tuple[PolicyGraph, Measurements]:
+    """Convert a policy and the measurements in its states, and check that they are over as many states.
+
+    Parameters
+    ----------
+    graph
+        A policy as a graph, see `as_policy`. One of networkx is over as many states as there are measurements.
+    f
+        ``(N, d)`` measurements.
+
+    Returns
+    -------
+    tuple
+        The policy graph, and the measurements.
+
+    Raises
+    ------
+    PolicyError
+        If the policy is not a graph, or over another number of states.
+    CoordinateError
+        If the measurements are not finite numbers.
+    """
+    measurements = Measurements.of(f)
+    policy = as_policy(graph, measurements.size, argument="graph")
+    return policy, policy.check_measurements(measurements)
+
+
+def names_of(space: StateSpace | None) -> tuple[str, ...] | None:
+    """The names of a space's states; None where they have numbers alone.
+
+    Parameters
+    ----------
+    space
+        The states, or None.
+
+    Returns
+    -------
+    tuple of str or None
+        ``N`` names.
+    """
+    return tuple(space.names) if isinstance(space, Places) else None
+
+
+def read_node_link(data: Any) -> networkx.Graph[Any]:
+    """Convert the content of node-link JSON, as networkx writes it, to an undirected graph.
+
+    Parameters
+    ----------
+    data
+        Plain JSON values: a mapping with ``nodes`` and ``edges`` (or ``links``).
+
+    Returns
+    -------
+    networkx.Graph
+        The graph.
+
+    Raises
+    ------
+    PolicyError
+        If the values are not such a mapping.
+    """
+    import networkx
+
+    try:
+        key = "edges" if "edges" in data else "links"
+        graph: networkx.Graph[Any] = networkx.node_link_graph(data, edges=key, directed=False, multigraph=False)
+    except (ValueError, KeyError, TypeError, AttributeError, networkx.NetworkXError) as problem:
+        raise PolicyError(f"not a node-link graph ({one_line(problem)})") from None
+    return graph
+
+
+def check_undirected(graph: networkx.Graph[Any], argument: str) -> None:
+    """Refuse a directed graph and one with parallel edges.
+
+    Parameters
+    ----------
+    graph
+        A graph of networkx.
+    argument
+        The name of the caller's parameter, for the message.
+
+    Raises
+    ------
+    PolicyError
+        If it is either.
+    """
+    if graph.is_directed() or graph.is_multigraph():
+        raise PolicyError(
+            f"{argument} must be an undirected networkx.Graph without parallel edges, got a {type(graph).__name__}: "
+            f"convert it by networkx.Graph({argument})"
+        )
+
+
+def is_networkx(value: object) -> TypeGuard[networkx.Graph[Any]]:
+    """Whether a value is a graph of networkx.
+
+    Parameters
+    ----------
+    value
+        Any value.
+
+    Returns
+    -------
+    bool
+        Without importing networkx: before networkx is imported, none of its graphs exists.
+    """
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(value, networkx.Graph)
 
 
 def _is_missing(label: Any) -> bool:

@@ -29,7 +29,7 @@ from dphmm.policy.by_component import (
     shapes_of,
 )
 from dphmm.policy.component_repair import Costs, Merged, MergingProblem, best_merging, merging_in_turn, nearest_merging
-from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.graph import PolicyGraph, PolicyLike, over_measurements
 from dphmm.policy.hull_repair import Objective, Repair, RepairProblem, candidates_of
 from dphmm.tables.values import shorten
 
@@ -111,7 +111,7 @@ class Protection:
 
 @checked
 def degree_of_protection(
-    graph: PolicyGraph,
+    graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
     body: Body = "hull",
@@ -123,7 +123,8 @@ def degree_of_protection(
     Parameters
     ----------
     graph, f
-        The policy over ``N`` states and their measurements ``(N, d)``.
+        The policy over ``N`` states, a `PolicyGraph` or a `networkx.Graph` (see `PolicyGraph.from_networkx`), and their
+        measurements ``(N, d)``.
     constraint
         ``(N,)`` booleans, the possible states; left out, all.
     body
@@ -142,23 +143,23 @@ def degree_of_protection(
         same measurement counts, an open one never. Exact where the measurements lie on a lattice and the body is the
         hull.
     """
-    measurements = graph.check_measurements(f)
-    possible = as_constraint(constraint, graph.size)
+    policy, measurements = over_measurements(graph, f)
+    possible = as_constraint(constraint, policy.size)
     _check_choices(body=body, calibration=calibration)
-    restricted = graph.restrict(possible)
+    restricted = policy.restrict(possible)
     if calibration == "component" or restricted.has_open:
         labels = labels_of(restricted, calibration)
         bodies = NoiseBodies.around(measurements, shapes_of(restricted, measurements, labels), body)
         return degrees_within(measurements, labels, bodies, body, membership)
     hull = restricted.hull(measurements)
     return count_within(
-        CoordinateBody(measurements, noise_body(measurements, hull, body), membership), restricted.nodes
+        CoordinateBody(measurements, noise_body(measurements, hull, body), membership), restricted.node_mask
     )
 
 
 @checked
 def exposed_states(
-    graph: PolicyGraph,
+    graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
     body: Body = "hull",
@@ -180,13 +181,14 @@ def exposed_states(
     IntArray
         ``(k,)``: the exposed states, ascending.
     """
-    degrees = degree_of_protection(graph, f, constraint, body, membership, calibration)
-    return np.flatnonzero((degrees == 1) & ~graph.open)
+    policy, measurements = over_measurements(graph, f)
+    degrees = degree_of_protection(policy, measurements, constraint, body, membership, calibration)
+    return np.flatnonzero((degrees == 1) & ~policy.open)
 
 
 @checked
 def protect(
-    graph: PolicyGraph,
+    graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
     constraint: npt.ArrayLike | None = None,
     method: Method = "exact",
@@ -254,11 +256,11 @@ def protect(
     >>> protect(graph, f, [False, False, True, True, True, True], objective="volume").hull.volume
     14.0
     """
-    measurements = graph.check_measurements(f)
+    policy, measurements = over_measurements(graph, f)
     _check_choices(method, objective, body, calibration)
     check_repair_limit(repair_limit)
     asked = Protecting(measurements, method, objective, body, membership, repair_limit, calibration)
-    return asked(graph, as_constraint(constraint, graph.size), prior)
+    return asked(policy, as_constraint(constraint, policy.size), prior)
 
 
 @dataclass(frozen=True)
@@ -288,7 +290,7 @@ class Protecting:
 
     def shared(self, restricted: PolicyGraph) -> Protection:
         """One body of noise for all possible states, none of which is open."""
-        possible = restricted.nodes
+        possible = restricted.node_mask
         hull = restricted.hull(self.measurements)
         noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
         if holds_all := restricted.joins_everyone and self.membership == "halfspace":
@@ -327,14 +329,14 @@ class Protecting:
         Every possible state counts as hidden among all of them.
         """
         point = SensitivityHull(np.zeros((0, self.measurements.dimension)))
-        degrees = restricted.nodes * np.count_nonzero(restricted.nodes)
+        degrees = restricted.node_mask * np.count_nonzero(restricted.node_mask)
         return _of_one_part(restricted, NoiseBody(point, point, point), degrees, 0.0)
 
     def beside_open(self, restricted: PolicyGraph) -> Protection:
         """One body of noise for all possible states but the open ones; a single one of these takes an open partner."""
-        hidden = restricted.nodes & ~restricted.open
+        hidden = restricted.node_mask & ~restricted.open
         if int(hidden.sum()) < 2:
-            return self.by_component(restricted, prior_over(None, restricted.nodes))
+            return self.by_component(restricted, prior_over(None, restricted.node_mask))
         found = self.shared(restricted.restrict(hidden))
         graph = restricted.with_edges(found.added)
         labels, none = labels_of(graph, "graph"), SensitivityHull(np.zeros((0, self.measurements.dimension)))
@@ -355,7 +357,7 @@ class Protecting:
         labels = labels_of(restricted, "component")
         shapes = shapes_of(restricted, measurements, labels)
         exposed = exposed_among(restricted, labels)
-        weights = np.bincount(labels[restricted.nodes], prior[restricted.nodes], len(shapes)).astype(np.float64)
+        weights = np.bincount(labels[restricted.node_mask], prior[restricted.node_mask], len(shapes)).astype(np.float64)
         costs = Costs(measurements.spacing, self.body, self.objective)
         limit = self.repair_limit * 1_000_000
         problem = MergingProblem(costs, measurements.coordinates, labels, shapes, weights, exposed, limit)
@@ -371,7 +373,7 @@ class Protecting:
         around = noise_body(measurements, everything, self.body)
         diameter = inf
         if len(shapes) == 1:
-            diameter = CoordinateBody(measurements, around, self.membership).diameter(restricted.nodes)
+            diameter = CoordinateBody(measurements, around, self.membership).diameter(restricted.node_mask)
         return Protection(
             graph=restricted,
             hull=units,
@@ -411,7 +413,7 @@ def _of_one_part(
     bound: float = 0.0,
 ) -> Protection:
     """What one body of noise for all possible states makes."""
-    components = locked(np.where(graph.nodes, 0, -1))
+    components = locked(np.where(graph.node_mask, 0, -1))
     return Protection(
         graph=graph,
         hull=part.hull,

@@ -23,7 +23,7 @@ from dphmm.mechanisms.exact import rational
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import PointEstimate, point_estimate
-from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, names_of
 from dphmm.release.event_caps import Capping
 from dphmm.release.ledger import Account, Ledger
 from dphmm.release.noise import LikeliestComponent, Query, StepNoise
@@ -199,7 +199,7 @@ class Releaser:
         self,
         model: MarkovModel,
         f: npt.ArrayLike | Measurements,
-        policy: PolicyGraph,
+        policy: PolicyLike,
         epsilon: float,
         mechanism: MechanismName = "lattice",
         *,
@@ -207,11 +207,12 @@ class Releaser:
         **settings: Any,
     ) -> None:
         chosen = {"policy": GIVEN, "epsilon": epsilon, "mechanism": mechanism, **settings}
-        self._begin(ReleaseSettings.from_dict(chosen), model, policy.check_measurements(f), policy, rng)
+        graph = as_policy(policy, model.size, names_of(model.states))
+        self._begin(ReleaseSettings.from_dict(chosen), model, graph.check_measurements(f), graph, rng)
 
     @classmethod
     def made(
-        cls, settings: ReleaseSettings, model: MarkovModel, space: StateSpace, policy: PolicyGraph, rng: Rng = None
+        cls, settings: ReleaseSettings, model: MarkovModel, space: StateSpace, policy: PolicyLike, rng: Rng = None
     ) -> Releaser:
         """The engine for a space's places that `ReleaseSettings.engine` hands out, with the policy made already.
 
@@ -235,7 +236,8 @@ class Releaser:
             The engine.
         """
         engine = cls.__new__(cls)
-        engine._begin(settings, model, policy.check_measurements(space.measurements()), policy, rng, space.cell_km)
+        graph = as_policy(policy, space.size, names_of(space))
+        engine._begin(settings, model, graph.check_measurements(space.measurements()), graph, rng, space.cell_km)
         return engine
 
     def _begin(

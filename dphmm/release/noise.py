@@ -486,7 +486,7 @@ def with_hops(protection: Protection) -> Protection:
     that they lie within a hull means nothing here.
     """
     degrees = np.zeros(len(protection.degrees), dtype=np.int64)
-    degrees[protection.graph.nodes] = 1
+    degrees[protection.graph.node_mask] = 1
     diameter = protection.diameter
     for states, edges in component_edges(protection):
         np.add.at(degrees, states[edges.ravel()], 1)
@@ -510,7 +510,7 @@ def component_edges(protection: Protection) -> list[tuple[IntArray, IntArray]]:
             f"a component has {int(sizes.max()):,} states and a table at most {LARGEST_TABLE:,}; choose noise of a "
             "hull, or a policy that joins fewer"
         )
-    edges, place = protection.graph.edges(), np.zeros(len(labels), dtype=np.int64)
+    edges, place = protection.graph.edge_array(), np.zeros(len(labels), dtype=np.int64)
     found = []
     for component in np.flatnonzero(sizes > 1).tolist():
         states = np.flatnonzero(labels == component)

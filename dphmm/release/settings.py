@@ -30,6 +30,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.policy.by_component import Calibration
 from dphmm.policy.expression import canonical_policy, parse_policy
 from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.graph_text import policy_text
 from dphmm.policy.hull_repair import Objective
 from dphmm.policy.protection import REPAIR_LIMIT, Method, check_repair_limit
 from dphmm.policy.zones import PolygonLayer
@@ -178,7 +179,9 @@ class Settings:
     Parameters
     ----------
     policy
-        What must stay indistinguishable, as text: see `dphmm.policy.parse_policy`.
+        What must stay indistinguishable: a text, see `dphmm.policy.parse_policy`; or a `PolicyGraph` or a
+        `networkx.Graph`, which is stored as text with its edges, at most 20,000. States that a networkx graph lacks
+        have no edges. See `dphmm.policy.PolicyGraph.from_networkx`.
     epsilon
         The budget of a release; positive and finite.
     mechanism
@@ -343,7 +346,8 @@ class Settings:
     layers: tuple[PolygonLayer, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.policy, str) or not self.policy.strip() or not is_text(self.policy):
+        self._set("policy", policy_text(self.policy))
+        if not self.policy.strip() or not is_text(self.policy):
             raise ConfigurationError(f"policy is {shown(self.policy)}; give a text such as utility:1km")
         self._set("epsilon", check_budget(_number("epsilon", self.epsilon)))
         for one in dataclasses.fields(self):

@@ -26,6 +26,9 @@ from dphmm.jobs.models import Model, load_model
 from dphmm.jobs.progress import Watch, unwatched
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import draw_paths
+from dphmm.policy.expression import policy_label
+from dphmm.policy.graph import PolicyLike
+from dphmm.policy.graph_text import policy_text
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.release.session_store import SessionStore
@@ -95,7 +98,7 @@ class Day:
 
 def plan_day(
     model: MarkovModel,
-    policy: str,
+    policy: str | PolicyLike,
     metres: float | None = None,
     hours: float | None = None,
     epsilon: float | None = None,
@@ -137,6 +140,7 @@ def plan_day(
     DphmmError
         When the policy cannot be used with the model.
     """
+    policy = policy_text(policy)
     if metres is None:
         if hours is not None:
             raise ConfigurationError(f"hours are {hours:g} without metres; give both, or neither for a day's budget")
@@ -161,7 +165,7 @@ def write_relay(
     path: str | Path,
     model: Model | None,
     users: Sequence[str],
-    policy: str = "utility:1km",
+    policy: str | PolicyLike = "utility:1km",
     epsilon: float | None = None,
     url: str | None = None,
     overwrite: bool = False,
@@ -219,7 +223,11 @@ def write_relay(
     day = plan_day(learned, policy, metres, hours, epsilon, watch)
     settings = day.settings
     assert settings.schedule is not None, "that is what was planned"
-    content["release"] = {"policy": policy, "epsilon": settings.epsilon, "schedule": settings.schedule.to_dict()}
+    content["release"] = {
+        "policy": settings.policy,
+        "epsilon": settings.epsilon,
+        "schedule": settings.schedule.to_dict(),
+    }
     RelayConfig.from_keys(content, file)
     if made is not None:
         with new_file(model_file, overwrite) as part:
@@ -248,13 +256,13 @@ def _in_words(day: Day, metres: float | None) -> Iterator[str]:
     if metres is None:
         costs = (
             f"The releases of any 24 hours together are {factor_in_words(most)} from one path of a person as from "
-            f"another that '{settings.policy}' joins to it throughout (epsilon {most:g}).",
+            f"another that '{policy_label(settings.policy)}' joins to it throughout (epsilon {most:g}).",
             "Recipients are to know more? Give --metres.",
         )
     else:
         costs = (
             f"One release is {factor_in_words(settings.epsilon)} from one place as from another that "
-            f"'{settings.policy}' joins to it.",
+            f"'{policy_label(settings.policy)}' joins to it.",
             f"A day is many releases, which cost these people epsilon {np.mean(day.spent):.3g} on average, and none of "
             f"them more than {most:g}: where somebody is for hours gets known.",
         )

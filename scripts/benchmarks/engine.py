@@ -88,7 +88,7 @@ def checks(report: Report, sides: list[int]) -> None:
 def literal_seconds(side: int, sampled: int) -> float:
     """One step's hull and degrees of protection in the literal form, extrapolated from a sample of pairs."""
     places = points(side, side)
-    ends = PolicyGraph.utility(places, RADIUS_KM).edges()
+    ends = PolicyGraph.utility(places, RADIUS_KM).edge_array()
 
     def vertices() -> np.ndarray:
         differences = places[ends[:, 0]] - places[ends[:, 1]]

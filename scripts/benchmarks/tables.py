@@ -25,14 +25,14 @@ def run(report: Report, options: argparse.Namespace) -> None:
     for side in (3,) if report.small else (6, 8, 10):
         points, mixed, clique = city(side)
         for name, graph in (("neighbours and a private corner", mixed), ("one clique", clique)):
-            edges, what = graph.edges(), f"{side * side} states, {name}"
+            edges, what = graph.edge_array(), f"{side * side} states, {name}"
             prior = np.random.default_rng(0).dirichlet(np.ones(len(points)))
             report.time(f"{what}: the program", partial(least_error_table, points, edges, np.e, prior))
             table = least_error_table(points, edges, np.e, prior)[0]
             report.time("    made exact", partial(integer_rows, table, edges, ratio_below(1.0)))
             report.time("    by hops", partial(TableMechanism.graph_exponential, points, edges, 1.0, prior))
     draws = 10_000 if report.small else options.draws
-    mechanism = TableMechanism.optimal(points, mixed.edges(), 1.0)
+    mechanism = TableMechanism.optimal(points, mixed.edge_array(), 1.0)
     floor = partial(by_doubles, np.cumsum(np.exp(mechanism.log_density(mechanism.points, points[0]))), draws)
     report.rate("draws", partial(mechanism.sample, points[0], size=draws), draws, "draws", {"doubles": (floor, draws)})
     points, mixed, _ = city(3 if report.small else 8)

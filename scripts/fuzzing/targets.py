@@ -157,7 +157,7 @@ def _table_or_archive(data: bytes, rng: Random) -> bytes:
 
 
 def _edges(path: Path) -> None:
-    edges_graph(("a", "b", "c"), read_edges(path)).edges()
+    edges_graph(("a", "b", "c"), read_edges(path)).edge_array()
 
 
 def _places(path: Path) -> None:
@@ -174,7 +174,7 @@ def _model(path: Path) -> None:
     _ = model.space.content_hash
     for steps in (1, 3, 500):
         Belief.of(model.initial).predict(model, steps)
-    PolicyGraph.transition(model.transition).edges()
+    PolicyGraph.transition(model.transition).edge_array()
 
 
 def _extended(path: Path) -> None:
@@ -184,7 +184,7 @@ def _extended(path: Path) -> None:
     _ = model.content_hash, model.structure
     for steps in (1, 3, 300):
         model.operator(steps, 0).forward(model.first_logs(0))
-    PolicyGraph.transition(model.structure).edges()
+    PolicyGraph.transition(model.structure).edge_array()
 
 
 def _learned(path: Path) -> None:
@@ -212,12 +212,12 @@ def _matrix(path: Path) -> None:
 
 def _layer(path: Path) -> None:
     found = categories(path, seeds.grid())
-    PolicyGraph.from_groups(seeds.grid().size, list(found.values())).edges()
+    PolicyGraph.from_groups(seeds.grid().size, list(found.values())).edge_array()
 
 
 def _graph(path: Path) -> None:
     graph = PolicyGraph.from_json(path, 15)
-    _ = graph.edges(), graph.content_hash
+    _ = graph.edge_array(), graph.content_hash
 
 
 def _policy(path: Path) -> None:

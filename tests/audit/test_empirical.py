@@ -93,7 +93,7 @@ def test_as_many_draws_are_made_of_each_value_as_are_asked_for_and_a_quarter_of_
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_each_broken_mechanism_is_caught_over_the_edges_of_a_graph(epsilon):
     hull = SensitivityHull(graph().differences(F))
-    edges = graph().edges()
+    edges = graph().edge_array()
     for broken in (half_the_noise(hull, epsilon), one_axis_only(hull, epsilon)):
         found = list(audit_pairs(broken, F, edges, epsilon, SAMPLES, 0.999, rng=11))
         assert any(pair.violated for pair in found)
@@ -139,16 +139,16 @@ def test_clopper_pearson_bounds_are_scipys():
 
 
 def test_family_wise_confidence_is_shared_out():
-    found = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edges(), 1.0, 1_000, 0.96, rng=0))
+    found = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edge_array(), 1.0, 1_000, 0.96, rng=0))
     assert [pair.confidence for pair in found] == pytest.approx([0.99] * 4)
-    assert [[pair.first, pair.second] for pair in found] == graph().edges().tolist()
+    assert [[pair.first, pair.second] for pair in found] == graph().edge_array().tolist()
 
 
 def test_hardest_edges_come_first_and_equal_differences_once():
     repaired = protect(graph(), F, states(3, 4, 5, 6)).graph
     every = hardest_edges(repaired, F)
     norms = SensitivityHull(repaired.differences(F)).norm(F[every[:, 0]] - F[every[:, 1]])
-    assert sorted(map(tuple, every.tolist())) == sorted(map(tuple, repaired.edges().tolist()))
+    assert sorted(map(tuple, every.tolist())) == sorted(map(tuple, repaired.edge_array().tolist()))
     assert (np.diff(norms) <= 0).all()
     row = np.stack([np.arange(50), np.zeros(50)], axis=1)
     few = hardest_edges(PolicyGraph.utility(row, 3.0), row, limit=2)

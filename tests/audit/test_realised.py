@@ -35,7 +35,7 @@ def test_every_figure_is_that_of_all_edges_and_windows_one_by_one(policy):
         day = at > at[t] - 12  # of two hours a step
         windows = (told.moved, [t]), (told.so_far, range(t + 1)), (told.last_day, np.flatnonzero(day[: t + 1]))
         for figure, chosen in windows:
-            worst = max(abs(sum(rows[u, i] - rows[u, j] for u in chosen)) for i, j in policy.edges().tolist())
+            worst = max(abs(sum(rows[u, i] - rows[u, j] for u in chosen)) for i, j in policy.edge_array().tolist())
             assert figure[t] == pytest.approx(worst, rel=1e-9, abs=1e-12)
     assert told.certainty.tolist() == pytest.approx([record.adversary_certainty for record in records])
     assert told.error.tolist() == pytest.approx([record.adversary_error for record in records])
@@ -131,7 +131,7 @@ def brute(policy, moves, sequence, level, windows):
     found = []
     for window in windows:
         largest, apart, vacuous, by_edge = 0.0, 0, 0, {}
-        for i, j in policy.edges().tolist():
+        for i, j in policy.edge_array().tolist():
             told, first, second, both, compared = 0.0, 0, 0, 0, 0
             for u in window:
                 if held[u][i] and held[u][j]:
@@ -152,7 +152,7 @@ def sums_that_take_places_for_ruled_out_for_good(policy, rows, possible, within)
     with np.errstate(invalid="ignore"):
         inside = np.where(np.isneginf(total[within[0]]), 0.0, total[within[-1] + 1] - total[within[0]])
         throughout = possible[within].all(axis=0)
-        pairs = [(i, j) for i, j in policy.edges().tolist() if throughout[i] and throughout[j]]
+        pairs = [(i, j) for i, j in policy.edge_array().tolist() if throughout[i] and throughout[j]]
         return max((0.0 if inside[i] == inside[j] else abs(inside[i] - inside[j]) for i, j in pairs), default=0.0)
 
 

@@ -42,7 +42,7 @@ def test_secrets_by_contribution_and_by_count_queries(write):
 def test_edges_priors_and_possible_states(write):
     states, *_ = read_states(write("state,x\na,0\nb,1\nc,2\n"))
     graph = edges_graph(states, read_edges(write("p,q\na,c\n\nc,b\n")))
-    assert graph.edges().tolist() == [[0, 2], [1, 2]]
+    assert graph.edge_array().tolist() == [[0, 2], [1, 2]]
     assert read_edges(write("p,q\n")) == ()
     assert read_prior(write("state,probability\nc,0.25\na,3/4\n"), NAMES).tolist() == [0.75, 0, 0.25]
     assert possible_states(("c", "a"), NAMES).tolist() == [True, False, True]

@@ -21,7 +21,7 @@ planar_floats = hnp.arrays(np.float64, st.tuples(st.integers(2, 12), st.just(2))
 
 
 def running_hull() -> SensitivityHull:
-    edges = graph().edges()
+    edges = graph().edge_array()
     return SensitivityHull(F[edges[:, 0]] - F[edges[:, 1]])
 
 

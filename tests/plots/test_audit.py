@@ -56,7 +56,7 @@ def test_bodies_and_levels_have_the_sizes_that_were_found():
 
 
 def test_bounds_are_drawn_against_the_claim():
-    pairs = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edges(), 1.0, 5_000, rng=0))
+    pairs = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edge_array(), 1.0, 5_000, rng=0))
     _, ax = new_figure()
     pictures.draw_bounds(ax, pairs, NAMES)
     assert [bar.get_width() for bar in ax.patches] == sorted((pair.lower for pair in pairs), reverse=True)

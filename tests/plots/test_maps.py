@@ -47,15 +47,15 @@ def test_places_are_dots(ax):
 
 def test_a_policy_is_drawn_edge_by_edge_or_not_at_all(ax, monkeypatch):
     graph = PolicyGraph.utility(GRID.points, 0.5)
-    count = len(graph.edges())
+    count = len(graph.edge_array())
     monkeypatch.setattr(maps, "MOST_EDGES", count - 1)
-    maps.draw_edges(ax, GRID.points, graph.edges(), figures.EDGE, 0.6, "policy edges")
+    maps.draw_edges(ax, GRID.points, graph.edge_array(), figures.EDGE, 0.6, "policy edges")
     assert not ax.collections
     monkeypatch.setattr(maps, "MOST_EDGES", count)
-    maps.draw_edges(ax, GRID.points, graph.edges(), figures.EDGE, 0.6, "policy edges")
+    maps.draw_edges(ax, GRID.points, graph.edge_array(), figures.EDGE, 0.6, "policy edges")
     (lines,) = (found for found in ax.collections if isinstance(found, LineCollection))
     drawn = np.array(lines.get_segments())
-    np.testing.assert_allclose(drawn, GRID.points[graph.edges()])
+    np.testing.assert_allclose(drawn, GRID.points[graph.edge_array()])
 
 
 @pytest.mark.parametrize("differences", [[[1, 0], [0, 1]], [[1, 1]], np.zeros((0, 2))])

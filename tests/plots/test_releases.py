@@ -108,7 +108,7 @@ def test_the_lines_of_a_grid_are_the_sides_of_its_cells(masked):
 
 def test_edges_are_listed_up_to_a_number():
     graph = policy()
-    edges = graph.edges()
+    edges = graph.edge_array()
     np.testing.assert_array_equal(some_edges(graph, len(edges)), edges)
     assert some_edges(graph, len(edges) - 1) is None
     assert some_edges(PolicyGraph.complete(600), 100_000) is None
@@ -120,7 +120,7 @@ def test_a_page_of_a_hundred_thousand_moments_is_below_three_megabytes():
     assert len(page.encode()) < 3_000_000
     told = data_of(page)
     assert [layer["n"] for layer in told["layers"][1:]] == [100_000, 100_000]
-    assert told["policy"]["edges"] == len(policy().edges())
+    assert told["policy"]["edges"] == len(policy().edge_array())
     assert told["basemap"]["names"]
 
 

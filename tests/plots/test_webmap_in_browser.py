@@ -149,7 +149,7 @@ def test_the_hull_is_drawn_once_and_the_states_that_the_policy_joins_at_the_poin
     box = page.locator("#map").bounding_box()
     page.mouse.move(box["x"] + at["x"], box["y"] + at["y"])
     page.wait_for_selector(".tip:not([hidden])")
-    degree = int((graph.edges() == middle).any(axis=1).sum())
+    degree = int((graph.edge_array() == middle).any(axis=1).sum())
     assert f"{degree} states" in page.inner_text(".tip")
     page.click("#layers label:has-text('policy')")
     assert not any(near(colour, purple) and n > 200 for colour, n in colours(page).items())

@@ -19,7 +19,7 @@ def small_instance(seed: int):
 
 def exhaustive(f, made, mask, exposed, objective):
     """The least objective over one partner for every exposed state, by trying them all."""
-    edges = made.restrict(mask).edges()
+    edges = made.restrict(mask).edge_array()
     base = f[edges[:, 0]] - f[edges[:, 1]]
     partners = [[j for j in np.flatnonzero(mask) if j != i] for i in exposed]
     hulls = (

@@ -51,7 +51,7 @@ def test_components_are_those_of_networkx_and_edges_cross_labels_where_they_do(s
         assert found.tolist() == expected.tolist()
         assert policy.restrict(mask).components().tolist() == expected.tolist()
         assert not policy.crosses(found, mask)
-        labels, edges = rng.integers(0, 2, size), policy.restrict(mask).edges()
+        labels, edges = rng.integers(0, 2, size), policy.restrict(mask).edge_array()
         assert policy.crosses(labels, mask) == bool((labels[edges[:, 0]] != labels[edges[:, 1]]).any())
 
 

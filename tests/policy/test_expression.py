@@ -17,7 +17,7 @@ TRANSITION = csr_array(np.eye(SPACE.size) * 0.5 + np.roll(np.eye(SPACE.size), 1,
 
 
 def _edges(text, space=SPACE, transition=TRANSITION):
-    return parse_policy(text, space, transition).edges().tolist()
+    return parse_policy(text, space, transition).edge_array().tolist()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def _edges(text, space=SPACE, transition=TRANSITION):
 )
 def test_text_means_the_graph(text, graph):
     found = _edges(text)
-    assert found == graph.edges().tolist()
+    assert found == graph.edge_array().tolist()
     assert found
 
 
@@ -69,7 +69,7 @@ def test_a_graph_file_speaks_of_states_or_of_names(tmp_path):
     graph = {"nodes": [{"id": "home"}, {"id": "gym"}], "edges": [{"source": "home", "target": "gym"}]}
     path.write_text(json.dumps(graph))
     assert _edges(f"graph:{path}", stops) == [[0, 2]]
-    with pytest.raises(PolicyError, match="names state 'home', which does not exist"):
+    with pytest.raises(PolicyError, match="got node 'home': remove it, or rename it"):
         parse_policy(f"graph:{path}", SPACE)
 
 
@@ -78,7 +78,7 @@ def test_a_layer_may_name_its_property(tmp_path):
     feature = {"type": "Feature", "properties": {"zone": "all"}, "geometry": square}
     path = tmp_path / "zones.geojson"
     path.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    assert _edges(f"categorical:{path}@zone") == PolicyGraph.complete(SPACE.size).edges().tolist()
+    assert _edges(f"categorical:{path}@zone") == PolicyGraph.complete(SPACE.size).edge_array().tolist()
     with pytest.raises(DataFileError, match="feature 1 has no property 'kind'"):
         parse_policy(f"categorical:{path}@kind", SPACE)
     with pytest.raises(DataFileError, match="there is no such file"):
@@ -99,7 +99,7 @@ def test_a_radius_below_the_cell_is_refused_with_the_least_useful_one(text, leas
         PolicyError, match=f"joins no two of the 30 states; no two are that near, give centres:{least} or more"
     ):
         parse_policy(text, SPACE, TRANSITION)
-    assert parse_policy(f"centres:{least}", SPACE).edges().tolist()
+    assert parse_policy(f"centres:{least}", SPACE).edge_array().tolist()
 
 
 def test_a_policy_without_an_edge_is_refused(tmp_path):
@@ -114,7 +114,7 @@ def test_a_policy_without_an_edge_is_refused(tmp_path):
 
 def test_one_state_alone_has_every_policy():
     home = Places(["home"], [45.0], [7.0])
-    assert parse_policy("utility:1m", home).edges().tolist() == []
+    assert parse_policy("utility:1m", home).edge_array().tolist() == []
     assert said_of_isolated(parse_policy("complete", home), home) is None
 
 

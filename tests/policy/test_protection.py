@@ -79,8 +79,8 @@ def test_nobody_is_exposed_after_any_repair(method, body, seed, scale):
     again = degree_of_protection(repaired.graph, scale * f, mask, body=body)
     assert (again[mask] >= 2).all()
     np.testing.assert_array_equal(again, repaired.degrees)
-    kept = {tuple(edge) for edge in made.restrict(mask).edges().tolist()}
-    assert {tuple(edge) for edge in repaired.graph.edges().tolist()} == kept | set(repaired.added)
+    kept = {tuple(edge) for edge in made.restrict(mask).edge_array().tolist()}
+    assert {tuple(edge) for edge in repaired.graph.edge_array().tolist()} == kept | set(repaired.added)
     assert repaired.bound <= repaired.value * (1 + 1e-12)
 
 
@@ -90,7 +90,7 @@ def test_ball_repair_needs_the_least_radius(seed):
     f, made, mask = small_instance(seed)
     assume(mask.sum() >= 2)
     for body, order in (("cross-polytope", 1), ("disc", 2)):
-        edges = made.restrict(mask).edges()
+        edges = made.restrict(mask).edge_array()
         lengths = [np.linalg.norm(f[i] - f[j], ord=order) for i, j in edges]
         nearest = [min(np.linalg.norm(f[i] - f[j], ord=order) for j in np.flatnonzero(mask) if j != i)
                    for i in exposed_states(made, f, mask, body=body)]  # fmt: skip

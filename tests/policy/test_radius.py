@@ -32,7 +32,7 @@ def share_of_real_pairs_joined(policy: str) -> float:
     second = first + (length * np.array([np.cos(angle), np.sin(angle)])).T
     kept = ((second > low) & (second < high)).all(axis=1)
     i, j = (GRID.locate(*GRID.projection.to_latlon(places[kept]).T) for places in (first, second))
-    edges = {tuple(edge) for edge in parse_policy(policy, GRID).edges().tolist()}
+    edges = {tuple(edge) for edge in parse_policy(policy, GRID).edge_array().tolist()}
     pairs = np.sort(np.stack([i, j], axis=1), axis=1).tolist()
     return float(np.mean([a == b or (a, b) in edges for a, b in pairs]))
 
@@ -51,7 +51,7 @@ def test_edges_connections_components_and_bodies_are_those_of_all_pairs(seed):
     space = Grid(GRID.projection, (0, 0), h, mask.shape[1], mask.shape[0], mask)
     f, radius = space.measurements(), float(rng.choice([0.0, 0.4, 1.0, 2.1])) * h
     graph, wanted = PolicyGraph.utility(f, radius, h), joined_pairs(space.points, radius, h)
-    assert {tuple(edge) for edge in graph.edges().tolist()} == wanted
+    assert {tuple(edge) for edge in graph.edge_array().tolist()} == wanted
     linked = {state for pair in wanted for state in pair}
     assert set(np.flatnonzero(graph.connected()).tolist()) == linked
     listed = PolicyGraph.from_edges(space.size, sorted(wanted))
@@ -68,7 +68,7 @@ def test_scattered_cells_that_fill_no_raster_are_joined_alike():
     points = np.random.default_rng(2).uniform(0, 4, (60, 2))
     graph = PolicyGraph.utility(points, 0.5, 0.3)
     wanted = joined_pairs(points, 0.5, 0.3)
-    assert {tuple(edge) for edge in graph.edges().tolist()} == wanted
+    assert {tuple(edge) for edge in graph.edge_array().tolist()} == wanted
     assert set(np.flatnonzero(graph.connected()).tolist()) == {state for pair in wanted for state in pair}
     assert graph.content_hash != PolicyGraph.utility(points, 0.5).content_hash
 

@@ -24,7 +24,7 @@ def of_hull(made):
 
 
 def of_graph(made):
-    return [made.content_hash, made.edges(), made.nodes]
+    return [made.content_hash, made.edge_array(), made.node_mask]
 
 
 def of_protection(made):
@@ -106,15 +106,15 @@ def test_networkx_graph_and_policy_change_apart():
     graph = PolicyGraph.from_networkx(given)
     given.add_edge(0, 3)
     graph.to_networkx().remove_edge(0, 1)
-    assert graph.edges().tolist() == [[0, 1], [1, 2], [2, 3]]
+    assert graph.edge_array().tolist() == [[0, 1], [1, 2], [2, 3]]
 
 
 @pytest.mark.parametrize(
     "array",
     [
-        GRAPH.nodes,
-        PolicyGraph.complete(3).nodes,
-        GRAPH.restrict([True] * 6).nodes,
+        GRAPH.node_mask,
+        PolicyGraph.complete(3).node_mask,
+        GRAPH.restrict([True] * 6).node_mask,
         *(f(Measurements(p))[i] for f, n in ((of_measurements, 4),) for p in (POINTS, SCATTER) for i in range(n)),
         *of_hull(SensitivityHull(POINTS)),
         *of_hull(SensitivityHull(SCATTER)),
@@ -135,10 +135,10 @@ def test_what_a_value_hands_out_is_read_only(array):
     ids=repr,
 )
 def test_changing_a_list_of_edges_leaves_the_graph_as_it_was(graph):
-    before = graph.content_hash, graph.edges()
-    for edges in (graph.edges(), *graph.edge_blocks()):
+    before = graph.content_hash, graph.edge_array()
+    for edges in (graph.edge_array(), *graph.edge_blocks()):
         if edges.flags.writeable:
             edges[...] = 0
     graph.connected()[...] = False
     assert graph.content_hash == before[0]
-    np.testing.assert_array_equal(graph.edges(), before[1])
+    np.testing.assert_array_equal(graph.edge_array(), before[1])

@@ -64,18 +64,18 @@ def test_each_polygon_is_a_clique_and_what_nothing_connects_is_open(files):
     for zone in (home, work):
         assert len({int(labels[state]) for state in zone}) == 1
         assert (
-            graph.restrict(np.isin(np.arange(SPACE.size), list(zone))).edges().shape[0]
+            graph.restrict(np.isin(np.arange(SPACE.size), list(zone))).edge_array().shape[0]
             == len(zone) * (len(zone) - 1) // 2
         )
     assert set(np.flatnonzero(graph.open)) == set(range(SPACE.size)) - home - work
-    assert graph.edges().shape[0] == 6 + 1
+    assert graph.edge_array().shape[0] == 6 + 1
 
 
 def test_what_another_term_connects_is_not_open(files):
     graph = parse_policy(f"zone:{files}/home.geojson | centres:500m", SPACE)
     assert not graph.open.any()
     near = parse_policy(f"zone:{files}/home.geojson & centres:500m", SPACE)
-    assert near.edges().shape[0] == 4  # the sides of a square without its diagonals
+    assert near.edge_array().shape[0] == 4  # the sides of a square without its diagonals
     assert set(np.flatnonzero(near.open)) == set(range(SPACE.size)) - inside(HOME)
 
 

@@ -52,7 +52,7 @@ def test_a_state_in_two_categories_is_connected_with_both(tmp_path):
     found = {name: set(states.tolist()) for name, states in categories(path, SPACE).items()}
     expected = {(i, j) for group in found.values() for i in group for j in group if i < j}
     assert found["west"] & found["east"]
-    assert {tuple(edge) for edge in categorical_layer(path, SPACE).edges().tolist()} == expected
+    assert {tuple(edge) for edge in categorical_layer(path, SPACE).edge_array().tolist()} == expected
 
 
 def test_polygons_of_one_name_are_one_category_and_nameless_ones_are_their_own(tmp_path):

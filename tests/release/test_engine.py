@@ -92,7 +92,7 @@ def literal_step(prior, policy, released, mechanism_name, epsilon, delta=None):
         constraint[order[:needed]] = True
     body = {"laplace": "cross-polytope", "planar-laplace": "disc"}.get(mechanism_name, "hull")
     repaired = protect(policy, F, constraint, body=body).graph
-    edges = repaired.edges()
+    edges = repaired.edge_array()
     differences = F[edges[:, 0]] - F[edges[:, 1]]
     if mechanism_name == "lattice":
         mechanism = LatticeKNormMechanism(SensitivityHull(1000 * differences), epsilon, Fraction(1, 1000))
@@ -123,7 +123,7 @@ def test_releases_equal_a_literal_algorithm_2(mechanism, delta):
         prior = prior if step == 0 else prior @ WALK
         constraint, repaired, posterior = literal_step(prior, graph(), record.released, mechanism, 0.8, delta)
         assert record.possible == constraint.sum()
-        edges = repaired.edges()
+        edges = repaired.edge_array()
         assert record.area == pytest.approx(SensitivityHull(F[edges[:, 0]] - F[edges[:, 1]]).volume, rel=1e-12)
         np.testing.assert_allclose(releaser.belief.probabilities, posterior, rtol=1e-9, atol=1e-300)
         np.testing.assert_allclose(record.estimate, posterior @ F, rtol=1e-9)
@@ -140,7 +140,7 @@ def test_every_edge_of_the_repaired_graph_keeps_the_density_ratio(mechanism):
         plan = releaser.plan(releaser.prior())
         if not plan.is_known:
             (drawn,) = releaser.noise(plan, epsilon).parts
-            for j, k in plan.protection.graph.edges():
+            for j, k in plan.protection.graph.edge_array():
                 a, b = drawn.log_density(outputs, F[j]), drawn.log_density(outputs, F[k])
                 assert np.array_equal(a == -np.inf, b == -np.inf)
                 finite = a > -np.inf

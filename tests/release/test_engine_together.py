@@ -62,7 +62,7 @@ def test_answers_together_cost_the_sum_on_edges_and_hide_everybody_among_two(mec
     engines = [first, first.beside(KIND, mechanism="laplace"), first.beside(F[::-1] * 1.0)]
     prepared = prepare_together(engines, [0.5, 0.25, 0.125])
     losses, possible = joint_losses(prepared, engines), np.flatnonzero(prepared[0].plan.constraint)
-    pairs = {tuple(pair) for pair in first.policy.restrict(prepared[0].plan.constraint).edges().tolist()}
+    pairs = {tuple(pair) for pair in first.policy.restrict(prepared[0].plan.constraint).edge_array().tolist()}
     added = {step.plan.protection.added for step in prepared}
     assert len(added) == 1, "one repaired graph for all"
     for a, b in pairs | set(*added):

@@ -47,7 +47,7 @@ def test_every_edge_of_the_repaired_graph_keeps_epsilon_in_fractions_and_nobody_
     releaser = made(mechanism)
     step = releaser.prepare()
     table, limit = brute(step, F), _exp_below(1.0)
-    edges = step.plan.protection.graph.edges().tolist()
+    edges = step.plan.protection.graph.edge_array().tolist()
     assert sorted({state for edge in edges for state in edge}) == list(range(6)), "s1 got a partner"
     assert len(step.plan.protection.added) == 1
     for s in range(6):
@@ -124,7 +124,7 @@ def test_a_table_that_breaks_an_edge_draws_nothing():
         with pytest.raises(PromiseError, match=match):
             releaser.draw(replace(step, noise=noise), 0)
 
-    edges = step.plan.protection.graph.edges()
+    edges = step.plan.protection.graph.edge_array()
     lacking = TableMechanism.optimal(F, [edge for edge in edges.tolist() if edge != [0, 1]], 1.0)
     refused(lacking, "differ by more than epsilon in this step's table")
     over = TableMechanism.optimal(F, edges, 1.0 + 1e-3)
@@ -178,7 +178,7 @@ def test_answers_by_table_and_by_hull_together_keep_the_sum_on_every_edge_and_le
             for s, t in product(range(6), repeat=2):
                 apart = noise.part_of[s] != noise.part_of[t]
                 losses[s, t] += np.inf if apart else noise.at(s).privacy_loss(engine.values[s], engine.values[t])
-        edges = {tuple(edge) for step in steps for edge in step.plan.protection.graph.edges().tolist()}
+        edges = {tuple(edge) for step in steps for edge in step.plan.protection.graph.edge_array().tolist()}
         assert len({step.plan.protection.added for step in steps}) == 1
         assert {state for edge in edges for state in edge} == set(range(6))
         assert max(losses[j, k] for j, k in edges) <= 1.75 * (1 + 1e-9)

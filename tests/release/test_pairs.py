@@ -122,7 +122,7 @@ def calibrated(features, tables, folder):
     """The largest budget that moves no odds by more than `ODDS`, under each of the policies."""
     found = []
     for policy in (POLICY, OTHER) if "zones changed" in features else (POLICY,):
-        edges = [{"source": PLACES.names[i], "target": PLACES.names[j]} for i, j in policy.edges().tolist()]
+        edges = [{"source": PLACES.names[i], "target": PLACES.names[j]} for i, j in policy.edge_array().tolist()]
         graph = {"nodes": [{"id": name} for name in PLACES.names], "edges": edges}
         (folder / "policy.json").write_text(json.dumps(graph))
         settings = ReleaseSettings(f"graph:{folder}/policy.json", EPSILON, **settings_of(features, tables))
@@ -286,7 +286,7 @@ def promise(one, step, record):
         if noise.part_of[i] == noise.part_of[j]:
             loss[i, j] = noise.at(i).privacy_loss(one.values[i], one.values[j])
     limit = record.epsilon * (1 + 1e-9)
-    for i, j in [*one.policy.edges().tolist(), *record.added]:
+    for i, j in [*one.policy.edge_array().tolist(), *record.added]:
         if i in possible and j in possible:
             hold(loss[i, j] <= limit, f"the edge {i}-{j}")
     hold((loss[possible].min(axis=1) <= limit).all(), "a state that is hidden among no other")

@@ -260,7 +260,7 @@ def test_a_plan_for_a_report_at_every_tick_fails_that_test(monkeypatch):
 def most_told(releaser, window, moments, seed):
     """The greatest log ratio of what any window told, of two paths that the policy joins throughout."""
     rng = np.random.default_rng(seed)
-    edges = np.concatenate([graph().edges(), graph().edges()[:, ::-1]])
+    edges = np.concatenate([graph().edge_array(), graph().edge_array()[:, ::-1]])
     paths = edges[rng.integers(len(edges), size=moments)]
     logs = []
     for first, second in paths:

@@ -98,7 +98,11 @@ def test_every_field_is_written_and_makes_another_hash(tmp_path):
     ("changes", "error", "message"),
     [
         ({"policy": " "}, ConfigurationError, "policy is ' '; give a text such as utility:1km"),
-        ({"policy": 3}, ConfigurationError, "policy is 3"),
+        (
+            {"policy": 3},
+            PolicyError,
+            "policy must be a text such as utility:1km, a PolicyGraph or a networkx.Graph, got 3",
+        ),
         ({"epsilon": 0}, BudgetError, "epsilon is 0"),
         ({"epsilon": float("nan")}, BudgetError, "epsilon is nan"),
         ({"epsilon": "1"}, ConfigurationError, "epsilon is '1'; give a number"),
@@ -167,7 +171,7 @@ def test_an_engine_keeps_its_edges_wherever_the_states_are(space, mechanism):
     # On every edge of the protectable graph the loss is at most epsilon, for what the mechanism takes as true values.
     engine = ReleaseSettings(policy="utility:600m", epsilon=0.7, mechanism=mechanism).engine(uniform(space), 1)
     step = engine.prepare()
-    edges = step.plan.protection.graph.edges()
+    edges = step.plan.protection.graph.edge_array()
     loss = step.noise.parts[0].privacy_loss(engine.values[edges[:, 0]], engine.values[edges[:, 1]])
     assert loss.max() <= 0.7 * (1 + 1e-9)
     assert loss.max() >= 0.7 * (1 - 1e-9), "some edge is on the hull"

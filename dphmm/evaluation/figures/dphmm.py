@@ -66,7 +66,7 @@ def hull_without_constraint(options: FigureOptions) -> PaperFigure:  # noqa: ARG
     hull, sensitivity = SensitivityHull(differences), _l1_sensitivity(differences)
     degrees = degree_of_protection(POLICY, MEASUREMENTS)
     panels = [
-        Panel("(a) policy graph", *_AXES, shapes=_draw_graph(POLICY.edges(), np.arange(6))),
+        Panel("(a) policy graph", *_AXES, shapes=_draw_graph(POLICY.edge_array(), np.arange(6))),
         Panel(
             f"(b) hull of area {hull.volume:g}",
             "difference of the first measurement",
@@ -102,7 +102,7 @@ def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
     laplace = LaplaceMechanism(sensitivity, 1.0, 2)
     losses = laplace.privacy_loss(MEASUREMENTS[[4, 4]], MEASUREMENTS[[1, 2]])
     panels = [
-        Panel("constrained policy graph", *_AXES, shapes=_draw_graph(restricted.edges(), np.flatnonzero(possible))),
+        Panel("constrained policy graph", *_AXES, shapes=_draw_graph(restricted.edge_array(), np.flatnonzero(possible))),
         Panel(
             "f(s5) + K and f(s5) + ℓ1 ball",
             *_AXES,
@@ -146,7 +146,7 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
             Panel(
                 f"{title} f(s{state + 1}) + K, area {hull.volume:g}",
                 *_AXES,
-                shapes=[*_draw_graph(graph.edges(), np.flatnonzero(possible)), around],
+                shapes=[*_draw_graph(graph.edge_array(), np.flatnonzero(possible)), around],
             )
         )
     areas, errors = {}, {}
@@ -159,7 +159,7 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
                 f"{title} partner s{partner + 1}: area {hull.volume:g}, error² {hull.squared_error:g}",
                 *_AXES,
                 shapes=[
-                    *_draw_graph(graph.edges(), np.flatnonzero(exposing), [(2, partner)]),
+                    *_draw_graph(graph.edge_array(), np.flatnonzero(exposing), [(2, partner)]),
                     Shape("sensitivity hull K", "polygon", hull.vertices + MEASUREMENTS[2]),
                 ],
             )
@@ -337,7 +337,7 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
 
 def _local_hull(graph: PolicyGraph, state: int) -> SensitivityHull:
     """Return the hull over pairs of states among a state and its neighbours (Definition 10.7)."""
-    pairs = graph.edges()
+    pairs = graph.edge_array()
     near = {state, *pairs[(pairs == state).any(axis=1)].ravel().tolist()}
     within = [(i, j) for i, j in pairs.tolist() if i in near and j in near]
     return SensitivityHull([MEASUREMENTS[i] - MEASUREMENTS[j] for i, j in within])

@@ -1,0 +1,179 @@
+"""Policy graphs as text: ``graph:{…}`` with node-link JSON, the form in which settings store a graph."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dphmm.errors import PolicyError
+from dphmm.policy.graph import PolicyGraph, PolicyLike, check_undirected, is_networkx, read_node_link
+from dphmm.tables.json_toml import parse_json
+from dphmm.tables.values import is_text, one_line, shorten, shown
+
+if TYPE_CHECKING:
+    import networkx
+
+PREFIX = "graph:"
+
+# Settings are copied into every session, certificate and run folder. At about 30 bytes per edge this many edges are
+# 0.6 MB, which are read in a tenth of a second.
+MAX_TEXT_EDGES = 20_000
+
+
+def policy_text(policy: str | PolicyLike) -> str:
+    """Return a policy as text: a text unchanged, a graph as ``graph:{…}`` with its edges.
+
+    The text of a graph depends on its nodes, edges and open nodes, not on the order in which they were added.
+
+    Parameters
+    ----------
+    policy
+        A text, see `parse_policy`; a `PolicyGraph`; or a `networkx.Graph` of states or of names of places.
+
+    Returns
+    -------
+    str
+        The text. For a graph it contains node-link JSON, which networkx reads: open nodes, nodes without an edge, and
+        all edges, sorted. ``num_states`` is the number of states of a `PolicyGraph`.
+
+    Raises
+    ------
+    PolicyError
+        If the policy is not a text or a graph, is directed, has parallel edges, has no edge, has more than 20,000
+        edges, or has a node that is neither an integer nor a string.
+
+    Examples
+    --------
+    >>> import networkx
+    >>> policy_text(networkx.Graph([("work", "home")]))
+    'graph:{"directed":false,"multigraph":false,"nodes":[],"edges":[{"source":"home","target":"work"}]}'
+    """
+    if isinstance(policy, str):
+        return policy
+    head: dict[str, Any] = {"directed": False, "multigraph": False}  # networkx's reader needs them
+    if isinstance(policy, PolicyGraph):
+        _check_count(policy.number_of_edges())
+        graph, head["num_states"] = policy.to_networkx(), policy.size
+    elif is_networkx(policy):
+        check_undirected(policy, "policy")
+        _check_count(policy.number_of_edges())
+        graph = policy
+    else:
+        raise PolicyError(
+            f"policy must be a text such as utility:1km, a PolicyGraph or a networkx.Graph, got {shown(policy)}"
+        )
+    text = json.dumps(head | _node_link(graph), separators=(",", ":"))
+    # In JSON both characters only occur within strings. There they must not be read as operators of the policy's text.
+    return PREFIX + text.replace("&", r"\u0026").replace("|", r"\u007c")
+
+
+def is_listed(term: str) -> bool:
+    """Return whether a term of a policy's text contains a graph, rather than the name of its file.
+
+    Parameters
+    ----------
+    term
+        A term, such as ``graph:{…}``, ``graph:FILE.json`` or ``utility:1km``.
+
+    Returns
+    -------
+    bool
+        `True` if `read_listed` can read it.
+    """
+    kind, _, content = term.partition(":")
+    return kind.strip() + ":" == PREFIX and content.lstrip().startswith("{")
+
+
+def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
+    """Read the graph of a term for which `is_listed` is true.
+
+    Parameters
+    ----------
+    term
+        A text of `policy_text`, or ``graph:`` and other node-link JSON.
+    size
+        The required number of states. By default it is not checked.
+
+    Returns
+    -------
+    networkx.Graph
+        The graph.
+
+    Raises
+    ------
+    PolicyError
+        If the JSON is invalid or not a node-link graph, or the graph was made for another number of states.
+    """
+    try:
+        data = parse_json(term.partition(":")[2])
+    except ValueError as problem:
+        raise PolicyError(f"policy {shorten(term)} must contain node-link JSON, got {one_line(problem)}") from None
+    num_states = data.get("num_states") if isinstance(data, dict) else None
+    if size is not None and num_states not in (None, size):
+        raise PolicyError(
+            f"policy must be a graph over the {size} states it is used for, got one over {shown(num_states)}"
+        )
+    try:
+        return read_node_link(data)
+    except PolicyError as problem:
+        raise PolicyError(f"policy {shorten(term)} is {problem}") from None
+
+
+def canonical_listed(term: str) -> str:
+    """Return the canonical form of a term for which `is_listed` is true: a hash of its edges and open nodes.
+
+    Parameters
+    ----------
+    term
+        The term.
+
+    Returns
+    -------
+    str
+        ``graph:`` and a SHA-256. Terms of equal canonical form are equal policies over equal states.
+    """
+    content = _node_link(read_listed(term))
+    content["nodes"] = [node for node in content["nodes"] if "open" in node]
+    return PREFIX + hashlib.sha256(json.dumps(content).encode("utf-8")).hexdigest()
+
+
+def _node_link(graph: networkx.Graph[Any]) -> dict[str, list[dict[str, Any]]]:
+    """A graph as node-link JSON: sorted edges, and the nodes that are open or have no edge."""
+    opened = {_plain(node) for node, attributes in graph.nodes(data=True) if attributes.get("open") is True}
+    edges = {tuple(sorted(map(_plain, edge), key=_order)) for edge in graph.edges() if edge[0] != edge[1]}
+    if not edges:
+        raise PolicyError("policy must have an edge between two states, got a graph without edges")
+    alone = {_plain(node) for node in graph} - {node for edge in edges for node in edge} - opened
+    nodes: Iterator[dict[str, Any]] = (
+        {"id": node, "open": True} if node in opened else {"id": node} for node in sorted(opened | alone, key=_order)
+    )
+    ordered = sorted(edges, key=lambda edge: (*_order(edge[0]), *_order(edge[1])))
+    return {"nodes": list(nodes), "edges": [{"source": source, "target": target} for source, target in ordered]}
+
+
+def _plain(node: object) -> int | str:
+    """A node as a JSON value."""
+    if isinstance(node, str) and is_text(node):
+        return node
+    try:
+        return operator.index(node)  # type: ignore[arg-type]  # what is not an integer raises TypeError
+    except TypeError:
+        raise PolicyError(
+            f"policy must have nodes that are states or names of states, got node {shown(node)}"
+        ) from None
+
+
+def _order(node: int | str) -> tuple[bool, int, str]:
+    """The sort key of a node: numbers first."""
+    return (True, 0, node) if isinstance(node, str) else (False, node, "")
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_TEXT_EDGES:
+        raise PolicyError(
+            f"policy must have at most {MAX_TEXT_EDGES:,} edges to be written into settings, got {count:,}: write a "
+            "file by PolicyGraph.to_json, and give its name as graph:FILE.json"
+        )
