@@ -31,10 +31,10 @@ from dphmm.arrays import (
 )
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
+from dphmm.geometry.facets import Boundary, integer_half_spaces, is_vertex, one_side, outer_points, symmetric_boundary
 from dphmm.geometry.span import (
     Span,
     common_denominator,
-    exact_determinants,
     exact_product,
     exact_span,
     float_span,
@@ -57,6 +57,9 @@ _PLANE = Span((0, 1), locked(np.zeros((0, 2), dtype=object)))
 
 _BLOCK = 1 << 16
 """Rows that are worked on at a time, so that a million vectors need no large temporary."""
+
+_HEIGHTS = 1 << 20
+"""Products of vectors and normals that are computed at a time, for the same reason."""
 
 _LEAST, _MOST = SMALLEST**2, LARGEST**2
 """Radii: those of policies and of noise lie between the roots of these, and hulls reach a little farther."""
@@ -109,8 +112,14 @@ class MinkowskiNorm:
         norms = np.zeros(len(vectors))
         for start in range(0, len(vectors), _BLOCK):
             block, found = vectors[start : start + _BLOCK], norms[start : start + _BLOCK]
-            for normal in self.normals:
-                np.maximum(found, np.abs(block @ normal), out=found)
+            # Bodies in space have many facets: products of a block of them take a tenth of the time of single ones.
+            several = max(1, _HEIGHTS // max(1, len(block))) if vectors.shape[1] > 2 else 1
+            for first in range(0, len(self.normals), several):
+                if several == 1:
+                    np.maximum(found, np.abs(block @ self.normals[first]), out=found)
+                else:
+                    heights = np.abs(block @ self.normals[first : first + several].T)
+                    np.maximum(found, heights.max(axis=1), out=found)
             if len(self.equations):
                 found[~self.in_span(block, rounding)] = np.inf
         return norms
@@ -157,8 +166,10 @@ class SensitivityHull:
     Notes
     -----
     The body may have fewer dimensions than its space: no edge gives ``{0}``, one edge a segment. Then the norm of a
-    vector off the body's linear span is infinite. In three and more dimensions facets come from Qhull; for integer
-    input their coefficients are recomputed as exact integers and checked against every difference.
+    vector off the body's linear span is infinite. Vertices and facets are computed when they are first asked for. In
+    three and more dimensions they come from one call of Qhull (`dphmm.geometry.facets`); for integer input the facets'
+    coefficients are recomputed as exact integers and checked against every vertex. A hull of more than about two
+    million facets raises `InvalidInputError` before it is computed.
 
     Examples
     --------
@@ -182,15 +193,78 @@ class SensitivityHull:
         """The dimension ``r`` of the body, from 0 (the point ``{0}``) to ``d``."""
         self.ambient_dimension: int = given.shape[1]
         """The dimension ``d`` of the space the body lies in."""
-        flat = integers_or_floats[:, list(self._span.axes)]
-        self._corners, self._facets = _facets(np.concatenate([flat, -flat]))
         self._unit = 1.0 / (self._denominator or 1)
-        lifted = self._corners.astype(np.float64) @ self._span.lift(self.ambient_dimension)
-        self.vertices: FloatArray = frozen(lifted * self._unit + 0.0)
-        """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
+
+    _is_sifted = False
+    """Whether differences that lie inside were removed."""
 
     _stretched_from: tuple[SensitivityHull, FloatArray] | None = None
     """The body that this one is by other factors on its axes, and these; None where there is none."""
+
+    @cached_property
+    def _boundary(self) -> Boundary:
+        """The boundary within the axes of the span: corners and simplices, in the integers of `differences`."""
+        flat = self.differences[:, list(self._span.axes)]
+        if self.dimension > 2:
+            whole = self._is_sifted and self.dimension == self.ambient_dimension
+            return symmetric_boundary(flat if whole else outer_points(flat))
+        corners, facets = _facets(np.concatenate([flat, -flat]))
+        return Boundary(corners, facets, np.zeros((0, self.dimension)))
+
+    @cached_property
+    def _corners(self) -> npt.NDArray[Any]:
+        return self._boundary.corners
+
+    @cached_property
+    def _facets(self) -> npt.NDArray[np.int64]:
+        return self._boundary.simplices if self._stretched_from is None else self._stretched_from[0]._facets
+
+    @cached_property
+    def _tips(self) -> FloatArray:
+        """The corners ``(h, d)`` that facets refer to, in the space: the vertices, and maybe points between these."""
+        if self._stretched_from is not None:
+            body, stretch = self._stretched_from
+            return locked(body._tips * stretch)
+        lifted = self._corners.astype(np.float64) @ self._span.lift(self.ambient_dimension)
+        return frozen(lifted * self._unit + 0.0)
+
+    @cached_property
+    def vertices(self) -> FloatArray:
+        """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
+        if self._stretched_from is not None:
+            body, stretch = self._stretched_from
+            return locked(body.vertices * stretch)
+        if self.dimension <= 2 or self._denominator is None:
+            return self._tips
+        return locked(self._tips[is_vertex(self._boundary, lambda: self._exact_half_spaces)])
+
+    @property
+    def spanning(self) -> FloatArray:
+        """Points ``(k, d)`` of which, with their negatives, this is the hull: the vertices where they are known.
+
+        Largest lengths and extents in the body are attained among them. In three and more dimensions they take no time.
+        """
+        if self.dimension <= 2 or "vertices" in self.__dict__:
+            return self.vertices
+        return np.asarray(self.differences.astype(np.float64) * self._unit)
+
+    @cached_property
+    def _exact_half_spaces(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+        """Integer half-spaces in three and more dimensions, within the axes of the span; None if they do not hold."""
+        return integer_half_spaces(self._boundary)
+
+    @classmethod
+    def of_outer_points(cls, differences: npt.NDArray[Any]) -> SensitivityHull:
+        """Make the hull of differences that `dphmm.geometry.facets.outer_points` returned.
+
+        Parameters
+        ----------
+        differences
+            ``(k, d)``: as of the constructor, for ``d`` of at least three.
+        """
+        body = cls(differences)
+        body._is_sifted = True
+        return body
 
     @classmethod
     def of_polygon(cls, corners: npt.NDArray[np.int64]) -> SensitivityHull:
@@ -207,7 +281,7 @@ class SensitivityHull:
         body.dimension = body.ambient_dimension = 2
         body.differences = body._corners = frozen(corners)
         body._facets = _ring(len(corners))
-        body.vertices = locked(corners.astype(np.float64))
+        body.vertices = body._tips = locked(corners.astype(np.float64))
         body.corners = body._corners
         return body
 
@@ -226,7 +300,7 @@ class SensitivityHull:
             form, equations = body.norm_form, body.norm_form.equations
             return MinkowskiNorm(form.normals / stretch, _orthonormal(equations / stretch), self._reach, None)
         span = self._span
-        wide, offsets, whole = _half_spaces(self._corners, self._facets, self._denominator is not None)
+        wide, offsets, whole = self._half_spaces()
         if self.dimension < self.ambient_dimension:
             normals, wide = wide, np.zeros((len(wide), self.ambient_dimension), dtype=wide.dtype)
             wide[:, list(span.axes)] = normals
@@ -236,12 +310,22 @@ class SensitivityHull:
             exact = ExactInequalities(span.equations, wide, offsets, self._denominator)
         return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), self._reach, exact)
 
+    def _half_spaces(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
+        """Return ``|normal · v| <= offset`` for each pair of opposite facets, and whether they are exact."""
+        exact = self._denominator is not None
+        if self.dimension <= 2:
+            return *_flat_half_spaces(self._corners, exact), exact
+        if exact and self._exact_half_spaces is not None:
+            return *self._exact_half_spaces, True
+        normals = self._boundary.normals[one_side(self._boundary)]
+        return normals, np.ones(len(normals)), False
+
     @property
     def _reach(self) -> float:
         """The largest Euclidean length of a vertex."""
         if self.dimension == self.ambient_dimension == 2:
             return sqrt(self._sums[2])
-        return sqrt((self.vertices * self.vertices).sum(axis=1).max())
+        return sqrt((self.spanning * self.spanning).sum(axis=1).max(initial=0.0))
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
         """The norm ``‖v‖_K`` of one vector ``(d,)`` or of each row ``(n, d)``; infinite off the span.
@@ -304,7 +388,7 @@ class SensitivityHull:
         """Simplicial cones that tile the span, ``(c, r, d)``: with the origin, each row's vectors make one simplex."""
         if self.dimension == 0:
             return frozen(np.zeros((1, 0, self.ambient_dimension)))
-        return locked(self.vertices[self._facets])
+        return locked(self._tips[self._facets])
 
     @cached_property
     def cone_volumes(self) -> FloatArray:
@@ -412,10 +496,9 @@ class SensitivityHull:
         """
         body = object.__new__(SensitivityHull)
         body._denominator, body._unit = None, 1.0
-        body._facets, body._stretched_from = self._facets, (self, stretch)
+        body._stretched_from = (self, stretch)
         body.differences = locked(self.differences / (self._denominator or 1) * stretch)
         body.dimension, body.ambient_dimension = self.dimension, self.ambient_dimension
-        body.vertices = locked(self.vertices * stretch)
         return body
 
     def in_steps(self, factors: npt.NDArray[np.int64]) -> SensitivityHull:
@@ -586,25 +669,17 @@ def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Vertices ``(h, r)`` and simplicial facets ``(c, r)`` of full-dimensional symmetric points ``(k, r)``."""
+    """Return vertices ``(h, r)`` and facets ``(c, r)`` of full-dimensional symmetric points ``(k, r)``, r at most 2."""
     rank = points.shape[1]
     if rank == 0:
         return np.zeros((1, 0), dtype=points.dtype), np.zeros((1, 0), dtype=np.int64)
     if rank == 1:
         farthest = np.abs(points).max()
         return np.array([[-farthest], [farthest]]), np.array([[0], [1]])
-    if rank == 2:
-        corners = planar.convex_polygon(points)
-        if corners.dtype.kind == "f":
-            corners = planar.without_blur(corners)
-        return corners, _ring(len(corners))
-    from scipy.spatial import ConvexHull
-
-    unique = np.unique(points, axis=0)
-    found = ConvexHull(unique.astype(np.float64), qhull_options="Qt")
-    renumber = np.full(len(unique), -1)
-    renumber[found.vertices] = np.arange(len(found.vertices))
-    return unique[found.vertices], renumber[found.simplices]
+    corners = planar.convex_polygon(points)
+    if corners.dtype.kind == "f":
+        corners = planar.without_blur(corners)
+    return corners, _ring(len(corners))
 
 
 @lru_cache(maxsize=256)
@@ -614,57 +689,19 @@ def _ring(count: int) -> npt.NDArray[np.int64]:
     return locked(np.stack([index, np.roll(index, -1)], axis=1))
 
 
-def _half_spaces(
-    corners: npt.NDArray[Any], facets: npt.NDArray[np.int64], exact: bool
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
-    """One half-space pair ``|normal · v| <= offset`` per pair of opposite facets, and whether they are exact."""
+def _flat_half_spaces(corners: npt.NDArray[Any], exact: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return ``|normal · v| <= offset`` for each pair of opposite facets, in at most two dimensions."""
     rank = corners.shape[1]
     if rank == 0:
-        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64), exact
+        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if rank == 1:
-        return np.ones((1, 1), dtype=corners.dtype), corners[1], exact
-    if rank == 2:
-        wide = exact and largest(corners) > planar.COORDINATE_LIMIT
-        return *planar.half_planes(corners.astype(object) if wide else corners), exact
-    if exact:
-        normals, offsets = _integer_normals(corners, facets)
-        heights = np.abs(exact_product(corners, normals.T))
-        if bool((heights <= offsets).all()):
-            return normals, offsets, True
-    spans = corners[facets].astype(np.float64)
-    normals = _one_of_each_pair(np.linalg.solve(spans, np.ones((len(spans), rank, 1)))[..., 0])
-    return normals, np.ones(len(normals)), False
+        return np.ones((1, 1), dtype=corners.dtype), corners[1]
+    wide = exact and largest(corners) > planar.COORDINATE_LIMIT
+    return planar.half_planes(corners.astype(object) if wide else corners)
 
 
 def _orthonormal(rows: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.qr(rows.T)[0].T) if len(rows) else rows
-
-
-def _one_of_each_pair(normals: npt.NDArray[Any]) -> FloatArray:
-    """Normals without exact repetitions up to sign; nearly equal ones bound different facets and all stay."""
-    leading = np.take_along_axis(normals, np.abs(normals).argmax(axis=1)[:, None], axis=1)
-    return np.asarray(np.unique(normals * np.sign(leading), axis=0))
-
-
-def _integer_normals(
-    corners: npt.NDArray[Any], facets: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Coprime integer normals and offsets of simplicial facets, one of each opposite pair.
-
-    The cofactors of a facet's edges are at right angles to them; all are zero where the simplex has no area.
-    """
-    rank = corners.shape[1]
-    edges = corners[facets[:, 1:]] - corners[facets[:, :1]]
-    minors = [exact_determinants(np.delete(edges, axis, axis=2)) * (-1) ** axis for axis in range(rank)]
-    normals = np.stack(minors, axis=1)
-    solid = (normals != 0).any(axis=1)
-    normals = normals[solid] // np.gcd.reduce(normals[solid], axis=1)[:, None]
-    offsets = (normals.astype(object) * corners[facets[solid, 0]]).sum(axis=1)
-    seen = {
-        max(tuple(normal), tuple(-x for x in normal)): abs(offset)
-        for normal, offset in zip(normals.tolist(), offsets.tolist(), strict=True)
-    }
-    return np.array(list(seen), dtype=object), np.array(list(seen.values()), dtype=object)
 
 
 def _in_convex_hull(points: FloatArray, vectors: FloatArray) -> BoolArray:

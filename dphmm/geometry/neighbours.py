@@ -190,11 +190,13 @@ def _count_by_tree(body: CoordinateBody, constraint: BoolArray) -> IntArray:
     return counts
 
 
-def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
+def near_pairs(
+    points: FloatArray, reach: FloatArray, once: bool = False
+) -> Iterator[tuple[IntArray, IntArray]]:
     """Every ordered pair of rows of ``points`` that differ by at most ``reach`` on each axis, block by block.
 
-    Pairs of a row with itself are included, and some that differ by a little more. Memory stays bounded whatever the
-    number of pairs.
+    Pairs of a row with itself are included, and some that differ by a little more; with ``once`` every pair comes once,
+    the smaller row first, and none of a row with itself. Memory stays bounded whatever the number of pairs.
     """
     from scipy.spatial import cKDTree
 
@@ -203,9 +205,15 @@ def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray
     scaled = points / np.maximum(reach, RELATIVE_TOLERANCE * size)
     radius = 1 + RELATIVE_TOLERANCE + _ROUNDING * float(np.abs(scaled).max(initial=0.0))
     tree = cKDTree(scaled)
+    if once and tree.count_neighbors(tree, radius, p=np.inf) <= 2 * _PAIRS_AT_A_TIME:
+        pairs = tree.query_pairs(radius, p=np.inf, output_type="ndarray")
+        yield pairs[:, 0], pairs[:, 1]
+        return
     lengths = np.asarray(tree.query_ball_point(scaled, radius, p=np.inf, return_length=True), dtype=np.int64)
     cuts = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum(), _PAIRS_AT_A_TIME))
     for start, stop in pairwise(np.unique(np.r_[0, cuts, len(points)]).tolist()):
         found = tree.query_ball_point(scaled[start:stop], radius, p=np.inf, return_sorted=False)
         rows = np.repeat(np.arange(start, stop), lengths[start:stop])
-        yield rows, np.concatenate([np.asarray(near, dtype=np.int64) for near in found])
+        columns = np.concatenate([np.asarray(near, dtype=np.int64) for near in found])
+        forward = rows < columns if once else slice(None)
+        yield rows[forward], columns[forward]

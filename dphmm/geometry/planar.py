@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE
+from dphmm.geometry.facets import estimate_facets
 
 COORDINATE_LIMIT = 2**28
 """Largest absolute integer coordinate for which 64-bit cross products are exact."""
@@ -21,6 +22,9 @@ _MANY = 512
 
 _LONG = 48
 """The same for the ends of rows."""
+
+_MAX_FACETS = 100_000
+"""Half a second of Qhull's: callers want fewer points, and a longer search for them does not pay."""
 
 _BLUR = 16 * float(np.finfo(np.float64).eps)
 """By how much of the largest coordinate corners of floats may stick out that are none."""
@@ -129,11 +133,14 @@ def bending(chain: Points) -> Points:
 
 
 def hull_candidates(points: Points) -> Points:
-    """Qhull's vertices of points of any dimension, or all points where it finds them degenerate.
+    """Qhull's vertices of points of any dimension, or all points where it finds them degenerate or too many.
 
     Qhull's own tolerance is relative to the largest coordinate, so it is given differences from the first point.
     """
     from scipy.spatial import ConvexHull, QhullError
+
+    if estimate_facets(len(points), points.shape[1]) > _MAX_FACETS:
+        return points
 
     try:
         return points[ConvexHull(points - points[0]).vertices]

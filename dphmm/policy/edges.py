@@ -60,7 +60,8 @@ class EdgeSet(ABC):
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
-        return self.body(measurements, nodes).vertices
+        body = self.body(measurements, nodes)
+        return body.vertices if measurements.dimension <= 2 else body.points
 
     def hull(self, measurements: Measurements, nodes: BoolArray) -> SensitivityHull:
         """The symmetric hull of what `spanning` gives."""
@@ -199,6 +200,8 @@ class ListedEdges(EdgeSet):
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """Longest edges first: one shorter than the inradius of the hull so far cannot matter."""
         hull = origin(measurements.coordinates)
+        if measurements.dimension > 2:  # the inradius is unknown, so that every edge counts
+            return hull.grow(measurements.differences(self.edges[nodes[self.edges].all(axis=1)]))
         edges = self._sorted(measurements)
         cuts = _BLOCK * (2 ** np.arange(1, 40) - 1)  # each block twice as long as the one before
         for block in np.split(edges, cuts[cuts < len(edges)]):
