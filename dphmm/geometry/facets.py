@@ -128,7 +128,7 @@ def outer_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     Returns
     -------
     ndarray
-        ``(m, d)``, in lexicographic order, one of each pair of opposite points; no zero row.
+        ``(m, d)``. Of integers one of each pair of equal or opposite points, in lexicographic order, and no zeros.
     """
     kept: npt.NDArray[Any] = points
     if len(points) > _FEW and points.dtype != object:
@@ -145,6 +145,8 @@ def outer_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
             kept, values = kept[outside], values[outside]
             if len(kept) <= _FEW:
                 break
+    if kept.dtype.kind == "f":  # equal differences are rare, and finding them takes longer than Qhull does
+        return kept
     # The sign of the first coordinate that is not zero is made positive, so that opposite points are equal rows.
     leading = np.take_along_axis(kept, (kept != 0).argmax(axis=1)[:, None], axis=1)[:, 0]
     kept = np.where((leading < 0)[:, None], -kept, kept)[leading != 0]
