@@ -7,8 +7,9 @@ vectors is decided without rounding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import product
 from math import factorial, gamma, pi, sqrt
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -31,7 +32,7 @@ from dphmm.arrays import (
 )
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
-from dphmm.geometry.facets import Boundary, integer_half_spaces, is_vertex, one_side, outer_points, symmetric_boundary
+from dphmm.geometry.facets import Boundary, check_size, integer_half_spaces, is_vertex, one_side, outer_points, symmetric_boundary
 from dphmm.geometry.span import (
     Span,
     common_denominator,
@@ -146,6 +147,30 @@ class MinkowskiNorm:
             if vectors.dtype == object:
                 return self.exact.contains(*common_denominator(vectors))
         return np.asarray(self(vectors.astype(np.float64)) <= 1.0 + RELATIVE_TOLERANCE)
+
+    def diameter(self, points: FloatArray) -> float:
+        """The largest norm of a difference of points ``(n, d)`` that differ within the span."""
+        return _widest_of_heights(points, self.normals)
+
+
+def _widest_of_heights(points: FloatArray, normals: FloatArray) -> float:
+    """The largest difference of heights of points ``(n, d)`` along any of the normals ``(m, d)``."""
+    worst, several = 0.0, max(1, _HEIGHTS // max(1, len(points)))
+    for first in range(0, len(normals), several):
+        heights = points @ normals[first : first + several].T
+        # `np.ptp` takes longer for a few heights than these two reductions do.
+        reach = np.maximum.reduce(heights) - np.minimum.reduce(heights)
+        worst = max(worst, float(reach.max(initial=0.0)))
+    return worst
+
+
+def _widest_of_pairs(points: FloatArray, metric: str) -> float:
+    """The largest distance between two of some points ``(n, d)``, a block of rows at a time."""
+    from scipy.spatial.distance import cdist
+
+    several = max(1, _HEIGHTS // max(1, len(points)))
+    blocks = (points[first : first + several] for first in range(0, len(points), several))
+    return max((float(cdist(block, points, metric).max(initial=0.0)) for block in blocks), default=0.0)
 
 
 class SensitivityHull:
@@ -561,6 +586,85 @@ class SensitivityHull:
 
     def __repr__(self) -> str:
         return f"SensitivityHull(dimension={self.dimension}, vertices={len(self.vertices)}, volume={self.volume:.6g})"
+
+
+@dataclass(frozen=True)
+class _CrossNorm(MinkowskiNorm):
+    """The norm ``sum |v_k| / radius_k`` of a cross-polytope, without its ``2^d`` facets.
+
+    Parameters
+    ----------
+    radii
+        ``(d,)``, positive. Integers that are all equal decide integer vectors exactly.
+    """
+
+    radii: FloatArray = field(default_factory=lambda: np.ones(0))
+
+    def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
+        """The norms ``(n,)`` of vectors ``(n, d)``; the span is the whole space."""
+        if (self.radii == self.radii[0]).all():
+            return np.asarray(np.abs(vectors).sum(axis=1) / self.radii[0])
+        return np.asarray(np.abs(vectors / self.radii).sum(axis=1))
+
+    def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Closed membership ``(n,)``: exact for integer vectors if the radii are equal integers below 2**53."""
+        radius = float(self.radii[0])
+        if vectors.dtype.kind in "iu" and (self.radii == radius).all() and radius.is_integer() and radius < 2**53:
+            return np.asarray(np.abs(vectors).sum(axis=1) <= int(radius))
+        return super().contains(vectors)
+
+    def diameter(self, points: FloatArray) -> float:
+        """The largest norm of a difference of points, pair by pair or by the facets, whichever are fewer."""
+        scaled = points / self.radii
+        if len(points) > 2 ** len(self.radii):
+            signs = np.array(list(product((1.0, -1.0), repeat=len(self.radii))))
+            return float(_widest_of_heights(scaled, signs[: len(signs) // 2]))
+        return _widest_of_pairs(scaled, "cityblock")
+
+
+class CrossPolytope(SensitivityHull):
+    """The cross-polytope ``{v : sum |v_k| / radius_k <= 1}``, the body of Laplace noise (Theorem 5.1).
+
+    Norm, volume and moments are closed forms. Facets, of which there are ``2^d``, are enumerated only for `cones`.
+
+    Parameters
+    ----------
+    radii
+        ``(d,)``, positive: how far the body reaches along each axis.
+    """
+
+    def __init__(self, radii: npt.ArrayLike) -> None:
+        super().__init__(np.diag(np.asarray(radii, dtype=np.float64)))
+        self.radii: FloatArray = np.diagonal(self.differences).astype(np.float64) * self._unit
+        self.vertices = self._tips = locked(np.concatenate([-np.diag(self.radii), np.diag(self.radii)]) + 0.0)
+
+    @cached_property
+    def norm_form(self) -> MinkowskiNorm:
+        """The norm as a sum over the axes."""
+        none = np.zeros((0, len(self.radii)))
+        return _CrossNorm(none, none, float(self.radii.max()), None, self.radii)
+
+    @cached_property
+    def _facets(self) -> npt.NDArray[np.int64]:
+        """One vertex of each axis for every choice of signs."""
+        check_size(2 * len(self.radii), len(self.radii))
+        signs = np.array(list(product((0, 1), repeat=len(self.radii))))
+        return locked(signs * len(self.radii) + np.arange(len(self.radii)))
+
+    @cached_property
+    def volume(self) -> float:
+        """``2^d / d!`` times the product of the radii."""
+        return float(np.prod(2.0 * self.radii)) / factorial(len(self.radii))
+
+    @cached_property
+    def second_moments(self) -> FloatArray:
+        """The matrix ``E[u uᵀ]``, ``(d, d)``: diagonal, ``2 radius² / ((d + 1)(d + 2))``."""
+        d = len(self.radii)
+        return frozen(np.diag(2.0 * self.radii**2 / ((d + 1) * (d + 2))))
+
+    def stretched(self, stretch: FloatArray) -> SensitivityHull:
+        """Return the body with each axis multiplied by its factor, which is not checked."""
+        return CrossPolytope(self.radii * stretch)
 
 
 @checked

@@ -50,6 +50,11 @@ class GrowingBody:
         body.__dict__["hull"] = hull
         return body
 
+    @property
+    def is_point(self) -> bool:
+        """Whether it is the origin alone."""
+        return not self.points.any()
+
     @cached_property
     def hull(self) -> SensitivityHull:
         """The body as a hull."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.geometry.hull import Disc, ExactInequalities, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements, Raster
+from dphmm.geometry.span import exact_product
 
 _FEW_ROWS = 48
 """A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
@@ -66,7 +67,7 @@ class CoordinateBody:
             return float("inf")
         if form.exact is not None and form.exact.normals.dtype.kind == "i":
             return float((self._widths(constraint, form.exact) / form.exact.offsets).max(initial=0.0))
-        return float(_extents(relative.astype(np.float64) @ form.normals.T).max(initial=0.0))
+        return form.diameter(relative.astype(np.float64))
 
     def holds_every_difference(self, constraint: BoolArray) -> bool:
         """Whether all possible states lie within the body about each other; exact where the body is exact."""
@@ -82,7 +83,7 @@ class CoordinateBody:
         """How far apart possible states are along each of the body's normals, exactly; found once, as their corners."""
         corners = self.measurements.extremes(constraint)
         if self._wide is None or self._wide[0] is not corners:
-            self._wide = (corners, _extents(corners @ exact.normals.T) * exact.denominator)
+            self._wide = (corners, _extents(exact_product(corners, exact.normals.T)) * exact.denominator)
         return self._wide[1]
 
 

@@ -23,8 +23,8 @@ _MANY = 512
 _LONG = 48
 """The same for the ends of rows."""
 
-_MAX_FACETS = 100_000
-"""Half a second of Qhull's: callers want fewer points, and a longer search for them does not pay."""
+_MAX_FACETS = 20_000
+"""About 50 ms of Qhull's: callers want fewer points, and a longer search for them does not pay."""
 
 _BLUR = 16 * float(np.finfo(np.float64).eps)
 """By how much of the largest coordinate corners of floats may stick out that are none."""

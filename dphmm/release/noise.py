@@ -259,7 +259,7 @@ _Made = Callable[[NoiseBody, float], Mechanism]
 _OF_A_BODY: Mapping[str, _Made] = {
     "k-norm": lambda body, epsilon: norm_noise.KNormMechanism(body.hull, epsilon),
     "laplace": lambda body, epsilon: norm_noise.LaplaceMechanism(
-        float(np.abs(body.hull.vertices).sum(axis=1).max()), epsilon, body.hull.ambient_dimension
+        float(np.abs(body.hull.spanning).sum(axis=1).max()), epsilon, body.hull.ambient_dimension
     ),
     "planar-isotropic": lambda body, epsilon: norm_noise.PlanarIsotropicMechanism(body.hull, epsilon),
     "planar-laplace": lambda body, epsilon: norm_noise.PlanarLaplaceMechanism(epsilon, body.body.circumradius),
@@ -344,7 +344,9 @@ class Query:
 
     def _mechanism(self, body: NoiseBody, epsilon: float) -> Mechanism:
         """The mechanism of one body; most are those of the step before."""
-        key = body.coordinate_hull.vertices.tobytes(), epsilon
+        # In space equal vertices may come with other cones, of which seeded draws are made, so differences are the key.
+        hull = body.coordinate_hull
+        key = (hull.vertices if hull.dimension <= 2 else hull.differences).tobytes(), epsilon
         if key not in self._made:
             if len(self._made) >= _REMEMBERED:
                 del self._made[next(iter(self._made))]
