@@ -32,6 +32,7 @@ from dphmm.arrays import (
 )
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
+from dphmm.geometry.convex_combination import in_convex_hull
 from dphmm.geometry.facets import Boundary, check_size, integer_half_spaces, is_vertex, one_side, outer_points, symmetric_boundary
 from dphmm.geometry.span import (
     Span,
@@ -376,9 +377,8 @@ class SensitivityHull:
         vectors
             Points on the boundary are inside. Integers and fractions are decided exactly where the body is exact.
         method
-            ``"halfspace"`` tests every facet. ``"qp"`` solves the quadratic program of Equation (6) over the
-            differences as they were given, as non-negative least squares: slow, independent, and sharp to ``1e-9`` of
-            the body's size.
+            ``"halfspace"`` tests every facet. ``"qp"`` solves the quadratic program of Equation (6) over the vertices
+            with CVXOPT and uses no half-space: slower, independent, and sharp to ``1e-9`` of the body's size.
 
         Returns
         -------
@@ -397,8 +397,9 @@ class SensitivityHull:
         if method == "halfspace":
             inside = self.norm_form.contains(rows)
         elif method == "qp":
-            points = self.differences.astype(np.float64) * self._unit
-            inside = _in_convex_hull(np.concatenate([points, -points]), rows.astype(np.float64))
+            # On a grid the same differences are asked about again and again.
+            distinct, which = np.unique(rows.astype(np.float64), axis=0, return_inverse=True)
+            inside = in_convex_hull(self.vertices, distinct)[which.ravel()]
         else:
             raise InvalidInputError(f"membership method is {method!r}; choose 'halfspace' or 'qp'")
         return inside.reshape(array.shape[:-1])
@@ -806,28 +807,3 @@ def _flat_half_spaces(corners: npt.NDArray[Any], exact: bool) -> tuple[npt.NDArr
 
 def _orthonormal(rows: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.qr(rows.T)[0].T) if len(rows) else rows
-
-
-def _in_convex_hull(points: FloatArray, vectors: FloatArray) -> BoolArray:
-    """Whether each row of ``vectors`` ``(n, d)`` is a convex combination of the rows of ``points`` ``(k, d)``."""
-    return np.array([_distance(points, v) <= RELATIVE_TOLERANCE for v in vectors], dtype=np.bool_)
-
-
-def _distance(points: FloatArray, vector: FloatArray) -> float:
-    """The distance of a vector from the convex hull, in units of the largest coordinate of either.
-
-    With ``D`` the points less the vector, weights ``w >= 0`` of least ``|D w|^2 + (1 - sum w)^2`` are, up to a factor,
-    those of the nearest point: for weights of sum ``t`` that is ``t^2 |D w / t|^2 + (1 - t)^2``.
-    """
-    from scipy.optimize import lsq_linear  # `nnls` ends before the least in SciPy 1.15
-
-    size = max(float(np.abs(points).max(initial=0.0)), float(np.abs(vector).max()))
-    if size == 0.0:
-        return 0.0
-    if not len(points):
-        return 1.0
-    apart = (points - vector).T / size
-    count = apart.shape[1]
-    whole, wanted = np.vstack([apart, np.ones(count)]), np.append(np.zeros(len(apart)), 1.0)
-    weights = lsq_linear(whole, wanted, (0, np.inf), method="bvls", tol=1e-14, max_iter=100 * count).x
-    return float(np.linalg.norm(apart @ (weights / weights.sum())))
