@@ -115,7 +115,7 @@ def _on_face(equations: FloatArray, weights: FloatArray, share: float) -> FloatA
     improved = np.zeros(len(weights))
     improved[face] = weights[face] * (1.0 + np.linalg.lstsq(scaled.T, wanted, rcond=None)[0])
     improved = np.maximum(improved, 0.0)
-    return improved / improved.sum() if improved.any() else weights / weights.sum()
+    return np.asarray(improved / improved.sum() if improved.any() else weights)
 
 
 def _corrected(equations: FloatArray, weights: FloatArray) -> FloatArray:

@@ -82,9 +82,7 @@ def estimate_facets(count: int, dimension: int) -> float:
     """
     if count <= dimension:
         return 0.0
-    most = comb(count - (dimension + 1) // 2, dimension // 2) + comb(
-        count - dimension // 2 - 1, (dimension - 1) // 2
-    )
+    most = comb(count - (dimension + 1) // 2, dimension // 2) + comb(count - dimension // 2 - 1, (dimension - 1) // 2)
     k = dimension - 1  # the dimension of the sphere: facets are the simplices of its Delaunay tessellation
     per_vertex = exp(
         (k + 1) * log(2)

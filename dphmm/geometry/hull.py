@@ -33,7 +33,15 @@ from dphmm.arrays import (
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.convex_combination import in_convex_hull
-from dphmm.geometry.facets import Boundary, check_size, integer_half_spaces, is_vertex, one_side, outer_points, symmetric_boundary
+from dphmm.geometry.facets import (
+    Boundary,
+    check_size,
+    integer_half_spaces,
+    is_vertex,
+    one_side,
+    outer_points,
+    symmetric_boundary,
+)
 from dphmm.geometry.span import (
     Span,
     common_denominator,
@@ -165,13 +173,13 @@ def _widest_of_heights(points: FloatArray, normals: FloatArray) -> float:
     return worst
 
 
-def _widest_of_pairs(points: FloatArray, metric: str) -> float:
-    """The largest distance between two of some points ``(n, d)``, a block of rows at a time."""
+def _widest_of_pairs(points: FloatArray) -> float:
+    """The largest 1-norm of a difference of two points ``(n, d)``, a block of rows at a time."""
     from scipy.spatial.distance import cdist
 
     several = max(1, _HEIGHTS // max(1, len(points)))
     blocks = (points[first : first + several] for first in range(0, len(points), several))
-    return max((float(cdist(block, points, metric).max(initial=0.0)) for block in blocks), default=0.0)
+    return max((float(cdist(block, points, "cityblock").max(initial=0.0)) for block in blocks), default=0.0)
 
 
 class SensitivityHull:
@@ -620,7 +628,7 @@ class _CrossNorm(MinkowskiNorm):
         if len(points) > 2 ** len(self.radii):
             signs = np.array(list(product((1.0, -1.0), repeat=len(self.radii))))
             return float(_widest_of_heights(scaled, signs[: len(signs) // 2]))
-        return _widest_of_pairs(scaled, "cityblock")
+        return _widest_of_pairs(scaled)
 
 
 class CrossPolytope(SensitivityHull):

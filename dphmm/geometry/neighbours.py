@@ -191,9 +191,7 @@ def _count_by_tree(body: CoordinateBody, constraint: BoolArray) -> IntArray:
     return counts
 
 
-def near_pairs(
-    points: FloatArray, reach: FloatArray, once: bool = False
-) -> Iterator[tuple[IntArray, IntArray]]:
+def near_pairs(points: FloatArray, reach: FloatArray, once: bool = False) -> Iterator[tuple[IntArray, IntArray]]:
     """Every ordered pair of rows of ``points`` that differ by at most ``reach`` on each axis, block by block.
 
     Pairs of a row with itself are included, and some that differ by a little more; with ``once`` every pair comes once,
