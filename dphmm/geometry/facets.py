@@ -41,6 +41,9 @@ _FLAT = 1e-6
 """Corners at which the normals' smallest singular value, squared, is below this are examined exactly."""
 _CONVEX = 1e-12
 """Largest height of a corner over a neighbouring facet, relative to the body: three orders below the one tolerance."""
+_FACETS_AT_A_TIME = 1024
+_JOGGLES = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10)
+"""How far coordinates are moved at random, relative to the largest: below the one tolerance."""
 _EXACT_FLOATS = 2**53
 """Doubles represent integers below this exactly."""
 _GENERIC = np.random.default_rng(0).normal(size=64)
@@ -165,7 +168,7 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
     Qhull runs without merging facets (``Q0``): it is twice as fast in five dimensions, and its simplices tile the
     boundary, whereas those that ``Qt`` makes of merged facets may overlap from four dimensions on (measured: a volume
     too large by up to 0.5 %). Where rounding makes facets ambiguous Qhull refuses ``Q0``; then ``Qt`` is used if its
-    simplices tile the boundary, and otherwise joggled input (``QJ``).
+    simplices tile the boundary, and otherwise input that is joggled by as little as it takes (``QJ``).
 
     Parameters
     ----------
@@ -183,7 +186,9 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
     check_size(2 * len(outer), dimension)
     both = np.concatenate([outer, -outer])
     floats = both.astype(np.float64)
-    for options, is_tiling in (("Q0", _is_convex), ("Qt", _has_volume), ("QJ", _has_volume)):
+    size = float(np.abs(floats).max(initial=0.0))
+    joggled = [(f"QJ{share * size}", _has_volume) for share in _JOGGLES]
+    for options, is_tiling in (("Q0", _is_convex), ("Qt", _has_volume), *joggled):
         try:
             found = ConvexHull(floats, qhull_options=options)
         except QhullError:
@@ -195,16 +200,20 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
             f"the hull of {len(outer):,} differences in {dimension} dimensions must have facets that doubles can "
             "distinguish, got nearly coincident ones; round the measurements"
         )
-    simplices, equations = found.simplices, found.equations
-    if options != "Q0":  # slivers have no volume and no normal
+    simplices, normals = found.simplices, found.equations[:, :-1] / -found.equations[:, -1:]
+    if options != "Q0":
         sizes = np.abs(np.linalg.det(floats[simplices]))
-        solid = sizes > sizes.max() * _CONVEX
-        simplices, equations = simplices[solid], equations[solid]
+        solid = sizes > sizes.max() * _CONVEX  # slivers have no volume and no normal
+        simplices, normals = simplices[solid], normals[solid]
+        # Merged and joggled facets pass points by a little: they are moved outwards, so that the norm is at most one.
+        for start in range(0, len(normals), _FACETS_AT_A_TIME):
+            some = normals[start : start + _FACETS_AT_A_TIME]
+            some /= np.maximum(1.0, (floats @ some.T).max(axis=0))[:, None]
     used = np.unique(simplices)
     used = used[np.lexsort(floats[used].T[::-1])]
     number = np.empty(len(both), dtype=np.int64)
     number[used] = np.arange(len(used))
-    return Boundary(both[used], number[simplices], equations[:, :-1] / -equations[:, -1:])
+    return Boundary(both[used], number[simplices], normals)
 
 
 def _is_convex(found: Any, points: FloatArray) -> bool:

@@ -594,6 +594,8 @@ class SensitivityHull:
         return (Point, LineString, Polygon)[self.dimension](corners if self.dimension else corners[0])
 
     def __repr__(self) -> str:
+        if self.dimension > 2 and "vertices" not in self.__dict__:  # a hull may be too large to be computed
+            return f"SensitivityHull(dimension={self.dimension}, differences={len(self.differences)})"
         return f"SensitivityHull(dimension={self.dimension}, vertices={len(self.vertices)}, volume={self.volume:.6g})"
 
 
@@ -656,7 +658,8 @@ class CrossPolytope(SensitivityHull):
     @cached_property
     def _facets(self) -> npt.NDArray[np.int64]:
         """One vertex of each axis for every choice of signs."""
-        check_size(2 * len(self.radii), len(self.radii))
+        if self.dimension > 2:
+            check_size(2 * self.dimension, self.dimension)
         signs = np.array(list(product((0, 1), repeat=len(self.radii))))
         return locked(signs * len(self.radii) + np.arange(len(self.radii)))
 

@@ -509,7 +509,8 @@ def _solved_by_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[FloatA
         matrix(all_costs), ordered, matrix(0.0, (count * outputs, 1)), sums, matrix(1.0, (size, 1)), options=options
     )
     if found["x"] is None:
-        return conditions.even(outputs)[:size], np.inf, 0.0, np.zeros((count, outputs))
+        even = conditions.even(outputs)[:size]
+        return even, float((costs * even).sum()), 0.0, np.zeros((count, outputs))  # nothing is proven of it
     table = np.maximum(np.array(found["x"]).reshape(unknowns, outputs)[:size], 0.0)
     table /= table.sum(axis=1, keepdims=True)
     multipliers = np.maximum(np.array(found["z"]).reshape(count, outputs), 0.0)

@@ -147,7 +147,7 @@ class CliqueEdges(EdgeSet):
             extremes = measurements.extremes(nodes)
             if measurements.dimension == 2:
                 return PlanarBody(planar.difference_polygon(extremes))
-            return _grown_by(origin(extremes), extremes)
+            return _grown_by(origin(extremes), extremes, are_extremes=True)
         whole = self._whole_of(measurements)
         if whole is not None and all(_any_within(pairs, nodes) for pairs in whole.pairs):
             return whole.body
@@ -315,13 +315,14 @@ def _may_matter(hull: GrowingBody, widths: FloatArray) -> BoolArray:
     return matter
 
 
-def _grown_by(hull: GrowingBody, points: npt.NDArray[Any]) -> GrowingBody:
+def _grown_by(hull: GrowingBody, points: npt.NDArray[Any], are_extremes: bool = False) -> GrowingBody:
     """Grow a hull by the differences between any two points of a group."""
     if points.shape[1] == 1:
         return hull.grow(points.max(axis=0, keepdims=True) - points.min(axis=0, keepdims=True))
     if points.shape[1] == 2:
         return hull.grow(planar.difference_polygon(planar.convex_polygon(points)))
-    points = planar.hull_candidates(distinct_rows(points))
+    if not are_extremes:
+        points = planar.hull_candidates(distinct_rows(points))
     for edges in _pairs(np.array([0, len(points)]), np.arange(len(points))):
         hull = hull.grow(points[edges[:, 0]] - points[edges[:, 1]])
     return hull
