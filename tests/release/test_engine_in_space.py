@@ -60,8 +60,7 @@ def test_laplace_noise_in_twelve_dimensions_is_quick_and_has_the_longest_edge_as
 def test_k_norm_draws_follow_the_body_in_four_dimensions():
     """Norms of releases from their truth are Gamma(4) under epsilon 1: mean and variance 4.
 
-    2,000 draws, seed 0; five standard errors of the mean and seven of the variance (alpha below 1e-6). On merged facets
-    divided by Qhull the cones overlap, and draws do not follow the hull.
+    2,000 draws, seed 0; five standard errors of the mean and seven of the variance (alpha below 1e-6).
     """
     f = np.random.default_rng(4).integers(0, 4, (16, 4))
     engine = releaser(f, "k-norm")
