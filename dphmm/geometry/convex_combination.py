@@ -72,14 +72,14 @@ def _decide(vertices: FloatArray, vectors: FloatArray) -> BoolArray:
             break
         apart = (vertices - vectors[waiting, None]) / size[waiting, None, None]
         weights = _solve(apart, gap, iterations)
-        verdicts = [_verdict(one, guess) for one, guess in zip(apart, weights, strict=True)]
+        verdicts = [_decide_by_certificate(*block) for block in zip(apart, weights, strict=True)]
         inside[waiting] = [verdict is True for verdict in verdicts]
         waiting = waiting[[verdict is None for verdict in verdicts]]
     # A vector without either certificate is not known to be a combination of the vertices.
     return inside
 
 
-def _verdict(apart: FloatArray, weights: FloatArray) -> bool | None:
+def _decide_by_certificate(apart: FloatArray, weights: FloatArray) -> bool | None:
     """Decide by a certificate that a guess of the weights ``(h,)`` leads to; None if it leads to neither.
 
     Parameters
@@ -152,7 +152,7 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
     identity = np.zeros((blocks, dimension, dimension + 1))
     identity[:, range(dimension), range(dimension)] = 1.0
 
-    def seen(values: Any, *shape: int) -> npt.NDArray[Any]:
+    def as_array(values: Any, *shape: int) -> npt.NDArray[Any]:
         """View a matrix of CVXOPT as an array; writing to it changes the matrix."""
         return np.ndarray(shape, buffer=memoryview(values))
 
@@ -161,26 +161,26 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
 
     def objective(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
         # CVXOPT evaluates the objective's gradient at each iterate.
-        weights = seen(x, blocks, height)
+        weights = as_array(x, blocks, height)
         nearest = (transposed @ weights[..., None])[..., 0]
         with np.errstate(all="ignore"):
             distances = np.linalg.norm(nearest, axis=1) / weights.sum(axis=1)
         better = (distances < reached) & (weights.min(axis=1) >= 0.0)
         best[better], reached[better] = weights[better], distances[better]
-        result = seen(y, blocks, height)
+        result = as_array(y, blocks, height)
         result *= beta
         result += alpha * (apart @ nearest[..., None])[..., 0]
 
     def bounds(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:  # noqa: ARG001
-        result = seen(y, count)
+        result = as_array(y, count)
         result *= beta
-        result -= alpha * seen(x, count)
+        result -= alpha * as_array(x, count)
 
     def sums(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:
         if trans == "N":
-            result, change = seen(y, blocks), seen(x, blocks, height).sum(axis=1)
+            result, change = as_array(y, blocks), as_array(x, blocks, height).sum(axis=1)
         else:
-            result, change = seen(y, blocks, height), seen(x, blocks)[:, None]
+            result, change = as_array(y, blocks, height), as_array(x, blocks)[:, None]
         result *= beta
         result += alpha * change
 
@@ -188,7 +188,7 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
         # (U Uᵀ + D⁻²) x + 1 y = b with sum x = c. In x = D t it is a least squares problem with the matrix of D U and
         # D 1 over the identity. Its QR factors keep the digits of the small residual Uᵀx that normal equations lose:
         # entries of D differ by sixteen orders of magnitude near the solution.
-        diagonal = seen(scaling["d"], blocks, height).copy()
+        diagonal = as_array(scaling["d"], blocks, height).copy()
         factor, triangle = np.linalg.qr(np.concatenate([with_sums * diagonal[:, :, None], identity], axis=1))
         basis = factor[:, :height]
         try:
@@ -197,7 +197,7 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
             raise ArithmeticError("singular KKT matrix") from None  # CVXOPT then ends with the weights so far
 
         def solve(x: Any, y: Any, z: Any) -> None:
-            right, total, slack = seen(x, blocks, height), seen(y, blocks), seen(z, blocks, height)
+            right, total, slack = as_array(x, blocks, height), as_array(y, blocks), as_array(z, blocks, height)
             scaled = diagonal * right - slack / diagonal
             along = (scaled[:, None] @ basis)[:, 0] - total[:, None] * last
             change = scaled - (basis @ along[:, :, None])[..., 0]

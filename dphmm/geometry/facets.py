@@ -190,25 +190,25 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
     joggled = [(f"QJ{share * size}", _has_volume) for share in _JOGGLES]
     for options, is_tiling in (("Q0", _is_convex), ("Qt", _has_volume), *joggled):
         try:
-            found = ConvexHull(floats, qhull_options=options)
+            qhull = ConvexHull(floats, qhull_options=options)
         except QhullError:
             continue
-        if is_tiling(found, floats):
+        if is_tiling(qhull, floats):
             break
     else:
         raise InvalidInputError(
             f"the hull of {len(outer):,} differences in {dimension} dimensions must have facets that doubles can "
             "distinguish, got nearly coincident ones; round the measurements"
         )
-    simplices, normals = found.simplices, found.equations[:, :-1] / -found.equations[:, -1:]
+    simplices, normals = qhull.simplices, qhull.equations[:, :-1] / -qhull.equations[:, -1:]
     if options != "Q0":
         sizes = np.abs(np.linalg.det(floats[simplices]))
         solid = sizes > sizes.max() * _CONVEX  # slivers have no volume and no normal
         simplices, normals = simplices[solid], normals[solid]
         # Merged and joggled facets pass points by a little: they are moved outwards, so that the norm is at most one.
         for start in range(0, len(normals), _FACETS_AT_A_TIME):
-            some = normals[start : start + _FACETS_AT_A_TIME]
-            some /= np.maximum(1.0, (floats @ some.T).max(axis=0))[:, None]
+            block = normals[start : start + _FACETS_AT_A_TIME]
+            block /= np.maximum(1.0, (floats @ block.T).max(axis=0))[:, None]
     used = np.unique(simplices)
     used = used[np.lexsort(floats[used].T[::-1])]
     number = np.empty(len(both), dtype=np.int64)
@@ -216,9 +216,9 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
     return Boundary(both[used], number[simplices], normals)
 
 
-def _is_convex(found: Any, points: FloatArray) -> bool:
+def _is_convex(qhull: Any, points: FloatArray) -> bool:
     """Check that no facet sees the far corner of a neighbour: a closed surface that is convex locally is convex."""
-    simplices, neighbours, equations = found.simplices, found.neighbors, found.equations
+    simplices, neighbours, equations = qhull.simplices, qhull.neighbors, qhull.equations
     sums = simplices.sum(axis=1)
     # The neighbour opposite to corner k shares all other corners, so that its own is what the sums differ by.
     far = sums[neighbours] - (sums[:, None] - simplices)
@@ -230,10 +230,10 @@ def _is_convex(found: Any, points: FloatArray) -> bool:
     return bool((equations[:, -1] < 0).all())
 
 
-def _has_volume(found: Any, points: FloatArray) -> bool:
+def _has_volume(qhull: Any, points: FloatArray) -> bool:
     """Check that the cones over the simplices add up to the volume of the hull."""
-    total = float(np.abs(np.linalg.det(points[found.simplices])).sum()) / factorial(points.shape[1])
-    return bool(abs(total - found.volume) <= RELATIVE_TOLERANCE * total) and bool((found.equations[:, -1] < 0).all())
+    total = float(np.abs(np.linalg.det(points[qhull.simplices])).sum()) / factorial(points.shape[1])
+    return bool(abs(total - qhull.volume) <= RELATIVE_TOLERANCE * total) and bool((qhull.equations[:, -1] < 0).all())
 
 
 def one_side(boundary: Boundary) -> BoolArray:
@@ -267,12 +267,10 @@ def integer_half_spaces(boundary: Boundary) -> tuple[npt.NDArray[Any], npt.NDArr
     # Doubles verify the equation exactly while no partial sum reaches 2**53.
     small = (np.abs(rows) * reach < _EXACT_FLOATS).all(axis=1) & (determinants != 0)
     verified = small & ((wide @ guesses[:, :, None])[..., 0] == determinants[:, None]).all(axis=1)
-    found = [_coprime(rows[verified].astype(np.int64))]
+    parts = [_coprime(rows[verified].astype(np.int64))]
     if not verified.all():
-        found.append(_coprime(_minors(spans[~verified])))
-    if found[-1].dtype == object:
-        found[0] = found[0].astype(object)
-    half_spaces = distinct_rows(np.concatenate(found))
+        parts = [parts[0].astype(object), _coprime(_minors(spans[~verified]))]
+    half_spaces = distinct_rows(np.concatenate(parts))
     normals, offsets = half_spaces[:, :-1], half_spaces[:, -1]
     if not (np.abs(exact_product(corners, normals.T)) <= offsets).all():
         return None
@@ -310,13 +308,15 @@ def is_vertex(
     corners, dimension = boundary.corners, boundary.corners.shape[1]
     result: BoolArray = np.ones(len(corners), dtype=np.bool_)
     doubtful = np.flatnonzero(_spread_of_normals(boundary) < _FLAT)
-    known = half_spaces() if len(doubtful) else None
-    if known is None:
+    exact_half_spaces = half_spaces() if len(doubtful) else None
+    if exact_half_spaces is None:
         return result
-    exact, offsets = known
+    exact, offsets = exact_half_spaces
     touching = np.abs(exact_product(corners[doubtful], exact.T)) == offsets
-    for corner, facets in zip(doubtful.tolist(), touching, strict=True):
-        result[corner] = facets.sum() >= dimension and exact_rank(exact[facets]) == dimension
+    enough = touching.sum(axis=1) >= dimension
+    result[doubtful[~enough]] = False
+    for corner, facets in zip(doubtful[enough].tolist(), touching[enough], strict=True):
+        result[corner] = exact_rank(exact[facets]) == dimension
     return result
 
 

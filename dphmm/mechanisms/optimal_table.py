@@ -432,7 +432,7 @@ def least_error_table(
         return np.tile(np.eye(size)[best], (size, 1)), float(true_costs.sum(axis=0).min()) / ratio ** (size - 1)
     unit = float(costs.sum()) / size or 1.0
     conditions = Conditions.from_edges(size, edges, ratio)
-    solve = _solved_by_cvxopt if solver == "cvxopt" else _solved
+    solve = _solve_with_cvxopt if solver == "cvxopt" else _solved
     with np.errstate(all="ignore"):  # a step that leaves what doubles hold is the last
         table, error, bound, multipliers = solve(costs / unit, conditions)
         proven = conditions.bound(true_costs / unit, multipliers)
@@ -484,7 +484,7 @@ def _solved(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, floa
     return table, error, bound, proof
 
 
-def _solved_by_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
+def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
     """Solve the program as one linear program with ``cvxopt.solvers.lp``; returns what `_solved` does.
 
     The bound is computed from CVXOPT's multipliers and not taken from it, so that it holds whatever the accuracy.
@@ -505,15 +505,15 @@ def _solved_by_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[FloatA
     sums = spmatrix(1.0, states, range(size * outputs), (size, unknowns * outputs))
     all_costs = np.concatenate([costs.ravel(), np.zeros((unknowns - size) * outputs)])
     options = {"show_progress": False, "abstol": 1e-10, "reltol": 1e-9, "feastol": 1e-9}
-    found = solvers.lp(
+    solution = solvers.lp(
         matrix(all_costs), ordered, matrix(0.0, (count * outputs, 1)), sums, matrix(1.0, (size, 1)), options=options
     )
-    if found["x"] is None:
+    if solution["x"] is None:
         even = conditions.even(outputs)[:size]
         return even, float((costs * even).sum()), 0.0, np.zeros((count, outputs))  # nothing is proven of it
-    table = np.maximum(np.array(found["x"]).reshape(unknowns, outputs)[:size], 0.0)
+    table = np.maximum(np.array(solution["x"]).reshape(unknowns, outputs)[:size], 0.0)
     table /= table.sum(axis=1, keepdims=True)
-    multipliers = np.maximum(np.array(found["z"]).reshape(count, outputs), 0.0)
+    multipliers = np.maximum(np.array(solution["z"]).reshape(count, outputs), 0.0)
     return table, float((costs * table).sum()), conditions.bound(costs, multipliers), multipliers
 
 
