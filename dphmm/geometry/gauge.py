@@ -20,6 +20,7 @@ from dphmm.geometry import check_loops
 
 _LEAST, _LARGEST = 1e-200, 1e100
 _FEW_AXES = 6
+_HEIGHTS = 1 << 22
 _NO_BODY = "the noise is drawn from cones that tile no convex body; nothing was drawn"
 
 
@@ -143,8 +144,14 @@ def _of_cones(shape: tuple[int, int, int], data: bytes, scale: float, rounding: 
     spread = np.abs(normals).sum(axis=1)
     exact = size < check_loops.EXACT and bool((cones == np.rint(cones)).all())
     slack = spread * (0.0 if exact else check_loops.ROUNDING * size)
-    if not ((offsets > 0).all() and (np.abs(tips @ normals.T) <= offsets * (1 + RELATIVE_TOLERANCE) + slack).all()):
+    if not (offsets > 0).all():
         raise PromiseError(_NO_BODY)
+    # Every corner belongs to many cones. Heights of different corners over a block of facets at a time bound memory.
+    corners, limit = np.unique(tips, axis=0), offsets * (1 + RELATIVE_TOLERANCE) + slack
+    several = max(1, _HEIGHTS // max(1, len(corners)))
+    for start in range(0, len(normals), several):
+        if not (np.abs(corners @ normals[start : start + several].T) <= limit[start : start + several]).all():
+            raise PromiseError(_NO_BODY)
     limits = offsets * (scale * (1 + 2 * RELATIVE_TOLERANCE)) + scale * slack + spread * rounding
     if not len(across):
         return Gauge(normals, limits)

@@ -7,8 +7,9 @@ vectors is decided without rounding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import product
 from math import factorial, gamma, pi, sqrt
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -31,10 +32,19 @@ from dphmm.arrays import (
 )
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
+from dphmm.geometry.convex_combination import in_convex_hull
+from dphmm.geometry.facets import (
+    Boundary,
+    check_size,
+    integer_half_spaces,
+    is_vertex,
+    one_side,
+    outer_points,
+    symmetric_boundary,
+)
 from dphmm.geometry.span import (
     Span,
     common_denominator,
-    exact_determinants,
     exact_product,
     exact_span,
     float_span,
@@ -57,6 +67,9 @@ _PLANE = Span((0, 1), locked(np.zeros((0, 2), dtype=object)))
 
 _BLOCK = 1 << 16
 """Rows that are worked on at a time, so that a million vectors need no large temporary."""
+
+_HEIGHTS = 1 << 20
+"""Products of vectors and normals that are computed at a time, for the same reason."""
 
 _LEAST, _MOST = SMALLEST**2, LARGEST**2
 """Radii: those of policies and of noise lie between the roots of these, and hulls reach a little farther."""
@@ -109,8 +122,14 @@ class MinkowskiNorm:
         norms = np.zeros(len(vectors))
         for start in range(0, len(vectors), _BLOCK):
             block, found = vectors[start : start + _BLOCK], norms[start : start + _BLOCK]
-            for normal in self.normals:
-                np.maximum(found, np.abs(block @ normal), out=found)
+            # Bodies in space have many facets: products of a block of them take a tenth of the time of single ones.
+            several = max(1, _HEIGHTS // max(1, len(block))) if vectors.shape[1] > 2 else 1
+            for first in range(0, len(self.normals), several):
+                if several == 1:
+                    np.maximum(found, np.abs(block @ self.normals[first]), out=found)
+                else:
+                    heights = np.abs(block @ self.normals[first : first + several].T)
+                    np.maximum(found, heights.max(axis=1), out=found)
             if len(self.equations):
                 found[~self.in_span(block, rounding)] = np.inf
         return norms
@@ -138,6 +157,30 @@ class MinkowskiNorm:
                 return self.exact.contains(*common_denominator(vectors))
         return np.asarray(self(vectors.astype(np.float64)) <= 1.0 + RELATIVE_TOLERANCE)
 
+    def diameter(self, points: FloatArray) -> float:
+        """The largest norm of a difference of points ``(n, d)`` that differ within the span."""
+        return _widest_of_heights(points, self.normals)
+
+
+def _widest_of_heights(points: FloatArray, normals: FloatArray) -> float:
+    """The largest difference of heights of points ``(n, d)`` along any of the normals ``(m, d)``."""
+    worst, several = 0.0, max(1, _HEIGHTS // max(1, len(points)))
+    for first in range(0, len(normals), several):
+        heights = points @ normals[first : first + several].T
+        # `np.ptp` takes longer for a few heights than these two reductions do.
+        reach = np.maximum.reduce(heights) - np.minimum.reduce(heights)
+        worst = max(worst, float(reach.max(initial=0.0)))
+    return worst
+
+
+def _widest_of_pairs(points: FloatArray) -> float:
+    """The largest 1-norm of a difference of two points ``(n, d)``, a block of rows at a time."""
+    from scipy.spatial.distance import cdist
+
+    several = max(1, _HEIGHTS // max(1, len(points)))
+    blocks = (points[first : first + several] for first in range(0, len(points), several))
+    return max((float(cdist(block, points, "cityblock").max(initial=0.0)) for block in blocks), default=0.0)
+
 
 class SensitivityHull:
     """The convex hull of differences and their negatives (Definition 5.1), of any dimension.
@@ -157,8 +200,10 @@ class SensitivityHull:
     Notes
     -----
     The body may have fewer dimensions than its space: no edge gives ``{0}``, one edge a segment. Then the norm of a
-    vector off the body's linear span is infinite. In three and more dimensions facets come from Qhull; for integer
-    input their coefficients are recomputed as exact integers and checked against every difference.
+    vector off the body's linear span is infinite. Vertices and facets are computed when they are first asked for. In
+    three and more dimensions they come from one call of Qhull (`dphmm.geometry.facets`); for integer input the facets'
+    coefficients are recomputed as exact integers and checked against every vertex. A hull of more than about two
+    million facets raises `InvalidInputError` before it is computed.
 
     Examples
     --------
@@ -182,15 +227,78 @@ class SensitivityHull:
         """The dimension ``r`` of the body, from 0 (the point ``{0}``) to ``d``."""
         self.ambient_dimension: int = given.shape[1]
         """The dimension ``d`` of the space the body lies in."""
-        flat = integers_or_floats[:, list(self._span.axes)]
-        self._corners, self._facets = _facets(np.concatenate([flat, -flat]))
         self._unit = 1.0 / (self._denominator or 1)
-        lifted = self._corners.astype(np.float64) @ self._span.lift(self.ambient_dimension)
-        self.vertices: FloatArray = frozen(lifted * self._unit + 0.0)
-        """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
+
+    _is_sifted = False
+    """Whether differences that lie inside were removed."""
 
     _stretched_from: tuple[SensitivityHull, FloatArray] | None = None
     """The body that this one is by other factors on its axes, and these; None where there is none."""
+
+    @cached_property
+    def _boundary(self) -> Boundary:
+        """The boundary within the axes of the span: corners and simplices, in the integers of `differences`."""
+        flat = self.differences[:, list(self._span.axes)]
+        if self.dimension > 2:
+            whole = self._is_sifted and self.dimension == self.ambient_dimension
+            return symmetric_boundary(flat if whole else outer_points(flat))
+        corners, facets = _facets(np.concatenate([flat, -flat]))
+        return Boundary(corners, facets, np.zeros((0, self.dimension)))
+
+    @cached_property
+    def _corners(self) -> npt.NDArray[Any]:
+        return self._boundary.corners
+
+    @cached_property
+    def _facets(self) -> npt.NDArray[np.int64]:
+        return self._boundary.simplices if self._stretched_from is None else self._stretched_from[0]._facets
+
+    @cached_property
+    def _tips(self) -> FloatArray:
+        """The corners ``(h, d)`` that facets refer to, in the space: the vertices, and maybe points between these."""
+        if self._stretched_from is not None:
+            body, stretch = self._stretched_from
+            return locked(body._tips * stretch)
+        lifted = self._corners.astype(np.float64) @ self._span.lift(self.ambient_dimension)
+        return frozen(lifted * self._unit + 0.0)
+
+    @cached_property
+    def vertices(self) -> FloatArray:
+        """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
+        if self._stretched_from is not None:
+            body, stretch = self._stretched_from
+            return locked(body.vertices * stretch)
+        if self.dimension <= 2 or self._denominator is None:
+            return self._tips
+        return locked(self._tips[is_vertex(self._boundary, lambda: self._exact_half_spaces)])
+
+    @property
+    def spanning(self) -> FloatArray:
+        """Points ``(k, d)`` of which, with their negatives, this is the hull: the vertices where they are known.
+
+        Largest lengths and extents in the body are attained among them. In three and more dimensions they take no time.
+        """
+        if self.dimension <= 2 or "vertices" in self.__dict__:
+            return self.vertices
+        return np.asarray(self.differences.astype(np.float64) * self._unit)
+
+    @cached_property
+    def _exact_half_spaces(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+        """Integer half-spaces in three and more dimensions, within the axes of the span; None if they do not hold."""
+        return integer_half_spaces(self._boundary)
+
+    @classmethod
+    def of_outer_points(cls, differences: npt.NDArray[Any]) -> SensitivityHull:
+        """Make the hull of differences that `dphmm.geometry.facets.outer_points` returned.
+
+        Parameters
+        ----------
+        differences
+            ``(k, d)``: as of the constructor, for ``d`` of at least three.
+        """
+        body = cls(differences)
+        body._is_sifted = True
+        return body
 
     @classmethod
     def of_polygon(cls, corners: npt.NDArray[np.int64]) -> SensitivityHull:
@@ -207,7 +315,7 @@ class SensitivityHull:
         body.dimension = body.ambient_dimension = 2
         body.differences = body._corners = frozen(corners)
         body._facets = _ring(len(corners))
-        body.vertices = locked(corners.astype(np.float64))
+        body.vertices = body._tips = locked(corners.astype(np.float64))
         body.corners = body._corners
         return body
 
@@ -226,7 +334,7 @@ class SensitivityHull:
             form, equations = body.norm_form, body.norm_form.equations
             return MinkowskiNorm(form.normals / stretch, _orthonormal(equations / stretch), self._reach, None)
         span = self._span
-        wide, offsets, whole = _half_spaces(self._corners, self._facets, self._denominator is not None)
+        wide, offsets, whole = self._half_spaces()
         if self.dimension < self.ambient_dimension:
             normals, wide = wide, np.zeros((len(wide), self.ambient_dimension), dtype=wide.dtype)
             wide[:, list(span.axes)] = normals
@@ -236,12 +344,22 @@ class SensitivityHull:
             exact = ExactInequalities(span.equations, wide, offsets, self._denominator)
         return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), self._reach, exact)
 
+    def _half_spaces(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
+        """Return ``|normal · v| <= offset`` for each pair of opposite facets, and whether they are exact."""
+        exact = self._denominator is not None
+        if self.dimension <= 2:
+            return *_flat_half_spaces(self._corners, exact), exact
+        if exact and self._exact_half_spaces is not None:
+            return *self._exact_half_spaces, True
+        normals = self._boundary.normals[one_side(self._boundary)]
+        return normals, np.ones(len(normals)), False
+
     @property
     def _reach(self) -> float:
         """The largest Euclidean length of a vertex."""
         if self.dimension == self.ambient_dimension == 2:
             return sqrt(self._sums[2])
-        return sqrt((self.vertices * self.vertices).sum(axis=1).max())
+        return sqrt((self.spanning * self.spanning).sum(axis=1).max(initial=0.0))
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
         """The norm ``‖v‖_K`` of one vector ``(d,)`` or of each row ``(n, d)``; infinite off the span.
@@ -267,9 +385,8 @@ class SensitivityHull:
         vectors
             Points on the boundary are inside. Integers and fractions are decided exactly where the body is exact.
         method
-            ``"halfspace"`` tests every facet. ``"qp"`` solves the quadratic program of Equation (6) over the
-            differences as they were given, as non-negative least squares: slow, independent, and sharp to ``1e-9`` of
-            the body's size.
+            ``"halfspace"`` tests every facet. ``"qp"`` solves the quadratic program of Equation (6) over the vertices
+            with CVXOPT and uses no half-space: slower, independent, and sharp to ``1e-9`` of the body's size.
 
         Returns
         -------
@@ -288,8 +405,9 @@ class SensitivityHull:
         if method == "halfspace":
             inside = self.norm_form.contains(rows)
         elif method == "qp":
-            points = self.differences.astype(np.float64) * self._unit
-            inside = _in_convex_hull(np.concatenate([points, -points]), rows.astype(np.float64))
+            # On a grid the same differences are asked about again and again.
+            distinct, which = np.unique(rows.astype(np.float64), axis=0, return_inverse=True)
+            inside = in_convex_hull(self.vertices, distinct)[which.ravel()]
         else:
             raise InvalidInputError(f"membership method is {method!r}; choose 'halfspace' or 'qp'")
         return inside.reshape(array.shape[:-1])
@@ -304,7 +422,7 @@ class SensitivityHull:
         """Simplicial cones that tile the span, ``(c, r, d)``: with the origin, each row's vectors make one simplex."""
         if self.dimension == 0:
             return frozen(np.zeros((1, 0, self.ambient_dimension)))
-        return locked(self.vertices[self._facets])
+        return locked(self._tips[self._facets])
 
     @cached_property
     def cone_volumes(self) -> FloatArray:
@@ -412,10 +530,9 @@ class SensitivityHull:
         """
         body = object.__new__(SensitivityHull)
         body._denominator, body._unit = None, 1.0
-        body._facets, body._stretched_from = self._facets, (self, stretch)
+        body._stretched_from = (self, stretch)
         body.differences = locked(self.differences / (self._denominator or 1) * stretch)
         body.dimension, body.ambient_dimension = self.dimension, self.ambient_dimension
-        body.vertices = locked(self.vertices * stretch)
         return body
 
     def in_steps(self, factors: npt.NDArray[np.int64]) -> SensitivityHull:
@@ -477,7 +594,89 @@ class SensitivityHull:
         return (Point, LineString, Polygon)[self.dimension](corners if self.dimension else corners[0])
 
     def __repr__(self) -> str:
+        if self.dimension > 2 and "vertices" not in self.__dict__:  # a hull may be too large to be computed
+            return f"SensitivityHull(dimension={self.dimension}, differences={len(self.differences)})"
         return f"SensitivityHull(dimension={self.dimension}, vertices={len(self.vertices)}, volume={self.volume:.6g})"
+
+
+@dataclass(frozen=True)
+class _CrossNorm(MinkowskiNorm):
+    """The norm ``sum |v_k| / radius_k`` of a cross-polytope, without its ``2^d`` facets.
+
+    Parameters
+    ----------
+    radii
+        ``(d,)``, positive. Integers that are all equal decide integer vectors exactly.
+    """
+
+    radii: FloatArray = field(default_factory=lambda: np.ones(0))
+
+    def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
+        """The norms ``(n,)`` of vectors ``(n, d)``; the span is the whole space."""
+        if (self.radii == self.radii[0]).all():
+            return np.asarray(np.abs(vectors).sum(axis=1) / self.radii[0])
+        return np.asarray(np.abs(vectors / self.radii).sum(axis=1))
+
+    def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        """Closed membership ``(n,)``: exact for integer vectors if the radii are equal integers below 2**53."""
+        radius = float(self.radii[0])
+        if vectors.dtype.kind in "iu" and (self.radii == radius).all() and radius.is_integer() and radius < 2**53:
+            return np.asarray(np.abs(vectors).sum(axis=1) <= int(radius))
+        return super().contains(vectors)
+
+    def diameter(self, points: FloatArray) -> float:
+        """The largest norm of a difference of points, pair by pair or by the facets, whichever are fewer."""
+        scaled = points / self.radii
+        if len(points) > 2 ** len(self.radii):
+            signs = np.array(list(product((1.0, -1.0), repeat=len(self.radii))))
+            return float(_widest_of_heights(scaled, signs[: len(signs) // 2]))
+        return _widest_of_pairs(scaled)
+
+
+class CrossPolytope(SensitivityHull):
+    """The cross-polytope ``{v : sum |v_k| / radius_k <= 1}``, the body of Laplace noise (Theorem 5.1).
+
+    Norm, volume and moments are closed forms. Facets, of which there are ``2^d``, are enumerated only for `cones`.
+
+    Parameters
+    ----------
+    radii
+        ``(d,)``, positive: how far the body reaches along each axis.
+    """
+
+    def __init__(self, radii: npt.ArrayLike) -> None:
+        super().__init__(np.diag(np.asarray(radii, dtype=np.float64)))
+        self.radii: FloatArray = np.diagonal(self.differences).astype(np.float64) * self._unit
+        self.vertices = self._tips = locked(np.concatenate([-np.diag(self.radii), np.diag(self.radii)]) + 0.0)
+
+    @cached_property
+    def norm_form(self) -> MinkowskiNorm:
+        """The norm as a sum over the axes."""
+        none = np.zeros((0, len(self.radii)))
+        return _CrossNorm(none, none, float(self.radii.max()), None, self.radii)
+
+    @cached_property
+    def _facets(self) -> npt.NDArray[np.int64]:
+        """One vertex of each axis for every choice of signs."""
+        if self.dimension > 2:
+            check_size(2 * self.dimension, self.dimension)
+        signs = np.array(list(product((0, 1), repeat=len(self.radii))))
+        return locked(signs * len(self.radii) + np.arange(len(self.radii)))
+
+    @cached_property
+    def volume(self) -> float:
+        """``2^d / d!`` times the product of the radii."""
+        return float(np.prod(2.0 * self.radii)) / factorial(len(self.radii))
+
+    @cached_property
+    def second_moments(self) -> FloatArray:
+        """The matrix ``E[u uᵀ]``, ``(d, d)``: diagonal, ``2 radius² / ((d + 1)(d + 2))``."""
+        d = len(self.radii)
+        return frozen(np.diag(2.0 * self.radii**2 / ((d + 1) * (d + 2))))
+
+    def stretched(self, stretch: FloatArray) -> SensitivityHull:
+        """Return the body with each axis multiplied by its factor, which is not checked."""
+        return CrossPolytope(self.radii * stretch)
 
 
 @checked
@@ -586,25 +785,17 @@ def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Vertices ``(h, r)`` and simplicial facets ``(c, r)`` of full-dimensional symmetric points ``(k, r)``."""
+    """Return vertices ``(h, r)`` and facets ``(c, r)`` of full-dimensional symmetric points ``(k, r)``, r at most 2."""
     rank = points.shape[1]
     if rank == 0:
         return np.zeros((1, 0), dtype=points.dtype), np.zeros((1, 0), dtype=np.int64)
     if rank == 1:
         farthest = np.abs(points).max()
         return np.array([[-farthest], [farthest]]), np.array([[0], [1]])
-    if rank == 2:
-        corners = planar.convex_polygon(points)
-        if corners.dtype.kind == "f":
-            corners = planar.without_blur(corners)
-        return corners, _ring(len(corners))
-    from scipy.spatial import ConvexHull
-
-    unique = np.unique(points, axis=0)
-    found = ConvexHull(unique.astype(np.float64), qhull_options="Qt")
-    renumber = np.full(len(unique), -1)
-    renumber[found.vertices] = np.arange(len(found.vertices))
-    return unique[found.vertices], renumber[found.simplices]
+    corners = planar.convex_polygon(points)
+    if corners.dtype.kind == "f":
+        corners = planar.without_blur(corners)
+    return corners, _ring(len(corners))
 
 
 @lru_cache(maxsize=256)
@@ -614,79 +805,16 @@ def _ring(count: int) -> npt.NDArray[np.int64]:
     return locked(np.stack([index, np.roll(index, -1)], axis=1))
 
 
-def _half_spaces(
-    corners: npt.NDArray[Any], facets: npt.NDArray[np.int64], exact: bool
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
-    """One half-space pair ``|normal · v| <= offset`` per pair of opposite facets, and whether they are exact."""
+def _flat_half_spaces(corners: npt.NDArray[Any], exact: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return ``|normal · v| <= offset`` for each pair of opposite facets, in at most two dimensions."""
     rank = corners.shape[1]
     if rank == 0:
-        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64), exact
+        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if rank == 1:
-        return np.ones((1, 1), dtype=corners.dtype), corners[1], exact
-    if rank == 2:
-        wide = exact and largest(corners) > planar.COORDINATE_LIMIT
-        return *planar.half_planes(corners.astype(object) if wide else corners), exact
-    if exact:
-        normals, offsets = _integer_normals(corners, facets)
-        heights = np.abs(exact_product(corners, normals.T))
-        if bool((heights <= offsets).all()):
-            return normals, offsets, True
-    spans = corners[facets].astype(np.float64)
-    normals = _one_of_each_pair(np.linalg.solve(spans, np.ones((len(spans), rank, 1)))[..., 0])
-    return normals, np.ones(len(normals)), False
+        return np.ones((1, 1), dtype=corners.dtype), corners[1]
+    wide = exact and largest(corners) > planar.COORDINATE_LIMIT
+    return planar.half_planes(corners.astype(object) if wide else corners)
 
 
 def _orthonormal(rows: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.qr(rows.T)[0].T) if len(rows) else rows
-
-
-def _one_of_each_pair(normals: npt.NDArray[Any]) -> FloatArray:
-    """Normals without exact repetitions up to sign; nearly equal ones bound different facets and all stay."""
-    leading = np.take_along_axis(normals, np.abs(normals).argmax(axis=1)[:, None], axis=1)
-    return np.asarray(np.unique(normals * np.sign(leading), axis=0))
-
-
-def _integer_normals(
-    corners: npt.NDArray[Any], facets: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Coprime integer normals and offsets of simplicial facets, one of each opposite pair.
-
-    The cofactors of a facet's edges are at right angles to them; all are zero where the simplex has no area.
-    """
-    rank = corners.shape[1]
-    edges = corners[facets[:, 1:]] - corners[facets[:, :1]]
-    minors = [exact_determinants(np.delete(edges, axis, axis=2)) * (-1) ** axis for axis in range(rank)]
-    normals = np.stack(minors, axis=1)
-    solid = (normals != 0).any(axis=1)
-    normals = normals[solid] // np.gcd.reduce(normals[solid], axis=1)[:, None]
-    offsets = (normals.astype(object) * corners[facets[solid, 0]]).sum(axis=1)
-    seen = {
-        max(tuple(normal), tuple(-x for x in normal)): abs(offset)
-        for normal, offset in zip(normals.tolist(), offsets.tolist(), strict=True)
-    }
-    return np.array(list(seen), dtype=object), np.array(list(seen.values()), dtype=object)
-
-
-def _in_convex_hull(points: FloatArray, vectors: FloatArray) -> BoolArray:
-    """Whether each row of ``vectors`` ``(n, d)`` is a convex combination of the rows of ``points`` ``(k, d)``."""
-    return np.array([_distance(points, v) <= RELATIVE_TOLERANCE for v in vectors], dtype=np.bool_)
-
-
-def _distance(points: FloatArray, vector: FloatArray) -> float:
-    """The distance of a vector from the convex hull, in units of the largest coordinate of either.
-
-    With ``D`` the points less the vector, weights ``w >= 0`` of least ``|D w|^2 + (1 - sum w)^2`` are, up to a factor,
-    those of the nearest point: for weights of sum ``t`` that is ``t^2 |D w / t|^2 + (1 - t)^2``.
-    """
-    from scipy.optimize import lsq_linear  # `nnls` ends before the least in SciPy 1.15
-
-    size = max(float(np.abs(points).max(initial=0.0)), float(np.abs(vector).max()))
-    if size == 0.0:
-        return 0.0
-    if not len(points):
-        return 1.0
-    apart = (points - vector).T / size
-    count = apart.shape[1]
-    whole, wanted = np.vstack([apart, np.ones(count)]), np.append(np.zeros(len(apart)), 1.0)
-    weights = lsq_linear(whole, wanted, (0, np.inf), method="bvls", tol=1e-14, max_iter=100 * count).x
-    return float(np.linalg.norm(apart @ (weights / weights.sum())))

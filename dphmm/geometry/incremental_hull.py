@@ -1,7 +1,7 @@
 """Symmetric bodies that grow by one difference after another, as values: each growth gives a new one.
 
-A body is known by its vertices in the coordinates of the differences; `PlanarBody` is exact for integers, `GrowingBody`
-works in any dimension by building the hull anew.
+A body is given by points in the coordinates of the differences. `PlanarBody` knows its vertices and is exact for
+integers; `GrowingBody` works in any dimension and computes its hull when it is first needed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, frozen
 from dphmm.geometry import planar
+from dphmm.geometry.facets import outer_points
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.least_error import ball, error_floor, open_bounds, polygon_error, reach_bounds
 
 _BLOCK = 256
+_MAX_POINTS = 1 << 20
+"""More points than this are replaced by the vertices of their hull, so that memory stays bounded."""
 _ROUNDED = 1e-12
 """A facet that is less than this part of its own distance away is on it, up to rounding."""
 
@@ -26,27 +29,58 @@ _ROUNDED = 1e-12
 class GrowingBody:
     """A symmetric polytope in any number of dimensions.
 
+    Its hull is computed once, when a vertex or a facet is first asked for: bodies that only grow cost no hull.
+
     Parameters
     ----------
-    vertices
-        ``(h, d)``, both signs; integers or floats.
+    points
+        ``(k, d)``: points of which, with their negatives, the body is the hull; integers or floats.
     """
 
-    def __init__(self, vertices: npt.NDArray[Any]) -> None:
-        self.vertices: npt.NDArray[Any] = frozen(vertices)
+    _is_sifted = False
+    """Whether points that lie inside were removed."""
+
+    def __init__(self, points: npt.NDArray[Any]) -> None:
+        self.points: npt.NDArray[Any] = frozen(points)
+
+    @classmethod
+    def of_hull(cls, hull: SensitivityHull, whole: bool) -> GrowingBody:
+        """Wrap a hull that is known already; ``whole`` if its differences are integers."""
+        body = cls(np.rint(hull.spanning).astype(np.int64) if whole else hull.spanning)
+        body.__dict__["hull"] = hull
+        return body
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it is the origin alone."""
+        return not self.points.any()
 
     @cached_property
-    def _hull(self) -> SensitivityHull:
-        return SensitivityHull(self.vertices)
+    def hull(self) -> SensitivityHull:
+        """The body as a hull."""
+        return SensitivityHull.of_outer_points(self.points) if self._is_sifted else SensitivityHull(self.points)
+
+    @cached_property
+    def vertices(self) -> npt.NDArray[Any]:
+        """The vertices ``(h, d)``, both signs, in the type of the points."""
+        vertices = self.hull.vertices
+        return frozen(np.rint(vertices).astype(np.int64) if self.points.dtype.kind == "i" else vertices)
 
     def grow(self, vectors: npt.NDArray[Any]) -> GrowingBody:
         """The hull of the body and vectors ``(k, d)`` of both signs."""
         new = vectors[self.outside(vectors)]
         if not len(new):
             return self
-        hull = SensitivityHull(np.concatenate([self.vertices, new]))
-        grown = GrowingBody(np.rint(hull.vertices).astype(np.int64) if new.dtype.kind == "i" else hull.vertices)
-        grown.__dict__["_hull"] = hull  # the same body, made already
+        # Known vertices are fewer than the points; until they are known, no hull is computed for their sake.
+        base = self.vertices if "vertices" in self.__dict__ else self.points
+        points = np.concatenate([base, new])
+        if points.shape[1] == 1:
+            return GrowingBody(points[[np.abs(points[:, 0]).argmax()]])
+        points = outer_points(points)
+        if len(points) > _MAX_POINTS and "vertices" not in self.__dict__:
+            points = GrowingBody(points).vertices
+        grown = GrowingBody(points)
+        grown._is_sifted = True
         return grown
 
     def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
@@ -55,12 +89,12 @@ class GrowingBody:
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Closed membership of the rows of ``vectors``: exact for integers, within the one tolerance otherwise."""
-        return self._hull.contains(vectors)
+        return self.hull.contains(vectors)
 
     @property
     def volume(self) -> float:
         """The volume, in the coordinates' unit; zero below full dimension."""
-        return self._hull.volume
+        return self.hull.volume
 
     @cached_property
     def _facets(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
@@ -68,11 +102,11 @@ class GrowingBody:
 
         The rows of a cone are a facet's corners, on which the normal is one.
         """
-        if self._hull.dimension < self.vertices.shape[1]:
+        if self.hull.dimension < self.vertices.shape[1]:
             return None
-        cones = self._hull.cones
+        cones = self.hull.cones
         normals = np.asarray(np.linalg.solve(cones, np.ones((*cones.shape[:2], 1)))[..., 0], dtype=np.float64)
-        return cones, normals, self._hull.cone_volumes
+        return cones, normals, self.hull.cone_volumes
 
     def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
         """The volume gained when ``v`` and ``-v`` join, for each row ``v`` of ``vectors``.
@@ -82,11 +116,11 @@ class GrowingBody:
         """
         if self._facets is not None:
             return np.asarray(2.0 * self._caps(vectors).sum(axis=1))
-        if self._hull.dimension < self.vertices.shape[1] - 1:
+        if self.hull.dimension < self.vertices.shape[1] - 1:
             return np.zeros(len(vectors))
-        form = self._hull.norm_form
+        form = self.hull.norm_form
         away = np.where(form.in_span(vectors), 0.0, np.abs(vectors @ form.equations[0]))
-        return np.asarray(2.0 * away * self._hull.span_volume / self.vertices.shape[1])
+        return np.asarray(2.0 * away * self.hull.span_volume / self.vertices.shape[1])
 
     def _caps(self, vectors: npt.NDArray[Any]) -> FloatArray:
         """The volumes ``(n, c)`` of the simplices between each vector and each facet that it sees."""
@@ -97,7 +131,7 @@ class GrowingBody:
 
     def squared_error(self, spacing: FloatArray) -> float:
         """``(r + 1)(r + 2) E|u|²``, in the unit of ``spacing``: the squared error of a release at epsilon one."""
-        return self._hull.scaled(spacing).squared_error
+        return self.hull.scaled(spacing).squared_error
 
     def errors_with(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
         """The squared error of the body that each row ``v`` of ``vectors`` grows together with ``-v``."""
@@ -170,6 +204,10 @@ class PlanarBody(GrowingBody):
         ``(h, 2)``: strictly convex, counter-clockwise, both signs; two for a segment, one for the origin. Integers make
         every decision exact.
     """
+
+    def __init__(self, vertices: npt.NDArray[Any]) -> None:
+        super().__init__(vertices)
+        self.vertices = self.points
 
     @property
     def is_flat(self) -> bool:

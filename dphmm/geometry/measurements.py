@@ -15,7 +15,7 @@ from dphmm.errors import CoordinateError
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, growing_body
-from dphmm.geometry.span import common_denominator, largest
+from dphmm.geometry.span import common_denominator, distinct_rows, largest
 
 _LATTICE_LIMIT = planar.COORDINATE_LIMIT // 4
 """Lattices wider than this many steps are not looked for: steps that small are rounding, not a lattice."""
@@ -214,7 +214,7 @@ class Measurements:
             Its hull in coordinates.
         """
         if not isinstance(body, PlanarBody) or body.is_flat or body.vertices.dtype.kind != "i":
-            return SensitivityHull(body.vertices)
+            return body.hull
         return self._polygon(body.vertices)[0]
 
     def body_of(self, hull: SensitivityHull) -> GrowingBody:
@@ -232,6 +232,8 @@ class Measurements:
         """
         if hull.corners is not None:
             return self._polygon(hull.corners)[2]
+        if self.dimension > 2:
+            return GrowingBody.of_hull(hull, self.is_lattice)
         return growing_body(np.rint(hull.vertices).astype(np.int64) if self.is_lattice else hull.vertices)
 
     def _polygon(self, corners: npt.NDArray[np.int64]) -> tuple[SensitivityHull, SensitivityHull, PlanarBody]:
@@ -314,7 +316,7 @@ class Measurements:
 
     def _find_extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
         if self.dimension > 2:
-            return planar.hull_candidates(np.unique(self.coordinates[constraint], axis=0))
+            return planar.hull_candidates(distinct_rows(self.coordinates[constraint]))
         if self.dimension == 2 and self.raster is not None:
             return self.raster.corners(constraint)
         points = self.coordinates[constraint]

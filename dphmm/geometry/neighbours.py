@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.geometry.hull import Disc, ExactInequalities, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements, Raster
+from dphmm.geometry.span import exact_product
 
 _FEW_ROWS = 48
 """A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
@@ -66,7 +67,7 @@ class CoordinateBody:
             return float("inf")
         if form.exact is not None and form.exact.normals.dtype.kind == "i":
             return float((self._widths(constraint, form.exact) / form.exact.offsets).max(initial=0.0))
-        return float(_extents(relative.astype(np.float64) @ form.normals.T).max(initial=0.0))
+        return form.diameter(relative.astype(np.float64))
 
     def holds_every_difference(self, constraint: BoolArray) -> bool:
         """Whether all possible states lie within the body about each other; exact where the body is exact."""
@@ -82,7 +83,7 @@ class CoordinateBody:
         """How far apart possible states are along each of the body's normals, exactly; found once, as their corners."""
         corners = self.measurements.extremes(constraint)
         if self._wide is None or self._wide[0] is not corners:
-            self._wide = (corners, _extents(corners @ exact.normals.T) * exact.denominator)
+            self._wide = (corners, _extents(exact_product(corners, exact.normals.T)) * exact.denominator)
         return self._wide[1]
 
 
@@ -190,11 +191,11 @@ def _count_by_tree(body: CoordinateBody, constraint: BoolArray) -> IntArray:
     return counts
 
 
-def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
+def near_pairs(points: FloatArray, reach: FloatArray, once: bool = False) -> Iterator[tuple[IntArray, IntArray]]:
     """Every ordered pair of rows of ``points`` that differ by at most ``reach`` on each axis, block by block.
 
-    Pairs of a row with itself are included, and some that differ by a little more. Memory stays bounded whatever the
-    number of pairs.
+    Pairs of a row with itself are included, and some that differ by a little more; with ``once`` every pair comes once,
+    the smaller row first, and none of a row with itself. Memory stays bounded whatever the number of pairs.
     """
     from scipy.spatial import cKDTree
 
@@ -203,9 +204,15 @@ def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray
     scaled = points / np.maximum(reach, RELATIVE_TOLERANCE * size)
     radius = 1 + RELATIVE_TOLERANCE + _ROUNDING * float(np.abs(scaled).max(initial=0.0))
     tree = cKDTree(scaled)
+    if once and tree.count_neighbors(tree, radius, p=np.inf) <= 2 * _PAIRS_AT_A_TIME:
+        pairs = tree.query_pairs(radius, p=np.inf, output_type="ndarray")
+        yield pairs[:, 0], pairs[:, 1]
+        return
     lengths = np.asarray(tree.query_ball_point(scaled, radius, p=np.inf, return_length=True), dtype=np.int64)
     cuts = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum(), _PAIRS_AT_A_TIME))
     for start, stop in pairwise(np.unique(np.r_[0, cuts, len(points)]).tolist()):
         found = tree.query_ball_point(scaled[start:stop], radius, p=np.inf, return_sorted=False)
         rows = np.repeat(np.arange(start, stop), lengths[start:stop])
-        yield rows, np.concatenate([np.asarray(near, dtype=np.int64) for near in found])
+        columns = np.concatenate([np.asarray(near, dtype=np.int64) for near in found])
+        forward = rows < columns if once else slice(None)
+        yield rows[forward], columns[forward]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import factorial, lcm
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -15,34 +15,81 @@ from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray
 _INT64_LIMIT = 2**62
 """Products that stay below this are computed in 64 bits, larger ones with Python's integers."""
 
+_EXACT_FLOATS = 2**53
+"""Doubles represent integers below this exactly, in any order of summation."""
+
+_LARGE_PRODUCT = 1 << 14
+"""Entries of a product from which BLAS is quicker than numpy's integer loops, conversions included."""
+
 _FEW = 64
 """Python looks through this many numbers in less time than numpy takes for two calls."""
 
 
 def exact_product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The matrix product of integer arrays, in 64 bits where nothing can overflow, otherwise with Python's integers."""
+    """Multiply integer matrices without rounding or overflow.
+
+    Large products that doubles represent exactly go through BLAS, others through 64-bit or Python integers.
+    """
     bound = left.shape[-1] * max(1, largest(left)) * max(1, largest(right))
+    if bound < _EXACT_FLOATS and left.ndim == right.ndim == 2 and len(left) * right.shape[1] > _LARGE_PRODUCT:
+        return np.asarray((left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64))
     dtype = np.int64 if bound < _INT64_LIMIT else object
     return np.asarray(left.astype(dtype, copy=False) @ right.astype(dtype, copy=False))
 
 
 def exact_determinants(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The determinants ``(n,)`` of small integer matrices ``(n, k, k)``, by expansion along the first row."""
-    size = matrices.shape[-1]
-    bound = factorial(size) * max(1, largest(matrices)) ** size
-    whole = matrices.astype(np.int64 if bound < _INT64_LIMIT else object, copy=False)
-    return _expanded(whole)
+    """Compute the determinants ``(n,)`` of integer matrices ``(n, k, k)`` by fraction-free elimination.
+
+    Bareiss, Math. Comp. 22 (1968): after step ``j`` the entries are minors of order ``j + 1``, so that every division
+    is exact. All matrices are eliminated together, each with its own row swaps; ``k ** 3 / 3`` operations on arrays of
+    length ``n``.
+    """
+    count, size = matrices.shape[0], matrices.shape[-1]
+    # Two products of minors of order k - 1 are subtracted before the last division; Hadamard bounds a minor.
+    minor = (max(1, size - 1) ** 0.5 * max(1, largest(matrices))) ** max(1, size - 1)
+    work = matrices.astype(np.int64 if 2 * minor * max(minor, largest(matrices)) < _INT64_LIMIT else object)
+    sign: npt.NDArray[Any] = np.ones(count, dtype=work.dtype)
+    before: npt.NDArray[Any] = np.ones(count, dtype=work.dtype)
+    every = np.arange(count)
+    for step in range(size - 1):
+        pivot = step + (work[:, step:, step] != 0).argmax(axis=1)
+        swapped = pivot != step
+        work[every, pivot], work[:, step] = work[:, step].copy(), work[every, pivot]
+        sign[swapped] = -sign[swapped]
+        top = work[:, step, step].copy()
+        row, column = work[:, step, None, step + 1 :], work[:, step + 1 :, step, None]
+        rest = top[:, None, None] * work[:, step + 1 :, step + 1 :] - column * row
+        work[:, step + 1 :, step + 1 :] = rest // before[:, None, None]
+        # A column without a pivot makes the determinant zero: the last entry stays zero whatever it is divided by.
+        singular = top == 0
+        work[singular, step + 1 :, step + 1 :] = 0
+        before = np.where(singular, 1, top).astype(work.dtype)
+    return sign * work[:, -1, -1] if size else sign
 
 
-def _expanded(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    size = matrices.shape[-1]
-    if size == 0:
-        return np.ones(len(matrices), dtype=matrices.dtype)
-    parts = [
-        (-1) ** column * matrices[:, 0, column] * _expanded(np.delete(matrices[:, 1:], column, axis=2))
-        for column in range(size)
-    ]
-    return np.asarray(sum(parts))
+def exact_rank(rows: npt.NDArray[Any]) -> int:
+    """Compute the rank of an integer matrix ``(m, d)`` by fraction-free elimination."""
+    left, rank = [list(map(int, row)) for row in rows.tolist()], 0
+    for axis in range(rows.shape[1]):
+        at = next((index for index in range(rank, len(left)) if left[index][axis]), None)
+        if at is None:
+            continue
+        left[rank], left[at] = left[at], left[rank]
+        top = left[rank]
+        for index in range(rank + 1, len(left)):
+            factor = left[index][axis]
+            if factor:
+                left[index] = [top[axis] * x - factor * y for x, y in zip(left[index], top, strict=True)]
+        rank += 1
+    return rank
+
+
+def distinct_rows(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the different rows in lexicographic order, as ``np.unique(axis=0)`` does, in a tenth of its time."""
+    if len(rows) < 2 or rows.dtype == object:
+        return np.unique(rows, axis=0) if rows.dtype != object else np.array(sorted(set(map(tuple, rows.tolist()))))
+    ordered = rows[np.lexsort(rows.T[::-1])]
+    return np.asarray(ordered[np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])])
 
 
 def largest(values: npt.NDArray[Any]) -> int:
@@ -127,6 +174,10 @@ def _fills_the_space(vectors: npt.NDArray[np.int64]) -> bool:
             return False
         along = rest[chosen[-1]]
         rest = rest - np.outer(rest @ along / lengths[chosen[-1]], along)
+    square = vectors[chosen].astype(np.float64)
+    # Rounding of a determinant is far below this share of the product of lengths, which bounds it (Hadamard).
+    if abs(np.linalg.det(square)) > RELATIVE_TOLERANCE * np.linalg.norm(square, axis=1).prod() > 0:
+        return True
     return bool(exact_determinants(vectors[None, chosen])[0] != 0)
 
 

@@ -555,7 +555,9 @@ def _result(digits: int) -> Context:
 def _integer_vertices(hull: SensitivityHull) -> IntArray:
     """The hull's vertices ``(h, d)`` as integers, checked to be the hull's own."""
     if hull.dimension > 2:
-        raise InvalidInputError(f"the hull has {hull.dimension} dimensions; exact lattice noise exists up to two")
+        raise InvalidInputError(
+            f"the hull of exact lattice noise must have at most 2 dimensions, got {hull.dimension}; use KNormMechanism"
+        )
     exact = hull.norm_form.exact
     vertices = np.rint(hull.vertices).astype(np.int64)
     close = np.allclose(vertices, hull.vertices, rtol=1e-9, atol=1e-9)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats
 from dphmm.errors import StochasticError
-from dphmm.geometry.hull import Body, Disc, Membership, SensitivityHull
+from dphmm.geometry.hull import Body, CrossPolytope, Disc, Membership, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
@@ -54,12 +54,15 @@ def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) ->
     if body == "hull" or hull.dimension == 0:
         return hull
     if body == "disc":
-        return Disc(float(measurements.lengths(hull.vertices).max()), measurements.dimension)
+        return Disc(float(measurements.lengths(hull.spanning).max()), measurements.dimension)
     steps = measurements.spacing
+    # The largest length is attained by a difference, so that the facets of the hull are not needed.
+    tips = hull.spanning
     if np.ptp(steps) <= 1e-12 * steps.max():
-        return SensitivityHull(np.abs(hull.vertices).sum(axis=1).max() * np.eye(len(steps)))
-    reach = float(np.abs(hull.vertices * steps).sum(axis=1).max())
-    return SensitivityHull(np.diag(reach / steps))
+        radii = np.full(len(steps), np.abs(tips).sum(axis=1).max())
+    else:
+        radii = float(np.abs(tips * steps).sum(axis=1).max()) / steps
+    return CrossPolytope(radii) if len(steps) > 2 else SensitivityHull(np.diag(radii))
 
 
 def in_units(measurements: Measurements, body: SensitivityHull | Disc) -> SensitivityHull | Disc:
@@ -134,19 +137,23 @@ class NoiseBodies:
         bodies: list[NoiseBody] = []
         which = np.empty(len(shapes), dtype=np.int64)
         for component, shape in enumerate(shapes):
-            key = shape.vertices.tobytes()
+            # Equal hulls share a body. Other bodies depend on lengths alone, and their hulls need not be known.
+            key = (shape.vertices if body == "hull" else shape.points).tobytes()
             if key not in numbers:
                 numbers[key] = len(bodies)
-                bodies.append(NoiseBody.around(measurements, SensitivityHull(shape.vertices), body))
+                bodies.append(NoiseBody.around(measurements, measurements.hull_of(shape), body))
             which[component] = numbers[key]
         return cls(tuple(bodies), which)
 
     def all_held(self, measurements: Measurements) -> tuple[SensitivityHull, SensitivityHull]:
         """The hull of all of them, in coordinates and in the measurements' unit: often one of them holds the others."""
-        largest = max(self.bodies, key=lambda one: (one.hull.dimension, one.hull.volume))
-        tips = np.concatenate([one.coordinate_hull.vertices for one in self.bodies])
-        if len(self.bodies) == 1 or (measurements.is_lattice and largest.coordinate_hull.contains(tips).all()):
-            return largest.coordinate_hull, largest.hull
+        if len(self.bodies) == 1:
+            return self.bodies[0].coordinate_hull, self.bodies[0].hull
+        tips = np.concatenate([one.coordinate_hull.spanning for one in self.bodies])
+        if measurements.dimension <= 2 or self.bodies[0].body is self.bodies[0].hull:
+            largest = max(self.bodies, key=lambda one: (one.hull.dimension, one.hull.volume))
+            if measurements.is_lattice and largest.coordinate_hull.contains(tips).all():
+                return largest.coordinate_hull, largest.hull
         everything = SensitivityHull(tips)
         return everything, measurements.to_units(everything)
 

@@ -20,10 +20,13 @@ from dphmm.geometry import check_loops, planar
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, origin
 from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.span import distinct_rows
 from dphmm.policy.edges import EdgeSet, cut_to, joined
 
 _SMALL_GROUP = 32
 """Groups up to this size are compared pair by pair; larger ones by their convex hulls."""
+_SMALL_GROUP_IN_SPACE = 200
+"""The same in three and more dimensions, where the hull of fewer points takes longer than their differences."""
 _PAIRS_AT_A_TIME = 1 << 20
 _GOLDEN = (5**0.5 - 1) / 2
 _FIRST_BATCH = 64
@@ -144,8 +147,7 @@ class CliqueEdges(EdgeSet):
             extremes = measurements.extremes(nodes)
             if measurements.dimension == 2:
                 return PlanarBody(planar.difference_polygon(extremes))
-            differences = _group_differences(extremes)
-            return origin(differences).grow(differences)
+            return _grown_by(origin(extremes), extremes, are_extremes=True)
         whole = self._whole_of(measurements)
         if whole is not None and all(_any_within(pairs, nodes) for pairs in whole.pairs):
             return whole.body
@@ -231,9 +233,10 @@ class CliqueEdges(EdgeSet):
     ) -> GrowingBody:
         starts, members = self._within(nodes, groups)
         lengths = np.diff(starts)
-        for group in np.flatnonzero(lengths > _SMALL_GROUP):
-            hull = hull.grow(_group_differences(measurements.coordinates[members[starts[group] : starts[group + 1]]]))
-        starts, members = _groups_where(lengths <= _SMALL_GROUP, starts, members)
+        small = _SMALL_GROUP if measurements.dimension <= 2 else _SMALL_GROUP_IN_SPACE
+        for group in np.flatnonzero(lengths > small):
+            hull = _grown_by(hull, measurements.coordinates[members[starts[group] : starts[group + 1]]])
+        starts, members = _groups_where(lengths <= small, starts, members)
         for edges in _pairs(starts, members):
             hull = hull.grow(measurements.differences(edges))
         return hull
@@ -312,16 +315,17 @@ def _may_matter(hull: GrowingBody, widths: FloatArray) -> BoolArray:
     return matter
 
 
-def _group_differences(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Differences that span the difference body of one group's points."""
+def _grown_by(hull: GrowingBody, points: npt.NDArray[Any], are_extremes: bool = False) -> GrowingBody:
+    """Grow a hull by the differences between any two points of a group."""
     if points.shape[1] == 1:
-        return np.asarray(points.max(axis=0, keepdims=True) - points.min(axis=0, keepdims=True))
+        return hull.grow(points.max(axis=0, keepdims=True) - points.min(axis=0, keepdims=True))
     if points.shape[1] == 2:
-        return planar.difference_polygon(planar.convex_polygon(points))
-    hull = origin(points)
-    for point in points:
-        hull = hull.grow(points - point)
-    return hull.vertices
+        return hull.grow(planar.difference_polygon(planar.convex_polygon(points)))
+    if not are_extremes:
+        points = planar.hull_candidates(distinct_rows(points))
+    for edges in _pairs(np.array([0, len(points)]), np.arange(len(points))):
+        hull = hull.grow(points[edges[:, 0]] - points[edges[:, 1]])
+    return hull
 
 
 def _widest_by_corners(points: FloatArray, gauge: Gauge) -> float:

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
-from dphmm.geometry.hull import Body, Disc, SensitivityHull
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.geometry.hull import Body, CrossPolytope, Disc, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.least_error import reach_bounds
 from dphmm.policy.hull_repair import Objective
@@ -57,7 +57,7 @@ class Costs:
         if body == "disc":
             unit: Disc | SensitivityHull = Disc(1.0, dimension)
         elif body == "cross-polytope":
-            unit = SensitivityHull(np.eye(dimension))
+            unit = CrossPolytope(np.ones(dimension)) if dimension > 2 else SensitivityHull(np.eye(dimension))
         if body != "hull":
             self._of_ball = unit.volume if objective == "volume" else unit.squared_error
             self._power = dimension if objective == "volume" else 2
@@ -65,13 +65,13 @@ class Costs:
     def of(self, shape: GrowingBody) -> float:
         """The cost of a body around a hull."""
         if self._body != "hull":
-            return float(self._by_reach(self.reaches(shape.vertices).max(initial=0.0)))
+            return float(self._by_reach(self.reaches(shape.points).max(initial=0.0)))
         return shape.volume * self._unit if self._objective == "volume" else shape.squared_error(self.spacing)
 
     def with_each(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
         """The cost of the hull that each vector ``(n, d)`` grows."""
         if self._body != "hull":
-            own = self.reaches(shape.vertices).max(initial=0.0)
+            own = self.reaches(shape.points).max(initial=0.0)
             return self._by_reach(np.maximum(own, self.reaches(vectors)))
         if self._objective == "volume":
             return (shape.volume + shape.growth(vectors)) * self._unit
@@ -99,6 +99,14 @@ class Costs:
         """The lengths of vectors ``(n, d)`` in the ball's norm, or Euclidean ones."""
         order = 1 if self._body == "cross-polytope" else 2
         return np.asarray(np.linalg.norm(vectors * self.spacing, ord=order, axis=1))
+
+    def holds(self, shape: GrowingBody, vector: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
+        """Whether the body around a hull and a vector ``(1, d)`` contains each of some others ``(n, d)``."""
+        if self._body == "hull" or len(self.spacing) <= 2:
+            return shape.grow(vector).contains(others)
+        # A ball is given by its radius. The hull inside it may have too many facets.
+        radius = max(self.reaches(shape.points).max(initial=0.0), self.reaches(vector).max())
+        return np.asarray(self.reaches(others) <= radius * (1.0 + RELATIVE_TOLERANCE))
 
     def _by_reach(self, reach: npt.ArrayLike) -> FloatArray:
         return np.asarray(self._of_ball * np.asarray(reach, dtype=np.float64) ** self._power)
@@ -160,7 +168,7 @@ class MergingProblem:
         self.weights, self.exposed, self.left = weights, exposed.tolist(), limit
         self.states: IntArray = np.flatnonzero(labels >= 0)
         self.is_exposed = frozenset(self.exposed)
-        wide = [c for c, shape in enumerate(shapes) if len(shape.vertices) > 1]
+        wide = [c for c, shape in enumerate(shapes) if not shape.is_point]
         self.base, self.floors = np.zeros(len(shapes)), np.zeros(len(shapes))
         """``(c,)``: the cost of each component's noise before the repair, and what it cannot fall below."""
         for c in wide:
@@ -201,8 +209,8 @@ class MergingProblem:
         self.spend(PER_SHAPE)
         pairs = np.array(sorted(edges))
         joined = np.unique(self.labels[pairs]).tolist()
-        largest = max(joined, key=lambda c: len(self.shapes[c].vertices))
-        more = [self.shapes[c].vertices for c in joined if c != largest and len(self.shapes[c].vertices) > 1]
+        largest = max(joined, key=lambda c: len(self.shapes[c].points))
+        more = [self.shapes[c].points for c in joined if c != largest and not self.shapes[c].is_point]
         differences = self._coordinates[pairs[:, 0]] - self._coordinates[pairs[:, 1]]
         return self.shapes[largest].grow(np.concatenate([differences, *more])), joined
 
@@ -390,7 +398,7 @@ class _Search:
 def _options(problem: MergingProblem, state: int) -> _Options:
     """All partners of a state."""
     labels = problem.labels[problem.states]
-    single = np.array([len(shape.vertices) == 1 for shape in problem.shapes])
+    single = np.array([shape.is_point for shape in problem.shapes])
     alone = problem.states[single[labels] & (problem.states != state)]
     vectors = problem.vectors(state, alone)
     partners, floors = [alone], [problem.costs.with_each(origin(vectors), vectors)]
@@ -530,7 +538,7 @@ class _Growing:
         shape, other = self._shapes[two], self._shapes[one]
         vectors = self.problem.vectors(state, np.array([partner]))
         self.problem.spend(PER_SHAPE)
-        shape = shape.grow(np.concatenate([vectors, other.vertices]))
+        shape = shape.grow(np.concatenate([vectors, other.points]))
         self._labels[self._labels == one] = two
         self._weights[two] += self._weights[one] if one != two else 0.0
         self._shapes[two] = shape
@@ -556,7 +564,7 @@ class _Growing:
             if not np.isfinite(nearest[component]):
                 continue
             at = np.flatnonzero(self._labels == component)
-            if len(self._shapes[component].vertices) == 1:
+            if self._shapes[component].is_point:
                 at = at[[np.argmin(lengths[at])]]
             values = costs.with_each(self._shapes[component], problem.vectors(state, problem.states[at]))
             equal = np.flatnonzero(values <= values.min() * (1 + SAME))
@@ -655,7 +663,7 @@ def _joined_together(problem: MergingProblem, edges: list[Edge], alone: dict[int
         distinct = np.unique(np.where(vectors[:, -1:] < 0, -vectors, vectors), axis=0)
         errors = problem.costs.with_each(shape, distinct)
         for which in np.argsort(errors, kind="stable")[:_GROWTHS].tolist():
-            inside = np.flatnonzero(shape.grow(distinct[which][None]).contains(vectors))
+            inside = np.flatnonzero(problem.costs.holds(shape, distinct[which][None], vectors))
             joining = dict(zip(states[inside][::-1].tolist(), partners[inside][::-1].tolist(), strict=True))
             own = sum(float(problem.weights[problem.labels[state]]) for state in joining)
             change = (weight + own) * float(errors[which]) - weight * float(problem.base[component])

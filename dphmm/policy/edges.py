@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,13 +55,24 @@ class EdgeSet(ABC):
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """The symmetric hull of the differences in coordinates of all edges within ``nodes``."""
         hull = origin(measurements.coordinates)
-        for edges in self.chunks(nodes):
+        blocks: Iterable[IntArray] = self.chunks(nodes)
+        if measurements.dimension > 2 and self.count_bound() <= _LISTED:
+            edges = self._every_edge
+            blocks = [edges[nodes[edges[:, 0]] & nodes[edges[:, 1]]]]
+        for edges in blocks:
             hull = hull.grow(measurements.differences(edges))
         return hull
 
+    @cached_property
+    def _every_edge(self) -> IntArray:
+        """All edges ``(m, 2)``, kept: finding them again at each step takes longer than their hull."""
+        everywhere = np.ones(self.size, dtype=np.bool_)
+        return np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.chunks(everywhere)])
+
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
-        return self.body(measurements, nodes).vertices
+        body = self.body(measurements, nodes)
+        return body.vertices if measurements.dimension <= 2 else body.points
 
     def hull(self, measurements: Measurements, nodes: BoolArray) -> SensitivityHull:
         """The symmetric hull of what `spanning` gives."""
@@ -85,8 +97,7 @@ class EdgeSet(ABC):
 
     def _longest_first_by(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
         if self._listed is None or self._listed[0] is not points:
-            everywhere = np.ones(self.size, dtype=np.bool_)
-            edges = np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.chunks(everywhere)])
+            edges = self._every_edge
             lengths = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
             order = np.argsort(-lengths, kind="stable")
             self._listed = (points, edges[order], lengths[order])
@@ -199,6 +210,8 @@ class ListedEdges(EdgeSet):
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """Longest edges first: one shorter than the inradius of the hull so far cannot matter."""
         hull = origin(measurements.coordinates)
+        if measurements.dimension > 2:  # the inradius is unknown, so that every edge counts
+            return hull.grow(measurements.differences(self.edges[nodes[self.edges].all(axis=1)]))
         edges = self._sorted(measurements)
         cuts = _BLOCK * (2 ** np.arange(1, 40) - 1)  # each block twice as long as the one before
         for block in np.split(edges, cuts[cuts < len(edges)]):

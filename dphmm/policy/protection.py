@@ -310,7 +310,7 @@ class Protecting:
             repair = problem.sequential() if self.method == "sequential" else problem.greedy()
         if len(exposed):
             restricted = restricted.with_edges(repair.added)
-            hull = SensitivityHull(repair.shape.vertices)
+            hull = self.measurements.hull_of(repair.shape)
             noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
             degrees = count_within(noise, possible)
             self._check_nobody_exposed(degrees, restricted)
@@ -462,6 +462,6 @@ def check_repair_limit(limit: object) -> int:
 def _ball_repair(problem: RepairProblem, measurements: Measurements, objective: Objective, body: Body) -> Repair:
     """Nearest partners in the ball's norm: each state needs that radius at least, and the largest serves all."""
     grown, added = problem.nearest(order=1 if body == "cross-polytope" else 2)
-    ball = in_units(measurements, noise_body(measurements, SensitivityHull(grown.vertices), body))
+    ball = in_units(measurements, noise_body(measurements, measurements.hull_of(grown), body))
     value: float = ball.volume if objective == "volume" else ball.squared_error
     return Repair(tuple(dict.fromkeys(added)), grown, value, value)

@@ -51,9 +51,7 @@ class RadiusEdges(EdgeSet):
         """Near pairs, block by block."""
         index = np.flatnonzero(nodes)
         points = self.places.points[index]
-        for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius + self.cell)):
-            forward = index[rows] < index[columns]
-            rows, columns = rows[forward], columns[forward]
+        for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius + self.cell), once=True):
             near = self._near(points[rows] - points[columns])
             yield np.stack([index[rows[near]], index[columns[near]]], axis=1)
 

@@ -715,7 +715,8 @@ class Releaser:
             possible=plan.possible,
             least_protection=plan.least_protection,
             added=protection.added,
-            area=protection.hull.volume,
+            # In space the facets of a hull that no noise is drawn from may be too many to be enumerated.
+            area=(protection.hull if protection.hull.ambient_dimension <= 2 else protection.body).volume,
             dimension=protection.hull.dimension,
             constrained_factor=protection.diameter,
             certified=protection.certified,

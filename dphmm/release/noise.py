@@ -25,6 +25,7 @@ from dphmm.arrays import (
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.span import exact_span
 from dphmm.mechanisms import norm_noise
 from dphmm.mechanisms.base import PLANAR_ONLY, TABLES, Mechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism, Spacing
@@ -259,7 +260,7 @@ _Made = Callable[[NoiseBody, float], Mechanism]
 _OF_A_BODY: Mapping[str, _Made] = {
     "k-norm": lambda body, epsilon: norm_noise.KNormMechanism(body.hull, epsilon),
     "laplace": lambda body, epsilon: norm_noise.LaplaceMechanism(
-        float(np.abs(body.hull.vertices).sum(axis=1).max()), epsilon, body.hull.ambient_dimension
+        float(np.abs(body.hull.spanning).sum(axis=1).max()), epsilon, body.hull.ambient_dimension
     ),
     "planar-isotropic": lambda body, epsilon: norm_noise.PlanarIsotropicMechanism(body.hull, epsilon),
     "planar-laplace": lambda body, epsilon: norm_noise.PlanarLaplaceMechanism(epsilon, body.body.circumradius),
@@ -280,7 +281,8 @@ class Query:
     Raises
     ------
     InvalidInputError
-        When the mechanism needs planar measurements and these are not.
+        When the mechanism needs planar measurements and these are not; for exact noise, when they span more than two
+        dimensions.
     CoordinateError
         When measurements are too far away for the lattice.
     """
@@ -307,6 +309,13 @@ class Query:
             self._lattice = Spacing(settings.spacing)
             self.values = self._lattice.nearest(measurements.points, "measurements")
             self.step = float(self._lattice.step)
+            # A repair may join any two states, so that the span of all measurements counts and not that of the policy.
+            rank = len(exact_span(self.values - self.values[:1]).axes) if measurements.dimension > 2 else 0
+            if rank > 2:
+                raise InvalidInputError(
+                    f"mechanism 'lattice' must have measurements that span at most 2 dimensions, got {rank}; use "
+                    "mechanism 'k-norm'"
+                )
             self.measurements = Measurements.on_lattice(self.values, self.step)
 
     def check_told_apart(self) -> None:
@@ -344,7 +353,9 @@ class Query:
 
     def _mechanism(self, body: NoiseBody, epsilon: float) -> Mechanism:
         """The mechanism of one body; most are those of the step before."""
-        key = body.coordinate_hull.vertices.tobytes(), epsilon
+        # In space equal vertices may come with other cones, of which seeded draws are made, so differences are the key.
+        hull = body.coordinate_hull
+        key = (hull.vertices if hull.dimension <= 2 else hull.differences).tobytes(), epsilon
         if key not in self._made:
             if len(self._made) >= _REMEMBERED:
                 del self._made[next(iter(self._made))]

@@ -63,7 +63,8 @@ class ReleaseRecord:
     added
         The edges ``(i, j)`` that the repair added.
     area
-        The volume of the sensitivity hull (of ``G``): the area in the plane, 0 below full dimension.
+        The volume of the sensitivity hull (of ``G``): the area in the plane, 0 below full dimension. In three and more
+        dimensions that of ``K``.
     dimension
         The dimension of the sensitivity hull.
     constrained_factor

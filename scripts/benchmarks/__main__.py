@@ -25,6 +25,7 @@ from scripts.benchmarks import (
     readers,
     relay,
     session,
+    space,
     tables,
     zones,
 )
@@ -33,6 +34,7 @@ from scripts.benchmarks.report import Report
 MODULES = (
     engine,
     policy,
+    space,
     lattice,
     session,
     audit,

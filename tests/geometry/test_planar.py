@@ -89,7 +89,7 @@ def test_the_polygon_of_a_few_rows_is_that_of_all_their_points(points):
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
-def test_a_sheared_lattice_of_floats_has_no_edges_made_by_rounding(dimension):
+def test_a_sheared_lattice_of_floats_has_no_edges_made_by_rounding(dimension, monkeypatch):
     """Its differences are met a few units in the last place apart; edges between them lead anywhere."""
     blurred = 0
     for seed in range(60):
@@ -107,9 +107,32 @@ def test_a_sheared_lattice_of_floats_has_no_edges_made_by_rounding(dimension):
         edges = np.diff(hull.vertices, axis=0, append=hull.vertices[:1])
         assert np.linalg.norm(edges, axis=1).min() > 1e-3
         np.testing.assert_allclose(hull.norm(among @ shear), exact.norm(among), rtol=0, atol=1e-9)
-        plain = planar.convex_polygon(np.concatenate([hull.differences, -hull.differences])[:, :2])
+        with monkeypatch.context() as patch:
+            patch.setattr(planar, "_MANY", 10**9)  # Qhull merges most of them, the scan none
+            plain = planar.convex_polygon(np.concatenate([hull.differences, -hull.differences])[:, :2])
         blurred += np.linalg.norm(np.diff(plain, axis=0), axis=1).min() < 1e-12
-    assert blurred > 2, "the hull as it comes has such edges now and then"
+    assert blurred > 2, "the scan by itself makes such edges now and then"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_points_have_the_polygon_that_the_scan_finds(seed, monkeypatch):
+    """Floats in general position come from Qhull; narrow integers are sifted by it, and all integers are exact."""
+    rng = np.random.default_rng(seed)
+    width = [3, 100, 2**16, 2**16 + 9, 2**27][seed % 5]
+    sets = (
+        rng.normal(size=(700, 2)),
+        rng.integers(-width, width + 1, (700, 2)),
+        rng.integers(-width, width + 1, (300, 2)),
+    )
+    found = [planar.convex_polygon(points) for points in sets]
+    monkeypatch.setattr(planar, "_MANY", 10**9)
+    for points, polygon in zip(sets, found, strict=True):
+        np.testing.assert_array_equal(polygon, planar.convex_polygon(points))
+
+
+@pytest.mark.parametrize("points", [np.ones((300, 2)), np.outer(np.arange(300), [1.0, 2.0])], ids=["point", "segment"])
+def test_many_degenerate_floats_go_through_the_scan(points):
+    np.testing.assert_array_equal(planar.convex_polygon(points), np.unique(points[[0, -1]], axis=0))
 
 
 def test_a_polygon_without_blur_stays_as_it_is():

@@ -468,7 +468,7 @@ def test_a_skew_plane_in_space_keeps_its_noise_in_its_span():
 
 
 def test_a_hull_of_three_dimensions_is_refused():
-    with pytest.raises(InvalidInputError, match="3 dimensions"):
+    with pytest.raises(InvalidInputError, match="at most 2 dimensions, got 3"):
         LatticeKNormMechanism(SensitivityHull(np.eye(3, dtype=np.int64)), 1)
 
 

@@ -106,6 +106,45 @@ def test_the_program_reaches_what_a_second_solver_reaches(seed):
     assert worse.loss is None
 
 
+@pytest.mark.parametrize("kind", ["path", "complete", "random"])
+@pytest.mark.parametrize("size", [3, 7, 14])
+def test_both_solvers_prove_each_others_table(kind, size):
+    """The optimum that one proves is at most the error of the other's table, and both are within a ten-thousandth."""
+    rng = np.random.default_rng(size)
+    points, edges = random_graph(rng, size)
+    if kind != "random":
+        pairs = np.stack(np.triu_indices(len(points), 1), axis=1)
+        edges = pairs if kind == "complete" else pairs[pairs[:, 1] == pairs[:, 0] + 1]
+    points = points + np.arange(len(points))[:, None] / 64  # all different
+    prior, epsilon = rng.dirichlet(np.ones(len(points))), float(rng.choice([0.1, 1.0, 3.0]))
+    own, other = (
+        TableMechanism.optimal(points, edges, epsilon, prior, solver=solver) for solver in ("interior-point", "cvxopt")
+    )
+    for one, two in ((own, other), (other, own)):
+        assert one.optimum <= two.squared_error * (1 + 1e-9)
+        assert one.squared_error <= two.squared_error * (1 + 1.2e-4)
+        assert not broken(one.weights, one.edges, one.ratio).any()
+    assert other.loss < 1e-6
+
+
+def test_a_program_that_cvxopt_does_not_solve_is_refused(monkeypatch):
+    monkeypatch.setattr("cvxopt.solvers.lp", lambda *_, **__: {"x": None})
+    with pytest.raises(PromiseError, match="was not solved"):
+        TableMechanism.optimal([[0.0], [1.0], [2.0]], [[0, 1], [1, 2]], 1.0, solver="cvxopt")
+
+
+def test_options_of_cvxopt_stay_as_they_were(monkeypatch, capsys):
+    monkeypatch.setattr("cvxopt.solvers.options", {"maxiters": 1})
+    TableMechanism.optimal([[0.0], [1.0], [2.0]], [[0, 1], [1, 2]], 1.0, solver="cvxopt")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("solver", ["glpk", "", None, ["cvxopt"]])
+def test_unknown_solver_raises(solver):
+    with pytest.raises(InvalidInputError, match="solver must be"):
+        TableMechanism.optimal([[0.0], [1.0]], [[0, 1]], 1.0, solver=solver)
+
+
 @pytest.mark.parametrize("ratio", [1 + 1e-7, 1.5, 20.0])
 def test_the_bound_is_of_the_prior_itself_not_of_nine_digits_of_it(ratio):
     """Priors whose rare places the program does not see; they decide how much error there is at least.
