@@ -102,7 +102,9 @@ def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
     laplace = LaplaceMechanism(sensitivity, 1.0, 2)
     losses = laplace.privacy_loss(MEASUREMENTS[[4, 4]], MEASUREMENTS[[1, 2]])
     panels = [
-        Panel("constrained policy graph", *_AXES, shapes=_draw_graph(restricted.edge_array(), np.flatnonzero(possible))),
+        Panel(
+            "constrained policy graph", *_AXES, shapes=_draw_graph(restricted.edge_array(), np.flatnonzero(possible))
+        ),
         Panel(
             "f(s5) + K and f(s5) + ℓ1 ball",
             *_AXES,
