@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from scripts.fuzzing.attempt import ACCEPTED, REFUSED, hostile
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Limits, Tally, every_target, hostile, try_range
 from scripts.fuzzing.commands import COMMANDS
-from scripts.fuzzing.crew import Limits, Tally, every_target, shares, try_range
 from scripts.fuzzing.targets import TARGETS
 
 _CHUNK = 50_000
@@ -23,12 +23,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--commands", type=int, default=0, help="how many command lines, over all commands")
     parser.add_argument("--seed", type=int, default=0, help="of the inputs: the same seed makes the same ones")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input of each reader")
+    readers = [*TARGETS, *COMMANDS]
     parser.add_argument(
-        "--reader",
-        action="append",
-        choices=[*TARGETS, *COMMANDS],
-        metavar="NAME",
-        help="this reader alone; several times for several",
+        "--reader", action="append", choices=readers, metavar="NAME", help="this one alone; several times"
     )
     parser.add_argument("--workers", type=int, default=1, help="how many processes")
     parser.add_argument("--memory", type=int, default=1024, help="what an input may take, MiB")
@@ -40,13 +37,13 @@ def main(words: list[str] | None = None) -> int:
     print(f"{'reader':<27}{'inputs':>9}{'accepted':>10}{'refused':>10}{'wrong':>7}{'kinds':>7}{'seconds':>9}")
     with ThreadPoolExecutor(given.workers) as crew:
         pending = {}
-        chosen = given.reader or list(TARGETS)
-        for name, count in (*shares(given.inputs, chosen), *shares(given.commands, list(COMMANDS))):
-            if count == 0:
-                continue
-            stop = given.first + count
-            parts = [range(at, min(at + _CHUNK, stop)) for at in range(given.first, stop, _CHUNK)]
-            pending[name] = [crew.submit(try_range, name, given.seed, part, limits) for part in parts]
+        for inputs, names in ((given.inputs, given.reader or list(TARGETS)), (given.commands, list(COMMANDS))):
+            for at, name in enumerate(names):
+                count = inputs // len(names) + (at < inputs % len(names))
+                stop = given.first + count
+                parts = [range(start, min(start + _CHUNK, stop)) for start in range(given.first, stop, _CHUNK)]
+                if parts:
+                    pending[name] = [crew.submit(try_range, name, given.seed, part, limits) for part in parts]
         for name, futures in pending.items():
             tallies[name] = _joined([future.result() for future in futures])
             _say(name, tallies[name])
@@ -62,21 +59,14 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _joined(parts: list[Tally]) -> Tally:
-    whole = Tally()
-    for part in parts:
-        whole.kinds += part.kinds
-        whole.failures += part.failures
-        whole.seconds += part.seconds
-    return whole
+    kinds = sum((part.kinds for part in parts), Counter[str]())
+    return Tally(kinds, [one for part in parts for one in part.failures], sum(part.seconds for part in parts))
 
 
 def _say(name: str, tally: Tally) -> None:
-    kinds, wrong = tally.kinds, tally.wrong
-    counts = (sum(kinds.values()), kinds[ACCEPTED], kinds[REFUSED], sum(wrong.values()), len(wrong))
-    print(
-        f"{name:<27}{counts[0]:>9}{counts[1]:>10}{counts[2]:>10}{counts[3]:>7}{counts[4]:>7}{tally.seconds:>9.1f}",
-        flush=True,
-    )
+    counts = (tally.kinds.total(), tally.kinds[ACCEPTED], tally.kinds[REFUSED], sum(tally.wrong.values()))
+    said = "".join(f"{count:>{width}}" for count, width in zip(counts, (9, 10, 10, 7), strict=True))
+    print(f"{name:<27}{said}{len(tally.wrong):>7}{tally.seconds:>9.1f}", flush=True)
 
 
 def _keep(folder: Path, name: str, tally: Tally, seed: int) -> None:
@@ -87,9 +77,8 @@ def _keep(folder: Path, name: str, tally: Tally, seed: int) -> None:
         if not outcome.kind.startswith("the fuzzer itself"):
             file, data = hostile(every_target()[name], name, seed, number)
             (place / file).write_bytes(data)
-        (place / "traceback.txt").write_text(
-            f"{outcome.kind}\n{outcome.detail}\n", encoding="utf-8", errors="backslashreplace"
-        )
+        said = f"{outcome.kind}\n{outcome.detail}\n"
+        (place / "traceback.txt").write_text(said, encoding="utf-8", errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,22 @@
-"""One hostile input: made from its number, given to its reader, and what became of it."""
+"""Hostile inputs, given to readers in processes under limits of memory and time, so that a crash or a hang is found."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import resource
+import signal
+import tempfile
+import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dphmm.errors import DphmmError
 
@@ -15,22 +24,12 @@ Seed = tuple[str, bytes]
 """The name of a file, and its content."""
 
 ACCEPTED, REFUSED = "accepted", "refused"
-_LONGEST = 8000
+_MAX_REFUSAL = 8000
 """A refusal of more characters is not one line."""
 
 
 class Target(NamedTuple):
-    """A reader or a command under attack.
-
-    Attributes
-    ----------
-    seeds
-        Makes names of files with valid content; the name stays.
-    change
-        A content and a source of chances → a hostile content.
-    use
-        Reads the file of the path, and does with what it read what its callers do.
-    """
+    """A reader or a command: valid files, how their content is made hostile, and what its callers do with a file."""
 
     seeds: Callable[[], list[Seed]]
     change: Callable[[bytes, Random], bytes]
@@ -38,15 +37,7 @@ class Target(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of an input.
-
-    Attributes
-    ----------
-    kind
-        ``"accepted"``, ``"refused"`` in one line by an error of the package, or what went wrong and where.
-    detail
-        A traceback, where something went wrong.
-    """
+    """Whether an input was accepted, or refused in one line by an error of the package, or what went wrong where."""
 
     kind: str
     detail: str = ""
@@ -60,35 +51,131 @@ def hostile(target: Target, name: str, seed: int, number: int) -> tuple[str, byt
 
 
 def attempt(target: Target, file: str, data: bytes, folder: Path) -> Outcome:
-    """Give an input to its reader. A warning counts as a failure: at the command it would be two lines of nobody's."""
-    path = folder / file
-    path.write_bytes(data)
-    return judged(lambda: target.use(path))
-
-
-def judged(use: Callable[[], object]) -> Outcome:
-    """What became of a call."""
+    """Give an input to its reader. A warning counts as a failure: the command would print it as a second line."""
+    (folder / file).write_bytes(data)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ResourceWarning)
         try:
-            use()
+            target.use(folder / file)
         except DphmmError as problem:
             said = str(problem)
-            if "\n" in said or not said or len(said) > _LONGEST:
+            if "\n" in said or not said or len(said) > _MAX_REFUSAL:
                 return Outcome(f"a refusal of {len(said)} characters in {said.count(chr(10)) + 1} lines", said[:2000])
             return Outcome(REFUSED)
         except BaseException as problem:
             if isinstance(problem, KeyboardInterrupt):
                 raise
-            where = getattr(problem, "kind", None) or f"{type(problem).__name__} in {_where(problem)}"
-            return Outcome(where, traceback.format_exc(limit=-12)[:6000])
+            frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if "/dphmm/" in frame.filename]
+            where = f"{frames[-1].filename.rpartition('/dphmm/')[2]}:{frames[-1].lineno}" if frames else "the fuzzer"
+            kind = getattr(problem, "kind", None) or f"{type(problem).__name__} in {where}"
+            return Outcome(kind, traceback.format_exc(limit=-12)[:6000])
     return Outcome(ACCEPTED)
 
 
-def _where(problem: BaseException) -> str:
-    """The innermost line of the package that an error passed through."""
-    frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if "/dphmm/" in frame.filename]
-    if not frames:
-        return "the fuzzer"
-    return f"{frames[-1].filename.rpartition('/dphmm/')[2]}:{frames[-1].lineno}"
+@dataclass
+class Tally:
+    """The outcomes of a reader's inputs by kind, the first failures of each kind, and seconds over all processes."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: list[tuple[int, Outcome]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, number: int, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self.kinds[outcome.kind] += 1
+        if outcome.kind not in (ACCEPTED, REFUSED) and self.kinds[outcome.kind] <= 3:
+            self.failures.append((number, outcome))
+
+    @property
+    def wrong(self) -> dict[str, int]:
+        """The kinds that should not be."""
+        return {kind: count for kind, count in self.kinds.items() if kind not in (ACCEPTED, REFUSED)}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one input may take: bytes of memory beyond what the process has when it begins, and seconds."""
+
+    memory: int = 1 << 30
+    seconds: float = 20.0
+
+
+def every_target() -> Mapping[str, Target]:
+    """The readers and the commands of the package."""
+    from scripts.fuzzing.commands import COMMANDS
+    from scripts.fuzzing.targets import TARGETS
+
+    return {**TARGETS, **COMMANDS}
+
+
+def try_range(
+    name: str, seed: int, numbers: range, limits: Limits, targets: Callable[[], Mapping[str, Target]] = every_target
+) -> Tally:
+    """Try inputs in a process of its own, and in another from the next one on whenever one dies or does not end."""
+    context = multiprocessing.get_context("spawn")
+    tally, start, begun = Tally(), numbers.start, time.monotonic()
+    while start < numbers.stop:
+        ours, theirs = context.Pipe(duplex=False)
+        at = context.Array("d", [float(start), time.monotonic() + 60.0], lock=False)
+        counts = context.Array("q", [0, 0], lock=False)
+        work = (targets, name, seed, range(start, numbers.stop), limits.memory, theirs, at, counts)
+        process = context.Process(target=_work, args=work, daemon=True)
+        process.start()
+        theirs.close()
+        hung = _watched(process, ours, at, limits, tally)
+        tally.kinds[ACCEPTED] += counts[0]
+        tally.kinds[REFUSED] += counts[1]
+        number = int(at[0])
+        if not hung and process.exitcode == 0:
+            break
+        if hung:
+            tally.add(number, Outcome(f"no end within {limits.seconds:g} seconds"))
+        else:
+            code = process.exitcode or 0
+            ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            tally.add(number, Outcome(f"the process died of {ended}"))
+        start = number + 1
+    tally.seconds = time.monotonic() - begun
+    return tally
+
+
+def _watched(process: Any, ours: Connection, at: Any, limits: Limits, tally: Tally) -> bool:
+    """Take what a process reports until it ends; whether it had to be ended."""
+    try:
+        while process.is_alive() or ours.poll():
+            if ours.poll(0.25):
+                number, outcome = ours.recv()
+                tally.add(number, outcome)
+            elif time.monotonic() - at[1] > limits.seconds:
+                process.kill()
+                process.join()
+                return True
+    except EOFError:
+        pass
+    process.join()
+    return False
+
+
+def _work(targets: Any, name: str, seed: int, numbers: range, memory: int, report: Any, at: Any, counts: Any) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libraries in C say to the terminal
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] # commands may have workers
+    target: Target = targets()[name]
+    target.seeds()
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        for number in numbers:
+            at[0], at[1] = number, time.monotonic()
+            try:
+                file, data = hostile(target, name, seed, number)
+            except Exception as problem:
+                report.send((number, Outcome(f"the fuzzer itself: {type(problem).__name__}", repr(problem))))
+                continue
+            outcome = attempt(target, file, data, Path(folder))
+            if outcome.kind in (ACCEPTED, REFUSED):
+                counts[outcome.kind == REFUSED] += 1
+            else:
+                report.send((number, outcome))
+        at[1] = time.monotonic() + 3600.0

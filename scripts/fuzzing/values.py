@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from random import Random
-from typing import Any
 
-HALF = "\ud800"
 CONTROL = "\x1b[2J\x07\x00\r\n\x9b\u202e"
 
 INTEGERS = (0, 2, 10**18, 10**30, 253402300799, 253402300800, 64_092_211_200)
@@ -30,47 +27,9 @@ TEXTS = [*words("texts"), "", " ", "\t", "\n", "\x00", "\x1b[31m", CONTROL, "\uf
 TEXTS += ["x" * 70_000, "\U0001f600", "\u0301" * 50, "\ufffe"]
 DEEP = ("[" * 900 + "]" * 900, "[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, "(" * 3000 + ")" * 3000)
 
-_PLAIN = (HALF, "a" + HALF, [], {}, [[]], [None], {"": None}, [0] * 70, {"type": "Point"}, [1, "a", None])
-_HUGE = ("9" * 4301, "9" * 4300, "1" + "0" * 400, "-" + "9" * 700, "1e400", "1e999999999", "NaN", "-Infinity")
-_ODD = (DEEP[0], DEEP[2], '"\\ud800"', '"\\udfff\\ud800"', '"\\u0000\\u001b"', "[1,]", "{1:2}", "'a'", "")
-
-
-class Raw(str):
-    """A piece of JSON that is written as it stands."""
-
-
-def number_text(rng: Random) -> str:
-    """A number as a text, or what looks like one."""
-    if rng.random() < 0.5:
-        return rng.choice(NUMBERS)
-    return repr(rng.choice(INTEGERS if rng.random() < 0.5 else FLOATS))
-
 
 def text(rng: Random) -> str:
-    """Any text."""
-    kind = rng.random()
-    if kind < 0.35:
-        return number_text(rng)
-    if kind < 0.55:
-        return rng.choice(TIMES)
-    if kind < 0.97:
-        return rng.choice(TEXTS)
-    return rng.choice(DEEP)
-
-
-def value(rng: Random) -> Any:
-    """Any JSON value."""
-    kind = rng.randrange(12)
-    if kind < 2:
-        return rng.choice((None, True, False))
-    if kind < 4:
-        return rng.choice(INTEGERS)
-    if kind < 6:
-        return rng.choice(FLOATS)
-    if kind < 9:
-        return text(rng)
-    if kind == 9:
-        return deepcopy(rng.choice(_PLAIN))
-    if kind == 10:
-        return Raw(rng.choice(_HUGE))
-    return Raw(rng.choice(_ODD))
+    """Any text: a number, a time, a text, or nested brackets."""
+    numbers = (rng.choice(NUMBERS), repr(rng.choice(INTEGERS)), repr(rng.choice(FLOATS)))
+    (found,) = rng.choices((*numbers, rng.choice(TIMES), rng.choice(TEXTS), rng.choice(DEEP)), (18, 9, 8, 20, 42, 3))
+    return found

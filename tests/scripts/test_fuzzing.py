@@ -14,9 +14,9 @@ import pytest
 
 import dphmm
 from dphmm.readers.reading import FORMATS
-from scripts.fuzzing import crew, nasty
+from scripts.fuzzing import changes
 from scripts.fuzzing.__main__ import main
-from scripts.fuzzing.attempt import ACCEPTED, REFUSED, attempt, hostile
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Limits, attempt, hostile, try_range
 from scripts.fuzzing.commands import BASES, COMMANDS, SLOW
 from scripts.fuzzing.targets import TARGETS
 from tests.scripts.flawed import FLAWS, KINDS, broken
@@ -109,19 +109,19 @@ def test_an_input_is_the_same_at_every_call():
 
 def test_what_was_changed_before_can_be_changed_again():
     for number in range(20):
-        assert isinstance(nasty.of_json_text(b'{"a": [1, }', Random(number)), bytes)
-        assert isinstance(nasty.of_json_lines(b'{"a": ' * 2000 + b"1" + b"}" * 2000, Random(number)), bytes)
+        assert isinstance(changes.of_json(b'{"a": [1, }', Random(number)), bytes)
+        assert isinstance(changes.changed(b'{"a": ' * 2000 + b"1" + b"}" * 2000, Random(number)), bytes)
 
 
 def test_every_way_to_go_wrong_is_found_as_such():
-    limits = crew.Limits(memory=1 << 30, seconds=2.0)
+    limits = Limits(memory=1 << 30, seconds=2.0)
     drawn = Counter(hostile(broken()["flawed"], "flawed", 0, number)[1].decode() for number in range(40))
     assert set(drawn) == set(FLAWS)
-    tally = crew.try_range("flawed", 0, range(40), limits, broken)
+    tally = try_range("flawed", 0, range(40), limits, broken)
     assert tally.kinds == {KINDS[flaw]: count for flaw, count in drawn.items()}
     assert set(tally.wrong) == set(KINDS.values()) - {ACCEPTED, REFUSED}
-    assert +crew.try_range("crashing", 0, range(1), limits, broken).kinds == {"the process died of SIGSEGV": 1}
-    assert +crew.try_range("hanging", 0, range(1), limits, broken).kinds == {"no end within 2 seconds": 1}
+    assert +try_range("crashing", 0, range(1), limits, broken).kinds == {"the process died of SIGSEGV": 1}
+    assert +try_range("hanging", 0, range(1), limits, broken).kinds == {"no end within 2 seconds": 1}
 
 
 def test_the_script_prints_a_table_and_keeps_only_what_failed(tmp_path, capsys):
