@@ -780,7 +780,7 @@ name = "family"
 kind = "owntracks"
 url = "https://recorder.example/pub"
 users = ["ann"]
-epsilon = 0.2
+precision = "5km"
 headers = { Authorization = "secret" }
 """
     return [("relay.toml", text.encode())]
