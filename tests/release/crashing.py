@@ -97,7 +97,7 @@ def answer_early(log: Log) -> None:
     def append(store, session, progress, slot, draw):
         def early():
             drawn = draw()
-            log("got", slot, drawn.records["main"].to_json())
+            log("got", slot, drawn.record.to_json())
             return drawn
 
         return whole(store, session, progress, slot, early)
