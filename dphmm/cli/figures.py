@@ -161,7 +161,8 @@ def _report(
             }
         )
         return
-    say_table(_CLAIM_COLUMNS[:3] + _CLAIM_COLUMNS[4:6], [(*row[:3], *row[4:6]) for row in rows])
+    # The measured values are in claims.csv: with them a row would not fit a terminal.
+    say_table(("verdict", "paper", "figure", "claim"), [(row[5], *row[:3]) for row in rows])
     for paper, name, needs in skipped:
         echo(f"Skipped {paper} {name}: requires {needs}.", err=True)
-    echo(f"Wrote {len(results)} figures and {folder / 'figures.html'}.")
+    echo(f"Wrote {len(results)} figures, {folder / 'claims.csv'} and {folder / 'figures.html'}.")

@@ -450,7 +450,10 @@ def _evaluated(name: str, caption: str, options: FigureOptions, panels: list[Pan
         if claim.figure == number
     ]
     runs = options.num_runs(_SEQUENCES)
-    text = f"{caption} {runs} sequences of 100 timesteps; planar isotropic noise, Algorithm 1; intervals of 95 %."
+    text = (
+        f"{caption} {runs} sequences of 100 timesteps; planar isotropic noise, Algorithm 1; 95 % intervals "
+        "over the sequences of one split into folds."
+    )
     return PaperFigure(name, text, panels, claims)
 
 
