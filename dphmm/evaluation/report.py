@@ -535,8 +535,8 @@ def setting_rows(table: StepTable, config: EvaluationConfig) -> tuple[tuple[str,
 
 
 _INTERVALS = (
-    "Bars and bands are 95 % bootstrap intervals over sequences. They are too narrow for few sequences, and they do not "
-    "contain how much another split into folds would change: all sequences of a fold share one model and its hulls."
+    "Bars and bands are 95 % bootstrap intervals over sequences. They are too narrow for few sequences, and they do "
+    "not contain how much another split into folds would change: all sequences of a fold share one model and its hulls."
 )
 _ABBREVIATIONS = (
     "DoP is the degree of protection of the true place; error (Equation 3) the root mean square distance of a release "
