@@ -24,8 +24,7 @@ Seed = tuple[str, bytes]
 """The name of a file, and its content."""
 
 ACCEPTED, REFUSED = "accepted", "refused"
-_MAX_REFUSAL = 8000
-"""A refusal of more characters is not one line."""
+_MAX_REFUSAL = 8000  # a refusal of more characters is not one line
 
 
 class Target(NamedTuple):

@@ -11,7 +11,6 @@ import numpy as np
 import shapely
 
 from dphmm import Grid, Limits, MarkovModel, Places, PolicyGraph, ReleaseSettings, Session
-from dphmm.errors import DphmmError
 from dphmm.evaluation.run import COLUMNS as STEP_COLUMNS
 from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
@@ -28,9 +27,9 @@ from dphmm.model.belief import Belief
 from dphmm.release.session_terms import Terms
 from scripts.fuzzing.attempt import Seed
 
-REFUSED = (DphmmError,)
 RIDE, HOME = Path(__file__).parents[2] / "data/sample/ride.gpx", (45.01, -30.01)
 """A recording, and where it begins."""
+ENDS = ("csv", "geojson", "gpx", "gpkg", "parquet")
 _SETTINGS = ReleaseSettings(policy="complete", epsilon=1.0)
 
 
@@ -140,10 +139,7 @@ _WRITERS: dict[str, Callable[[], list[Seed]]] = {
     "flows": lambda: [_made("flows.json", _flows), _made("flows.parquet", _flows)],
     "model": _models,
     "session": lambda: [_made("s.session", _session)],
-    **{
-        f"releases-{end}": lambda end=end: [_released(f".{end}")]
-        for end in ("csv", "geojson", "gpx", "gpkg", "parquet")
-    },
+    **{f"releases-{end}": lambda end=end: [_released(f".{end}")] for end in ENDS},
 }
 """Target → what the package itself writes for it."""
 

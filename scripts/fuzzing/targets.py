@@ -21,6 +21,7 @@ from dphmm.attack import TableChannel
 from dphmm.audit.tables import edges_graph, read_edges, read_prior, read_secrets, read_states
 from dphmm.cli.models import show as show_model
 from dphmm.cli.release import answer_lines, load_job
+from dphmm.errors import DphmmError
 from dphmm.evaluation.config import load_config
 from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
@@ -44,6 +45,7 @@ from dphmm.plots.releases import show
 from dphmm.plots.webmap import web_map
 from dphmm.policy.zones import categories
 from dphmm.readers import read_places
+from dphmm.readers.fetch import fetch_data
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes
@@ -62,7 +64,7 @@ from scripts.fuzzing.attempt import Target
 from scripts.fuzzing.changes import changed
 from scripts.fuzzing.commands import ORDERS
 
-_SUPPRESSED = contextlib.suppress(*seeds.REFUSED)
+_SUPPRESSED = contextlib.suppress(DphmmError)
 """For the first of several readings of one file: each may refuse it."""
 
 
@@ -193,6 +195,12 @@ def _moments(path: Path) -> None:
     moments_of(path, np.datetime64("2024-03-07T09:00", "us") + np.arange(5) * np.timedelta64(1, "m"))
 
 
+def _checksums(path: Path) -> None:
+    """Refused, or the file that is present: the address leads nowhere."""
+    (path.parent / "loc-gowalla_totalCheckins.txt.gz").write_bytes(b"")
+    fetch_data("gowalla", path.parent, base_url="http://127.0.0.1:9", timeout_seconds=0.01)
+
+
 def _split(path: Path) -> None:
     for name, data in seeds.seeds("split"):
         if name != path.name:
@@ -249,7 +257,7 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     "basemap": _grounded,
     "graph": _graph,
     "priors": lambda path: read_priors(path, seeds.grid()),
-    **{f"releases-{end}": _releases for end in ("csv", "geojson", "gpx", "gpkg", "parquet")},
+    **{f"releases-{end}": _releases for end in seeds.ENDS},
     "session": _session,
     "belief": lambda path: Belief.from_bytes(path.read_bytes()).predict(seeds.model(), 2),
     "record": _text(lambda text: ReleaseRecord.from_json(text).to_json()),
@@ -258,6 +266,7 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     "job": _job,
     "evaluation": load_config,
     "landmarks": _moments,
+    "checksums": _checksums,
     "run": lambda path: Checkpoint.open(path.parent, {"seed": 1, "kind": "csv"}, resume=True).close(),
     "split": _split,
     "people-seen": lambda path: people_seen(path.with_name("m.npz"), seeds.model()),
@@ -266,10 +275,10 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     "stream": _lines,
     "phone": _phone,
     "relay": RelayConfig.read,
+    **{"csv-times": _zoned, "parquet-times": _zoned, "table-parquet": _table},
 }
 _SAME = {"recording": "gpx", "csv-times": "csv", "parquet-times": "parquet", "table-parquet": "parquet"}
 """Targets that read the documents of another one."""
-_USES = {**_USES, "csv-times": _zoned, "parquet-times": _zoned, "table-parquet": _table}
 TARGETS: Mapping[str, Target] = {
     name: Target(partial(seeds.seeds, _SAME.get(name, name)), changed, use) for name, use in _USES.items()
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-CONTROL = "\x1b[2J\x07\x00\r\n\x9b\u202e"
-
 INTEGERS = (0, 2, 10**18, 10**30, 253402300799, 253402300800, 64_092_211_200)
 _BITS = (0, 7, 8, 15, 16, 31, 32, 53, 63, 64)
 INTEGERS += tuple(sign * (2**bits + by) for bits in _BITS for by in (-1, 0) for sign in (1, -1))
@@ -23,8 +21,8 @@ def words(name: str) -> list[str]:
 NUMBERS = [*words("numbers"), "1" + "0" * 400, "9" * 4300, "9" * 4301, "-" + "9" * 5000, "0." + "0" * 400 + "1"]
 NUMBERS += ["", " 7 ", "\t7", "7\x00"]
 TIMES = words("times")
-TEXTS = [*words("texts"), "", " ", "\t", "\n", "\x00", "\x1b[31m", CONTROL, "\ufeff", "\u2028", "\u202e", "a" * 300]
-TEXTS += ["x" * 70_000, "\U0001f600", "\u0301" * 50, "\ufffe"]
+TEXTS = [*words("texts"), "", " ", "\t", "\n", "\x00", "\x1b[31m", "\ufeff", "\u2028", "\u202e", "a" * 300]
+TEXTS += ["x" * 70_000, "\x1b[2J\x07\x00\r\n\x9b\u202e", "\U0001f600", "\u0301" * 50, "\ufffe"]
 DEEP = ("[" * 900 + "]" * 900, "[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, "(" * 3000 + ")" * 3000)
 
 
