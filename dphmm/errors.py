@@ -184,29 +184,30 @@ class ConvergenceError(DphmmError):
 
 
 class MissingDependencyError(DphmmError, ImportError):
-    """A library of an optional extra that is not installed.
+    """A library that is not installed.
 
     Parameters
     ----------
     library
         What could not be imported.
     extra
-        The extra that brings it.
+        The extra that brings it; None for a dependency of the package itself, which an image may lack.
     """
 
-    def __init__(self, library: str, extra: str) -> None:
-        super().__init__(f"{library} is not installed; install it with: pip install 'dphmm[{extra}]'")
+    def __init__(self, library: str, extra: str | None) -> None:
+        wanted = library if extra is None else f"'dphmm[{extra}]'"
+        super().__init__(f"{library} is not installed; install it with: pip install {wanted}")
 
 
-def need(library: str, extra: str) -> Any:
-    """A library of an optional extra, or a module of one, imported.
+def need(library: str, extra: str | None) -> Any:
+    """Import a library, or a module of one, that may not be installed.
 
     Parameters
     ----------
     library
         What to import, such as ``"pyarrow"`` or ``"gpxpy.gpx"``.
     extra
-        The extra that brings it.
+        The extra that brings it; None for a dependency of the package itself.
 
     Returns
     -------

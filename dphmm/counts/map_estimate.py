@@ -22,7 +22,7 @@ from scipy import sparse
 from scipy.special import digamma, gammaln, polygamma
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
-from dphmm.errors import ConfigurationError, ConvergenceError, CountError
+from dphmm.errors import ConfigurationError, ConvergenceError, CountError, need
 
 _DOUBLING = 256
 """Places up to which powers of the matrix are formed."""
@@ -299,7 +299,7 @@ def real_map_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scales: Fl
 def _solve_by_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scale: float, time: int) -> FloatArray:
     """Return the optimum of one time over its possible places."""
     # Imported here: only this solver needs it.
-    import cvxopt
+    cvxopt = need("cvxopt", None)
 
     size = len(noisy)
     if size == 1:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
+from dphmm.errors import need
 
 _VARIABLES = 20_000
 """Weights that are solved for at a time. Fewer take more time each in Python, more leave the cache."""
@@ -143,7 +144,8 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
         ``(k, h)``: for each block the best weights of all iterations. CVXOPT returns those of the last one, which may
         be worse where some blocks are degenerate.
     """
-    from cvxopt import matrix, solvers
+    cvxopt = need("cvxopt", None)
+    matrix, solvers = cvxopt.matrix, cvxopt.solvers
 
     blocks, height, dimension = apart.shape
     count = blocks * height

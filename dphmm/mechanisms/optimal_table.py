@@ -41,7 +41,7 @@ from dphmm.arrays import (
     check_budget,
     random_source,
 )
-from dphmm.errors import CoordinateError, InvalidInputError, PolicyError, PromiseError
+from dphmm.errors import CoordinateError, InvalidInputError, PolicyError, PromiseError, need
 from dphmm.mechanisms.base import Mechanism, Table, check_size
 from dphmm.mechanisms.exact import decimal_context
 from dphmm.tables.values import shorten
@@ -489,7 +489,8 @@ def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[Float
 
     The bound is computed from CVXOPT's multipliers and not taken from it, so that it holds whatever the accuracy.
     """
-    from cvxopt import matrix, solvers, spmatrix
+    cvxopt = need("cvxopt", None)
+    matrix, solvers, spmatrix = cvxopt.matrix, cvxopt.solvers, cvxopt.spmatrix
 
     size, outputs = costs.shape
     unknowns, count = conditions.unknowns, len(conditions.greater)
