@@ -38,6 +38,7 @@ import dphmm.space as space
 import dphmm.tables as tables
 import dphmm.writers as writers
 from dphmm.events.outputs import outputs_of
+from dphmm.jobs.progress import unwatched
 from dphmm.leakage import LossFunction
 from tests.running_example import LABELS, F, graph
 
@@ -776,6 +777,11 @@ def audits_and_jobs() -> None:
     right("evaluation.compared_noise", evaluation.compared_noise, config="missing.toml", folder="out")
     right("evaluation.load_config", evaluation.load_config, path="missing.toml")
     right("evaluation.parse_config", evaluation.parse_config, keys={"data": ["a"], "preset": "geolife"})
+    right("evaluation.figure_builders", evaluation.figure_builders, paper="dphmm")
+    right(
+        "evaluation.FigureOptions", evaluation.FigureOptions, "progress", runs=1, seed=1, geolife=Path("a"),
+        gowalla=Path("b"), folder=Path("out"), progress=unwatched
+    )  # fmt: skip
     right("evaluation.finished_evaluation", evaluation.finished_evaluation, folder=Path("missing"))
     pictures()
     right("reports.html_page", reports.html_page, "sections", title="a", verdict="b", alarming=False, sections=[])

@@ -82,6 +82,7 @@ NOT_VARIED = {
     "plots.calibration_figure": "takes a calibration alone",
     "plots.audit_sections": "takes an audit alone",
     "plots.draw_basemap": "takes axes, a basemap and a projection alone",
+    "plots.draw_figure": "takes a figure alone",
     "plots.draw_hull": "takes axes and a hull alone",
     "plots.draw_noise": "takes axes, a hull and a number that may be none",
     "plots.draw_space": "takes axes and a space alone",

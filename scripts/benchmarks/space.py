@@ -24,7 +24,7 @@ STATES = {3: 300, 4: 150, 5: 100}
 def run(report: Report, _: argparse.Namespace) -> None:
     for dimension in (3,) if report.small else (3, 4, 5):
         for name, graph, f in instances(dimension, 40 if report.small else STATES[dimension]):
-            edges = graph.edges()
+            edges = graph.edge_array()
             own, scipys = partial(hull, graph, Measurements(f)), partial(scipy_hull, f, edges)
             what = f"hull, {dimension} dimensions, {name}, {len(edges):,} edges"
             compare(report, what, own, {"ConvexHull of all differences": scipys})

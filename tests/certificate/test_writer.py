@@ -197,7 +197,7 @@ def test_what_cannot_be_certified_is_refused():
         writer.add(engine.last[1], record.released, 0)
     with pytest.raises(InvalidInputError, match="was not begun"):
         writer.add(engine.last[1], record.released, 0, "other")
-    with pytest.raises(InvalidInputError, match="3 dimensions"):
+    with pytest.raises(InvalidInputError, match="at most 2 dimensions, got 3"):
         writer.begin("ann", {"main": Releaser(UNIFORM, np.eye(6)[:, :3], GRAPH, 1.0, spacing=1)})
 
 

@@ -79,7 +79,7 @@ CASES = {
     "policy of strangers": (
         lambda folder: (folder / "p.json").write_text('{"nodes": [{"id": 9999}], "edges": []}'),
         _with("--policy", "graph:p.json"),
-        "names state 9999, which does not exist",
+        "got node 9999",
     ),
     "policy file absent": (_nothing, _with("--policy", "graph:p.json"), "p.json: there is no such file"),
     "layer truncated": (

@@ -140,7 +140,7 @@ def test_certificate_of_graph_is_verified(people, released, tmp_path, given):
     lines = lines_of(tmp_path / "proof.jsonl")
     table = verifier().read_rows(str(released["graph"]))
     assert refusal(lines, table) is None
-    report = verifier().verify(
+    report = verifier().verify_releases(
         [json.dumps(line, sort_keys=True, separators=(",", ":")).encode() + b"\n" for line in lines], table
     )
     assert any("graph:" in text for text in report["not"]), "which edges a graph has, its hash alone does not say"

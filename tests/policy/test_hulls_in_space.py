@@ -50,7 +50,7 @@ def test_hull_is_that_of_all_differences_and_takes_one_call(kind, dimension, who
     measurements = Measurements(f)
     for constraint in (None, np.random.default_rng(1).random(graph.size) < 0.7):
         restricted = graph if constraint is None else graph.restrict(constraint)
-        edges = restricted.edges()
+        edges = restricted.edge_array()
         differences = f[edges[:, 0]] - f[edges[:, 1]]
         expected = scipy.spatial.ConvexHull(np.concatenate([differences, -differences])).volume
         with monkeypatch.context() as patch:
@@ -88,7 +88,7 @@ def test_noise_of_a_cross_polytope_needs_no_hull(calibration, monkeypatch):
     graph = PolicyGraph.categorical(np.r_[np.repeat(np.arange(5), 11), np.arange(5, 10)])
     calls = counted(monkeypatch)
     found = protect(graph, f, np.ones(60, dtype=bool), body="cross-polytope", calibration=calibration)
-    edges = found.graph.edges()
+    edges = found.graph.edge_array()
     lengths = np.abs(f[edges[:, 0]] - f[edges[:, 1]]).sum(axis=1)
     assert isinstance(found.body, CrossPolytope)
     assert found.body.radii.tolist() == pytest.approx([lengths.max()] * 12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
+from dphmm.arguments import checked
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import (
     Claim,
@@ -25,6 +26,7 @@ PAPERS: Mapping[str, str] = {
 """Name of a paper in the command line → the paper."""
 
 
+@checked
 def figure_builders(paper: str) -> tuple[FigureBuilder, ...]:
     """Return the figures of a paper, in the paper's order.
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import InvalidInputError
 from dphmm.jobs.progress import Watch, unwatched
@@ -207,6 +208,7 @@ class PaperFigure:
                     yield panel.title, shape.label or shape.kind, x, y, float("nan"), float("nan")
 
 
+@checked
 @dataclass(frozen=True)
 class FigureOptions:
     """Options that all figures share.
