@@ -169,7 +169,7 @@ def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **giv
 def _facts_model(model: MarkovModel) -> dict[str, Any]:
     facts: dict[str, Any] = {"states": model.size, "possible_moves": model.possible_moves}
     facts["step_seconds"] = model.step_seconds
-    if model.is_plain or model.away is not None:
+    if model.time_classes is None:  # otherwise no single matrix has these probabilities
         chances = model.moves_inside.diagonal()
         facts["stays_expected"] = float(model.initial @ chances)
         facts["least_and_most"] = f"{chances.min():.3g} to {chances.max():.3g}"

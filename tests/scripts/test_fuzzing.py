@@ -45,8 +45,12 @@ NO_FILES = {
     "jobs/models.py:read_others",
     "cli/leakage.py:read_adversaries",
 }
-NO_FILES |= {"readers/frames.py:read_frame"}
-"""What reads nothing of a stranger's: a row of the relay's own store, noise, the options of a command, a frame."""
+NO_FILES |= {
+    "readers/frames.py:read_frame",
+    "policy/graph_text.py:read_listed",
+    "evaluation/figures/landmarks.py:read_tracks",
+}
+"""What reads no foreign file: the relay's own store, noise, options, frames, policy texts; or calls a tried reader."""
 
 
 def readers() -> set[str]:
