@@ -195,7 +195,13 @@ class PaperFigure:
     claims: Sequence[Claim] = ()
 
     def rows(self) -> Iterator[tuple[str, str, float, float, float, float]]:
-        """Yield one row per point: panel, label, x, y and the ends of the interval (NaN without one)."""
+        """Yield one row for each point.
+
+        Yields
+        ------
+        tuple
+            Panel, label, x, y and the ends of the interval (NaN without one).
+        """
         for panel in self.panels:
             for series in panel.series:
                 nan = np.full(len(series.x), np.nan)
@@ -233,14 +239,26 @@ class FigureOptions:
     geolife: Path | None = None
     gowalla: Path | None = None
     folder: Path | None = None
-    progress: Watch = field(default=unwatched, repr=False)
+    # A factory, as a plain default would make the function an attribute of the class, which looks like a method.
+    progress: Watch = field(default_factory=lambda: unwatched, repr=False)
 
     def __post_init__(self) -> None:
         if self.runs is not None and self.runs < 1:
             raise InvalidInputError(f"runs must be a positive integer, got {self.runs}")
 
     def num_runs(self, default: int) -> int:
-        """Return the number of runs, `default` unless the caller chose one."""
+        """Return the number of runs.
+
+        Parameters
+        ----------
+        default : int
+            The number if the caller chose none.
+
+        Returns
+        -------
+        int
+            `runs`, or the default.
+        """
         return default if self.runs is None else self.runs
 
 
