@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: `scripts/docs` calls it on a copy of this folder, with the output of pages in it."""
+"""Configuration of Sphinx, which builds a copy of this folder with the output of pages."""
 
 import warnings
 

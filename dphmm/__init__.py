@@ -1,16 +1,16 @@
-"""Private locations for people who move.
+"""Location privacy for trajectories, with formal guarantees.
 
-A trajectory is put on a state space (`dphmm.space`, read by `dphmm.readers`); a Markov model says where the person
-can be (`dphmm.model`); a policy graph says what must stay indistinguishable (`dphmm.policy`); the hull of what is
-left of it shapes the noise (`dphmm.geometry`); a mechanism draws (`dphmm.mechanisms`); the belief is updated and a
-record says what happened (`dphmm.release`).
+A trajectory is mapped to a state space (`dphmm.space`, read by `dphmm.readers`). A Markov model contains the possible
+movements (`dphmm.model`), and a policy graph the locations that must stay indistinguishable (`dphmm.policy`). The
+sensitivity hull of the restricted graph shapes the noise (`dphmm.geometry`), which a mechanism samples
+(`dphmm.mechanisms`). The belief is updated, and a record describes the release (`dphmm.release`).
 
-Apart from that loop: `dphmm.events` (what releases tell of things that happen over time), `dphmm.leakage` (temporal
+Other subpackages: `dphmm.events` (events over time and what releases reveal about them), `dphmm.leakage` (temporal
 privacy leakage), `dphmm.landmarks` (significant timestamps), `dphmm.counts` (count streams), `dphmm.flows` (tables of
-where people go), `dphmm.audit`, `dphmm.calibrate` (which epsilon), `dphmm.attack` (what deployed blurring gives away),
-`dphmm.evaluation` and `dphmm.plots`. Whole jobs, each a function that the command line only wraps, are in `dphmm.jobs`.
+flows), `dphmm.audit`, `dphmm.calibrate` (choice of epsilon), `dphmm.attack` (attacks on obfuscation methods in common
+use), `dphmm.evaluation` and `dphmm.plots`. Complete jobs are functions in `dphmm.jobs`, which the command line wraps.
 
-The names below are imported on first use, so that ``import dphmm`` costs nothing that is not needed.
+The names below are imported on first use, so that ``import dphmm`` is fast.
 """
 
 import lazy_loader

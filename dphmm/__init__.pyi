@@ -10,6 +10,7 @@ from . import (
     events,
     flows,
     geometry,
+    hide,
     jobs,
     landmarks,
     leakage,
@@ -19,13 +20,12 @@ from . import (
     policy,
     readers,
     release,
-    reports,
     serve,
     space,
     tables,
     writers,
 )
-from .errors import AlreadyKnownError, DphmmError
+from .errors import DphmmError, SingletonConstraintError
 from .geometry.hull import SensitivityHull
 from .geometry.measurements import Measurements
 from .mechanisms.lattice import LatticeKNormMechanism
@@ -34,7 +34,7 @@ from .model.belief import Belief
 from .model.model import MarkovModel
 from .policy.expression import parse_policy
 from .policy.graph import PolicyGraph
-from .policy.protection import Protection, degree_of_protection, exposed_states, protect
+from .policy.repair import Protection, degree_of_protection, exposed_states, protect
 from .readers import read
 from .release.engine import Releaser, ReleaseSettings
 from .release.ledger import Ledger, Limits
@@ -47,7 +47,6 @@ from .space.states import Places
 from .space.trajectory import Trajectory
 
 __all__ = [
-    "AlreadyKnownError",
     "Belief",
     "DphmmError",
     "Grid",
@@ -70,6 +69,7 @@ __all__ = [
     "Schedule",
     "SensitivityHull",
     "Session",
+    "SingletonConstraintError",
     "Trajectory",
     "degree_of_protection",
     "exposed_states",

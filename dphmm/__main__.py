@@ -1,7 +1,7 @@
-"""The command `dphmm`, also as ``python -m dphmm``.
+"""The command `dphmm`, also available as ``python -m dphmm``.
 
-An interrupt from the keyboard ends it with exit code 130 and without a traceback, whenever it comes: before the command
-is read and after it is done at once, and in between through what the command has to clean up.
+A keyboard interrupt ends it with exit code 130 and without a traceback. Before the command is parsed and after it has
+finished, it ends immediately; in between, after the command has cleaned up.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import os
 import signal
 import sys
 
-_INTERRUPTED = 130
+_INTERRUPTED_EXIT_CODE = 130
 
 
 def main() -> None:
-    """Run the command that the arguments of the process say."""
+    """Run the command in the arguments of the process."""
     signal.signal(signal.SIGINT, _end)
     from dphmm.cli import main as command
 
-    asked = False
+    is_interrupted = False
 
     def interrupt(*_: object) -> None:
-        nonlocal asked
-        asked = True
+        nonlocal is_interrupted
+        is_interrupted = True
         raise KeyboardInterrupt
 
     try:
@@ -30,13 +30,13 @@ def main() -> None:
         command(prog_name="dphmm")
     except BaseException:
         signal.signal(signal.SIGINT, _end)
-        if asked:  # also where a library that was being imported made another error of it
-            sys.exit(_INTERRUPTED)
+        if is_interrupted:  # also if a library that was being imported raised another error instead
+            sys.exit(_INTERRUPTED_EXIT_CODE)
         raise
 
 
 def _end(*_: object) -> None:
-    os._exit(_INTERRUPTED)
+    os._exit(_INTERRUPTED_EXIT_CODE)
 
 
 if __name__ == "__main__":

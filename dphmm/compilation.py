@@ -1,4 +1,4 @@
-"""Inner loops compiled by numba where it is installed; callers have a plain form of each for where it is not."""
+"""Inner loops compiled by numba if it is installed, with a NumPy form as the fallback."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from typing import Any, Generic, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PATIENCE_S = 1.0
-"""Loops that were compiled before are loaded in less than this."""
+# The delay before a compilation is announced. Loading a loop from the cache takes less time.
+_NOTICE_SECONDS = 1.0
 
-_WORTH = 4_000_000
-"""A loop is compiled once its plain form has worked on this many numbers."""
-_CALL = 2_000
-"""A call of the plain form, whatever its size, takes as long as this many numbers."""
+# A loop is compiled once its plain form has processed this many numbers.
+_MIN_WORK = 4_000_000
+# The overhead of a call of the plain form, in numbers.
+_WORK_PER_CALL = 2_000
 
-# How many blocks of `compiled_at_first_call` are in progress.
-_blocks, _guard = 0, Lock()
+# The number of active blocks of `compiled_at_first_call`.
+_num_blocks = 0
+_guard = Lock()
 
 
-class Often(Generic[P, R]):
-    """A function with two forms, which is compiled once it has been called often.
+class HotFunction(Generic[P, R]):
+    """A function with a plain and a compiled form, which is compiled once it is called often.
 
     Parameters
     ----------
     plain
-        What is called at first, and always where numba is not installed.
+        The form that is called at first, and always if numba is not installed.
     loop
-        The same with the same arguments, written so that numba can compile it.
+        The same function, written so that numba can compile it.
     work
-        The arguments → how many numbers there are to do; left out, the length of the first.
+        Function of the arguments that returns the number of numbers to process. Defaults to the length of the first.
     reorder
-        As in `compiled`.
+        Argument of `compiled`.
     """
 
     def __init__(
@@ -46,43 +47,46 @@ class Often(Generic[P, R]):
         work: Callable[..., int] | None = None,
         reorder: bool = False,
     ) -> None:
-        self.plain, self.loop, self.work, self.reorder = plain, loop, work or _length_of_first, reorder
+        self.plain = plain
+        self.loop = loop
+        self.work = work or _length_of_first
+        self.reorder = reorder
         self._done = 0
         self._chosen: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
-        """What both forms give."""
+        """Call the current form of the function."""
         if self._chosen is None:
-            self._done += _CALL + self.work(*arguments)
-            if self._done <= _WORTH and not _blocks:
+            self._done += _WORK_PER_CALL + self.work(*arguments)
+            if self._done <= _MIN_WORK and not _num_blocks:
                 return self.plain(*arguments, **named)
             self._chosen = compiled(self.loop, reorder=self.reorder) or self.plain
-        found: R = self._chosen(*arguments, **named)
-        return found
+        result: R = self._chosen(*arguments, **named)
+        return result
 
 
 @contextmanager
 def compiled_at_first_call() -> Iterator[None]:
-    """Compile every loop at its first call within the block, for work of which the time is measured.
+    """Compile every loop at its first call within the block, for timing experiments.
 
-    Otherwise a loop runs in its plain form until it has been called often, so that the runtime of a call depends on the
+    Otherwise a loop runs in its plain form until it has been called often, so the runtime of a call depends on the
     calls before it. Blocks may overlap, in one thread or several.
     """
-    global _blocks
+    global _num_blocks
     with _guard:
-        _blocks += 1
+        _num_blocks += 1
     try:
         yield
     finally:
         with _guard:
-            _blocks -= 1
+            _num_blocks -= 1
 
 
-def often(
+def compile_if_hot(
     loop: Callable[..., Any], work: Callable[..., int] | None = None, reorder: bool = False
-) -> Callable[[Callable[P, R]], Often[P, R]]:
-    """A decorator of a plain form, which becomes `Often` with a loop that can be compiled."""
-    return lambda plain: Often(plain, loop, work, reorder)
+) -> Callable[[Callable[P, R]], HotFunction[P, R]]:
+    """Decorate a plain form, which becomes a `HotFunction` with a loop that can be compiled."""
+    return lambda plain: HotFunction(plain, loop, work, reorder)
 
 
 def _length_of_first(*arguments: Any) -> int:
@@ -91,19 +95,19 @@ def _length_of_first(*arguments: Any) -> int:
 
 @cache
 def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..., Any] | None:
-    """The function compiled for this machine, without the interpreter's lock; None where numba is not installed.
+    """Compile a function for this machine; None if numba is not installed.
 
-    What was compiled is kept on disk, where ``NUMBA_CACHE_DIR`` says, beside the code, or in the user's cache, so that
-    later processes need not wait: the first one does, for a second or so of a processor each. Where none of these can
-    be written nothing is kept, and every process waits. The wait is announced by this module's
-    logger, at the level INFO; the command shows it on a terminal.
+    The compiled function runs without the interpreter's lock. It is cached on disk, in ``NUMBA_CACHE_DIR``, next to the
+    code, or in the user's cache, so that only the first process waits for the compilation, which takes about a second.
+    If none of these folders is writable, every process waits. This module's logger announces the wait at the level
+    INFO, and the command shows it on a terminal.
 
     Parameters
     ----------
     function
-        Written so that numba can compile it.
+        Function written so that numba can compile it.
     reorder
-        Whether sums may be reordered, so that they run in vectors. Their last digits then depend on the processor.
+        Whether sums may be reordered, so that they can be vectorised. Their last digits then depend on the processor.
     """
     try:
         import numba
@@ -116,34 +120,34 @@ def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..
     }
     kept = True
     try:
-        made = numba.njit(function, cache=True, **options)
-    except RuntimeError:  # nowhere to keep it
+        compiled_function = numba.njit(function, cache=True, **options)
+    except RuntimeError:  # no writable folder for the cache
         kept = False
-        made = numba.njit(function, **options)
+        compiled_function = numba.njit(function, **options)
 
-    known = False
+    is_compiled = False
 
     def call(*arguments: Any) -> Any:
-        nonlocal known
-        if known:
-            return made(*arguments)
-        notice = Timer(_PATIENCE_S, _say_so, [function.__name__, kept])
+        nonlocal is_compiled
+        if is_compiled:
+            return compiled_function(*arguments)
+        notice = Timer(_NOTICE_SECONDS, _log_compilation, [function.__name__, kept])
         notice.daemon = True
         notice.start()
         try:
-            return made(*arguments)
+            return compiled_function(*arguments)
         finally:
-            known = True
+            is_compiled = True
             notice.cancel()
 
     return call
 
 
-def _say_so(name: str, kept: bool) -> None:
+def _log_compilation(name: str, kept: bool) -> None:
     if kept:
-        logging.getLogger(__name__).info("compiling once for this machine, some seconds: %s; it is kept", name)
+        logging.getLogger(__name__).info("compiling %s once for this machine, which takes some seconds", name)
     else:
         logging.getLogger(__name__).info(
-            "compiling, some seconds at every start: %s; to keep it, set NUMBA_CACHE_DIR to a writable folder",
+            "compiling %s, which takes some seconds at every start; set NUMBA_CACHE_DIR to a writable folder",
             name,
         )

@@ -1,35 +1,36 @@
-"""Every error this package raises on purpose.
+"""The exceptions of the package.
 
 ::
 
     DphmmError
-    ├── InvalidInputError (also ValueError)   a value that cannot be right
-    │   ├── BudgetError                       epsilon: not positive, not finite
-    │   │   └── CorrelationTooStrongError     no budget keeps the promise: the states follow each other too closely
+    ├── InvalidInputError (also ValueError)   an invalid value
+    │   ├── BudgetError                       epsilon that is not positive and finite
+    │   │   └── CorrelationTooStrongError     no budget satisfies the guarantee under these correlations
     │   ├── StateError                        a state outside the state space
-    │   ├── StochasticError                   a matrix or vector of probabilities that is none
-    │   ├── ConstraintError                   a constraint of the wrong length, or empty
-    │   │   └── AlreadyKnownError             one possible state only: nothing can hide it
-    │   ├── PolicyError                       a policy graph that does not fit
-    │   ├── CoordinateError                   NaN, infinite or impossible coordinates
-    │   ├── TimeOrderError                    times that go back, or lie in the future
-    │   │   └── OmittedError                  a moment of which was said that it has no release
-    │   ├── CountError                        counts, or numbers of users, that cannot be
-    │   ├── LandmarkError                     significant timestamps that are not among the timestamps
-    │   ├── EventError                        an event that cannot be read, or asked about
-    │   ├── DataFileError                     an input file: unreadable, truncated, malformed
-    │   └── ConfigurationError                a job or an option that makes no sense
-    │       └── SessionMismatchError          a session that was agreed on other terms
-    ├── DownloadError                         a public data set that could not be fetched
+    │   ├── StochasticError                   an invalid matrix or vector of probabilities
+    │   ├── ConstraintError                   a constraint set of the wrong length, or an empty one
+    │   │   └── SingletonConstraintError      a constraint set of one state, which cannot be protected
+    │   ├── PolicyError                       a policy graph that does not match the states
+    │   ├── CoordinateError                   NaN, infinite or invalid coordinates
+    │   ├── TimeOrderError                    times out of order, or in the future
+    │   │   └── WithheldTimestepError         a timestep that was agreed to have no release
+    │   ├── CountError                        invalid counts, or numbers of users
+    │   ├── LandmarkError                     landmarks that are not among the timestamps
+    │   ├── EventError                        an event that cannot be parsed or evaluated
+    │   ├── DataFileError                     an unreadable, truncated or malformed input file
+    │   │   └── EmptyDataError                input without a fix
+    │   └── ConfigurationError                an invalid job or option
+    │       └── SessionMismatchError          a session with other terms
+    ├── DownloadError                         a public data set that cannot be downloaded
     ├── OutputError                           an output that exists or cannot be written
-    ├── EngineError                           workers that cannot be reached or keep dying
-    ├── MissingDependencyError (also ImportError)  an extra that is not installed
+    ├── EngineError                           workers that cannot be reached or keep failing
+    ├── MissingDependencyError (also ImportError)  an optional dependency that is not installed
     ├── ConvergenceError                      a numerical solver that does not reach its tolerance
-    ├── BudgetExceededError                   a step that would pass the limit agreed on
-    ├── PromiseError                          a step whose noise would not keep what its record says
-    └── SessionBusyError                      a session that another process holds
+    ├── BudgetExceededError                   a release that would exceed a limit
+    ├── GuaranteeError                        a release with noise that would violate its record
+    └── SessionBusyError                      a session that another process has locked
 
-A message is one line: what was looked at, what was found, what to do.
+A message is one line: the requirement, the received value, and the fix if it is not obvious.
 """
 
 from __future__ import annotations
@@ -41,51 +42,52 @@ from typing import Any
 
 
 class DphmmError(Exception):
-    """Base of every error raised on purpose by this package.
+    """Base class of the exceptions of this package.
 
-    Its message is one line that a terminal can be shown, whatever a file put into it: what is no printable character
-    stands there as its escape, and what is very long is cut in its middle.
+    The message is one line that is safe to display on a terminal, no matter what an input file contains: unprintable
+    characters are escaped, and a very long message is truncated in the middle.
 
     Parameters
     ----------
     message
-        What was wrong, what was found, and what to do about it; shown on one line.
+        The requirement, the received value, and the fix.
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(_on_one_line(message))
+        super().__init__(_to_one_line(message))
 
-    def __reduce__(self) -> tuple[Any, ...]:  # arguments of subclasses differ, and workers send errors home
-        return _again, (type(self), str(self), dict(vars(self)))
-
-
-def _again(kind: type[DphmmError], message: str, attributes: dict[str, Any]) -> DphmmError:
-    made = kind.__new__(kind, message)
-    made.args = (message,)
-    vars(made).update(attributes)
-    return made
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses have different signatures, and errors must survive pickling between workers.
+        return _restore, (type(self), str(self), dict(vars(self)))
 
 
-def _on_one_line(message: str) -> str:
-    said = _ORDERS.sub(lambda found: f"\\u{ord(found[0]):04x}", _LINE_ENDS.sub(" ", str(message)))
-    return said if len(said) <= _LONGEST else f"{said[: _LONGEST // 2]} ... {said[-_LONGEST // 4 :]}"
+def _restore(kind: type[DphmmError], message: str, attributes: dict[str, Any]) -> DphmmError:
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    vars(error).update(attributes)
+    return error
 
 
-_LONGEST = 2000
+def _to_one_line(message: str) -> str:
+    text = _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", _LINE_ENDS.sub(" ", str(message)))
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH // 2]} ... {text[-_MAX_LENGTH // 4 :]}"
+
+
+_MAX_LENGTH = 2000
 _LINE_ENDS = re.compile(r"\s*[\n\r\v\f]\s*")
-_ORDERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class InvalidInputError(DphmmError, ValueError):
-    """A value that cannot be right."""
+    """An invalid value."""
 
 
 class BudgetError(InvalidInputError):
-    """A privacy budget that is not a positive finite number."""
+    """A privacy budget that is not positive and finite."""
 
 
 class CorrelationTooStrongError(BudgetError):
-    """States that follow each other so closely that no positive budget keeps temporal leakage where it should be."""
+    """Correlations so strong that no positive budget bounds the temporal leakage as required."""
 
 
 class StateError(InvalidInputError):
@@ -93,25 +95,25 @@ class StateError(InvalidInputError):
 
 
 class StochasticError(InvalidInputError):
-    """Numbers that should be probabilities and are not."""
+    """Invalid probabilities."""
 
 
 class ConstraintError(InvalidInputError):
     """A constraint set of the wrong length, or an empty one."""
 
 
-class AlreadyKnownError(ConstraintError):
-    """A constraint set of one state: the adversary knows it, and no noise can hide it.
+class SingletonConstraintError(ConstraintError):
+    """A constraint set of one state, which the adversary knows and no noise can protect.
 
     Parameters
     ----------
     message
-        Which state is known, and what to do about it; shown on one line.
+        The state, and the fix.
     """
 
 
 class PolicyError(InvalidInputError):
-    """A policy graph that does not fit the states it is used with."""
+    """A policy graph that does not match the states."""
 
 
 class CoordinateError(InvalidInputError):
@@ -119,36 +121,36 @@ class CoordinateError(InvalidInputError):
 
 
 class TimeOrderError(InvalidInputError):
-    """Times that go back, or lie in the future."""
+    """Times that are out of order, or in the future."""
 
 
-class OmittedError(TimeOrderError):
-    """A moment of which was said that it has no release; it never gets one."""
+class WithheldTimestepError(TimeOrderError):
+    """A timestep that was agreed to have no release, permanently."""
 
 
 class CountError(InvalidInputError):
-    """Counts, or a number of users, that cannot be."""
+    """Invalid counts, or an invalid number of users."""
 
 
 class LandmarkError(InvalidInputError):
-    """Significant timestamps that are not among the timestamps."""
+    """Landmarks that are not among the timestamps."""
 
 
 class EventError(InvalidInputError):
-    """An event over time that cannot be read, cannot be asked about, or is known before anything is released."""
+    """An event that cannot be parsed or evaluated, or is decided before the first release."""
 
 
 class DataFileError(InvalidInputError):
-    """An input file that cannot be read as what it should be.
+    """An input file that cannot be parsed as the expected format.
 
     Parameters
     ----------
     path
         The file.
     problem
-        What was found and what to do, without the file's name.
+        The problem and the fix, without the name of the file.
     line
-        The line's number, counted from one, where there is one.
+        Line number, counted from 1; None if there is none.
     """
 
     def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
@@ -159,16 +161,20 @@ class DataFileError(InvalidInputError):
         super().__init__(f"{where}: {problem}")
 
 
+class EmptyDataError(DataFileError):
+    """Input without a fix: no file, no record, or skipped records only."""
+
+
 class ConfigurationError(InvalidInputError):
-    """A job or an option that makes no sense."""
+    """An invalid job or option."""
 
 
 class SessionMismatchError(ConfigurationError):
-    """A session whose model, policy, mechanism or limits are not those that it began with."""
+    """A session that began with another model, policy or mechanism, or other limits."""
 
 
 class DownloadError(DphmmError):
-    """A public data set that could not be fetched, or came as something else."""
+    """A public data set that cannot be downloaded, or has unexpected content."""
 
 
 class OutputError(DphmmError):
@@ -176,7 +182,7 @@ class OutputError(DphmmError):
 
 
 class EngineError(DphmmError):
-    """Workers that cannot be reached, or that keep dying; what they finished is kept."""
+    """Workers that cannot be reached, or keep failing. Their finished work is kept."""
 
 
 class ConvergenceError(DphmmError):
@@ -189,9 +195,9 @@ class MissingDependencyError(DphmmError, ImportError):
     Parameters
     ----------
     library
-        What could not be imported.
+        The library that cannot be imported.
     extra
-        The extra that brings it; None for a dependency of the package itself, which an image may lack.
+        The extra that installs it; None for a dependency of the package itself, which an image may lack.
     """
 
     def __init__(self, library: str, extra: str | None) -> None:
@@ -200,24 +206,24 @@ class MissingDependencyError(DphmmError, ImportError):
 
 
 def need(library: str, extra: str | None) -> Any:
-    """Import a library, or a module of one, that may not be installed.
+    """Import a library, or one of its modules, that may not be installed.
 
     Parameters
     ----------
     library
-        What to import, such as ``"pyarrow"`` or ``"gpxpy.gpx"``.
+        The module, such as ``"pyarrow"`` or ``"gpxpy.gpx"``.
     extra
-        The extra that brings it; None for a dependency of the package itself.
+        The extra that installs it; None for a dependency of the package itself.
 
     Returns
     -------
     module
-        The one that was named, not the package above it.
+        The module itself, not its parent package.
 
     Raises
     ------
     MissingDependencyError
-        When it is not installed.
+        If it is not installed.
     """
     try:
         return importlib.import_module(library)
@@ -226,31 +232,31 @@ def need(library: str, extra: str | None) -> Any:
 
 
 def check_installed(library: str, extra: str) -> None:
-    """Refuse to begin what needs a library of an optional extra, without importing it.
+    """Check that a library of an optional extra is installed, without importing it.
 
     Parameters
     ----------
     library
         The library.
     extra
-        The extra that brings it.
+        The extra that installs it.
 
     Raises
     ------
     MissingDependencyError
-        When it is not installed.
+        If it is not installed.
     """
     if importlib.util.find_spec(library) is None:
         raise MissingDependencyError(library, extra)
 
 
 class BudgetExceededError(DphmmError):
-    """A step that would pass the limit agreed on; nothing was drawn and nothing was spent."""
+    """A release that would exceed a limit. Nothing was sampled and nothing was spent."""
 
 
-class PromiseError(DphmmError):
-    """A step whose noise would not keep what its record says; nothing was drawn and nothing was spent."""
+class GuaranteeError(DphmmError):
+    """A release with noise that would violate its record. Nothing was sampled or spent."""
 
 
 class SessionBusyError(DphmmError):
-    """A session that another process holds; nothing was drawn, and asking again is safe."""
+    """A session that another process has locked. Nothing was sampled; retrying is safe."""

@@ -1,4 +1,4 @@
-"""Linear algebra on one thread, where sums must not depend on how many there are; and work beside other work."""
+"""Linear algebra on one thread, for reproducible sums, and background threads."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _before: dict[str, int] = {}
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Linear algebra of the whole process on one thread, for as long as any block like this one runs.
+    """Run the linear algebra of the whole process on one thread within the block.
 
-    A product that is shared out over threads adds its terms in another order, so that its last bits depend on the
-    number of threads: on that of processors, of workers, and of whatever else set it. And thousands of small products
-    in a row lose more to waking threads than they gain: on two busy cores fortyfold was measured.
+    A product that is distributed over threads adds its terms in another order, so its last bits depend on the number of
+    threads, and thereby on the number of processors, of workers, and on other settings. In addition, thousands of small
+    products lose more to waking threads than they gain: on two busy cores a factor of forty was measured.
 
-    Most libraries have one limit for the process. Blocks may overlap, in one thread or several: each sets it, the last
-    to end takes it back. Libraries that are loaded within a block keep the number of threads that they come with, so
-    load them before. What is no library to threadpoolctl (Apple's Accelerate) stays as it is.
+    Most libraries have one limit for the process. Blocks may overlap, in one thread or several: each sets the limit,
+    and the last one to end restores it. A library that is loaded within a block keeps its own number of threads, so
+    load libraries before. A library that threadpoolctl does not know (Apple's Accelerate) is not limited.
     """
     global _inside
     libraries = _libraries(len(sys.modules))
     with _guard:
-        own = {library.filepath: library.num_threads for library in libraries}
+        num_threads = {library.filepath: library.num_threads for library in libraries}
         if not _inside:
             _before.clear()
         _inside += 1
         for library in libraries:
-            _before.setdefault(library.filepath, own[library.filepath])
-            if own[library.filepath] != 1:
+            _before.setdefault(library.filepath, num_threads[library.filepath])
+            if num_threads[library.filepath] != 1:
                 _set(library, 1)
     try:
         yield
@@ -46,43 +46,47 @@ def one_thread() -> Iterator[None]:
         with _guard:
             _inside -= 1
             for library in libraries:
-                if getattr(library, "threading_layer", None) == "openmp" and own[library.filepath] != 1:
-                    _set(library, own[library.filepath])  # which has a limit for each thread
+                if getattr(library, "threading_layer", None) == "openmp" and num_threads[library.filepath] != 1:
+                    _set(library, num_threads[library.filepath])  # OpenMP has a separate limit for each thread
             if not _inside:
                 for library in _libraries(len(sys.modules)):
                     if _before.get(library.filepath, 1) != 1:
                         _set(library, _before[library.filepath])
 
 
-def waiting_threads() -> int:
-    """At most how many threads wait to share in linear algebra, outside of blocks of `one_thread`.
+def count_idle_threads() -> int:
+    """Return an upper bound on the number of idle threads of linear algebra.
 
-    Those of OpenBLAS alone are counted, which ends them before the process is copied (by ``fork``) and makes them anew.
+    It holds outside of blocks of `one_thread`. Only threads of OpenBLAS count, which ends them before the process is
+    forked and creates them again.
     """
-    openblas = (one for one in _libraries(len(sys.modules)) if one.internal_api == "openblas")
-    return sum(one.num_threads - 1 for one in openblas if one.threading_layer == "pthreads")
+    openblas = (library for library in _libraries(len(sys.modules)) if library.internal_api == "openblas")
+    return sum(library.num_threads - 1 for library in openblas if library.threading_layer == "pthreads")
 
 
-def beside(work: Callable[[], T]) -> Callable[[], T]:
-    """Begin some work on a thread of its own; what is returned waits for it, and returns or raises what it did.
+def run_in_background(work: Callable[[], T]) -> Callable[[], T]:
+    """Start work on a separate thread. The returned function waits for its result.
 
-    It gains time as far as it runs in loops without the interpreter's lock. An interrupt need not wait for
-    it: the thread ends with the process.
+    The result is returned, or the exception raised. Time is gained while the work runs in loops without the
+    interpreter's lock. An interrupt need not wait for the work: the thread ends with the process.
     """
-    found: Future[T] = Future()
+    future: Future[T] = Future()
 
     def run() -> None:
         try:
-            found.set_result(work())
-        except BaseException as problem:  # is raised where it is waited for
-            found.set_exception(problem)
+            future.set_result(work())
+        except BaseException as problem:  # re-raised in the thread that waits for the result
+            future.set_exception(problem)
 
     threading.Thread(target=run, daemon=True).start()
-    return found.result
+    return future.result
 
 
 def _set(library: Any, threads: int) -> None:
-    """Set the threads of a library, whichever thread set them before: threadpoolctl 3.8 would leave it to that one."""
+    """Set the threads of a library, no matter which thread set them before.
+
+    threadpoolctl 3.8 would only let that thread change them.
+    """
     library.set_num_threads(threads)
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)
@@ -91,8 +95,11 @@ def _set(library: Any, threads: int) -> None:
 
 
 @lru_cache(maxsize=1)
-def _libraries(loaded: int) -> list[Any]:  # noqa: ARG001 - what there is to find depends on what was loaded since
-    """Those of linear algebra. Finding them takes a millisecond, more than a short block, so it is done once."""
+def _libraries(loaded: int) -> list[Any]:  # noqa: ARG001 - the cache key: modules loaded since may add libraries
+    """Return the libraries of linear algebra.
+
+    Finding them takes a millisecond, which is longer than a short block, so the result is cached.
+    """
     from threadpoolctl import ThreadpoolController
 
-    return [found for found in ThreadpoolController().lib_controllers if found.user_api == "blas"]
+    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]

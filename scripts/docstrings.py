@@ -1,7 +1,8 @@
-"""Validate the docstrings of everything public with numpydoc's own rules: `python -m scripts.docstrings [STAGE ...]`.
+"""Validate public docstrings: `python -m scripts.docstrings [STAGE ...]`.
 
-Public is what a stage exports, and the public methods of exported classes. Each must document its parameters, what it
-returns or yields, and say what it does in a first sentence. Types stand in annotations, so they are not asked for.
+Checked are the names that a stage exports, and the public methods of exported classes. By the rules of numpydoc, each
+must have a summary and document its parameters and what it returns or yields. Types are not required, as they are in
+annotations.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from numpydoc.validate import validate
 import dphmm
 
 RULES = {"GL03", "GL07", "GL08", "SS01", "SS03", "PR01", "PR02", "PR07", "RT01", "RT03", "YD01"}
-"""The codes of numpydoc that are held: see its documentation for each."""
+"""Codes of the checked rules; see the documentation of numpydoc."""
 
 
 def exported(stage: str) -> Iterator[str]:
-    """Yield the dotted names of what a stage exports, and of the methods of exported classes."""
+    """Yield the dotted names of a stage's exports and of the methods of exported classes."""
     module = importlib.import_module(f"dphmm.{stage}" if stage else "dphmm")
     for name in getattr(module, "__all__", ()):
         value = getattr(module, name)
@@ -30,11 +31,11 @@ def exported(stage: str) -> Iterator[str]:
         elif inspect.isclass(value) and value.__module__.startswith("dphmm."):
             yield f"{value.__module__}.{name}"
             above = {name for base in value.__mro__[1:] if base.__module__.startswith("dphmm.") for name in vars(base)}
-            for method, found in vars(value).items():  # what overrides is documented where it is first defined
+            for method, member in vars(value).items():  # overrides are documented in the base class
                 if (
                     not method.startswith("_")
                     and method not in above
-                    and (inspect.isfunction(found) or isinstance(found, classmethod | staticmethod))
+                    and (inspect.isfunction(member) or isinstance(member, classmethod | staticmethod))
                 ):
                     yield f"{value.__module__}.{name}.{method}"
 
@@ -45,14 +46,14 @@ def flaws(name: str) -> list[tuple[str, str]]:
 
 
 def main(stages: list[str]) -> int:
-    """Print every flaw of the stages, all of them unless some are named; return 1 where there is one."""
+    """Print the flaws of the named stages, or of all stages; return 1 if there are any."""
     everywhere = sorted(path.parent.name for path in Path(dphmm.__file__).parent.glob("*/__init__.py"))
     names = list(dict.fromkeys(name for stage in stages or ["", *everywhere] for name in exported(stage)))
-    found = [(name, code, message) for name in names for code, message in flaws(name)]
-    for name, code, message in found:
+    problems = [(name, code, message) for name in names for code, message in flaws(name)]
+    for name, code, message in problems:
         print(f"{name}: {code} {message}")
-    print(f"{len(names)} docstrings, {len({name for name, _, _ in found})} with flaws", file=sys.stderr)
-    return 1 if found else 0
+    print(f"{len(names)} docstrings, {len({name for name, _, _ in problems})} with flaws", file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

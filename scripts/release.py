@@ -1,13 +1,13 @@
-"""Builds a release, checks it, and tries it in an empty environment.
+"""Build a release, check it, and test it in an empty environment.
 
 Usage: python -m scripts.release [--url ADDRESS] [--publish FOLDER]      (in the environment of scripts/environment dev)
 
-The version is `dphmm.__version__`; the changelog and CITATION.cff must have it. What is committed is built. With --url,
-where the project stands (as on GitHub), README's links and pictures become absolute, so that a package index shows
-them, and the metadata name the address. The sdist and the wheel are built twice and must be equal bit for bit (times
-are those of the last commit). The wheel is installed with constraints.txt into an empty environment, where it hides a
-home. Beside both stands a list of what was installed there (CycloneDX 1.5) and SHA256SUMS. With --publish they are
-copied into FOLDER as an index for `pip install --index-url file://FOLDER/simple`.
+The version is `dphmm.__version__`. The changelog and CITATION.cff must contain it. Committed files are built. --url is
+the address of the project (such as on GitHub): links and pictures of README become absolute for the package index, and
+the metadata contain the address. The sdist and the wheel are built twice and must be identical (file times are those
+of the last commit). The wheel is installed with constraints.txt into an empty environment, in which it hides a home.
+A list of the packages installed there (CycloneDX 1.5) and SHA256SUMS are added to the output. With --publish, all files
+are copied into FOLDER as an index for `pip install --index-url file://FOLDER/simple`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ LISTED = """
 import json
 from importlib.metadata import distributions
 parts = []
-for one in sorted(distributions(), key=lambda one: one.name.lower()):
-    licence = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
-    part = {"type": "library", "name": one.name, "version": one.version}
-    part["purl"] = f"pkg:pypi/{one.name.lower()}@{one.version}"
+for package in sorted(distributions(), key=lambda package: package.name.lower()):
+    licence = package.metadata.get("License-Expression") or package.metadata.get("License") or ""
+    part = {"type": "library", "name": package.name, "version": package.version}
+    part["purl"] = f"pkg:pypi/{package.name.lower()}@{package.version}"
     if licence.strip():
         part["licenses"] = [{"license": {"name": licence.splitlines()[0][:80]}}]
     parts.append(part)
@@ -48,30 +48,30 @@ print(json.dumps(parts))
 
 
 def run(*command: str | Path, **settings: object) -> str:
-    """What a command says; its failure ends the release."""
+    """Return the output of a command; a failure ends the release."""
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True, **settings)  # type: ignore[call-overload]
     return str(done.stdout)
 
 
 def check_version() -> str:
-    """The version, which the changelog and the citation have."""
+    """Return the version, which the changelog and the citation must contain."""
     version = dphmm.__version__
     for name, wanted in (
         ("CHANGELOG.md", rf"^## {re.escape(version)}\b"),
         ("CITATION.cff", rf"^version: {re.escape(version)}$"),
     ):
         if not re.search(wanted, (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE):
-            sys.exit(f"{name} does not have version {version}; write its section, or correct it")
+            sys.exit(f"{name} does not contain version {version}: add or correct it")
     return version
 
 
 def sums(folder: Path) -> dict[str, str]:
-    """File → SHA-256."""
+    """Return the SHA-256 digest of each file in a folder."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
-def addressed(tree: Path, url: str, version: str) -> None:
-    """Make the links of README absolute, and name the address in the metadata."""
+def set_address(tree: Path, url: str, version: str) -> None:
+    """Make the links of README absolute and add the address to the metadata."""
     readme, project, at = tree / "README.md", tree / "pyproject.toml", f"v{version}"
 
     def absolute(link: re.Match[str]) -> str:
@@ -85,43 +85,43 @@ def addressed(tree: Path, url: str, version: str) -> None:
 
 
 def build(folder: Path, url: str | None, version: str) -> dict[str, str]:
-    """Build the sdist and the wheel of what is committed; file → SHA-256."""
+    """Build the sdist and the wheel of the committed files; return file → SHA-256."""
     epoch = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     with tempfile.TemporaryDirectory() as place:
         tree, packed = Path(place) / "tree", Path(place) / "tree.tar"
         run("git", "archive", "-o", packed, "HEAD", cwd=ROOT)
-        shutil.unpack_archive(packed, tree)  # our own: filters came with Python 3.11.4
+        shutil.unpack_archive(packed, tree)  # a trusted archive: `filter` requires Python 3.11.4
         if url is not None:
-            addressed(tree, url.rstrip("/"), version)
+            set_address(tree, url.rstrip("/"), version)
         settings = {"cwd": tree, "env": {**os.environ, "SOURCE_DATE_EPOCH": epoch}}
         run(sys.executable, "-m", "hatchling", "build", "--directory", folder.resolve(), **settings)
     return sums(folder)
 
 
-def tried(wheel: Path, folder: Path) -> list[dict[str, object]]:
-    """Install the wheel into an empty environment, hide a home there, and list what is installed."""
+def test_wheel(wheel: Path, folder: Path) -> list[dict[str, object]]:
+    """Install the wheel into an empty environment, hide a home, and list the packages."""
     run(sys.executable, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel)
-    said = ("ride.gpx", "--near", "45.01,-30.01", "--within", "500m", "-o", "public.gpx")
+    options = ("ride.gpx", "--near", "45.01,-30.01", "--within", "500m", "-o", "public.gpx")
     shutil.copy(ROOT / "data" / "sample" / "ride.gpx", folder)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run(python, "-m", "dphmm", "hide", *said, cwd=folder, env=environment)
-    held = run(python, "-I", "-c", "from importlib.metadata import files; print(*files('dphmm'), sep='\\n')")
+    run(python, "-m", "dphmm", "hide", *options, cwd=folder, env=environment)
+    installed = run(python, "-I", "-c", "from importlib.metadata import files; print(*files('dphmm'), sep='\\n')")
     missing = {
-        name for name in LICENCES if not re.search(rf"dist-info/licenses/{re.escape(name)}$", held, re.MULTILINE)
+        name for name in LICENCES if not re.search(rf"dist-info/licenses/{re.escape(name)}$", installed, re.MULTILINE)
     }
     if missing:
-        sys.exit(f"the wheel's metadata lack the licences {sorted(missing)}; see license-files in pyproject.toml")
-    found: list[dict[str, object]] = json.loads(run(python, "-I", "-c", LISTED))
-    return found
+        sys.exit(f"the wheel's metadata lack the licences {sorted(missing)}: see license-files in pyproject.toml")
+    parts: list[dict[str, object]] = json.loads(run(python, "-I", "-c", LISTED))
+    return parts
 
 
-def publish(made: Path, folder: Path) -> None:
-    """Copy the files into a folder that pip takes for an index."""
+def publish(dist: Path, folder: Path) -> None:
+    """Copy the files into a folder that pip can use as an index."""
     shown = folder / "simple" / "dphmm"
     shown.mkdir(parents=True, exist_ok=True)
-    for path in made.iterdir():
+    for path in dist.iterdir():
         shutil.copy(path, shown)
     links = (
         f'<a href="{name}#sha256={sha}">{name}</a><br>'
@@ -132,26 +132,26 @@ def publish(made: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """Build, check, try and, when asked, publish."""
+    """Build, check, test and, with ``--publish``, publish."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--url", metavar="ADDRESS")
     parser.add_argument("--publish", type=Path, metavar="FOLDER")
-    given = parser.parse_args()
-    version, made = check_version(), ROOT / "dist"
-    shutil.rmtree(made, ignore_errors=True)
-    built = build(made, given.url, version)
+    arguments = parser.parse_args()
+    version, dist = check_version(), ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    built = build(dist, arguments.url, version)
     with tempfile.TemporaryDirectory() as folder:
-        if build(Path(folder) / "again", given.url, version) != built:
-            sys.exit("two builds differ; find what they took from the clock or the machine")
-        (wheel,) = made.glob("*.whl")
-        parts = tried(wheel, Path(folder))
-    told = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": parts}
-    (made / f"dphmm-{version}.sbom.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    lines = (f"{sha}  {name}\n" for name, sha in sums(made).items())
-    (made / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
-    if given.publish:
-        publish(made, given.publish)
-    print((made / "SHA256SUMS").read_text(encoding="utf-8"), end="")
+        if build(Path(folder) / "again", arguments.url, version) != built:
+            sys.exit("two builds differ: find what depends on the clock or the machine")
+        (wheel,) = dist.glob("*.whl")
+        parts = test_wheel(wheel, Path(folder))
+    bill = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": parts}
+    (dist / f"dphmm-{version}.sbom.json").write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
+    lines = (f"{sha}  {name}\n" for name, sha in sums(dist).items())
+    (dist / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+    if arguments.publish:
+        publish(dist, arguments.publish)
+    print((dist / "SHA256SUMS").read_text(encoding="utf-8"), end="")
 
 
 if __name__ == "__main__":

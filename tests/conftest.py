@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Fixtures and hooks for all tests."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from hypothesis import settings
 from dphmm import Trajectory, read
 
 settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=100)
-settings.register_profile("every day", settings.get_profile("dphmm"), max_examples=20)
+settings.register_profile("fast", settings.get_profile("dphmm"), max_examples=20)
 settings.load_profile("dphmm")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without the slow tests, fewer examples are tried as well."""
-    if _leaves_out_slow(config):
-        settings.load_profile("every day")
+    """Run fewer examples if slow tests are excluded."""
+    if _excludes_slow(config):
+        settings.load_profile("fast")
 
 
-def _leaves_out_slow(config: pytest.Config) -> bool:
+def _excludes_slow(config: pytest.Config) -> bool:
     return bool(config.getoption("markexpr") == "not slow")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Nothing of what is collected is garbage."""
+    """Collect without garbage collection: collection makes no garbage."""
     gc.disable()
     try:
         return (yield)
@@ -43,31 +43,31 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests live as long as the run: whoever looks for garbage need not look at them each time."""
+    """Freeze the collected tests, so that later garbage collections skip them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A browser takes seconds for what it shows: such tests are slow without saying so."""
+    """Mark tests in a browser as slow."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Nobody loses tests unawares."""
-    if _leaves_out_slow(config):
+    """Report the skipped slow tests."""
+    if _excludes_slow(config):
         terminalreporter.write_line(
-            "Left out: slow tests, which repeat at size what others hold, look at pages in a browser, or run the "
-            "project's own tools; and most random examples. scripts/test --all runs them too."
+            "Skipped: slow tests (large sizes, pages in a browser, the "
+            "project's own tools) and most random examples. scripts/test --all includes them."
         )
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real traces, which is not part of the repository; skips where it is absent."""
+    """The folder of real traces; skips if it is absent, as in the repository."""
     folder = os.environ.get("DPHMM_REAL_DATA")
     if not folder or not Path(folder).is_dir():
         pytest.skip("real traces are absent: set DPHMM_REAL_DATA to a folder with geolife/, gowalla/, gpx/, owntracks/")
@@ -76,28 +76,28 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="session")
 def real_trajectories(real_data) -> Callable[[str], tuple[Trajectory, ...]]:
-    """Everybody in a file of the real traces, read once for all tests."""
+    """All trajectories in a file of the real traces, read once for all tests."""
     return cache(lambda name: read(real_data / name).trajectories)
 
 
 @pytest.fixture(scope="session")
 def few_of_geolife(real_data, tmp_path_factory) -> Path:
-    """The first nine people of the real GeoLife traces, 000 to 009, in a folder: a tenth of all, read in no time."""
+    """The first nine users of the real GeoLife traces, 000 to 009, in a folder."""
     folder = tmp_path_factory.mktemp("geolife")
     with tarfile.open(real_data / "geolife" / "geolife_beijing.tar.gz") as archive:
         for member in archive:
             if member.isfile() and "/00" in member.name and member.name.endswith(".plt"):
                 file = folder / member.name
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(archive.extractfile(member).read())  # filters of tarfile came with Python 3.11.4
+                file.write_bytes(archive.extractfile(member).read())  # tarfile has filters since Python 3.11.4
     return folder
 
 
 @pytest.fixture
 def blank(monkeypatch) -> None:
-    """Pictures are files with nothing on them, for tests that look at none: drawing is the most of what pages take.
+    """Make every picture an empty file: drawing takes most of the time of pages.
 
-    That each picture is drawn, and how, the tests of the function that draws it show.
+    This is for tests without checks of pictures. The tests of each drawing function check its pictures.
     """
     figure = pytest.importorskip("matplotlib.figure")
     monkeypatch.setattr(figure.Figure, "draw", lambda self, renderer: None)
@@ -106,7 +106,7 @@ def blank(monkeypatch) -> None:
 
 @pytest.fixture
 def postgres() -> Iterator[str]:
-    """A PostgreSQL store of the test's own; skips where no server is reached at ``DPHMM_POSTGRES``."""
+    """A PostgreSQL store for one test; skips if no server answers at ``DPHMM_POSTGRES``."""
     psycopg = pytest.importorskip("psycopg")
     server = os.environ.get("DPHMM_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
     schema = f"dphmm_{uuid.uuid4().hex}"
@@ -123,9 +123,9 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium, the one of ``DPHMM_CHROMIUM`` or of the system; skips where there is none.
+    """A headless Chromium, from ``DPHMM_CHROMIUM`` or the system; skips if there is none.
 
-    It is closed with its module: Playwright runs a loop in this thread, beside which no other test could run its own.
+    It is closed with its module: Playwright runs an event loop in this thread, and other tests need their own.
     """
     sync_api = pytest.importorskip("playwright.sync_api")
     path = os.environ.get("DPHMM_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")

@@ -1,4 +1,4 @@
-"""The documentation's command lines, run as they stand."""
+"""Run the command lines of the documentation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def page(name: str) -> str:
-    """The text of the one page of the documentation that has this name, whichever shelf it stands on."""
-    (found,) = (ROOT / "docs").rglob(name)
-    return found.read_text(encoding="utf-8")
+    """The text of the page of the documentation with this name, in any folder."""
+    (path,) = (ROOT / "docs").rglob(name)
+    return path.read_text(encoding="utf-8")
 
 
 def run_line(line: str, folder: Path) -> str:
-    """What a line prints: of the command in this process, which spares the start of another; any other in a shell."""
+    """The output of a line: the command runs in this process, any other line in a shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words = list(lexer)

@@ -1,4 +1,4 @@
-"""Work that ends the process that does it. A file of its own: a worker imports it, and no test with it."""
+"""Tasks that end their worker process, in their own module: a worker imports no tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 
 
 def die_once(work: tuple[str, int]) -> int:
-    """Kill this worker process the first time that it meets the third piece of work."""
+    """Kill this worker process at the first call for the third task."""
     marker, index = work
     if index == 2 and not os.path.exists(marker):
         open(marker, "w").close()

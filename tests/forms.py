@@ -1,13 +1,13 @@
-"""The forms of a function that is compiled once it was called often."""
+"""The forms of a function compiled after many calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from dphmm.compilation import Often, compiled
+from dphmm.compilation import HotFunction, compiled
 
 
-def forms_of(one: Often) -> list[Callable[..., Any]]:
-    """The plain form, the loop uncompiled, and compiled where numba is installed."""
-    return [one.plain, one.loop, *filter(None, [compiled(one.loop)])]
+def list_forms(function: HotFunction) -> list[Callable[..., Any]]:
+    """The plain form, the uncompiled loop, and the compiled loop if numba is installed."""
+    return [function.plain, function.loop, *filter(None, [compiled(function.loop)])]

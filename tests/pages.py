@@ -1,4 +1,4 @@
-"""Pages as a browser shows them: nothing over the edge, no picture empty, nothing fetched."""
+"""Checks of pages in a browser: nothing exceeds the edge, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _LOOK = """() => {
 
 
 def looked_at(browser: Any, path: Path, width: int) -> int:
-    """How many pictures a page has, which is looked at in a window of a width; anything over its edge is an error."""
-    asked: list[str] = []
+    """Return the number of pictures of a page at a width; fail if anything exceeds the edge."""
+    urls: list[str] = []
     page = browser.new_page(viewport={"width": width, "height": 900})
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: urls.append(request.url))
     page.goto(path.as_uri())
     wider, over, empty, pictures = page.evaluate(_LOOK)
     page.close()
     assert (wider, over, empty) == (0, 0, 0)
-    assert all(url.startswith(("file:", "data:")) for url in asked), asked
+    assert all(url.startswith(("file:", "data:")) for url in urls), urls
     return int(pictures)

@@ -1,4 +1,4 @@
-"""Features that meet in a session, and the pairs of them that are refused, with what is said."""
+"""Pairs of features in a session, and the messages for unsupported pairs."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ FEATURES = (
     "tables",
     "zones changed",
     "several queries",
-    "omitted moments",
+    "omitted timesteps",
     "gaps",
     "classes of time",
     "restarts",
     "audit",
     "calibrate",
-    "people outside",
+    "outside states",
 )
 
 REFUSED: dict[frozenset[str], str] = {
-    frozenset({"audit", "several queries"}): "answers several queries, which an audit cannot join yet",
-    frozenset({"calibrate", "schedule"}): "caps on events and schedules choose each budget themselves",
-    frozenset({"calibrate", "caps"}): "caps on events and schedules choose each budget themselves",
-    frozenset({"calibrate", "delta"}): "later releases are planned for what earlier ones left likely",
-    frozenset({"calibrate", "components"}): "no budget limits the odds: a release can rule a place out",
-    frozenset({"calibrate", "tables"}): "no budget limits the odds: a release can rule a place out",
-    frozenset({"caps", "zones changed"}): "keeps caps on events, under its first settings alone",
+    frozenset({"audit", "several queries"}): "has several queries, which audits do not support",
+    frozenset({"calibrate", "schedule"}): "event caps and schedules cannot be combined with a calibration",
+    frozenset({"calibrate", "caps"}): "event caps and schedules cannot be combined with a calibration",
+    frozenset({"calibrate", "delta"}): "cannot be combined with delta",
+    frozenset({"calibrate", "components"}): "a release can exclude a state, so no budget limits the odds",
+    frozenset({"calibrate", "tables"}): "a release can exclude a state, so no budget limits the odds",
+    frozenset({"caps", "zones changed"}): "has event caps, so its settings must not change",
 }
 
 WHAT = {
-    "pauses": "a reader who was not told everything",
+    "pauses": "a recipient who was not sent every release",
     "schedule": "`target_error`",
     "caps": "a cap on an event",
     "delta": "a δ-location set",
-    "components": 'noise by component (`calibration="component"`)',
+    "components": 'noise by component (`noise_scope="component"`)',
     "tables": "a table by hops (`graph-exponential`)",
     "zones changed": "another policy from a release on",
-    "several queries": "two queries at every moment",
-    "omitted moments": "a moment that has no release",
+    "several queries": "two queries at every timestep",
+    "omitted timesteps": "a timestep that has no release",
     "gaps": "40 steps without a release",
     "classes of time": "a matrix for each class of hours",
     "restarts": "a process for every release",
     "audit": "the releases replayed",
-    "people outside": "twins of border states",
-    "calibrate": "the budget that `--odds 3` gives each query",
+    "outside states": "twins of border states",
+    "calibrate": "the budget that `--max-odds-ratio 3` gives each query",
 }
 
 
 def page() -> str:
-    """The page of the documentation that says which features go together."""
+    """The documentation page about pairs of features."""
     notes = sorted(set(REFUSED.values()))
     number = {feature: str(place) for place, feature in enumerate(FEATURES, 1)}
     lines = [
@@ -63,7 +63,7 @@ def page() -> str:
         "state, the cap on the event, how far the odds move, and what the audit finds. For every feature that a reader",
         "can see something of, an enumeration that leaves it out must find a fault.",
         "",
-        "| | feature | " + " | ".join(number[one] for one in FEATURES) + " |",
+        "| | feature | " + " | ".join(number[feature] for feature in FEATURES) + " |",
         "|---" * (len(FEATURES) + 2) + "|",
     ]
     for row in FEATURES:

@@ -1,4 +1,7 @@
-"""The paper's running example (Examples 3.2 and 5.1): six states, three categories. States are counted from 0 here."""
+"""The paper's running example (Examples 3.2 and 5.1): six states, three categories.
+
+States are counted from 0 here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def graph() -> PolicyGraph:
 
 
 def states(*numbers: int) -> np.ndarray:
-    """A constraint set from the paper's state numbers, which count from 1."""
+    """A constraint set from the paper's state numbers, which start at 1."""
     mask = np.zeros(6, dtype=bool)
     mask[[number - 1 for number in numbers]] = True
     return mask

@@ -1,4 +1,4 @@
-"""Sizes and parameters at which a test repeats what it holds at others: tried with all tests, and not every day."""
+"""Large sizes and additional parameters of tests, omitted from fast tests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def slow(*values: object) -> ParameterSet:
 
 
 def few_every_day(values: Iterable[object], count: int) -> list[object]:
-    """Of cases, such as seeds or tuples of several parameters, the first as they are and the others slow."""
+    """Parametrized cases, such as seeds: the first ``count`` are fast and the others slow."""
     cases = [value if isinstance(value, tuple) else (value,) for value in values]
     return [pytest.param(*case) if place < count else slow(*case) for place, case in enumerate(cases)]
 
 
-def fewer(count: int, every_day: int) -> int:
-    """How many draws, people, rounds or examples: with all tests the count, and fewer every day."""
-    return every_day if settings.get_current_profile_name() == "every day" else count
+def fewer(count: int, fast_count: int) -> int:
+    """The number of draws, users, rounds or examples: ``count``, or fewer in fast tests."""
+    return fast_count if settings.get_current_profile_name() == "fast" else count

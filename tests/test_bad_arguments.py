@@ -1,157 +1,227 @@
-"""Whatever value is passed to a public call, it works or is refused with an error of ours.
+"""Every public call accepts a value or refuses it with an error of the package.
 
-`tests/public_calls.py` has one right call of each. Here every one of its arguments in turn is one that cannot be: of
-another kind, shape, size or type of number. Warnings count as errors, as everywhere in these tests.
+`tests/public_calls.py` has one valid call of each. Invalid values follow from the declarations of
+`dphmm.validation`: just outside each range, of another type, NaN, infinity, another word. Each must be refused by
+the parameter's name. Values allowed by the declaration, such as an array's entries, are tested with a few unusual
+values. Warnings count as errors, as in all tests.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
-from decimal import Decimal
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from itertools import islice
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
 
 from dphmm import compilation
-from dphmm.arguments import checked
-from dphmm.errors import BudgetError, DphmmError, InvalidInputError
+from dphmm.errors import BudgetError, ConfigurationError, DphmmError, InvalidInputError
+from dphmm.validation import ARRAY, Delta, Epsilon, Integers, PositiveInt, checked, requirements
 from tests.public_calls import CALLS
-from tests.test_public_face import EXPORTS
+from tests.test_public_face import EXPORTED
 
-BAD = {
-    "nothing": None,
-    "a text": "x\0y",
-    "no text": "",
-    "half a character": "\ud800",
-    "bytes": b"ab",
-    "minus one": -1,
-    "zero": 0,
-    "one and a half": 1.5,
-    "NaN": float("nan"),
-    "infinity": float("inf"),
-    "minus infinity": float("-inf"),
-    "400 digits": 10**400,
-    "2^63": 2**63,
-    "the least double": 5e-324,
-    "nearly the largest double": 1e308,
-    "a complex number": 1j,
-    "a decimal NaN": Decimal("NaN"),
-    "a fraction": Fraction(1, 3),
-    "a date": np.datetime64("2024-01-01"),
-    "no date": np.datetime64("NaT", "us"),
-    "an empty list": [],
-    "an empty row": [[]],
-    "three dimensions": np.zeros((2, 2, 2)),
-    "four brackets": [[[[1.0]]]],
-    "rows of different lengths": [[1], [1, 2]],
-    "a square of NaN": np.full((6, 6), np.nan),
-    "infinities": np.full(6, np.inf),
-    "negative numbers": np.full(6, -1.0),
-    "booleans": np.ones(6, dtype=bool),
-    "complex numbers": np.ones(6, dtype=complex),
-    "objects": np.array([None, "a", {}], dtype=object),
-    "numbers of many digits": np.array([2**63, -1, 10**30], dtype=object),
-    "a list of 400 digits": [10**400, 1],
-    "an array of texts": np.array(["a", "b"]),
-    "a list of texts": ["a", "b"],
-    "a tuple of nothing": (None, None),
-    "a mapping": {"a": 1},
-    "a set": {1, 2},
-    "an object": object(),
-}
+# Values for parameters without a declaration.
+ODD = (None, "x\0y", -1, 1.5, float("nan"), 10**400, [[]], np.full((6, 6), np.nan), {"a": 1}, object())
 
+# Arrays of numbers that are rarely valid: `ARRAY` declares no shape and no range.
+ODD_ARRAYS = (
+    np.zeros((2, 2, 2)),
+    [],
+    np.full((6, 6), np.nan),
+    np.full(6, np.inf),
+    np.full(6, -1.0),
+    np.ones(6, dtype=bool),
+    np.array([2**63, -1, 10**30], dtype=object),
+    5e-324,
+)
+
+# Numbers allowed by many declarations, but not by every calculation.
+ODD_NUMBERS = (5e-324, 1e308)
+
+# Numbers allowed by a declaration without a range.
+ANY_NUMBERS = (float("nan"), float("inf"), -1, 0, *ODD_NUMBERS)
+
+# Public calls without values from the caller, and the reason.
 NOT_VARIED = {
-    "certificate.CertificateWriter": "takes a function alone, and engines and what they made",
-    "audit.replay_sequence": "takes engines and sequences alone",
-    "flows.NoisyTable": "takes what has noise alone",
-    "jobs.AttackedTable": "is what an attack found",
-    "jobs.Flows": "takes tables alone",
-    "jobs.Planned": "is what a plan says",
-    "jobs.Watch": "is a protocol",
-    "model.compare_crowds": "takes crowds alone",
+    "certificate.CertificateWriter": "takes only a function, engines and their releases",
+    "audit.replay_sequence": "takes only engines and sequences",
+    "flows.NoisyTable": "takes only noisy tables",
+    "jobs.AttackedTable": "is the result of an attack",
+    "jobs.Flows": "takes only tables",
+    "jobs.Planned": "is the result of a plan",
+    "jobs.ProgressCallback": "is a protocol",
+    "model.Filtering": "is the result of a filter",
+    "model.compare_crowds": "takes only crowds",
     "mechanisms.Mechanism": "is a protocol",
-    "mechanisms.TableMechanism": "takes what an engine has worked out",
-    "plots.ReleaseMap": "takes tables, spaces and trajectories alone",
-    "plots.attack_figure": "takes what an attack found alone",
-    "plots.attack_sections": "takes what an attack found alone",
-    "plots.attack_verdict": "takes what an attack found alone",
-    "plots.calibration_figure": "takes a calibration alone",
-    "plots.audit_sections": "takes an audit alone",
-    "plots.draw_basemap": "takes axes, a basemap and a projection alone",
-    "plots.draw_figure": "takes a figure alone",
-    "plots.draw_hull": "takes axes and a hull alone",
-    "plots.draw_noise": "takes axes, a hull and a number that may be none",
-    "plots.draw_space": "takes axes and a space alone",
-    "plots.evaluation_figures": "takes tables and a configuration alone",
-    "plots.event_over_time": "takes axes and an audit",
-    "plots.trade_off": "takes axes and a calibration alone",
-    "plots.leakage_over_time": "takes axes and a leakage alone",
-    "plots.model_figure": "takes a model alone",
-    "serve.serve": "serves until it is interrupted",
-    "serve.reload_relay": "tells a process that runs",
-    "tables.read_features": "takes a document alone",
-    "writers.summarise": "takes a table alone",
-    "writers.to_trajectory_collection": "hands what it is given to to_geodataframe; its library warns when imported",
-    "writers.tracks": "takes a table alone",
+    "mechanisms.TableMechanism": "takes only results of an engine",
+    "plots.ReleaseMap": "takes only tables, spaces and trajectories",
+    "plots.draw_attack_figure": "takes only the result of an attack",
+    "plots.build_attack_sections": "takes only the result of an attack",
+    "plots.summarize_attack": "takes only the result of an attack",
+    "plots.draw_calibration_figure": "takes only a calibration",
+    "plots.build_audit_sections": "takes only an audit",
+    "plots.draw_basemap": "takes only axes, a basemap and a projection",
+    "plots.draw_figure": "takes only a figure",
+    "plots.draw_hull": "takes only axes and a hull",
+    "plots.draw_noise": "takes only axes, a hull and an optional number",
+    "plots.draw_space": "takes only axes and a space",
+    "plots.evaluation_figures": "takes only tables and a configuration",
+    "plots.draw_event_probability": "takes only axes and an audit",
+    "plots.draw_trade_off": "takes only axes and a calibration",
+    "plots.leakage_over_time": "takes only axes and a leakage",
+    "plots.model_figure": "takes only a model",
+    "serve.serve": "serves until interrupted",
+    "serve.reload_relay": "signals a running process",
+    "tables.read_features": "takes only a document",
+    "writers.summarise": "takes only a table",
+    "writers.to_trajectory_collection": "passes its arguments to to_geodataframe; its library warns when imported",
+    "writers.tracks": "takes only a table",
 }
-"""Public calls without a value of the caller's, and why."""
+
+STAGES = sorted({name.partition(".")[0] for name in CALLS})
+EXPORTS = [(stage, name) for stage, public in EXPORTED.items() for name in public]
 
 
-def run(name: str, /, **changed: object) -> None:
+def run_call(name: str, changed: Mapping[str, object] = MappingProxyType({})) -> None:
     call = CALLS[name]
-    found = call.of(**{**call.arguments, **changed})
-    if hasattr(found, "__next__"):
-        list(islice(found, 20))
+    result = call.of(**{**call.arguments, **changed})
+    if hasattr(result, "__next__"):
+        list(islice(result, 20))
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_the_right_call_is_right(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    if "missing" in str(CALLS[name].arguments) or "nowhere" in str(CALLS[name].arguments):
-        with pytest.raises(DphmmError):
-            run(name)
-    else:
-        run(name)
+def find_requirements(name: str) -> dict[str, tuple[Any, ...]]:
+    """The requirements of a public call's parameters; none if its arguments are not checked."""
+    stage, *path = name.split(".")
+    target: Any = importlib.import_module(f"dphmm.{stage}")
+    for part in path:
+        target = getattr(target, part)
+    function = target.__init__ if inspect.isclass(target) else target
+    return requirements(target) if hasattr(function, "is_checked") else {}
+
+
+def list_invalid_values(required: tuple[Any, ...]) -> list[Any]:
+    """The invalid values of each declaration, except values allowed by another."""
+    values = [value for requirement in required for value in requirement.invalid]
+    return [value for value in values if not any(requirement.accepts(value) for requirement in required)]
+
+
+def has_range(required: tuple[Any, ...]) -> bool:
+    """Whether the declarations exclude some numbers, or allow none."""
+    return not {"a number", "an integer"} & {requirement.text for requirement in required}
+
+
+def list_odd_values(required: tuple[Any, ...]) -> list[Any]:
+    """Values allowed by the declarations, but perhaps wrong."""
+    if not required:
+        return list(ODD)
+    odd = ODD_ARRAYS if ARRAY in required else ODD_NUMBERS if has_range(required) else ANY_NUMBERS
+    return [value for value in odd if any(requirement.accepts(value) for requirement in required)]
+
+
+def find_faults(
+    call: Callable[[dict[str, Any]], object], parameter: str, required: tuple[Any, ...]
+) -> Iterator[tuple[str, str, str]]:
+    """Faults in the refusal of a parameter's values: (parameter, value, observed behaviour)."""
+    for values, may_work in ((list_invalid_values(required), False), (list_odd_values(required), True)):
+        for value in values:
+            try:
+                call({parameter: value})
+            except DphmmError as problem:
+                message = str(problem)
+                if "\n" in message:
+                    yield parameter, repr(value), "more than one line"
+                if not may_work and not message.startswith(f"{parameter} must be "):
+                    yield parameter, repr(value), f"not refused by name: {message}"
+            except Exception as problem:
+                yield parameter, repr(value), repr(problem)
+            else:
+                if not may_work:
+                    yield parameter, repr(value), "not refused"
 
 
 @pytest.fixture
 def compiled_at_once(monkeypatch):
-    """Loops are compiled from their first call on, where numba is installed: it takes fewer types than numpy."""
-    monkeypatch.setattr(compilation, "_WORTH", 0)
+    """Compile loops at their first call if numba is installed: it accepts fewer types."""
+    monkeypatch.setattr(compilation, "_MIN_WORK", 0)
 
 
 @pytest.mark.usefixtures("compiled_at_once")
-@pytest.mark.parametrize("name", CALLS)
-def test_a_wrong_value_is_refused_with_an_error_of_ours(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    call, wrong = CALLS[name], []
-    for argument in call.arguments.keys() - call.ours:
-        for what, value in BAD.items():
-            try:
-                run(name, **{argument: value})
-            except DphmmError as problem:
-                if "\n" in str(problem):
-                    wrong.append((argument, what, "more than one line"))
-            except Exception as problem:
-                wrong.append((argument, what, repr(problem)))
+@pytest.mark.parametrize("stage", STAGES)
+def test_valid_call_works_and_invalid_value_raises_with_parameter_name(stage, tmp_path, monkeypatch):
+    wrong = []
+    for number, (name, call) in enumerate(CALLS.items()):
+        if not name.startswith(f"{stage}."):
+            continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        if "missing" in str(call.arguments) or "nowhere" in str(call.arguments):
+            with pytest.raises(DphmmError):
+                run_call(name)
+        else:
+            run_call(name)
+        required = find_requirements(name)
+        for parameter in call.arguments.keys() - call.ours:
+            tried = find_faults(partial(run_call, name), parameter, required.get(parameter, ()))
+            wrong += [(name, *fault) for fault in tried]
     assert not wrong
 
 
-def test_every_public_call_that_takes_values_is_varied():
+def test_every_public_call_with_values_is_varied():
     varied = {".".join(name.split(".")[:2]) for name in CALLS}
     missing = set()
     for stage, name in EXPORTS:
-        found = getattr(importlib.import_module(f"dphmm.{stage}"), name)
-        makes = inspect.isclass(found) and ("__init__" in vars(found) or hasattr(found, "__post_init__"))
-        plain = hasattr(found, "__dataclass_fields__") and not hasattr(found, "__post_init__")
-        if inspect.isroutine(found) or (makes and not plain):
+        exported = getattr(importlib.import_module(f"dphmm.{stage}"), name)
+        makes = inspect.isclass(exported) and ("__init__" in vars(exported) or hasattr(exported, "__post_init__"))
+        plain = hasattr(exported, "__dataclass_fields__") and not hasattr(exported, "__post_init__")
+        if inspect.isroutine(exported) or (makes and not plain):
             missing.add(f"{stage}.{name}")
     assert missing - varied == NOT_VARIED.keys() & missing
     assert not varied & NOT_VARIED.keys()
+
+
+# Numbers of public calls without a declared range, and the reason.
+WITHOUT_RANGE = {
+    "accuracy_m": "belongs to a fix, refused in the answer of the stream",
+    "bound": "a figure may have any unit",
+    "cell": "is a length in the unit of the measurements",
+    "epsilon": "is a budget checked by the engine or the mechanism",
+    "error": "is drawn only if it is finite",
+    "first": "is a timestep, perhaps before 1970",
+    "first_slot": "is a timestep, perhaps before 1970",
+    "latitude": "belongs to a fix, refused in the answer of the stream",
+    "longitude": "belongs to a fix, refused in the answer of the stream",
+    "loss": "is an argument of a mechanism's gauge",
+    "radius": "is a length in the unit of the measurements",
+    "rounding": "is an argument of a mechanism's gauge",
+    "sensitivity": "is a rational for exact noise",
+    "size": "follows from the states",
+    "state": "is checked against the model",
+    "steps": "is checked by the engine",
+    "strength": "is drawn",
+    "unit": "is a rational for exact noise",
+    "wait_seconds": "is passed to a database",
+    "width": "is drawn",
+    "zorder": "is drawn",
+}
+
+
+def test_numbers_declare_range_except_listed():
+    missing = set()
+    for stage, name in EXPORTS:
+        exported = getattr(importlib.import_module(f"dphmm.{stage}"), name)
+        members = vars(exported).values() if inspect.isclass(exported) else (exported,)
+        for function in (getattr(member, "__func__", member) for member in members):
+            if hasattr(function, "is_checked"):
+                declarations = requirements(function).items()
+                missing |= {parameter for parameter, required in declarations if not has_range(required)}
+    assert missing == WITHOUT_RANGE.keys()
 
 
 # ---- the check itself -------------------------------------------------------------------------------------------
@@ -159,21 +229,26 @@ def test_every_public_call_that_takes_values_is_varied():
 
 @checked
 def example(
-    epsilon: float, steps: int = 1, *, name: str | None = None, f: np.ndarray | None = None
+    epsilon: Epsilon,
+    steps: PositiveInt = 1,
+    *,
+    delta: Delta | None = None,
+    name: str | None = None,
+    f: np.ndarray | None = None,
 ) -> tuple[object, ...]:
     """An example.
 
     >>> example(1.0)
-    (1.0, 1, None, None)
+    (1.0, 1, None, None, None)
     """
-    return epsilon, steps, name, f
+    return epsilon, steps, delta, name, f
 
 
-def test_arguments_of_the_right_kind_pass_as_they_are():
+def test_valid_arguments_pass_unchanged():
     value = np.float64(0.5)
-    assert example(value, np.int64(3), name="a") == (0.5, 3, "a", None)
+    assert example(value, np.int64(3), delta=0, name="a") == (0.5, 3, 0, "a", None)
     assert example(epsilon=Fraction(1, 2))[0] == Fraction(1, 2)
-    assert example(1, f="taken at its word")[3] == "taken at its word"
+    assert example(1, f="taken at its word")[4] == "taken at its word"
     assert example.__doc__.startswith("An example")
     assert example.__globals__ is globals(), "doctest looks for examples in functions of the module"
 
@@ -181,68 +256,99 @@ def test_arguments_of_the_right_kind_pass_as_they_are():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("a",), BudgetError, r"epsilon is 'a' \(str\); give a number"),
-        ((1.0, 2.5), InvalidInputError, "steps is 2.5; give a whole number"),
-        ((np.zeros(3),), BudgetError, r"epsilon is an array of float64 of shape \(3,\); give a number"),
-        ((10**5000,), BudgetError, "epsilon is very long; give a number"),
+        ({"epsilon": "a"}, BudgetError, "epsilon must be a positive, finite number, got 'a'"),
+        ({"epsilon": 0}, BudgetError, "epsilon must be a positive, finite number, got 0"),
+        ({"epsilon": np.float64(-1.5)}, BudgetError, "epsilon must be a positive, finite number, got -1.5"),
+        ({"epsilon": np.zeros(3)}, BudgetError, "epsilon must be .*, got an array of float64 of shape \\(3,\\)"),
+        ({"epsilon": 10**5000}, BudgetError, "epsilon must be .*, got a very long int"),
+        ({"epsilon": 1.0, "steps": 2.5}, InvalidInputError, "steps must be a positive integer, got 2.5"),
+        ({"epsilon": 1.0, "steps": True}, InvalidInputError, "steps must be a positive integer, got True"),
+        ({"epsilon": 1.0, "delta": 2}, InvalidInputError, r"delta must be in \[0, 1\), got 2"),
+        ({"epsilon": 1.0, "name": b"a"}, InvalidInputError, "name must be a string, got b'a'"),
     ],
 )
-def test_a_refusal_names_the_argument_and_what_it_is(arguments, error, message):
-    with pytest.raises(error, match=message):
-        example(*arguments)
-    with pytest.raises(InvalidInputError, match=r"name is \"b'a'\" \(bytes\); give a text or nothing"):
-        example(1.0, name=b"a")
+def test_invalid_argument_raises_with_parameter_requirement_and_value(arguments, error, message):
+    with pytest.raises(error, match=f"^{message}$"):
+        example(**arguments)
 
 
-def test_wrong_calls_stay_python_s_own():
+def test_faults_are_found_in_function_without_check():
+    required = requirements(example)
+    for parameter in ("epsilon", "steps", "delta", "name"):
+        kept, lost = (
+            list(find_faults(lambda change, of=of: of(**{"epsilon": 1.0, **change}), parameter, required[parameter]))
+            for of in (example, inspect.unwrap(example))
+        )
+        assert kept == []
+        assert len(lost) == len(list_invalid_values(required[parameter])) > 2
+
+
+def test_declaration_accepts_custom_bounds_and_error():
+    @checked
+    def bounded(size: Annotated[int, Integers(2, 5, ConfigurationError)]) -> int:
+        return size
+
+    assert (bounded(2), bounded(5)) == (2, 5)
+    for size in (1, 6):
+        with pytest.raises(ConfigurationError, match=r"size must be an integer in \[2, 5\], got"):
+            bounded(size)
+
+
+def test_wrong_signature_raises_type_error():
     with pytest.raises(TypeError):
         example()
     with pytest.raises(TypeError):
         example(1.0, surplus=2)
 
 
-class OfNoKind:
-    """What no public call takes."""
+class Unrelated:
+    """A class accepted by no public call."""
 
 
+# Contents of a file: the class itself raises pydantic's error, its reader an error of the package.
 READ_BY_PYDANTIC = {"evaluation.EvaluationConfig", "serve.RelayConfig"}
-"""Contents of a file: the class itself raises pydantic's error, its reader ours."""
 
 
-def with_wrong_classes(of: Callable[..., object]) -> None:
-    """Call with an object of no kind for everything that must be given, and take what it yields."""
-    needed = [one for one in inspect.signature(of).parameters.values() if one.default is one.empty]
-    named = {one.name: OfNoKind() for one in needed if one.kind is one.KEYWORD_ONLY}
-    if not needed:
+def call_with_wrong_classes(of: Callable[..., object]) -> None:
+    """Call with unrelated objects for all required arguments, and take the first result."""
+    parameters = [
+        parameter for parameter in inspect.signature(of).parameters.values() if parameter.default is parameter.empty
+    ]
+    named = {parameter.name: Unrelated() for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    if not parameters:
         return
-    found = of(*(OfNoKind() for one in needed if one.kind <= one.POSITIONAL_OR_KEYWORD), **named)
-    if hasattr(found, "__next__"):
-        next(found)
+    result = of(
+        *(Unrelated() for parameter in parameters if parameter.kind <= parameter.POSITIONAL_OR_KEYWORD), **named
+    )
+    if hasattr(result, "__next__"):
+        next(result)
 
 
 @pytest.mark.parametrize("stage", sorted({stage for stage, _ in EXPORTS}))
-def test_an_object_of_another_class_is_refused_with_an_error_of_ours(stage, tmp_path, monkeypatch):
+def test_object_of_other_class_raises_package_error(stage, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     wrong = []
     for name in (name for of, name in EXPORTS if of == stage):
-        found = getattr(importlib.import_module(f"dphmm.{stage}"), name)
-        called = inspect.isroutine(found) or (inspect.isclass(found) and not getattr(found, "_is_protocol", False))
+        exported = getattr(importlib.import_module(f"dphmm.{stage}"), name)
+        called = inspect.isroutine(exported) or (
+            inspect.isclass(exported) and not getattr(exported, "_is_protocol", False)
+        )
         if f"{stage}.{name}" in READ_BY_PYDANTIC or not called:
             continue
         try:
-            with_wrong_classes(found)
+            call_with_wrong_classes(exported)
         except Exception as problem:
             if not isinstance(problem, DphmmError) or "\n" in str(problem):
                 wrong.append((name, repr(problem)))
     assert not wrong
 
 
-def test_an_error_of_the_package_itself_is_not_laid_on_the_caller():
+def test_attribute_error_within_package_is_not_blamed_on_argument():
     @checked
-    def broken(ours: OfNoKind, found: object) -> object:
+    def broken(ours: Unrelated, value: object) -> object:
         return ours.missing
 
     with pytest.raises(AttributeError):
-        broken(OfNoKind(), 1)
-    with pytest.raises(InvalidInputError, match="ours is 1, which has no 'missing'; give OfNoKind"):
+        broken(Unrelated(), 1)
+    with pytest.raises(InvalidInputError, match=r"ours must be Unrelated, got 1, which has no .missing."):
         broken(1, 1)

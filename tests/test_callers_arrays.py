@@ -1,4 +1,4 @@
-"""Public functions of the streams leave the caller's arrays as they were, and what was checked cannot be changed."""
+"""Public functions for streams do not modify arguments, and checked arrays are read-only."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SCALES = np.array([2.0, 2.0, 1.0])
 CALLS = {
     "loss": lambda: leakage.loss(MATRIX, 1.0),
     "LossFunction": lambda: leakage.LossFunction(MATRIX)(EPSILONS),
-    "account": lambda: leakage.account(MATRIX, MATRIX, EPSILONS),
+    "account": lambda: leakage.compute_leakage(MATRIX, MATRIX, EPSILONS),
     "exact_budgets": lambda: leakage.exact_budgets(MATRIX, MATRIX, 1.0, 3),
     "smooth": lambda: leakage.smooth(MATRIX, 0.1),
     "landmarks": lambda: landmarks.leakage(TIMES, MARKS, EPSILONS, MATRIX, MATRIX),
     "timeline": lambda: landmarks.timeline(TIMES, MARKS),
     "LandmarkBudget": lambda: landmarks.LandmarkBudget(landmarks.timeline(TIMES, MARKS), EPSILONS, 1.0),
     "release_series": lambda: landmarks.release_series(
-        POINTS, landmarks.uniform(TIMES, MARKS, 1.0), landmarks.laplace(1.0, rng=0)
+        POINTS, landmarks.uniform_scheme(TIMES, MARKS, 1.0), landmarks.laplace_noise(1.0, rng=0)
     ),
     "stay_points": lambda: landmarks.repeated_places(landmarks.stay_points(STAMPS, POINTS, 1.0, 30.0), 0.5),
     "count_states": lambda: counts.count_states(TRUE, 7),
@@ -42,7 +42,7 @@ ARRAYS = [MATRIX, EPSILONS, TIMES, MARKS, POINTS, STAMPS, NOISY, TRUE, SCALES]
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_callers_arrays_stay_writeable_and_as_they_were(name):
+def test_arguments_stay_writeable_and_unchanged(name):
     before = [array.copy() for array in ARRAYS]
     CALLS[name]()
     for array, copy in zip(ARRAYS, before, strict=True):
@@ -50,7 +50,7 @@ def test_callers_arrays_stay_writeable_and_as_they_were(name):
         assert array.flags.writeable
 
 
-def test_what_was_checked_is_the_record_s_own_and_read_only():
+def test_arrays_of_records_are_read_only_copies():
     times, landmark, epsilons = np.arange(3), np.array([False, True, False]), np.array([0.1, 0.2, 0.3])
     line = landmarks.Timeline(times, landmark)
     budget = landmarks.LandmarkBudget(line, epsilons, 0.5)

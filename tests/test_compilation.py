@@ -1,11 +1,11 @@
-"""What is called often is compiled, where numba is installed; before and elsewhere its plain form does."""
+"""Functions with many calls are compiled if numba is installed; otherwise they stay plain."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dphmm import compilation
-from dphmm.compilation import Often, compiled_at_first_call, often
+from dphmm.compilation import HotFunction, compile_if_hot, compiled_at_first_call
 
 
 def _doubled(values):
@@ -13,43 +13,43 @@ def _doubled(values):
         values[i] += values[i]
 
 
-def test_a_plain_form_is_called_until_it_has_done_enough(monkeypatch):
+def test_plain_form_runs_until_compilation_is_worth_it(monkeypatch):
     forms = []
 
-    @often(_doubled)
+    @compile_if_hot(_doubled)
     def doubled(values):
         forms.append("plain")
         values += values
 
-    assert isinstance(doubled, Often)
+    assert isinstance(doubled, HotFunction)
     monkeypatch.setattr(
         compilation, "compiled", lambda loop, **_: lambda values: forms.append("compiled") or loop(values)
     )
-    monkeypatch.setattr(compilation, "_WORTH", 3 * (compilation._CALL + 5))
+    monkeypatch.setattr(compilation, "_MIN_WORK", 3 * (compilation._WORK_PER_CALL + 5))
     values = np.ones(5)
     for _ in range(6):
         doubled(values)
     assert (forms, values.tolist()) == (["plain"] * 3 + ["compiled"] * 3, [64.0] * 5)
 
 
-def test_large_arrays_are_worth_it_sooner(monkeypatch):
-    asked = []
-    monkeypatch.setattr(compilation, "compiled", lambda loop, **_: asked.append(loop))
+def test_large_arrays_are_compiled_sooner(monkeypatch):
+    compiled_loops = []
+    monkeypatch.setattr(compilation, "compiled", lambda loop, **_: compiled_loops.append(loop))
     for size in (1, 10**6):
-        one = Often(lambda values: values.sum(), _doubled)
+        function = HotFunction(lambda values: values.sum(), _doubled)
         for _ in range(10):
-            one(np.ones(size))
-        assert len(asked) == (size > 1)  # and where numba is not installed it is asked for once
+            function(np.ones(size))
+        assert len(compiled_loops) == (size > 1)  # compilation is requested once, also without numba
 
 
-def test_loops_are_compiled_at_their_first_call_within_overlapping_blocks(monkeypatch):
-    asked = []
-    monkeypatch.setattr(compilation, "compiled", lambda loop, **_: asked.append(loop))
+def test_loops_compile_at_first_call_within_overlapping_blocks(monkeypatch):
+    compiled_loops = []
+    monkeypatch.setattr(compilation, "compiled", lambda loop, **_: compiled_loops.append(loop))
 
     def calls_compile() -> bool:
-        asked.clear()
-        Often(lambda values: values.sum(), _doubled)(np.ones(1))
-        return bool(asked)
+        compiled_loops.clear()
+        HotFunction(lambda values: values.sum(), _doubled)(np.ones(1))
+        return bool(compiled_loops)
 
     first, second = compiled_at_first_call(), compiled_at_first_call()
     first.__enter__()
@@ -60,8 +60,8 @@ def test_loops_are_compiled_at_their_first_call_within_overlapping_blocks(monkey
     assert not calls_compile()
 
 
-def test_without_numba_it_stays_plain(monkeypatch):
+def test_function_stays_plain_without_numba(monkeypatch):
     monkeypatch.setattr(compilation, "compiled", lambda _, **__: None)
-    monkeypatch.setattr(compilation, "_WORTH", 0)
-    one = Often(lambda values: float(values.sum()), _doubled)
-    assert [one(np.ones(3)) for _ in range(3)] == [3.0] * 3
+    monkeypatch.setattr(compilation, "_MIN_WORK", 0)
+    function = HotFunction(lambda values: float(values.sum()), _doubled)
+    assert [function(np.ones(3)) for _ in range(3)] == [3.0] * 3

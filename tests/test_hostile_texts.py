@@ -1,4 +1,4 @@
-"""One-line texts that people write, of any words and characters, are parsed or refused by an error of the package."""
+"""Texts of users with any words are parsed or refused by an error of the package."""
 
 from __future__ import annotations
 
@@ -29,61 +29,61 @@ WORDS = {
 }
 
 
-def texts(kind: str) -> st.SearchStrategy[str]:
-    """Words of a grammar and others, joined by spaces or by nothing."""
+def build_texts(kind: str) -> st.SearchStrategy[str]:
+    """Words of a grammar and other words, joined by spaces or directly."""
     word = st.sampled_from([*WORDS[kind].split(" "), *COMMON.split(" ")]) | st.text(max_size=6)
     return st.builds(
         lambda words, between: between.join(words), st.lists(word, max_size=12), st.sampled_from([" ", ""])
     )
 
 
-def policy(text: str) -> None:
+def parse_and_check_policy(text: str) -> None:
     canonical_policy(text)
-    graph, made = parse_policy(text, GRID, MODEL.transition), ReleaseSettings(policy=text)
+    graph, release_settings = parse_policy(text, GRID, MODEL.transition), ReleaseSettings(policy=text)
     assert graph.content_hash
-    assert ReleaseSettings.from_toml(made.to_toml()) == made
+    assert ReleaseSettings.from_toml(release_settings.to_toml()) == release_settings
 
 
-def event(text: str) -> None:
-    made = parse_event(text)
-    assert parse_event(str(made)).canonical == made.canonical
-    resolved = made.resolve(GRID, Clock(60.0, 28_497_420))
+def parse_and_check_event(text: str) -> None:
+    parsed = parse_event(text)
+    assert parse_event(str(parsed)).canonical == parsed.canonical
+    resolved = parsed.resolve(GRID, Clock(60.0, 28_497_420))
     if resolved.last - resolved.first < 500:
         EventOdds(MODEL.transition, MODEL.initial, resolved)
 
 
-def refuses_in_one_line(use: Callable[[str], object], text: str, also: tuple[type[Exception], ...] = ()) -> None:
-    said = "accepted"
+def check_refusal_is_one_line(use: Callable[[str], object], text: str, also: tuple[type[Exception], ...] = ()) -> None:
+    message = "accepted"
     try:
         use(text)
     except (DphmmError, *also) as problem:
-        said = str(problem)
-    assert said
-    assert "\n" not in said
+        message = str(problem)
+    assert message
+    assert "\n" not in message
 
 
 @settings(max_examples=fewer(600, 60), deadline=None)
-@given(texts("policy"))
+@given(build_texts("policy"))
 @example("utility:1km & complete | transition")
-def test_any_policy_is_parsed_or_refused(text):
-    refuses_in_one_line(policy, text)
+def test_any_policy_is_parsed_or_raises(text):
+    check_refusal_is_one_line(parse_and_check_policy, text)
 
 
 @settings(max_examples=fewer(600, 60), deadline=None)
-@given(texts("event"))
+@given(build_texts("event"))
 @example("2 of (at:1 on 2024-03-07 from the first release; at:2 at 3; at:4 at least 2 visits between 0 and 9)")
 @example("at:3,4 between 2024-03-07 and 2024-03-10 any weekday 9-12 in Europe/Berlin from the first release")
-def test_any_event_is_parsed_or_refused(text):
-    refuses_in_one_line(event, text)
+def test_any_event_is_parsed_or_raises(text):
+    check_refusal_is_one_line(parse_and_check_event, text)
 
 
 @settings(max_examples=fewer(600, 60), deadline=None)
-@given(texts("time"))
-def test_any_time_is_parsed_or_refused(text):
-    refuses_in_one_line(parse_time, text, (ValueError,))
+@given(build_texts("time"))
+def test_any_time_is_parsed_or_raises(text):
+    check_refusal_is_one_line(parse_time, text, (ValueError,))
 
 
-@pytest.mark.parametrize(("kind", "use"), [("policy", policy), ("event", event)])
-def test_some_of_these_texts_are_accepted(kind, use):
-    """Otherwise they would all be refused at the first word."""
+@pytest.mark.parametrize(("kind", "use"), [("policy", parse_and_check_policy), ("event", parse_and_check_event)])
+def test_simple_texts_are_accepted(kind, use):
+    """Otherwise every text above could be refused at its first word."""
     use({"policy": "utility:1km|complete", "event": "state:1 between 1 and 2"}[kind])

@@ -1,4 +1,4 @@
-"""Without numba everything runs, and what is exact or published is the same to the last byte."""
+"""Without numba all commands run, and published results are identical to the last byte."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from dphmm import MarkovModel, compilation
-from dphmm.cli import main
-from dphmm.jobs.run_folder import user_file
+from dphmm.jobs.batch.run_folder import user_file
 from dphmm.space import Grid
+from tests import command_line
 from tests.cli.conftest import HEADER, fixes
 
-# Run in a process of its own: the commands one after another. Prints what each said.
+# Run in a separate process: the commands one after another. Prints their outputs.
 DRIVER = """
 import json, sys
 sys.modules["numba"] = None
-from tests.test_without_numba import said
-print(json.dumps(said(json.loads(sys.argv[1]))))
+from tests.test_without_numba import run_commands
+from tests import command_line
+print(json.dumps(run_commands(json.loads(sys.argv[1]))))
 """
 RELEASE = ("--model", "m.npz", "--policy", "utility:1km & complete", "--epsilon", "1")
 LINES = (
@@ -35,12 +35,12 @@ LINES = (
     ("audit", "session", "r.csv", *RELEASE, "--json"),
     ("audit", "session", "s.db", "--model", "m.npz", "--json"),
     ("audit", "event", "r.csv", *RELEASE, "--event", "state:1 between 0 and 3", "--json"),
-    ("leak", "--releases", "r.csv", "--model", "m.npz", "--of", "a", "--json"),
+    ("leak", "--releases", "r.csv", "--model", "m.npz", "--users", "a", "--json"),
 )
 RANDOM_FILES = ("r.csv", "c.csv", "l.csv", *(str(user_file(Path("all"), user, "parquet")) for user in "ab"))
 
 
-def folder_of(path: Path) -> Path:
+def build_folder(path: Path) -> Path:
     path.mkdir()
     grid = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
     rng = np.random.default_rng(0)
@@ -53,21 +53,21 @@ def folder_of(path: Path) -> Path:
     return path
 
 
-def said(lines: Iterable[Sequence[str]]) -> list[str]:
-    """What the commands print, with every sum of masses taken by the loops that numba compiles, where it is there."""
-    told = []
+def run_commands(lines: Iterable[Sequence[str]]) -> list[str]:
+    """The output of the commands, with every sum of masses in compiled loops if available."""
+    outputs = []
     with pytest.MonkeyPatch.context() as compiled:
-        compiled.setattr(compilation, "_WORTH", 0)
+        compiled.setattr(compilation, "_MIN_WORK", 0)
         for words in lines:
-            done = CliRunner().invoke(main, words)
+            done = command_line.run(*words)
             if done.exception is not None and not isinstance(done.exception, SystemExit):
                 raise done.exception
             assert done.exit_code in (0, 1), done.output + done.stderr
-            told.append(done.stdout)
-    return told
+            outputs.append(done.stdout)
+    return outputs
 
 
-def said_without(folder: Path) -> list[str]:
+def run_commands_without_numba(folder: Path) -> list[str]:
     words = [sys.executable, "-c", DRIVER, json.dumps(LINES)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
@@ -75,26 +75,26 @@ def said_without(folder: Path) -> list[str]:
     return json.loads(done.stdout)
 
 
-def test_every_command_runs_without_numba_and_publishes_the_same_bytes(tmp_path, monkeypatch):
+def test_commands_without_numba_publish_same_bytes(tmp_path, monkeypatch):
     pytest.importorskip("numba")
     pytest.importorskip("pyarrow")
-    hidden = said_without(folder_of(tmp_path / "hidden"))
-    monkeypatch.chdir(folder_of(tmp_path / "there"))
-    there = said(LINES)
+    hidden = run_commands_without_numba(build_folder(tmp_path / "hidden"))
+    monkeypatch.chdir(build_folder(tmp_path / "there"))
+    there = run_commands(LINES)
     assert "numba" in sys.modules
     for name in RANDOM_FILES:
         assert (tmp_path / "hidden" / name).read_bytes() == (tmp_path / "there" / name).read_bytes(), name
-    for words, one, other in zip(LINES, hidden, there, strict=True):
-        assert numbers(one) == pytest.approx(numbers(other), rel=1e-9, abs=1e-9), words
-        assert len(numbers(one)) > 3
+    for words, hidden_output, output in zip(LINES, hidden, there, strict=True):
+        assert find_numbers(hidden_output) == pytest.approx(find_numbers(output), rel=1e-9, abs=1e-9), words
+        assert len(find_numbers(hidden_output)) > 3
 
 
-def numbers(told: str) -> list[float]:
-    """All numbers of what was said, in their order."""
-    found: list[float] = []
-    for word in told.replace("[", " ").replace("]", " ").replace(",", " ").replace(":", " ").split():
+def find_numbers(text: str) -> list[float]:
+    """All numbers of a text, in order."""
+    values: list[float] = []
+    for word in text.replace("[", " ").replace("]", " ").replace(",", " ").replace(":", " ").split():
         try:
-            found.append(float(word.strip('"{}')))
+            values.append(float(word.strip('"{}')))
         except ValueError:
             continue
-    return found
+    return values

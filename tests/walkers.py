@@ -18,7 +18,7 @@ STEP_SECONDS = 60
 
 
 def walker(user: str, steps: int, seed: int) -> Trajectory:
-    """Someone who goes to a random neighbouring cell, or stays, every minute."""
+    """A user with a random move to a neighbouring cell, or a stay, every minute."""
     grid = Grid.over(BOX, CELL_KM)
     rng = np.random.default_rng(seed)
     cell = rng.integers([grid.columns, grid.rows])
@@ -33,14 +33,14 @@ def walker(user: str, steps: int, seed: int) -> Trajectory:
 
 @pytest.fixture(scope="session")
 def walkers_file(tmp_path_factory) -> Path:
-    """Eight people who walk for 60 minutes, and one who is seen for five."""
+    """Eight users with walks of 60 minutes, and one with a walk of five."""
     path = tmp_path_factory.mktemp("walkers") / "walkers.csv"
     lines = ["user_id,tracked_at,latitude,longitude"]
     for number in range(9):
-        person = walker(f"w{number}", 60 if number else 5, number)
-        for time, latitude, longitude in zip(person.times, person.latitude, person.longitude, strict=True):
+        trajectory = walker(f"w{number}", 60 if number else 5, number)
+        for time, latitude, longitude in zip(trajectory.times, trajectory.latitude, trajectory.longitude, strict=True):
             lines.append(
-                f"{person.user},{time}Z,{latitude!r},{longitude!r}".replace("np.float64(", "").replace(")", "")
+                f"{trajectory.user},{time}Z,{latitude!r},{longitude!r}".replace("np.float64(", "").replace(")", "")
             )
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -70,5 +70,5 @@ def config(walkers_file) -> EvaluationConfig:
 
 
 @pytest.fixture(scope="session")
-def people(walkers_file) -> tuple[Trajectory, ...]:
+def trajectories(walkers_file) -> tuple[Trajectory, ...]:
     return read(walkers_file).trajectories

@@ -1,4 +1,4 @@
-"""Values that are wrong almost anywhere: what public calls must refuse with an error of the package's own."""
+"""Values that are wrong for almost all arguments: public calls must refuse them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from scipy import sparse
 
 from dphmm.errors import DphmmError
 
+# Name → value. Some calls may accept some of them; any error must be one of the package.
 WEIRD = {
     "none": None,
     "text": "abc",
@@ -39,13 +40,12 @@ WEIRD = {
     "one number": np.array(5),
     "fraction": Fraction(1, 3),
 }
-"""Name → value. Some calls may take some of them; an error, if there is one, must be ours."""
 
 
 def refuses_weird_values(call, arguments, spared=()):
-    """Every argument of a call, but those spared, as every weird value in turn; how many were refused.
+    """Set every argument in turn to every weird value; return the number of refusals.
 
-    Any error but a `DphmmError` is let through.
+    Arguments in `spared` stay as they are. Any error other than a `DphmmError` is raised.
     """
     call(**arguments)
     refused = 0

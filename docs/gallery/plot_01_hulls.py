@@ -1,10 +1,10 @@
 """
-The sensitivity hull: the shape of the noise
-============================================
+The sensitivity hull
+====================
 
-Six places and a policy that hides each among those of its category. The hull of the differences over the edges is what
-noise is drawn from. When an adversary knows that only some places are possible, edges fall away, and the hull shrinks:
-with three places left it is a segment, and one place has nobody to hide among.
+Six states and a policy that connects states of the same category. Noise is sampled from the hull of the differences
+over the edges. If only some states are possible, edges are removed and the hull shrinks. With three possible states
+it is a segment, and one of the states is exposed.
 """
 
 import matplotlib.pyplot as plt
@@ -19,9 +19,9 @@ policy = PolicyGraph.categorical(["a", "b", "b", "c", "c", "c"])
 figure, axes = plt.subplots(1, 3, figsize=(10, 2.9), sharex=True, sharey=True, layout="constrained")
 for ax, possible in zip(axes, ([0, 1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 2, 4]), strict=True):
     mask = np.isin(np.arange(6), possible)
-    left = policy.restrict(mask)
-    draw_hull(ax, SensitivityHull(left.differences(f)))
-    for start, end in left.edges:
+    restricted = policy.restrict(mask)
+    draw_hull(ax, SensitivityHull(restricted.differences(f)))
+    for start, end in restricted.edges:
         ax.plot(*f[[start, end]].T, color="0.4", lw=1)
     degrees = dict(zip(possible, degree_of_protection(policy, f, mask)[mask], strict=True))
     ax.plot(*f[possible].T, "ko", ms=4)
@@ -29,5 +29,5 @@ for ax, possible in zip(axes, ([0, 1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 2, 4]), str
         ax.annotate(f"s{state + 1}: {degree}", f[state], xytext=(4, 4), textcoords="offset points", fontsize=9)
     ax.set_title(f"possible: {', '.join(f's{state + 1}' for state in possible)}", fontsize=9)
     ax.set(aspect="equal", xlim=(-4.5, 5.9), ylim=(-1.7, 3))
-figure.suptitle("Beside each place: among how many it is hidden", fontsize=10)
+figure.suptitle("Degree of protection of each state", fontsize=10)
 plt.show()

@@ -1,9 +1,9 @@
 """
-Policy graphs: what must stay indistinguishable
-===============================================
+Policy graphs
+=============
 
-An edge says that nobody may tell its two ends apart. Four policies over the same 36 cells: everybody near, districts,
-everything, and one private corner with the rest open.
+An edge connects two states that must remain indistinguishable. Four policies over the same 36 cells: cells within 1.5
+km, districts, all cells, and one protected zone with all other cells unprotected.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ policies = {
     "utility: at most 1.5 km apart": PolicyGraph.utility(f, radius=1.5),
     "categorical: within a district": PolicyGraph.categorical(district),
     "complete": PolicyGraph.complete(len(f)),
-    "a private zone, the rest open": PolicyGraph.categorical(np.where(home, 0, -1)).with_open(~home),
+    "one protected zone": PolicyGraph.categorical(np.where(home, 0, -1)).with_open(~home),
 }
 
 figure, axes = plt.subplots(1, 4, figsize=(12, 3.9), layout="constrained")

@@ -1,9 +1,10 @@
 """
-Repairs: a partner for every exposed place
-==========================================
+Graph repair
+============
 
-Three, four, five and six are possible, and s3 has no neighbour left. Any of the three others can be its partner. The
-repair takes the one that makes the expected squared error of a release least; least area would be another one.
+States s3 to s6 are possible, and s3 has no neighbor left. Each of the three other states can be its partner. By
+default the repair chooses the partner that minimizes the expected squared error of a release. Minimizing the area
+selects another partner.
 """
 
 import matplotlib.pyplot as plt
@@ -28,8 +29,11 @@ for ax, partner in zip(axes, (3, 4, 5), strict=True):
     ax.plot(*f[possible].T, "ko", ms=4)
     for state in np.flatnonzero(possible):
         ax.annotate(f"s{state + 1}", f[state], xytext=(4, 4), textcoords="offset points", fontsize=9)
-    wins = [name for name, added in best.items() if added == ((2, partner),)]
-    said = f"area {hull.volume:g}, squared error {hull.squared_error:.3g}"
-    ax.set_title(f"partner s{partner + 1}: {said}\n{' and '.join(f'least {name}' for name in wins)}", fontsize=9)
+    optimal_for = [objective for objective, added in best.items() if added == ((2, partner),)]
+    label = f"area {hull.volume:g}, squared error {hull.squared_error:.3g}"
+    ax.set_title(
+        f"partner s{partner + 1}: {label}\n{' and '.join(f'minimum {objective}' for objective in optimal_for)}",
+        fontsize=9,
+    )
     ax.set(aspect="equal", xlim=(-4.5, 5.2), ylim=(-2.4, 2.9))
 plt.show()

@@ -1,9 +1,9 @@
 """
-What a model says of a city
-===========================
+A mobility model
+================
 
-Where people are in the long run, where they stay, and where they go, as learned from two of the sample's people. The
-model is public: this map tells nobody anything that releases would not presuppose.
+The stationary distribution, stays and transitions of a model learned from two users of the sample. The model is
+public, so this map reveals nothing beyond it.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,9 @@
 """
-Where leakage ends
-==================
+Supremum of the leakage
+=======================
 
-Under a constant budget leakage tends to a bound, or grows without one: the same matrix with ε = 0.15 and 0.23.
+Under a constant budget, leakage converges to a supremum or grows without bound. The two panels show the same matrix
+with ε = 0.15 and ε = 0.23.
 """
 
 import matplotlib.pyplot as plt

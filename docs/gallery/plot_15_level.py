@@ -1,9 +1,10 @@
 """
-Budgets that keep a level
-=========================
+Budgets for a leakage level
+===========================
 
-Ten releases whose temporal leakage is 1 at every time (Algorithm 8 of the paper), beside the constant budget that stays
-below it for ever (Algorithm 7). The first and the last release may cost more, as they have neighbours on one side only.
+Left: budgets of ten releases with temporal leakage 1 at every timestep (Algorithm 8 of the paper). Right: the
+constant budget that never exceeds it (Algorithm 7). The first and the last release have neighbors on one side only
+and therefore a larger budget.
 """
 
 import matplotlib.pyplot as plt
@@ -16,6 +17,6 @@ figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constr
 budgets_over_time(axes[0], backward, forward, leakage.exact_budgets(backward, forward, 1.0, 10), 1.0)
 constant = leakage.constant_budget(backward, forward, 1.0)
 budgets_over_time(axes[1], backward, forward, [constant] * 10, 1.0)
-axes[0].set_title("exactly 1 at every time", fontsize=10)
-axes[1].set_title("constant, for ever", fontsize=10)
+axes[0].set_title("leakage exactly 1 at every timestep", fontsize=10)
+axes[1].set_title("constant budget", fontsize=10)
 plt.show()

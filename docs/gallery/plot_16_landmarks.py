@@ -1,10 +1,10 @@
 """
-Budgets around significant moments
-==================================
+Budgets for landmarks
+=====================
 
-Thirty timestamps, of which four are landmarks. Uniform gives every timestamp one share; Skip reads nothing at landmarks
-and leaves the whole budget to the others. The line is what releases tell of all landmarks and one more moment together,
-under correlation.
+Thirty timestamps, four of which are landmarks. Uniform assigns the same budget to every timestamp. Skip releases
+nothing at landmarks and assigns the whole budget to the others. The line is the joint leakage about all landmarks and
+one more timestamp under correlation.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ from dphmm.plots import budget_and_loss
 times, marks = np.arange(30), [8, 9, 10, 22]
 moves = [[0.9, 0.1], [0.2, 0.8]]
 figure, axes = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
-for ax, scheme in zip(axes, (landmarks.uniform, landmarks.skip), strict=True):
+for ax, scheme in zip(axes, (landmarks.uniform_scheme, landmarks.skip_scheme), strict=True):
     budget = scheme(times, marks, epsilon=1.0)
     budget_and_loss(ax, budget, landmarks.leakage(times, marks, budget.epsilons, moves, moves))
     ax.set_title(scheme.__name__, fontsize=10, loc="left")

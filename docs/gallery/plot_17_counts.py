@@ -1,9 +1,9 @@
 """
-Counts and their repair
-=======================
+Post-processing of counts
+=========================
 
-How many of 200 people are in one of three places, over time: true, with noise that makes each row ε-private, and
-repaired with what is publicly known of how people move. The repair looks at nothing but the noisy counts.
+The number of 200 users in one of three locations over time: the true counts, counts with noise that makes each row
+ε-private, and post-processed counts. Post-processing uses the noisy counts and the public mobility model only.
 """
 
 import matplotlib.pyplot as plt
@@ -18,13 +18,13 @@ for _ in range(39):
     states.append(np.array([rng.choice(3, p=matrix[s]) for s in states[-1]]))
 true = counts.count_states(np.array(states).T, size=3)
 noisy = counts.release(true, epsilons=0.3, rng=1)
-repaired = counts.post_process(noisy, matrix, users=200, scale=2 / 0.3, coupled=True)
+processed = counts.post_process(noisy, matrix, users=200, scale=2 / 0.3, coupled=True)
 
 figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")
 ax.plot(true[:, 2], "k-", lw=2, label="true")
-for values, name, style in ((noisy, "noisy, ε = 0.3", "o"), (repaired, "repaired", "-")):
+for values, name, style in ((noisy, "noisy, ε = 0.3", "o"), (processed, "post-processed", "-")):
     error = np.mean((values - true) ** 2)
     ax.plot(values[:, 2], style, ms=4, label=f"{name}: mean squared error {error:.0f}")
-ax.set(xlabel="time", ylabel="people in the third place")
+ax.set(xlabel="time", ylabel="users in the third location")
 ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 plt.show()

@@ -1,28 +1,28 @@
 """
-What an adversary knows, release by release
-===========================================
+The adversary's belief
+======================
 
-A walker on a line of sixty places. Shades are what everybody who knows model, policy and releases believes; the line is
-where the walker was. The belief follows, and stays blurred by what the policy asks for.
+A user on a line of sixty states. Shades: the belief of an adversary who knows the model, the policy and the releases.
+Line: the true states. The belief follows the user, blurred as the policy requires.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
-from dphmm.model import draw_paths
+from dphmm.model import sample_paths
 
 size = 60
-step = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
-moves = np.where(step <= 2, 1.0, 0.0)
+distance = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
+moves = np.where(distance <= 2, 1.0, 0.0)
 model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(size, 1 / size))
-places = np.column_stack([np.arange(size, dtype=float), np.zeros(size)])
-policy = PolicyGraph.utility(places, radius=4.0)
-(path,) = draw_paths(model, people=1, length=80, rng=9)
+points = np.column_stack([np.arange(size, dtype=float), np.zeros(size)])
+policy = PolicyGraph.utility(points, radius=4.0)
+(path,) = sample_paths(model, num_users=1, length=80, rng=9)
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
 for ax, epsilon in zip(axes, (0.2, 1.0), strict=True):
-    releaser = Releaser(model, places, policy, epsilon, rng=1)
+    releaser = Releaser(model, points, policy, epsilon, rng=1)
     beliefs = []
     for state in path:
         releaser.release(int(state))
@@ -30,5 +30,5 @@ for ax, epsilon in zip(axes, (0.2, 1.0), strict=True):
     ax.imshow(np.sqrt(np.array(beliefs).T), origin="lower", aspect="auto", cmap="Blues")
     ax.plot(path, color="#D55E00", lw=1.2)
     ax.set(title=f"ε = {epsilon:g}", xlabel="release")
-axes[0].set_ylabel("place")
+axes[0].set_ylabel("state")
 plt.show()

@@ -1,17 +1,18 @@
 """
-What an app's fuzzing is worth
-==============================
+Obfuscation methods compared
+============================
 
-Ways to blur places that are in use and this package's releases, on the same invented people, under one adversary who
-knows how people move and one who knows the habits of each: how far off the released place is, and how far off guesses
-are. Fresh noise averages out; a grid does not, and is as good as it is coarse. Below is the frontier: the farther up
-and to the left, the better. Six hours of eight people stand for more: the page on attacks has two days.
+Obfuscation methods in common use and dphmm releases on the same synthetic users, against an adversary with the
+mobility model and an informed adversary with each user's habits. Top: errors of the releases and of the adversaries'
+estimates. Fresh noise averages out. A grid does not, and protects according to its cell size. Bottom: the trade-off;
+channels toward the top left are better. This figure uses six hours of eight users; the documentation page uses two
+days.
 """
 
 import matplotlib.pyplot as plt
 
 from dphmm.jobs import attack
-from dphmm.plots import attack_figure
+from dphmm.plots import draw_attack_figure
 
 channels = (
     "round:3",
@@ -23,6 +24,6 @@ channels = (
     "release:utility:1km@day:3",
     "nothing",
 )
-found = attack(channels=channels, most_steps=36)
-plt.figure(attack_figure(found))
+comparison = attack(channels=channels, max_steps=36)
+plt.figure(draw_attack_figure(comparison))
 plt.show()

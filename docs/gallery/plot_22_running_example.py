@@ -2,9 +2,9 @@
 The running example of the DPHMM paper, and an attack
 =====================================================
 
-Six states in three categories. The policy connects the states of a category. The paper follows this example from
-the sensitivity hull (Figure 7) to exposure (Figure 9) and repair (Example 6.1), and ends with an attack on a mechanism
-of which the noise depends on the true state (Example 10.8).
+Six states in three categories. The policy connects the states of a category. The paper follows this example from the
+sensitivity hull (Figure 7) to exposure (Figure 9) and repair (Example 6.1), and ends with an attack on a mechanism of
+which the noise depends on the true state (Example 10.8).
 """
 
 import matplotlib.pyplot as plt
@@ -18,13 +18,13 @@ hull = SensitivityHull(policy.differences(f))
 print(f"hull: area {hull.volume:g}; degrees of protection: {degree_of_protection(policy, f).tolist()}")
 
 # %%
-# If s3, s4, s5 and s6 are the only possible states, s3 has no neighbour left. No state differs from it by a vector in
-# the hull: it is exposed. The repair connects it to a partner.
+# If s3, s4, s5 and s6 are the only possible states, s3 has no neighbor left. No state differs from it by a vector in
+# the hull, so it is exposed. The repair connects it to a partner.
 
 possible = np.array([False, False, True, True, True, True])
 print(f"exposed: {[f's{state + 1}' for state in exposed_states(policy, f, possible)]}")
 repaired = protect(policy, f, possible, objective="volume")
-print(f"edge of least area: {repaired.added}, area {repaired.hull.volume:g}")
+print(f"edge of minimum area: {repaired.added}, area {repaired.hull.volume:g}")
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharex=True, sharey=True, layout="constrained")
 for ax, graph, title in zip(
@@ -40,8 +40,8 @@ for ax, graph, title in zip(
     ax.set(title=title, aspect="equal", ylim=(-1.3, 2.6))
 
 # %%
-# A hull made of the true state's own edges would be smaller. Let s4, s5 and s6 be possible and the edges be s4-s6 and
-# s5-s6. Then noise for s4 lies on one line, noise for s5 on another, and every other output comes from s6: each output
+# A hull of the true state's own edges would be smaller. Let s4, s5 and s6 be possible and the edges be s4-s6 and
+# s5-s6. Then noise for s4 lies on one line, noise for s5 on another, and every other output comes from s6. Each output
 # identifies its state. With one hull for all states, the three sets of outputs overlap everywhere.
 
 edges = PolicyGraph.from_edges(6, [(3, 5), (4, 5)])

@@ -1,24 +1,24 @@
-"""The attack lab: what deployed ways of blurring places give away, all under one smoother.
+"""Attacks on obfuscation methods in common use, all with the same adversary.
 
-- `parse_channel`: a way of blurring out of its text. Subclass `Channel` for one of your own; `TableChannel` is a table.
-- `attack_tracks`: channels tried on people, a `ChannelResult` for each with an `Outcome` for each of them.
+- `parse_channel`: build a channel from its specification. Subclass `Channel` for your own; `TableChannel` is a table.
+- `attack_tracks`: attack users under several channels, with an `AttackOutcome` per user in each `ChannelResult`.
 """
 
 from dphmm.attack.deployed_channels import DEFAULT_CHANNELS, parse_channel
-from dphmm.attack.measures import ChannelResult, Outcome, attack_tracks
-from dphmm.attack.mesh import Moves
-from dphmm.attack.noise_channel import Blurred, Channel, Samples, TableChannel
+from dphmm.attack.measures import AttackOutcome, ChannelResult, attack_tracks
+from dphmm.attack.mesh import MeshMovement
+from dphmm.attack.noise_channel import Channel, ObfuscatedTrack, SampledChannel, TableChannel
 from dphmm.attack.posterior import Posterior, Track
 
 __all__ = [
     "DEFAULT_CHANNELS",
-    "Blurred",
+    "AttackOutcome",
     "Channel",
     "ChannelResult",
-    "Moves",
-    "Outcome",
+    "MeshMovement",
+    "ObfuscatedTrack",
     "Posterior",
-    "Samples",
+    "SampledChannel",
     "TableChannel",
     "Track",
     "attack_tracks",

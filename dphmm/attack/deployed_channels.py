@@ -1,4 +1,4 @@
-"""Deployed ways of blurring: rounding and grids, noise, privacy zones; and their texts, such as ``round:3``."""
+"""Obfuscation methods in common use: rounding, grids, noise and privacy zones."""
 
 from __future__ import annotations
 
@@ -11,90 +11,109 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
-from dphmm.attack.mesh import Mesh, Moves, Upright, disc_shares, gaussian_logs, laplace_logs, logs_of
-from dphmm.attack.noise_channel import Blurred, Channel, Released, in_words, same_as_before
-from dphmm.attack.posterior import Posterior, Track, Zones, posterior_of_drift, posterior_of_paths, posterior_of_zones
+from dphmm.attack.mesh import (
+    DegreeRectangles,
+    Mesh,
+    MeshMovement,
+    disc_shares,
+    gaussian_log_densities,
+    laplace_log_densities,
+    log_or_neg_inf,
+)
+from dphmm.attack.noise_channel import Channel, ObfuscatedTrack, ReleaseChannel, format_length, repeats_previous
+from dphmm.attack.posterior import (
+    Posterior,
+    Track,
+    Zones,
+    infer_from_drifting_offset,
+    infer_from_fixed_offset,
+    infer_from_zones,
+)
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.policy.lengths import kilometres
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.settings import A_DRAW, Schedule
+from dphmm.release.settings import DEFAULT_DRAW_EPSILON, Schedule
 from dphmm.space.grid import Grid
+from dphmm.validation import checked
 
 METRES_PER_DEGREE = 111_000.0
-"""Android's constant for a degree of latitude, and of longitude at the equator."""
+"""Android's constant for a degree of latitude, and for a degree of longitude at the equator."""
 
-_ANYTHING = 1e-9
-"""What Android's adversary leaves to any output everywhere: an offset may lie further out than their squares do."""
+# Probability that Android's adversary reserves for any output, because offsets can lie outside the modelled squares.
+_OUTLIER_SHARE = 1e-9
 
-_MOST_LATITUDE = 90.0 - 1.0 / METRES_PER_DEGREE
+# Android keeps latitudes one metre away from the poles, where a degree of longitude has no length.
+_MAX_LATITUDE = 90.0 - 1.0 / METRES_PER_DEGREE
 
 
 class DeployedChannel(Channel):
-    """A channel out of a text, named after its settings.
+    """A channel that can be specified by a string and is named after its settings.
 
     Attributes
     ----------
     label
-        Its name, with a pair of braces for each of its first fields: lengths are put in with their unit.
+        Template of the name with a pair of braces for each of the first fields. Lengths are inserted with their unit.
     """
 
     label: str
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        values = [in_words(value) if name.endswith("_km") else value for name, value in vars(self).items()]
+        """The channel's name in tables."""
+        values = [format_length(value) if name.endswith("_km") else value for name, value in vars(self).items()]
         return self.label.format(*values)
 
     @property
     def family(self) -> str:  # type: ignore[override]
-        """See `Channel`: the name without its number."""
+        """The name without its number, see `Channel`."""
         return "" if "{}" not in self.label else self.label.replace("{}", "…").removesuffix(", …")
 
 
 class Snapping(DeployedChannel):
-    """A channel that releases one place for all places of a rectangle of degrees: an exact partition.
+    """A channel that releases one location for all locations of a rectangle in degrees.
 
-    ``k(z | s)`` is the share of a cell or a part of one in the rectangle, an overlap of rectangles (see
-    `dphmm.attack.mesh.Upright` for how upright a cell is).
+    It is an exact partition. ``k(z | s)`` is the share of a cell, or of a part of a cell, in the rectangle (see
+    `dphmm.attack.mesh.DegreeRectangles` for the approximation of cells by rectangles).
     """
 
-    draws = False
+    is_random = False
 
     @abstractmethod
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
-        """``(T, 2)``: the released latitudes and longitudes, degrees."""
+        """Return the released latitudes and longitudes ``(T, 2)``, degrees."""
 
     @abstractmethod
-    def around(self, released: FloatArray) -> FloatArray:
-        """``(T, 2)``: half the height and width of the rectangles about released places, degrees."""
+    def half_sizes(self, released: FloatArray) -> FloatArray:
+        """Return half the height and width of each output's rectangle, ``(T, 2)``, degrees."""
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
-        """See `Channel`."""
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
+        """Release the snapped locations; see `Channel`."""
         released = self.snap(track.latitude, track.longitude)
-        return Blurred(moves.grid.projection.to_plane(*released.T), released)
+        return ObfuscatedTrack(moves.grid.projection.to_plane(*released.T), released)
 
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`: overlaps of rectangles."""
-        upright = Upright(moves.mesh)
-        outputs, which = np.unique(blurred.seen[some], axis=0, return_inverse=True)
-        middle, half = np.column_stack([outputs[:, 0], upright.along(outputs[:, 1])]), self.around(outputs)
-        shares = upright.shares(middle - half, middle + half)
-        for row in np.flatnonzero(~(shares > 0).any(axis=1)).tolist():  # a sliver at the region's border
-            shares[row, np.hypot(*(moves.mesh.points - blurred.points[some][which.ravel() == row][0]).T).argmin()] = 1.0
-        return logs_of(shares)[which.ravel()]
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+        """Compute the overlaps of rectangles; see `Channel`."""
+        rectangles = DegreeRectangles(moves.mesh)
+        outputs, which = np.unique(blurred.observed[times], axis=0, return_inverse=True)
+        middle = np.column_stack([outputs[:, 0], rectangles.center_longitude(outputs[:, 1])])
+        half = self.half_sizes(outputs)
+        shares = rectangles.overlap_shares(middle - half, middle + half)
+        # The approximation of cells can leave a sliver at the region's border uncovered: use the nearest cell.
+        for row in np.flatnonzero(~(shares > 0).any(axis=1)).tolist():
+            point = blurred.points[times][which.ravel() == row][0]
+            shares[row, np.hypot(*(moves.mesh.points - point).T).argmin()] = 1.0
+        return log_or_neg_inf(shares)[which.ravel()]
 
 
 @dataclass(frozen=True)
 class Rounding(Snapping):
-    """Latitude and longitude rounded to some decimal digits, as in many apps, forms and public data sets.
+    """Latitude and longitude rounded to decimal digits, as in many apps and public data sets.
 
     Parameters
     ----------
     digits
-        0 to 7; 3 digits are 111 m of latitude.
+        Number of digits, 0 to 7. With 3 digits the rounding step is 111 m of latitude.
     """
 
     digits: int
@@ -102,55 +121,61 @@ class Rounding(Snapping):
     source = "decimal digits of degrees, rounded to the nearest"
 
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
-        """See `Snapping`."""
+        """Round the coordinates; see `Snapping`."""
         return np.asarray(np.round(np.column_stack([latitude, longitude]), self.digits), dtype=np.float64)
 
-    def around(self, released: FloatArray) -> FloatArray:
-        """See `Snapping`."""
+    def half_sizes(self, released: FloatArray) -> FloatArray:
+        """Return half of the rounding step; see `Snapping`."""
         return np.full(released.shape, 0.5 * 10.0**-self.digits)
 
 
 @dataclass(frozen=True)
 class Meshtastic(Snapping):
-    """Meshtastic's position precision: the first bits of a whole number of 1e-7 degrees, and the middle of the rest.
+    """Meshtastic's position precision: the leading bits of coordinates.
 
-    ``truncateCoordinate`` in ``src/mesh/PositionPrecision.cpp`` of the firmware (commit 931073c2; earlier the same
-    lines stood in ``PositionModule.cpp``, since 2.2.24): the coordinate as 32 bits is masked with ``UINT32_MAX << (32 -
-    bits)``, and ``1 << (31 - bits)`` is added. Channels with a public key are held to 15 bits; 13 is a usual setting.
+    Coordinates are in units of 1e-7 degrees.
+
+
+    ``truncateCoordinate`` in ``src/mesh/PositionPrecision.cpp`` of the firmware (commit 931073c2; the same lines were
+    in ``PositionModule.cpp`` since 2.2.24). The coordinate as 32 bits is masked with ``UINT32_MAX << (32 - bits)``, and
+    ``1 << (31 - bits)`` is added, which gives the middle of the remaining interval. Channels with a public key are
+    limited to 15 bits. 13 is a common setting.
 
     Parameters
     ----------
     bits
-        1 to 31.
+        Number of bits, 1 to 31.
     """
 
     bits: int
     label = "Meshtastic, {} bits"
     source = "Meshtastic firmware since 2.2.24; truncateCoordinate in src/mesh/PositionPrecision.cpp at 931073c2"
 
-    def truncated(self, coordinate: npt.ArrayLike) -> IntArray:
-        """Whole numbers of 1e-7 degrees as the firmware makes them of such numbers."""
+    def truncate(self, coordinate: npt.ArrayLike) -> IntArray:
+        """Truncate integer coordinates in units of 1e-7 degrees as the firmware does."""
         bits = np.asarray(coordinate, dtype=np.int64).astype(np.uint32)
         kept = bits & np.uint32((0xFFFFFFFF << (32 - self.bits)) & 0xFFFFFFFF)
         return (kept + np.uint32(1 << (31 - self.bits))).astype(np.int32).astype(np.int64)
 
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
-        """See `Snapping`."""
-        return self.truncated(np.rint(np.column_stack([latitude, longitude]) * 1e7)) / 1e7
+        """Truncate the coordinates; see `Snapping`."""
+        return self.truncate(np.rint(np.column_stack([latitude, longitude]) * 1e7)) / 1e7
 
-    def around(self, released: FloatArray) -> FloatArray:
-        """See `Snapping`."""
+    def half_sizes(self, released: FloatArray) -> FloatArray:
+        """Return half of the truncation step; see `Snapping`."""
         return np.full(released.shape, 2.0 ** (31 - self.bits) / 1e7)
 
 
 @dataclass(frozen=True)
 class GridSnapping(Snapping):
-    """Places moved to the nearest point of a grid of degrees that is about square: Android's snap without its offset.
+    """Locations moved to the nearest point of an approximately square grid of degrees.
+
+    It is the grid of Android's approximate location without the random offset.
 
     Parameters
     ----------
     side_km
-        The side of a square, kilometres of 111,000 m to the degree.
+        The side of a square, in kilometres at 111,000 m per degree.
     """
 
     side_km: float
@@ -158,44 +183,46 @@ class GridSnapping(Snapping):
     source = "snap-to-grid alone, with the arithmetic of Android's LocationFudger"
 
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
-        """See `Snapping`."""
-        return snapped(latitude, longitude, 1000 * self.side_km)
+        """Snap the coordinates to the grid; see `Snapping`."""
+        return snap_to_grid(latitude, longitude, 1000 * self.side_km)
 
-    def around(self, released: FloatArray) -> FloatArray:
-        """See `Snapping`."""
+    def half_sizes(self, released: FloatArray) -> FloatArray:
+        """Return half of the grid step; see `Snapping`."""
         half = np.full(len(released), 500 * self.side_km / METRES_PER_DEGREE)
         return np.column_stack([half, half / np.cos(np.radians(released[:, 0]))])
 
 
-def snapped(latitude: FloatArray, longitude: FloatArray, accuracy_m: float) -> FloatArray:
-    """The end of Android's ``createCoarse``: latitude first, since the steps of longitude depend on it; ``(T, 2)``."""
+def snap_to_grid(latitude: FloatArray, longitude: FloatArray, accuracy_m: float) -> FloatArray:
+    """Apply the grid of Android's ``createCoarse`` to coordinates, ``(T, 2)``."""
     step = accuracy_m / METRES_PER_DEGREE
-    found = np.clip(np.floor(latitude / step + 0.5) * step, -_MOST_LATITUDE, _MOST_LATITUDE)  # Math.round is so
-    across = step / np.cos(np.radians(found))
-    along = np.floor(longitude / across + 0.5) * across
-    return np.column_stack([found, (along + 180.0) % 360.0 - 180.0])
+    # floor(x + 0.5) is Java's Math.round. Latitude first: the step of longitude depends on the snapped latitude.
+    latitudes = np.clip(np.floor(latitude / step + 0.5) * step, -_MAX_LATITUDE, _MAX_LATITUDE)
+    longitude_step = step / np.cos(np.radians(latitudes))
+    longitudes = np.floor(longitude / longitude_step + 0.5) * longitude_step
+    return np.column_stack([latitudes, (longitudes + 180.0) % 360.0 - 180.0])
 
 
 @dataclass(frozen=True)
 class AndroidCoarse(DeployedChannel):
-    """Android's approximate location: a random offset that moves slowly, then a grid of 2 km.
+    """Android's approximate location: a slowly changing random offset, then a grid of 2 km.
 
-    ``LocationFudger.createCoarse`` of the Android Open Source Project, versions 11 to 15 (later ones may take a grid of
-    S2 cells by population instead, which this is not): an offset, normal with a quarter of the accuracy as its standard
-    deviation north and east, is added; latitude and then longitude are rounded to the accuracy. Once an hour a location
-    is asked for, the offset becomes ``sqrt(1 - 0.03²)`` times itself plus 0.03 times a new one.
+    ``LocationFudger.createCoarse`` of the Android Open Source Project, versions 11 to 15. Later versions may use a grid
+    of S2 cells by population instead, which is not implemented. An offset is added, normally distributed with a
+    standard deviation of a quarter of the accuracy in each direction. Latitude and then longitude are rounded to the
+    accuracy. Once an hour, if a location is requested, the offset becomes ``sqrt(1 - 0.03²)`` times itself plus 0.03
+    times a new one.
 
-    The offset is a hidden variable of the adversary's. It is drawn in real numbers; the adversary's offsets lie in
-    squares of a sixth of the accuracy, up to two and a half standard deviations out, and move by a chain of births and
-    deaths with the same distribution at rest and the same variance an hour; one part in 10^9 is left to anything else,
-    and cells are taken whole. That is the
-    adversary's alone and does not touch what is released; squares of a fourth or a tenth change mean errors in the
-    synthetic city by 3 % at most. They know at which releases the offset moves.
+    The offset is a hidden variable for the adversary. The times of its changes are known. The channel samples real
+    numbers. The adversary models offsets as squares with a side of a sixth of the accuracy, up to 2.5 standard
+    deviations, that change by a birth–death chain with the same stationary distribution and the same variance per hour.
+    A probability of 1e-9 is reserved for other outputs, and cells are not divided. These approximations concern the
+    adversary only, not the released locations. With squares of a fourth or a tenth of the accuracy, mean errors in the
+    synthetic city change by at most 3 %.
 
     Parameters
     ----------
     accuracy_km
-        The accuracy that apps are allowed, kilometres; at least 0.2, as Android has it.
+        The accuracy that apps may request, in kilometres; at least 0.2, as in Android.
     """
 
     accuracy_km: float = 2.0
@@ -207,221 +234,232 @@ class AndroidCoarse(DeployedChannel):
     def _sigma_m(self) -> float:
         return 1000 * self.accuracy_km / 4
 
-    def moments(self, track: Track) -> BoolArray:
-        """``(T,)``: whether the offset moves just before each release: an hour or more after it did last."""
-        last, found = 0.0, np.zeros(len(track), dtype=np.bool_)
+    def offset_updates(self, track: Track) -> BoolArray:
+        """Return whether the offset changes before each release: at most once an hour, ``(T,)``."""
+        last = 0.0
+        inside = np.zeros(len(track), dtype=np.bool_)
         for t, second in enumerate(((track.slots - track.slots[0]) * track.step_seconds).tolist()):
             if second >= last + 3600.0:
-                found[t], last = True, second
-        return found
+                inside[t] = True
+                last = second
+        return inside
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:
-        """See `Channel`."""
-        moved = self.moments(track)
-        news = rng.normal(0.0, self._sigma_m, (int(moved.sum()) + 1, 2))
-        offsets = [news[0]]
-        for new in news[1:]:
-            offsets.append(np.sqrt(1 - 0.03 * 0.03) * offsets[-1] + 0.03 * new)
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
+        """Add the changing offset and snap the locations; see `Channel`."""
+        changes = self.offset_updates(track)
+        noise = rng.normal(0.0, self._sigma_m, (int(changes.sum()) + 1, 2))
+        offsets = [noise[0]]
+        for sample in noise[1:]:
+            offsets.append(np.sqrt(1 - 0.03 * 0.03) * offsets[-1] + 0.03 * sample)
         places = np.column_stack([track.latitude, track.longitude])
-        released = self.blur_with(places, np.array(offsets)[np.cumsum(moved)])
-        return Blurred(moves.grid.projection.to_plane(*released.T), released)
+        released = self.obfuscate_with_offsets(places, np.array(offsets)[np.cumsum(changes)])
+        return ObfuscatedTrack(moves.grid.projection.to_plane(*released.T), released)
 
-    def blur_with(self, places: FloatArray, offsets: FloatArray) -> FloatArray:
-        """``(T, 2)``: what is released of latitudes and longitudes under offsets north and east, metres."""
+    def obfuscate_with_offsets(self, places: FloatArray, offsets: FloatArray) -> FloatArray:
+        """Release latitudes and longitudes under offsets north and east in metres, ``(T, 2)``."""
         latitude, longitude = places.T
         north, east = offsets.T
         longitude = longitude + east / METRES_PER_DEGREE / np.cos(np.radians(latitude))
-        latitude = np.clip(latitude + north / METRES_PER_DEGREE, -_MOST_LATITUDE, _MOST_LATITUDE)
-        return snapped(latitude, longitude, 1000 * self.accuracy_km)
+        latitude = np.clip(latitude + north / METRES_PER_DEGREE, -_MAX_LATITUDE, _MAX_LATITUDE)
+        return snap_to_grid(latitude, longitude, 1000 * self.accuracy_km)
 
-    def lattice(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Offsets along an axis, metres ``(k,)``, how they are distributed, and how they move in an hour ``(k, k)``."""
-        sigma, side = self._sigma_m, 1000 * self.accuracy_km / self.squares
+    def build_offset_chain(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return offsets along an axis in metres, their distribution and their hourly transitions."""
+        sigma = self._sigma_m
+        side = 1000 * self.accuracy_km / self.squares
         reach = int(np.ceil(2.5 * sigma / side))
         offsets = side * np.arange(-reach, reach + 1.0)
         edges = np.concatenate([[-np.inf], offsets[:-1] + side / 2, [np.inf]])
         rest = np.diff(ndtr(edges / sigma))
-        # A step to a neighbour is as probable as gives half the hour's variance each way, in detailed balance.
+        # The rate of a step to a neighbour gives half the hourly variance each way, in detailed balance.
         rate = (0.03 * sigma) ** 2 / (2 * side**2)
         up = rate * np.minimum(1.0, rest[1:] / rest[:-1])
         down = rate * np.minimum(1.0, rest[:-1] / rest[1:])
         moved = np.diag(up, 1) + np.diag(down, -1)
         return offsets, rest, moved + np.diag(1 - moved.sum(axis=1))
 
-    def posterior(self, blurred: Blurred, track: Track, moves: Moves) -> Posterior:
-        """See `Channel`: a pass over states and offsets together."""
-        upright = Upright(Mesh(moves.grid, 1))
-        offsets, rest, hour = self.lattice()
-        outputs, which = np.unique(blurred.seen, axis=0, return_inverse=True)
+    def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
+        """Run the smoother over cells and offsets jointly; see `Channel`."""
+        rectangles = DegreeRectangles(Mesh(moves.grid, 1))
+        offsets, rest, hour = self.build_offset_chain()
+        outputs, which = np.unique(blurred.observed, axis=0, return_inverse=True)
         latitude = moves.grid.latlon()[:, :1]
-        shares = [self.shares(upright, latitude, output, offsets) for output in outputs]
-        prior, drift = (np.asarray(np.kron(one, one), dtype=np.float64) for one in (rest, hour))
-        held = same_as_before(blurred.seen)
-        return posterior_of_drift(
-            moves, track, lambda t: shares[which.ravel()[t]], held, prior, drift, self.moments(track)
+        shares = [self.output_probabilities(rectangles, latitude, output, offsets) for output in outputs]
+        prior, drift = (np.asarray(np.kron(axis, axis), dtype=np.float64) for axis in (rest, hour))
+        held = repeats_previous(blurred.observed)
+        return infer_from_drifting_offset(
+            moves, track, lambda t: shares[which.ravel()[t]], held, prior, drift, self.offset_updates(track)
         )
 
-    def shares(self, upright: Upright, latitude: FloatArray, released: FloatArray, offsets: FloatArray) -> FloatArray:
-        """``(N, k * k)``: how probable an output is in each cell under each pair of offsets, north before east.
+    def output_probabilities(
+        self, rectangles: DegreeRectangles, latitude: FloatArray, released: FloatArray, offsets: FloatArray
+    ) -> FloatArray:
+        """Return the probability of an output for each cell and pair of offsets, ``(N, k * k)``.
 
-        Cell and square of offsets are both taken as even. ``latitude`` is that of the cells' middles, ``(N, 1)``.
+        Pairs are ordered north before east. Locations are uniform within a cell, and offsets within a square.
+        ``latitude`` contains the latitudes of the cell centres, ``(N, 1)``.
         """
         step = 1000 * self.accuracy_km / METRES_PER_DEGREE
-        across, along = step / np.cos(np.radians(released[0])), float(upright.along(released[1:])[0])
+        longitude_step = step / np.cos(np.radians(released[0]))
+        centre = float(rectangles.center_longitude(released[1:])[0])
         side = np.full((1, 1), offsets[1] - offsets[0]) / METRES_PER_DEGREE
         north = offsets[None, :] / METRES_PER_DEGREE
-        rows = upright.blurred_shares(0, released[0] - step / 2, released[0] + step / 2, north, side)
+        rows = rectangles.offset_shares(0, released[0] - step / 2, released[0] + step / 2, north, side)
         width = 1 / np.cos(np.radians(latitude))
-        columns = upright.blurred_shares(1, along - across / 2, along + across / 2, north * width, side * width)
-        found = (rows[:, :, None] * columns[:, None, :]).reshape(len(rows), -1)
-        return np.asarray(_ANYTHING + (1.0 - _ANYTHING) * found)
+        low, high = centre - longitude_step / 2, centre + longitude_step / 2
+        columns = rectangles.offset_shares(1, low, high, north * width, side * width)
+        products = (rows[:, :, None] * columns[:, None, :]).reshape(len(rows), -1)
+        return np.asarray(_OUTLIER_SHARE + (1.0 - _OUTLIER_SHARE) * products)
 
 
-_MOST_PAIRS = 1 << 26
+# Maximum number of cell pairs in all zones together: their transitions take half a gigabyte.
+_MAX_PAIRS = 1 << 26
 
 
 @dataclass(frozen=True)
 class Exact(DeployedChannel):
-    """The places as they are: what blurring is held against. The adversary sees no further than a part of a cell."""
+    """The exact locations, as a reference. The adversary's resolution is a part of a cell."""
 
-    label = "as it is"
-    draws = False
-    source = "no blurring"
+    label = "exact"
+    is_random = False
+    source = "no obfuscation"
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
-        """See `Channel`."""
-        return Blurred(track.points, moves.mesh.at(track.points))
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
+        """Release the exact locations; see `Channel`."""
+        return ObfuscatedTrack(track.points, moves.mesh.locate(track.points))
 
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`."""
-        return logs_of(blurred.seen[some, None] == np.arange(len(moves.mesh.points)))
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+        """Return 0 for the part with the location, otherwise minus infinity; see `Channel`."""
+        return log_or_neg_inf(blurred.observed[times, None] == np.arange(len(moves.mesh.points)))
 
 
 @dataclass(frozen=True)
 class Hourly(Exact):
-    """A place as it is, once in some hours, and repeated until the next: an app that reports seldom.
+    """The exact location once in several hours, repeated until the next one.
 
-    That it is repeated is no news, and the adversary knows when it is: the times follow from the clock alone.
+    It models an app that reports rarely. The times follow from the clock, so the adversary knows which locations are
+    repetitions and learns nothing from them.
 
     Parameters
     ----------
     hours
-        How long a place is repeated.
+        The interval between locations.
     """
 
     hours: int
-    label = "one place in {} h"
-    draws = True  # of a place that is repeated nothing is told, neither that the person stayed nor that they went
-    source = "the true place at the first time in each span of hours of the clock, repeated until the next"
+    label = "exact location every {} h"
+    is_random = True  # a repeated location does not reveal whether the user stayed
+    source = "the exact location at the first time in each interval of the clock, repeated until the next"
 
-    def fresh(self, track: Track) -> BoolArray:
-        """``(T,)``: whether each place is told anew: at the first time in a span of the clock."""
+    def is_update(self, track: Track) -> BoolArray:
+        """Return whether each location is new: the first in its interval of the clock, ``(T,)``."""
         spans = track.slots * track.step_seconds // (3600 * self.hours)
         return np.append(True, spans[1:] != spans[:-1])[: len(track)]
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
-        """See `Channel`."""
-        fresh = self.fresh(track)
-        told = np.maximum.accumulate(np.where(fresh, np.arange(len(track)), 0))
-        return Blurred(track.points[told], np.where(fresh, moves.mesh.at(track.points), -1))
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
+        """Release the exact location of each interval; see `Channel`."""
+        fresh = self.is_update(track)
+        source = np.maximum.accumulate(np.where(fresh, np.arange(len(track)), 0))
+        return ObfuscatedTrack(track.points[source], np.where(fresh, moves.mesh.locate(track.points), -1))
 
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`."""
-        return np.where(blurred.seen[some, None] < 0, 0.0, super().log_rows(blurred, moves, some))
-
-
-@dataclass(frozen=True)
-class Nothing(DeployedChannel):
-    """Nothing is released: what the model alone tells at the times of the fixes."""
-
-    label = "nothing released"
-    source = "the model alone"
-
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
-        """See `Channel`."""
-        return Blurred(np.full(track.points.shape, np.nan), None)
-
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`."""
-        return np.zeros((len(blurred.points[some]), moves.grid.size))
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+        """Return the rows of `Exact` for new locations and 0 for repetitions; see `Channel`."""
+        return np.where(blurred.observed[times, None] < 0, 0.0, super().log_likelihood_rows(blurred, moves, times))
 
 
 @dataclass(frozen=True)
-class FreshNoise(DeployedChannel):
-    """A channel that adds noise drawn anew at each time.
+class NoRelease(DeployedChannel):
+    """No release: the adversary has only the model and the times of the fixes."""
+
+    label = "no release"
+    source = "the model only"
+
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
+        """Release nothing; see `Channel`."""
+        return ObfuscatedTrack(np.full(track.points.shape, np.nan), None)
+
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+        """Return zeros, because nothing is observed; see `Channel`."""
+        return np.zeros((len(blurred.points[times]), moves.grid.size))
+
+
+@dataclass(frozen=True)
+class IndependentNoise(DeployedChannel):
+    """A channel that adds independent noise at each time.
 
     Parameters
     ----------
     length_km
-        How far it reaches, kilometres; see each.
+        The scale of the noise in kilometres, as defined by each subclass.
     """
 
     length_km: float
 
     @abstractmethod
-    def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """``(count, 2)``: noise, kilometres."""
+    def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Sample noise ``(count, 2)``, kilometres."""
 
     @abstractmethod
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
-        """``(T, N Q)``: the log density of released places ``(T, 2)`` given each part, up to a constant."""
+        """Return the log density of releases given each part, up to a constant, ``(T, N Q)``."""
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - plain noise
-        """See `Channel`."""
-        released = track.points + self.noise(len(track), rng)
-        return Blurred(released, released)
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - plain noise
+        """Add independent noise to each location; see `Channel`."""
+        released = track.points + self.sample_noise(len(track), rng)
+        return ObfuscatedTrack(released, released)
 
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`."""
-        return self.log_densities(moves.mesh, blurred.points[some])
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+        """Return the log densities of the noise; see `Channel`."""
+        return self.log_densities(moves.mesh, blurred.points[times])
 
 
-def in_direction(turns: FloatArray, distances: FloatArray) -> FloatArray:
-    """``(n, 2)``: points at some distances from zero, in directions given as parts of a full turn, ``(n,)`` each."""
+def polar_to_plane(turns: FloatArray, distances: FloatArray) -> FloatArray:
+    """Convert distances and directions, in fractions of a full turn, to points ``(n, 2)``."""
     angles = 2 * np.pi * turns
     return np.asarray(distances[:, None] * np.column_stack([np.cos(angles), np.sin(angles)]))
 
 
-class Gaussian(FreshNoise):
-    """Fresh normal noise at each time.
+class Gaussian(IndependentNoise):
+    """Independent normal noise at each time.
 
-    Its length is the standard deviation north and east.
+    The length is the standard deviation along each axis.
     """
 
     label = "fresh Gaussian, {}"
     source = "independent normal noise, the standard deviation along each axis"
 
-    def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """See `FreshNoise`."""
+    def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Sample normal noise; see `IndependentNoise`."""
         return rng.normal(0.0, self.length_km, (count, 2))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
-        """See `FreshNoise`: in closed form."""
-        return gaussian_logs(mesh, released, self.length_km)
+        """Return the log densities in closed form; see `IndependentNoise`."""
+        return gaussian_log_densities(mesh, released, self.length_km)
 
 
-class UniformDisc(FreshNoise):
-    """A fresh place anywhere within a distance, each as probable.
+class UniformDisc(IndependentNoise):
+    """An independent location, uniform in a disc around the true one.
 
-    Its length is that distance.
+    The length is the radius of the disc.
     """
 
     label = "fresh within {}"
-    source = "an independent place, even over a disc about the true one"
+    source = "an independent location, uniform in a disc around the true one"
 
-    def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """See `FreshNoise`."""
-        return in_direction(rng.random(count), self.length_km * np.sqrt(rng.random(count)))
+    def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Sample uniform noise; see `IndependentNoise`."""
+        return polar_to_plane(rng.random(count), self.length_km * np.sqrt(rng.random(count)))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
-        """See `FreshNoise`: in closed form."""
-        return logs_of(disc_shares(mesh, released, self.length_km))
+        """Return the log densities in closed form; see `IndependentNoise`."""
+        return log_or_neg_inf(disc_shares(mesh, released, self.length_km))
 
 
-class PlanarLaplace(FreshNoise):
-    """Fresh planar Laplace noise: geo-indistinguishability (Andrés et al., CCS 2013), in real numbers.
+class PlanarLaplace(IndependentNoise):
+    """Independent planar Laplace noise: geo-indistinguishability (Andrés et al., CCS 2013).
 
-    Its length is the mean distance: 2 / epsilon, which the browser extension Location Guard calls its radius.
+    The noise is real-valued. The length is the mean distance 2 / epsilon, which the browser extension Location Guard
+    calls its radius.
     """
 
     label = "planar Laplace, {}"
@@ -430,108 +468,116 @@ class PlanarLaplace(FreshNoise):
         "500 m by default, without its cache"
     )
 
-    def noise(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """See `FreshNoise`."""
-        return in_direction(rng.random(count), rng.gamma(2.0, self.length_km / 2, count))
+    def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Sample planar Laplace noise; see `IndependentNoise`."""
+        return polar_to_plane(rng.random(count), rng.gamma(2.0, self.length_km / 2, count))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
-        """See `FreshNoise`: by quadrature."""
-        return laplace_logs(mesh, released, self.length_km / 2)
+        """Return the log densities by quadrature; see `IndependentNoise`."""
+        return laplace_log_densities(mesh, released, self.length_km / 2)
 
 
 @dataclass(frozen=True)
 class FixedOffset(DeployedChannel):
-    """One offset, drawn once for a person and added to every place.
+    """One offset per user, sampled once and added to every location.
 
-    It is drawn evenly from the points of a lattice of a fortieth of the distance (12.5 m of 500 m) within a disc: so
-    few that an adversary tries them all. Each makes a path of the releases, and the model says how probable that is.
+    It is uniform on the points of a lattice within a disc. The lattice spacing is a fortieth of the radius (12.5 m for
+    500 m), so the adversary can try all offsets. Each implies a path of true locations, and the model gives the path's
+    probability.
 
     Parameters
     ----------
     radius_km
-        How far the offset is at most, kilometres.
+        The maximum length of the offset, kilometres.
     """
 
     radius_km: float
     fineness: int = 40
     label = "fixed offset within {}"
-    source = "one offset per person, even over a lattice of 1/40 of the radius in a disc; all are tried"
+    source = "one offset per user, uniform on a lattice of 1/40 of the radius in a disc; the adversary tries all"
 
     @cached_property
     def offsets(self) -> FloatArray:
-        """``(K, 2)``, kilometres."""
-        lattice = lattice_points(np.array([[-1.0, -1.0], [1.0, 1.0]]) * self.fineness, 1.0)
+        """All possible offsets ``(K, 2)``, kilometres."""
+        lattice = build_lattice(np.array([[-1.0, -1.0], [1.0, 1.0]]) * self.fineness, 1.0)
         return np.asarray(lattice[np.hypot(*lattice.T) <= self.fineness] * (self.radius_km / self.fineness))
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - plain noise
-        """See `Channel`."""
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - plain noise
+        """Add one offset to all locations; see `Channel`."""
         released = track.points + self.offsets[rng.integers(len(self.offsets))]
-        return Blurred(released, released)
+        return ObfuscatedTrack(released, released)
 
-    def posterior(self, blurred: Blurred, track: Track, moves: Moves) -> Posterior:
-        """See `Channel`: a mixture over all offsets."""
-        return posterior_of_paths(moves, track, blurred.seen, self.offsets, Mesh(moves.grid, 1).at)
+    def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
+        """Mix the posteriors of all offsets; see `Channel`."""
+        return infer_from_fixed_offset(moves, track, blurred.observed, self.offsets, Mesh(moves.grid, 1).locate)
 
 
 @dataclass(frozen=True)
 class TrimmedHome(DeployedChannel):
-    """Everything within a distance of home is left out, all else released as it is.
+    """All locations within a distance of home withheld, all others exact.
 
-    So do the privacy zones of fitness apps (Strava, Garmin and others; see Hassan et al., USENIX Security 2018, and
-    Dhondt et al., CCS 2022), which trim the ends of a workout; here the rest of a life is released too. The centre of
-    the zone is the point of a lattice of a fifth of the distance (100 m of 500 m) that is nearest to the home. The
-    adversary knows the distance, the lattice and when something was left out, and tries every centre in the region.
+    Privacy zones of fitness apps work this way (Strava, Garmin and others; see Hassan et al., USENIX Security 2018, and
+    Dhondt et al., CCS 2022). They trim the ends of a workout. Here the other locations of the user are released, too.
+    The centre of the zone is the point nearest to the home on a lattice with a spacing of a fifth of the radius (100 m
+    for 500 m). The adversary knows the radius, the lattice and which times are withheld, and tries every centre in the
+    region.
 
     Parameters
     ----------
     radius_km
-        The distance, kilometres.
+        The radius, kilometres.
     """
 
     radius_km: float
-    label = "trimmed {} about home"
-    source = "privacy zones as of fitness apps: places near home left out, the radius known; every centre is tried"
+    label = "zone of {} around home"
+    source = (
+        "privacy zones of fitness apps: locations near home withheld, radius known; the adversary tries every centre"
+    )
 
     @property
     def _spacing(self) -> float:
         return self.radius_km / 5
 
     def centres(self, grid: Grid) -> FloatArray:
-        """``(K, 2)``: every centre that a zone may have, kilometres."""
+        """Return all possible centres of a zone, ``(K, 2)``, kilometres."""
         reach = (grid.cell_km + self._spacing) / 2
-        return lattice_points(
+        return build_lattice(
             np.array([grid.points.min(axis=0) - reach, grid.points.max(axis=0) + reach]), self._spacing
         )
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - nothing is drawn
-        """See `Channel`."""
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
+        """Withhold the locations in the zone; see `Channel`."""
         centre = np.rint(track.usual_place / self._spacing) * self._spacing
         hidden = np.hypot(*(track.points - centre).T) <= self.radius_km
-        return Blurred(np.where(hidden[:, None], np.nan, track.points), None)
+        return ObfuscatedTrack(np.where(hidden[:, None], np.nan, track.points), None)
 
-    def posterior(self, blurred: Blurred, track: Track, moves: Moves) -> Posterior:
-        """See `Channel`: a mixture over all centres."""
+    def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
+        """Mix the posteriors of all centres; see `Channel`."""
         grid = moves.grid
         centres = self.centres(grid)
         alive = [np.hypot(*(centres - place).T) > self.radius_km for place in blurred.points]
-        zones = Zones(_zone_shares(self, grid))
-        if zones.cells.size * zones.cells.shape[1] > _MOST_PAIRS:
+        zones = Zones(_compute_zone_shares(self, grid))
+        if zones.cells.size * zones.cells.shape[1] > _MAX_PAIRS:
             raise ConfigurationError(
-                f"zones of {in_words(self.radius_km)} hold up to {zones.cells.shape[1]} cells of "
-                f"{in_words(grid.cell_km)}, too many to try every centre; take larger cells or a smaller region"
+                f"zones of {format_length(self.radius_km)} contain up to {zones.cells.shape[1]} cells of "
+                f"{format_length(grid.cell_km)}, too many to try every centre; use larger cells or a smaller region"
             )
-        return posterior_of_zones(moves, track, blurred.points, alive, zones, centres)
+        return infer_from_zones(moves, track, blurred.points, alive, zones, centres)
 
 
 @lru_cache(maxsize=1)
-def _zone_shares(channel: TrimmedHome, grid: Grid) -> FloatArray:
-    """``(K, N)``: the share of each cell in each zone, the same for everybody."""
+def _compute_zone_shares(channel: TrimmedHome, grid: Grid) -> FloatArray:
+    """Compute the share of each cell in each zone, ``(K, N)``, which is equal for all users."""
     return locked(disc_shares(Mesh(grid, 1), channel.centres(grid), channel.radius_km))
 
 
-def lattice_points(box: FloatArray, spacing: float) -> FloatArray:
-    """``(K, 2)``: the multiples of a length within a box ``[[west, south], [east, north]]``, its border included."""
-    first, last = np.ceil(box[0] / spacing - 1e-9), np.floor(box[1] / spacing + 1e-9)
+def build_lattice(box: FloatArray, spacing: float) -> FloatArray:
+    """Return the multiples of a spacing in a closed box, ``(K, 2)``.
+
+    The box is ``[[west, south], [east, north]]``.
+    """
+    first = np.ceil(box[0] / spacing - 1e-9)
+    last = np.floor(box[1] / spacing + 1e-9)
     sides = [np.arange(low, high + 1) for low, high in zip(first, last, strict=True)]
     return spacing * np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
 
@@ -556,14 +602,16 @@ DEFAULT_CHANNELS = (
     "release:utility:1km@day:3",
     "nothing",
 )
-"""What an attack tries unless it is told otherwise."""
+"""Channels of an attack by default."""
 
-_LEAST_KM, _MOST_KM = 0.001, 1000.0
+# Range of lengths: from a metre, finer than any fix, to more than any region.
+_MIN_KM = 0.001
+_MAX_KM = 1000.0
 
 
 @checked
 def parse_channel(text: str) -> Channel:
-    """A channel out of its text.
+    """Build a channel from its specification.
 
     Parameters
     ----------
@@ -571,9 +619,10 @@ def parse_channel(text: str) -> Channel:
         One of ``exact``, ``nothing``, ``round:DIGITS``, ``meshtastic:BITS``, ``snap:LENGTH``, ``android`` or
         ``android:LENGTH``, ``gaussian:LENGTH`` (standard deviation along each axis), ``disc:LENGTH`` (radius),
         ``planar-laplace:LENGTH`` (mean distance), ``offset:LENGTH`` (radius), ``trim:LENGTH`` (radius),
-        ``hourly:HOURS`` (one place in that time, repeated), and for this package's own ``release:POLICY@EPSILON`` (of
-        each release), ``release:POLICY@day:EPSILON`` or ``release:POLICY@target:LENGTH``, the last two as
-        ``--day-epsilon`` and ``--target-error`` of ``dphmm release``. A LENGTH is such as ``500m`` or ``1.2km``.
+        ``hourly:HOURS`` (one location in that time, repeated). Releases of this package are ``release:POLICY@EPSILON``
+        (of each release), ``release:POLICY@day:EPSILON`` or ``release:POLICY@target:LENGTH``. The last two correspond
+        to ``--window-epsilon`` and ``--target-error`` of ``dphmm release``. A LENGTH is, for example, ``500m`` or
+        ``1.2km``.
 
     Returns
     -------
@@ -583,61 +632,64 @@ def parse_channel(text: str) -> Channel:
     Raises
     ------
     ConfigurationError
-        When it is none of these, or a number is out of range.
+        If the specification is invalid, or a number is out of range.
     PolicyError, BudgetError
-        As a policy or epsilon of its own releases says.
+        If the policy or epsilon of a release is invalid.
 
     Examples
     --------
     >>> parse_channel("meshtastic:13").name, parse_channel("android").name
     ('Meshtastic, 13 bits', 'Android approximate, 2 km')
     """
-    kind, _, value = text.strip().partition(":")
-    if kind in _PLAIN and not value:
-        return _PLAIN[kind]()
-    if kind in _LENGTHS:
+    name, _, value = text.strip().partition(":")
+    if name in _CHANNELS and not value:
+        return _CHANNELS[name]()
+    if name in _LENGTH_CHANNELS:
         try:
             length = kilometres(value)
         except PolicyError:
             length = 0.0
-        least = 0.2 if kind == "android" else _LEAST_KM
-        if not least <= length <= _MOST_KM:
+        min_length = 0.2 if name == "android" else _MIN_KM
+        if not min_length <= length <= _MAX_KM:
             raise ConfigurationError(
-                f"channel {text!r} needs a length from {1000 * least:g}m to {_MOST_KM:g}km with its unit, such as "
-                f"{kind}:500m"
+                f"channel must have a length from {1000 * min_length:g}m to {_MAX_KM:g}km with its unit, such as "
+                f"{name}:500m, got {text!r}"
             )
-        return _LENGTHS[kind](length)
-    if kind in _WHOLE:
-        make, low, high = _WHOLE[kind]
+        return _LENGTH_CHANNELS[name](length)
+    if name in _INTEGER_CHANNELS:
+        channel_class, low, high = _INTEGER_CHANNELS[name]
         if not (value.isascii() and value.isdigit() and len(value) <= 4 and low <= int(value) <= high):
             raise ConfigurationError(
-                f"channel {text!r} needs a whole number from {low} to {high}, as in {kind}:{high // 2}"
+                f"channel must have an integer from {low} to {high}, such as {name}:{high // 2}, got {text!r}"
             )
-        return make(int(value))
-    if kind == "release":
+        return channel_class(int(value))
+    if name == "release":
         policy, _, budget = value.rpartition("@")
         if not (policy and budget):
             raise ConfigurationError(
-                f"channel {text!r} needs a policy and an epsilon, such as release:utility:1km@1, or @day:3 or "
-                "@target:900m for the epsilon"
+                "channel must have a policy and an epsilon, such as release:utility:1km@1, or @day:3 or @target:900m "
+                f"for the epsilon, got {text!r}"
             )
         aim, _, number = budget.rpartition(":")
         try:
             if aim == "day":
-                return Released(ReleaseSettings.for_a_day(float(number), policy=policy))
+                return ReleaseChannel(ReleaseSettings.for_a_day(float(number), policy=policy))
             if aim == "target":
-                return Released(ReleaseSettings(policy, A_DRAW, schedule=Schedule(kilometres(number))))
-            return Released(ReleaseSettings(policy, float(budget)))
+                return ReleaseChannel(
+                    ReleaseSettings(policy, DEFAULT_DRAW_EPSILON, schedule=Schedule(kilometres(number)))
+                )
+            return ReleaseChannel(ReleaseSettings(policy, float(budget)))
         except ValueError as problem:
             raise ConfigurationError(f"channel {text!r}: {problem}") from None
+    lengths = (f"{name}:LENGTH" for name in _LENGTH_CHANNELS)
     raise ConfigurationError(
-        f"channel {text!r} is none; give one of {', '.join([*_PLAIN, *(f'{name}:LENGTH' for name in _LENGTHS)])}, "
-        "round:DIGITS, meshtastic:BITS, hourly:HOURS, release:POLICY@EPSILON, table:FILE, samples:FILE"
+        f"channel must be one of {', '.join([*_CHANNELS, *lengths])}, round:DIGITS, meshtastic:BITS, hourly:HOURS, "
+        f"release:POLICY@EPSILON, table:FILE, samples:FILE, got {text!r}"
     )
 
 
-_PLAIN: Mapping[str, Callable[[], Channel]] = {"exact": Exact, "nothing": Nothing, "android": AndroidCoarse}
-_LENGTHS: Mapping[str, Callable[[float], Channel]] = {
+_CHANNELS: Mapping[str, Callable[[], Channel]] = {"exact": Exact, "nothing": NoRelease, "android": AndroidCoarse}
+_LENGTH_CHANNELS: Mapping[str, Callable[[float], Channel]] = {
     "snap": GridSnapping,
     "android": AndroidCoarse,
     "gaussian": Gaussian,
@@ -646,7 +698,7 @@ _LENGTHS: Mapping[str, Callable[[float], Channel]] = {
     "offset": FixedOffset,
     "trim": TrimmedHome,
 }
-_WHOLE: Mapping[str, tuple[Callable[[int], Channel], int, int]] = {
+_INTEGER_CHANNELS: Mapping[str, tuple[Callable[[int], Channel], int, int]] = {
     "round": (Rounding, 0, 7),
     "meshtastic": (Meshtastic, 1, 31),
     "hourly": (Hourly, 1, 168),

@@ -1,8 +1,9 @@
-"""What an attack found of a person, held against the truth, and of all people together; and what to take from it.
+"""Outcomes of attacks per user and per channel, and recommendations derived from them.
 
-The frontier is how near a reader comes at once, for how far off adversaries stay in hindsight. Somebody in hindsight
-knows all that the reader at once knows, and more, so that no way of blurring puts them farther off than the reader, but
-as far as models are wrong. Better is nearer at once with the adversary as far off as before.
+The frontier plots the adversary's filtered error, which any recipient can attain immediately, against its smoothed
+error. The smoother uses all information of the filter and more. No channel can therefore make the smoothed error larger
+than the filtered one, except for errors of the model. A better channel has a smaller filtered error at the same
+smoothed error.
 """
 
 from __future__ import annotations
@@ -14,332 +15,372 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.attack.mesh import Moves
-from dphmm.attack.noise_channel import Blurred, Channel
+from dphmm.attack.mesh import MeshMovement
+from dphmm.attack.noise_channel import Channel, ObfuscatedTrack
 from dphmm.attack.posterior import Posterior, Track
-from dphmm.calibrate.simulation import Figure
+from dphmm.calibrate.simulation import MeanEstimate
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.facts import plain
+from dphmm.formatting import Result, as_plain
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import ReleaseSettings
+from dphmm.validation import NonNegativeInt, PositiveNumber, checked
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What releases of one person gave away, and what they were good for. Private: it needs the truth.
+class AttackOutcome:
+    """Disclosure and utility of the releases of one user. Private: it uses the true locations.
 
     Parameters
     ----------
     user
-        Who.
-    fixes
-        How many times were looked at.
-    at_once_m, hindsight_m
-        The mean distance of the adversary's estimate, the mean of what they believe of a time, from the true place;
-        from the releases up to the time, and from all. Metres.
-    certainty, right
-        The mean probability in hindsight of the likeliest cell, and how often that cell is the true one.
+        The user.
+    num_fixes
+        Number of evaluated times.
+    filtered_error_m, smoothed_error_m
+        The mean distance between the adversary's posterior mean and the true location, given past releases and given
+        all releases. Metres.
+    max_posterior, top_1_accuracy
+        The mean smoothed probability of the most probable cell, and the share of times at which this cell is correct.
     home_error_m
-        How far from the true home the guessed one is, metres; NaN for a person without a night. The home is the mean of
-        the true places at night (0 to 6 h, mean solar time) in the cell with most of them, the guess the mean place in
-        the cell with the most posterior mass in these times, in hindsight; but the likeliest centre where a channel
-        hides a zone about the home.
+        The distance between the true and the estimated home, metres. NaN for a user without a night. The true home is
+        the mean of the true locations at night (0 to 6 h, mean solar time) in their most frequent cell. The estimate is
+        the smoothed mean location at these times in the cell with the largest posterior mass. For a channel with a zone
+        around home, it is the most probable centre.
     released_error_m
-        The mean distance of a release from the true place, metres; NaN where no place was released.
+        The mean distance between released and true locations, metres. NaN without releases.
     length_ratio
-        The length of the way through the releases over that through the true places, at neighbouring times that both
-        have a release; NaN where that is nothing.
-    withheld
-        The share of the times for which no place was released.
-    habits_m
-        As ``hindsight_m``, of an adversary who knows the habits of this person; NaN where nobody knows them.
+        The length of the path through the releases divided by that through the true locations, over adjacent times with
+        releases. NaN if the latter is 0.
+    withheld_share
+        The share of times without a release.
+    informed_error_m
+        The smoothed error of the informed adversary, with the user's habits. NaN without known habits.
     """
 
     user: str
-    fixes: int
-    at_once_m: float
-    hindsight_m: float
-    certainty: float
-    right: float
+    num_fixes: int
+    filtered_error_m: float
+    smoothed_error_m: float
+    max_posterior: float
+    top_1_accuracy: float
     home_error_m: float
     released_error_m: float
     length_ratio: float
-    withheld: float
-    habits_m: float = nan
+    withheld_share: float
+    informed_error_m: float = nan
 
     @classmethod
-    def measure(cls, track: Track, blurred: Blurred, posterior: Posterior, knowing: Posterior | None = None) -> Outcome:
-        """The measures of one person.
+    def from_posterior(
+        cls, track: Track, blurred: ObfuscatedTrack, posterior: Posterior, knowing: Posterior | None = None
+    ) -> AttackOutcome:
+        """Compute the metrics of one user.
 
         Parameters
         ----------
         track
-            The true places.
+            The true locations.
         blurred
-            What was released.
+            The released locations.
         posterior
-            What the adversary believes.
+            The posterior of the public adversary.
         knowing
-            What one believes who knows the person's habits.
+            The posterior of the informed adversary, with the user's habits.
 
         Returns
         -------
-        Outcome
-            One person's.
+        AttackOutcome
+            The metrics.
         """
-        told = ~np.isnan(blurred.points[:, 0])
-        both = told[1:] & told[:-1] & ~track.begins[1:]
-        true, released = (_way(places, both) for places in (track.points, blurred.points))
+        published = ~np.isnan(blurred.points[:, 0])
+        both = published[1:] & published[:-1] & ~track.restarts[1:]
+        true, released = (_path_length(places, both) for places in (track.points, blurred.points))
         return cls(
             track.user,
             len(track),
-            _mean_distance(posterior.at_once, track.points),
-            _mean_distance(posterior.estimates, track.points),
-            float(posterior.hindsight.max(axis=1).mean()),
-            float((posterior.hindsight.argmax(axis=1) == track.states).mean()),
-            _home_error(track, posterior),
-            _mean_distance(blurred.points[told], track.points[told]) if told.any() else nan,
+            _mean_distance_m(posterior.filtered_means, track.points),
+            _mean_distance_m(posterior.smoothed_means, track.points),
+            float(posterior.smoothed.max(axis=1).mean()),
+            float((posterior.smoothed.argmax(axis=1) == track.states).mean()),
+            _compute_home_error_m(track, posterior),
+            _mean_distance_m(blurred.points[published], track.points[published]) if published.any() else nan,
             released / true if true > 0 else nan,
-            float(1 - told.mean()),
-            nan if knowing is None else _mean_distance(knowing.estimates, track.points),
+            float(1 - published.mean()),
+            nan if knowing is None else _mean_distance_m(knowing.smoothed_means, track.points),
         )
 
 
-def _mean_distance(one: FloatArray, other: FloatArray) -> float:
-    return 1000.0 * float(np.hypot(*(one - other).T).mean())
+def _mean_distance_m(first: FloatArray, other: FloatArray) -> float:
+    return 1000.0 * float(np.hypot(*(first - other).T).mean())
 
 
-def _way(places: FloatArray, counted: BoolArray) -> float:
+def _path_length(places: FloatArray, counted: BoolArray) -> float:
     return float(np.hypot(*np.diff(places, axis=0)[counted].T).sum())
 
 
-def _home_error(track: Track, posterior: Posterior) -> float:
-    home, guess = track.home, posterior.home
+def _compute_home_error_m(track: Track, posterior: Posterior) -> float:
+    home = track.home
+    guess = posterior.home
     if home is None:
         return nan
     if guess is None:
-        mass, places = posterior.hindsight[track.night], posterior.places[track.night]
+        mass = posterior.smoothed[track.is_night]
+        places = posterior.smoothed_cell_means[track.is_night]
         cell = int(mass.sum(axis=0).argmax())
         guess = mass[:, cell] @ places[:, cell] / mass[:, cell].sum()
     return 1000.0 * float(np.hypot(*(guess - home)))
 
 
 MEASURES = (
-    "at_once_m",
-    "hindsight_m",
-    "habits_m",
-    "certainty",
-    "right",
+    "filtered_error_m",
+    "smoothed_error_m",
+    "informed_error_m",
+    "max_posterior",
+    "top_1_accuracy",
     "released_error_m",
     "length_ratio",
-    "withheld",
+    "withheld_share",
 )
-"""The measures that are means over people."""
+"""Metrics that are averaged over users."""
 
 
 @dataclass(frozen=True)
-class ChannelResult:
-    """What a channel gave away of some people. Private as far as they are real.
+class ChannelResult(Result):
+    """Outcomes of one channel for several users. Private if the users are real.
 
     Parameters
     ----------
     name, source
-        The channel's.
+        Name and source of the channel.
     outcomes
-        One per person.
+        One element per user.
     home_within_m
-        How near a guess must come to the home.
+        Largest error of an estimated home that counts as found.
     family, settings
-        The channel's.
+        Family and settings of the channel.
     """
 
     name: str
     source: str
-    outcomes: tuple[Outcome, ...] = field(repr=False)
+    outcomes: tuple[AttackOutcome, ...] = field(repr=False)
     home_within_m: float
     family: str = ""
     settings: ReleaseSettings | None = field(default=None, repr=False)
 
-    def figure(self, name: str) -> Figure:
-        """The mean of a measure over the people who have it, with its 99 % interval; NaN where no one has.
+    def estimate_mean(self, name: str) -> MeanEstimate:
+        """Estimate the mean of a metric over the users that have it, with a 99 % interval.
 
         Parameters
         ----------
         name
-            One of `MEASURES`.
+            An element of `MEASURES`.
 
         Returns
         -------
-        Figure
-            The mean and half the width of its interval.
+        MeanEstimate
+            The mean and half the width of its interval. NaN if no user has the metric.
         """
-        values = np.array([getattr(one, name) for one in self.outcomes])
-        known = values[np.isfinite(values)]
-        return Figure.from_values(known) if len(known) else Figure(nan, nan)
+        values = np.array([getattr(outcome, name) for outcome in self.outcomes])
+        finite = values[np.isfinite(values)]
+        return MeanEstimate.from_values(finite) if len(finite) else MeanEstimate(nan, nan)
 
     @property
     def homes(self) -> tuple[int, int]:
-        """How many homes were found, and of how many people with one."""
-        known = [one.home_error_m for one in self.outcomes if isfinite(one.home_error_m)]
-        return sum(error <= self.home_within_m for error in known), len(known)
+        """Number of homes found, and number of users with a home."""
+        errors = [outcome.home_error_m for outcome in self.outcomes if isfinite(outcome.home_error_m)]
+        return sum(error <= self.home_within_m for error in errors), len(errors)
 
-    def facts(self) -> dict[str, Any]:
-        """As plain JSON values; what no one has is None.
-
-        Returns
-        -------
-        dict
-            Means, their intervals, homes found, and the outcome of each person.
-        """
-        stated: dict[str, Any] = {"channel": self.name, "family": self.family, "source": self.source}
+    def _derived(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"channel": self.name, "family": self.family, "source": self.source}
         for name in MEASURES:
-            figure = self.figure(name)
-            stated[name], stated[f"{name}_give_or_take"] = figure.mean, figure.margin
-        found_homes, homes = self.homes
-        people = [vars(one) for one in self.outcomes]
-        return dict(plain({**stated, "homes_found": found_homes, "homes": homes, "people": people}))
+            estimate = self.estimate_mean(name)
+            fields[name] = estimate.mean
+            fields[f"{name}_margin"] = estimate.margin
+        num_found, num_homes = self.homes
+        users = [vars(outcome) for outcome in self.outcomes]
+        return dict(as_plain({**fields, "num_homes_found": num_found, "num_homes": num_homes, "users": users}))
 
 
 @checked
 def attack_tracks(
     tracks: Sequence[Track],
     channels: Sequence[Channel],
-    moves: Moves,
-    home_within_m: float,
-    seed: int,
+    moves: MeshMovement,
+    home_within_m: PositiveNumber,
+    seed: NonNegativeInt,
     habits: Sequence[MarkovModel | None] = (),
     watch: Callable[[Sequence[tuple[int, Channel]]], Iterable[tuple[int, Channel]]] = iter,
 ) -> tuple[ChannelResult, ...]:
-    """Channels tried on some tracks.
+    """Attack users under several channels.
 
     Parameters
     ----------
     tracks
-        At least one.
+        The users' tracks, at least one.
     channels, moves
-        How they are blurred, at least one way, and what the adversary thinks of moves.
+        The channels, at least one, and the adversary's movement model.
     home_within_m
-        How near a guess must come to a home, metres; positive.
+        Largest error of an estimated home that counts as found, metres; positive.
     seed
-        0 or more. A person's draws follow from it, the person's number and the channel's name.
+        Seed, non-negative. A user's noise follows from it, the user's index and the channel's name.
     habits
-        For each track a model of that person, over the cells of ``moves``: another adversary reads the same releases
-        with it. None for a person whose habits nobody knows; left out, nobody knows those of anyone.
+        A movement model for each track, over the cells of ``moves``, or None. The informed adversary uses it for the
+        same releases. By default there is no informed adversary.
     watch
-        Hands on what is tried, and may show how far it has come.
+        Iterates over the attacks and may show the progress.
 
     Returns
     -------
     tuple of ChannelResult
-        For each channel one outcome of each track.
+        One result for each channel, with an outcome for each track.
 
     Raises
     ------
     InvalidInputError
-        When there is no track or channel, a number is out of range, or there are habits of another number of people.
+        If there is no track or channel, a number is out of range, or the number of habits differs from that of tracks.
     StochasticError
-        When the model and the releases do not go together.
+        If the model excludes the releases.
     """
-    if seed < 0 or not tracks or not channels or not home_within_m > 0 or not isfinite(home_within_m):
+    if not tracks or not channels:
         raise InvalidInputError(
-            f"there are {len(tracks)} tracks and {len(channels)} channels, home_within_m is {home_within_m}, seed "
-            f"{seed}; give a track, a channel, a positive length, and a seed of 0 or more"
+            f"there must be a track and a channel, got {len(tracks)} tracks and {len(channels)} channels"
         )
     if len(habits) not in (0, len(tracks)):
-        raise InvalidInputError(f"there are {len(tracks)} tracks and habits of {len(habits)} people; give them of each")
-    tried = [(number, channel) for number in range(len(tracks)) for channel in channels]
-    outcomes, own, theirs = list[Outcome](), None, -1
-    for number, channel in watch(tried):
+        raise InvalidInputError(f"habits must have one entry for each of {len(tracks)} tracks, got {len(habits)}")
+    attacks = [(index, channel) for index in range(len(tracks)) for channel in channels]
+    outcomes = list[AttackOutcome]()
+    informed_moves = None
+    model_index = -1
+    for number, channel in watch(attacks):
         track = tracks[number]
-        if number != theirs:  # of one person at a time: these are dense matrices
-            known, theirs = habits[number] if habits else None, number
-            own = None if known is None else Moves(known, moves.parts, moves.redrawn)
-        blurred = channel.blur(track, moves, np.random.default_rng([seed, number, *channel.name.encode()]))
+        if number != model_index:  # one user at a time: the matrices are dense
+            habit_model = habits[number] if habits else None
+            model_index = number
+            informed_moves = None if habit_model is None else MeshMovement(habit_model, moves.parts, moves.redraw_rate)
+        # The channel's name is part of the seed, so that each channel has its own noise.
+        blurred = channel.obfuscate(track, moves, np.random.default_rng([seed, number, *channel.name.encode()]))
         try:
             public = channel.posterior(blurred, track, moves)
-            knowing = None if own is None else channel.posterior(blurred, track, own)
+            knowing = None if informed_moves is None else channel.posterior(blurred, track, informed_moves)
         except StochasticError as problem:
             raise StochasticError(f"{channel.name}, user {track.user}: {problem}") from None
-        outcomes.append(Outcome.measure(track, blurred, public, knowing))
+        outcomes.append(AttackOutcome.from_posterior(track, blurred, public, knowing))
     return tuple(
         ChannelResult(
-            one.name, one.source, tuple(outcomes[at :: len(channels)]), home_within_m, one.family, one.settings
+            channel.name,
+            channel.source,
+            tuple(outcomes[at :: len(channels)]),
+            home_within_m,
+            channel.family,
+            channel.settings,
         )
-        for at, one in enumerate(channels)
+        for at, channel in enumerate(channels)
     )
 
 
-KNOWING = {"hindsight_m": "an adversary in hindsight", "habits_m": "an adversary who knows their habits"}
-"""The adversaries that error at once is held against, the one who knows less first: measures and words."""
+ADVERSARY_PHRASES = {
+    "smoothed_error_m": "an adversary",
+    "informed_error_m": "an informed adversary who knows the user's habits",
+}
+"""Measures of protection → noun phrase of their adversary, the weaker adversary first."""
 
 
-def protection(results: Sequence[ChannelResult]) -> str:
-    """Whose error counts as protection, of `KNOWING`: the one who knows habits, where anyone's are known."""
-    return "habits_m" if any(isfinite(one.figure("habits_m").mean) for one in results) else "hindsight_m"
+def select_protection_measure(results: Sequence[ChannelResult]) -> str:
+    """Return the key of `ADVERSARY_PHRASES` that measures protection.
+
+    It is the error of the informed adversary if there is one.
+    """
+    has_habits = any(isfinite(result.estimate_mean("informed_error_m").mean) for result in results)
+    return "informed_error_m" if has_habits else "smoothed_error_m"
 
 
-def frontier_lines(results: Sequence[ChannelResult], measure: str) -> dict[str, FloatArray]:
-    """Family, or the name of a channel by itself → errors at once and of an adversary, ``(k, 2)`` m, nearest first."""
-    found: dict[str, list[list[float]]] = {}
-    for one in results:
-        found.setdefault(one.family or one.name, []).append([one.figure(k).mean for k in ("at_once_m", measure)])
-    return {name: np.array(sorted(points)) for name, points in found.items()}
+def build_frontier_lines(results: Sequence[ChannelResult], measure: str) -> dict[str, FloatArray]:
+    """Return the filtered error and a measure, ``(k, 2)`` metres, for each family of channels.
+
+    Channels without a family have their own entry. Rows are in increasing order.
+    """
+    points: dict[str, list[list[float]]] = {}
+    for result in results:
+        points.setdefault(result.family or result.name, []).append(
+            [result.estimate_mean(k).mean for k in ("filtered_error_m", measure)]
+        )
+    return {name: np.array(sorted(points)) for name, points in points.items()}
 
 
-def usual(results: Sequence[ChannelResult]) -> ChannelResult | None:
-    """The channel that is what ``dphmm release`` does unless told otherwise; None where it was not tried."""
-    return next((one for one in results if one.settings == ReleaseSettings.for_a_day()), None)
+def find_default_result(results: Sequence[ChannelResult]) -> ChannelResult | None:
+    """Return the result of the default settings of ``dphmm release``, or None."""
+    return next((result for result in results if result.settings == ReleaseSettings.for_a_day()), None)
 
 
-def advice(
+def recommend_channel(
     results: Sequence[ChannelResult], default: ChannelResult | None = None, called: str = "the default"
 ) -> list[str]:
-    """Which of this package's settings to take, what else is nearer and protects as much, and homes that are found.
+    """Recommend settings of this package and list other channels that are at least as good.
 
-    Of the settings that protect at least as much as one of them (see `protection`) that one is taken which is nearest
-    at once: as the usual one (see `usual`), unless another is given and what it is called. It is kept unless another is
-    nearer by more than the 99 % interval of the people's differences. Sentences; none where the usual setting was not
-    tried.
+    Among the settings with at least the protection of the reference (see `select_protection_measure`), the one with the
+    smallest filtered error is recommended. The reference is `default`, named `called`, or the default settings of
+    ``dphmm release``. It is kept unless another one is better by more than the 99 % interval of the users' differences.
+    Further sentences compare the homes that are found. The result is empty without a reference.
     """
-    default, measure = default or usual(results), protection(results)
+    default = default or find_default_result(results)
+    measure = select_protection_measure(results)
     if default is None:
         return []
-    tried = [(one.figure("at_once_m").mean, one.figure(measure).mean, one) for one in results]
-    near, far, _ = next(row for row in tried if row[2] is default)
-    ours = [row for row in tried if row[2].settings is not None]
-    at_once, later, best = min((row for row in ours if row[1] >= far), key=lambda row: (row[0], row[2] is not default))
-    pairs = zip(default.outcomes, best.outcomes, strict=True)  # the same people
-    nearer = Figure.from_values(np.array([one.at_once_m - other.at_once_m for one, other in pairs]))
-    count = f"{len(best.outcomes)} people" if len(best.outcomes) > 1 else "one person"
-    if nearer.least > 0.0:
-        said = (
-            f"Take {best.name}: a reader is {at_once:,.0f} m off at once instead of {near:,.0f} m with {called}, "
-            f"{default.name} ({nearer.mean:,.0f} ± {nearer.margin:,.0f} m nearer, of {count}), and {KNOWING[measure]} "
-            f"{later:,.0f} m instead of {far:,.0f} m."
+    rows = [
+        (result.estimate_mean("filtered_error_m").mean, result.estimate_mean(measure).mean, result)
+        for result in results
+    ]
+    filtered, protection, _ = next(row for row in rows if row[2] is default)
+    ours = [row for row in rows if row[2].settings is not None]
+    best_filtered, best_protection, best = min(
+        (row for row in ours if row[1] >= protection), key=lambda row: (row[0], row[2] is not default)
+    )
+    # paired differences: both results are for the same users
+    pairs = zip(default.outcomes, best.outcomes, strict=True)
+    gain = MeanEstimate.from_values(
+        np.array([outcome.filtered_error_m - other.filtered_error_m for outcome, other in pairs])
+    )
+    count = f"{len(best.outcomes)} users" if len(best.outcomes) > 1 else "one user"
+    if gain.lower_bound > 0.0:
+        sentence = (
+            f"Use {best.name}. Compared with {called}, {default.name}, it reduces the error of recipients from "
+            f"{filtered:,.0f} m to {best_filtered:,.0f} m (by {gain.mean:,.0f} ± {gain.margin:,.0f} m, {count}). The "
+            f"error of {ADVERSARY_PHRASES[measure]}, given all releases, is {best_protection:,.0f} m instead of "
+            f"{protection:,.0f} m."
         )
     else:
-        others = f"of the {len(ours)} settings of dphmm that were tried none is nearer at once and protects as much"
+        others = f"None of the {len(ours)} tested settings of dphmm has a smaller error and protects as much."
         if len(ours) == 1:
-            others = "no other setting of dphmm was tried"
+            others = "No other setting of dphmm was tested."
         elif best is not default:
-            others = f"{best.name} was {nearer.mean:,.0f} m nearer at once, too little to tell from chance ({count})"
-        at_once, later = near, far
-        said = (
-            f"Keep {called}, {default.name}: a reader is {near:,.0f} m off at once and {KNOWING[measure]} {far:,.0f} "
-            f"m; {others}."
+            others = f"The error with {best.name} was {gain.mean:,.0f} m smaller, which is not significant ({count})."
+        best_filtered = filtered
+        best_protection = protection
+        sentence = (
+            f"Keep {called}, {default.name}. The error of recipients is {filtered:,.0f} m. The error of "
+            f"{ADVERSARY_PHRASES[measure]}, given all releases, is {protection:,.0f} m. {others}"
         )
     better = [
-        f"{one.name} ({first:,.0f} and {last:,.0f} m)"
-        for first, last, one in tried
-        if one.settings is None and first <= at_once and last >= later
+        f"{result.name} ({first:,.0f} and {last:,.0f} m)"
+        for first, last, result in rows
+        if result.settings is None and first <= best_filtered and last >= best_protection
     ]
     if better:
-        said += f" Nearer at once and no less protected from this adversary, without a promise: {', '.join(better)}."
-    homes, people = default.homes
-    if not people:
-        return [said]
-    fewer = [f"{one.name} ({one.homes[0]})" for first, _, one in tried if first <= near and one.homes[0] < homes]
-    others = f"fewer with {', '.join(fewer)}" if fewer else "no channel gives away fewer"
-    return [said, f"With {called} {homes} of {people} homes are found; of what is as near at once, {others}."]
+        sentence += (
+            " Other channels have a smaller or equal error and protect as much from this adversary, without a "
+            f"guarantee: {', '.join(better)}."
+        )
+    num_found, num_homes = default.homes
+    if not num_homes:
+        return [sentence]
+    fewer = [
+        f"{result.name} ({result.homes[0]})"
+        for first, _, result in rows
+        if first <= filtered and result.homes[0] < num_found
+    ]
+    others = (
+        f"Channels with a smaller or equal error of recipients reveal fewer: {', '.join(fewer)}."
+        if fewer
+        else "No channel with a smaller or equal error of recipients reveals fewer."
+    )
+    return [sentence, f"With {called}, {num_found} of {num_homes} homes are found. {others}"]

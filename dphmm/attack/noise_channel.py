@@ -1,4 +1,4 @@
-"""What a noise channel is, and channels given from outside: this package's releases, a table, an app's own releases."""
+"""Noise channels: base class, this package's releases, tables, samples of an app."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.attack.mesh import Mesh, Moves, logs_of
-from dphmm.attack.posterior import Posterior, Track, posterior_of_rows
+from dphmm.attack.mesh import Mesh, MeshMovement, log_or_neg_inf
+from dphmm.attack.posterior import Posterior, Track, infer_from_rows
 from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_label
@@ -22,77 +21,79 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.binary_files import read_npz
 from dphmm.tables.table import Table
+from dphmm.validation import PositiveInt, checked
 
 
 @dataclass(frozen=True, eq=False)
-class Blurred:
-    """What a channel made of a track.
+class ObfuscatedTrack:
+    """The output of a channel for a track.
 
     Parameters
     ----------
     points
-        ``(T, 2)``: the released places in the plane, kilometres; NaN where nothing was released, or it is no place.
-    seen
-        What the adversary sees, as the channel's own `Channel.log_rows` takes it.
+        ``(T, 2)``: the released locations in the plane, kilometres. NaN if nothing was released, or not a location.
+    observed
+        The observations of the adversary, in the form that `Channel.log_likelihood_rows` of the channel takes.
     """
 
     points: FloatArray = field(repr=False)
-    seen: Any = field(repr=False)
+    observed: Any = field(repr=False)
 
 
 class Channel(ABC):
-    """A way to blur places, exactly as it is deployed. Subclass it for one of your own.
+    """An obfuscation method, implemented as it is deployed. Subclass it for your own method.
 
-    The adversary knows the channel with all its settings, when releases are made, and the model; not what was drawn.
+    The adversary knows the channel with all settings, the times of the releases and the model, but not the noise.
 
     Attributes
     ----------
     name
-        As a table shows it.
+        Name in tables. It is part of the seed of the noise.
     source
-        Where the mechanism comes from, and which version of it this is.
-    draws
-        Whether something is drawn at each time. Where nothing is, a release like the one before it is no new evidence
-        about a person who has stayed at one place, and ``log_rows`` are probabilities, not densities up to a factor.
+        Source and version of the method.
+    is_random
+        Whether each time has its own noise. Without noise, a repeated release is not new evidence about a user who
+        stayed at one location, and ``log_likelihood_rows`` contains probabilities rather than densities up to a factor.
     family
-        What channels that differ in one number share: a picture joins them by a line. Empty for one by itself.
+        Name shared by channels that differ in one number, which figures connect by a line. Empty for a single channel.
     settings
-        This package's settings, where it releases by them.
+        The settings of this package's releases, otherwise None.
     """
 
     name: str
     source: str
-    draws: bool = True
+    is_random: bool = True
     family: str = ""
     settings: ReleaseSettings | None = None
 
     @abstractmethod
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:
-        """What is released of a track.
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
+        """Release a track.
 
         Parameters
         ----------
         track
-            The true places.
+            The true locations.
         moves
-            The model's moves, its grid and the mesh of its cells' parts.
+            The movement model with its grid and mesh.
         rng
-            Where randomness comes from.
+            The source of randomness.
         """
 
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """The log densities ``log k(z_t | s)`` of some releases, minus infinity where a place cannot give one.
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+        """Return the log densities ``log k(z_t | s)`` of some releases.
 
-        A channel whose releases hang together otherwise than by the places overrides `posterior` instead.
+        Impossible releases have minus infinity. Override `posterior` instead if the releases of a channel depend on
+        more than the location at their time.
 
         Parameters
         ----------
         blurred
-            What `blur` gave.
+            The result of `obfuscate`.
         moves
-            As there.
-        some
-            Which times are asked about.
+            The movement model.
+        times
+            The times.
 
         Returns
         -------
@@ -101,52 +102,52 @@ class Channel(ABC):
         """
         raise NotImplementedError
 
-    def posterior(self, blurred: Blurred, track: Track, moves: Moves) -> Posterior:
-        """What the adversary makes of the releases, at once and in hindsight; of the track times alone are told.
+    def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
+        """Infer the adversary's beliefs from the releases and the times of the track.
 
         Parameters
         ----------
         blurred
-            What `blur` gave.
+            The result of `obfuscate`.
         track
-            The times; of the true places nothing is used.
+            The times. The true locations are not used.
         moves
-            What the adversary knows of how people move.
+            The adversary's movement model.
 
         Returns
         -------
         Posterior
-            What the adversary believes of each time.
+            The beliefs at each time.
         """
-        held = None if self.draws else same_as_before(blurred.seen)
-        return posterior_of_rows(moves, track, partial(self.log_rows, blurred, moves), held)
+        held = None if self.is_random else repeats_previous(blurred.observed)
+        return infer_from_rows(moves, track, partial(self.log_likelihood_rows, blurred, moves), held)
 
 
-def in_words(kilometres: float) -> str:
-    """A length as people say it."""
+def format_length(kilometres: float) -> str:
+    """Format a length in metres or kilometres."""
     return f"{kilometres:g} km" if kilometres >= 1 else f"{1000 * kilometres:g} m"
 
 
-def same_as_before(seen: Any) -> BoolArray:
-    """``(T,)``: where a row is the same as the one before it; false at the first."""
+def repeats_previous(seen: Any) -> BoolArray:
+    """Return whether each row equals the previous one, ``(T,)``, false for the first."""
     rows = np.asarray(seen).reshape(len(seen), -1)
     return np.append(False, (rows[1:] == rows[:-1]).all(axis=1))[: len(rows)]
 
 
-_SUM = 1e-6
+# Tolerance of the sum of a table's row: tables in text have six digits or more.
+_SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Released(Channel):
-    """This package's releases: drawn by its engine about the cell's centre, with the densities that it computes.
+class ReleaseChannel(Channel):
+    """This package's releases: noise around the cell centre, with the engine's densities.
 
-    The engine's belief begins anew wherever the adversary's knowledge does (see `Track.begins`); what was spent counts
-    on.
+    The engine's belief restarts whenever the adversary's does (see `Track.restarts`). The budget account continues.
 
     Parameters
     ----------
     settings
-        How places are released.
+        The release settings.
     """
 
     settings: ReleaseSettings
@@ -154,69 +155,73 @@ class Released(Channel):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """As a table shows it."""
-        schedule, found = self.settings.schedule, f"dphmm {policy_label(self.settings.policy)}, "
+        """The settings in words."""
+        schedule = self.settings.schedule
+        name = f"dphmm {policy_label(self.settings.policy)}, "
         if schedule is None:
-            return f"{found}ε {self.settings.epsilon:g}"
+            return f"{name}ε {self.settings.epsilon:g}"
         hours = schedule.window_seconds / 3600
         window = "a day" if hours == 24 else f"in {hours:g} h"
-        aims = [] if schedule.target_error is None else [f"target {in_words(schedule.target_error)}"]
+        aims = [] if schedule.target_error is None else [f"target {format_length(schedule.target_error)}"]
         aims += [] if schedule.window_epsilon is None else [f"ε {schedule.window_epsilon:g} {window}"]
-        return found + ", ".join(aims)
+        return name + ", ".join(aims)
 
     @property
     def family(self) -> str:  # type: ignore[override]
-        """See `Channel`: the name without its numbers."""
+        """The settings without their numbers, see `Channel`."""
         schedule = self.settings.schedule
         aim = "ε each" if schedule is None else "a target" if schedule.window_epsilon is None else "ε a day"
         return f"dphmm {policy_label(self.settings.policy)}, {aim}"
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:
-        """See `Channel`."""
-        engine = _engine(self.settings, moves.model).another(rng)
-        points, rows = np.full(track.points.shape, np.nan), np.empty((len(track), moves.grid.size))
-        for t, (state, begins, steps) in enumerate(zip(track.states.tolist(), track.begins, track.steps, strict=True)):
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
+        """Release the track with the engine; see `Channel`."""
+        engine = _engine(self.settings, moves.model).spawn(rng)
+        points = np.full(track.points.shape, np.nan)
+        rows = np.empty((len(track), moves.grid.size))
+        for t, (state, begins, steps) in enumerate(
+            zip(track.states.tolist(), track.restarts, track.steps, strict=True)
+        ):
             if begins:
-                engine.person.first = int(track.slots[t])
-                engine.resume(None, 0, account=engine.person.account)
+                engine.filter_state.first = int(track.slots[t])
+                engine.resume(None, 0, account=engine.filter_state.account)
             step = engine.prepare(steps=max(1, int(steps)) if not begins else 1)
             record = engine.draw(step, state)
             rows[t] = engine.log_likelihood(step, record.released)
             if record.released is not None:
                 points[t] = record.released
-        return Blurred(points, rows)
+        return ObfuscatedTrack(points, rows)
 
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:  # noqa: ARG002 - kept as released
-        """See `Channel`."""
-        return np.asarray(blurred.seen[some])
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:  # noqa: ARG002 - kept as released
+        """Return the densities that the engine computed; see `Channel`."""
+        return np.asarray(blurred.observed[times])
 
 
 @lru_cache(maxsize=16)
 def _engine(settings: ReleaseSettings, model: MarkovModel) -> Releaser:
-    """What all people's engines share: bodies of the noise, and how errors grow."""
+    """Return an engine that all users share, with cached noise bodies and errors."""
     return settings.engine(model)
 
 
 @checked
 @dataclass(frozen=True, eq=False)
 class TableChannel(Channel):
-    """A channel that is a table: output ``z`` is released from state ``s`` with probability ``k(z | s)``.
+    """A channel given by a table of probabilities ``k(z | s)`` of output ``z`` in state ``s``.
 
     Parameters
     ----------
     name
-        As a table shows it.
+        Name in tables.
     probabilities
-        ``(N, Z)``, not negative; each row sums to one within 1e-6 and is then scaled.
+        ``(N, Z)``, non-negative. Each row must sum to one within 1e-6 and is then normalised.
     places
-        ``(Z, 2)``: latitude and longitude of the outputs, degrees, where they are places; NaN where one is none.
+        ``(Z, 2)``: latitude and longitude of the outputs, degrees. NaN if an output is not a location.
     source
-        Where it comes from.
+        Source of the table.
 
     Raises
     ------
     InvalidInputError
-        When shapes do not fit, or a row is no distribution.
+        If shapes do not match, or a row is not a distribution.
     """
 
     name: str
@@ -225,32 +230,33 @@ class TableChannel(Channel):
     source: str = "a table of k(z | s)"
 
     def __post_init__(self) -> None:
-        table, places = np.asarray(self.probabilities, np.float64), np.asarray(self.places, np.float64)
+        table = np.asarray(self.probabilities, np.float64)
+        places = np.asarray(self.places, np.float64)
         if table.ndim != 2 or not table.size or places.shape != (table.shape[1], 2):
             raise InvalidInputError(
-                f"probabilities have shape {table.shape}, places {places.shape}; give a row for each state, a column "
-                "for each output, and two degrees for each output"
+                "probabilities must have one row per state and one column per output, and places two degrees per "
+                f"output, got shapes {table.shape} and {places.shape}"
             )
-        with np.errstate(invalid="ignore", over="ignore"):  # of infinite numbers, which are refused
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite entries are rejected below
             sums = table.sum(axis=1)
-        wrong = np.flatnonzero(~((table >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM)))
+        wrong = np.flatnonzero(~((table >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM_TOLERANCE)))
         if wrong.size:
             row = int(wrong[0])
             raise InvalidInputError(
-                f"probabilities of state {row} sum to {sums[row]:.6g}, or one is negative; give a distribution"
+                f"probabilities of state {row} must be non-negative and sum to one, got a sum of {sums[row]:.6g}"
             )
         if (np.abs(places[~np.isnan(places).any(axis=1)]) > [90.0, 180.0]).any():
-            raise InvalidInputError("places hold degrees that are not on the Earth; give latitude and longitude")
+            raise InvalidInputError("places must be latitudes and longitudes in degrees, got values out of range")
         vars(self).update(probabilities=table / sums[:, None], places=places)
 
     @classmethod
     @checked
-    def read(cls, path: str | Path, size: int) -> TableChannel:
-        """A table out of a file.
+    def read(cls, path: str | Path, size: PositiveInt) -> TableChannel:
+        """Read a table from a file.
 
-        A ``.npz`` holds ``probabilities`` ``(N, Z)``, and ``places`` ``(Z, 2)`` where outputs are places. A CSV or
-        Parquet has the columns ``state`` (0 to N - 1), ``output`` (any name) and ``probability``, and where outputs are
-        places ``latitude`` and ``longitude`` of them; what is not listed has probability 0.
+        A ``.npz`` file contains ``probabilities`` ``(N, Z)``, and ``places`` ``(Z, 2)`` if outputs are locations. A CSV
+        or Parquet file has the columns ``state`` (0 to N - 1), ``output`` (any name) and ``probability``, and
+        ``latitude`` and ``longitude`` if outputs are locations. Pairs that are not listed have probability 0.
 
         Parameters
         ----------
@@ -262,12 +268,12 @@ class TableChannel(Channel):
         Returns
         -------
         TableChannel
-            Named after the file.
+            A channel named after the file.
 
         Raises
         ------
         DataFileError
-            When the file is none of these, or its states are not those of the model.
+            If the file is not a valid table, or its states are not those of the model.
         """
         name = f"table {Path(path).stem}"
         try:
@@ -276,123 +282,137 @@ class TableChannel(Channel):
                 table = arrays.get("probabilities", np.zeros(()))
                 missing = np.full((table.shape[-1] if table.ndim == 2 else 0, 2), np.nan)
                 if table.dtype.kind not in "fiu" or arrays.get("places", missing).dtype.kind not in "fiu":
-                    raise DataFileError(path, "holds no numbers under 'probabilities'; save an array of that name")
-                found = cls(name, table, arrays.get("places", missing))
+                    raise DataFileError(path, "must contain a numeric array 'probabilities'")
+                channel = cls(name, table, arrays.get("places", missing))
             else:
-                found = cls(name, *_long_table(Table.read(path), size))
+                channel = cls(name, *_parse_long_table(Table.read(path), size))
+        except DataFileError:
+            raise  # it names the file
         except InvalidInputError as problem:
             raise DataFileError(path, str(problem)) from None
-        if len(found.probabilities) != size:
-            raise DataFileError(path, f"has {len(found.probabilities)} states and the model {size}; they must agree")
-        return found
+        if len(channel.probabilities) != size:
+            raise DataFileError(path, f"must have the {size} states of the model, got {len(channel.probabilities)}")
+        return channel
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:
-        """See `Channel`."""
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
+        """Sample an output for each state; see `Channel`."""
         below = np.cumsum(self.probabilities, axis=1)[track.states]
         drawn = np.minimum((below <= rng.random(len(track))[:, None]).sum(axis=1), below.shape[1] - 1)
-        places, points = self.places[drawn], np.full((len(track), 2), np.nan)
-        told = ~np.isnan(places).any(axis=1)
-        if told.any():
-            points[told] = moves.grid.projection.to_plane(*places[told].T)
-        return Blurred(points, drawn)
+        places = self.places[drawn]
+        points = np.full((len(track), 2), np.nan)
+        published = ~np.isnan(places).any(axis=1)
+        if published.any():
+            points[published] = moves.grid.projection.to_plane(*places[published].T)
+        return ObfuscatedTrack(points, drawn)
 
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:  # noqa: ARG002 - states are the rows
-        """See `Channel`."""
-        return logs_of(self.probabilities.T[blurred.seen[some]])
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:  # noqa: ARG002 - states are the rows
+        """Look up the log probabilities of the outputs; see `Channel`."""
+        return log_or_neg_inf(self.probabilities.T[blurred.observed[times]])
 
 
-def _long_table(table: Table, size: int) -> tuple[FloatArray, FloatArray]:
-    """Probabilities and places out of rows of state, output and probability."""
+def _parse_long_table(table: Table, size: int) -> tuple[FloatArray, FloatArray]:
+    """Parse probabilities and locations from rows of state, output and probability."""
 
     def state(text: str) -> int:
         if not text.strip().isdecimal() or int(text) >= size:
-            raise ValueError(f"state {text!r} is none of 0 to {size - 1}")
+            raise ValueError(f"state must be from 0 to {size - 1}, got {text!r}")
         return int(text)
 
     outputs = table.texts("output")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(outputs))}
     columns = [numbers[name] for name in outputs]
-    found, places = np.zeros((size, len(numbers))), np.full((len(numbers), 2), np.nan)
-    np.add.at(found, (table.values("state", state), columns), table.values("probability", float))
+    rows = np.zeros((size, len(numbers)))
+    places = np.full((len(numbers), 2), np.nan)
+    np.add.at(rows, (table.values("state", state), columns), table.values("probability", float))
     if "latitude" in table.columns and "longitude" in table.columns:
-        given = [table.values(name, lambda text: float(text or "nan")) for name in ("latitude", "longitude")]
-        for column, place in zip(columns, zip(*given, strict=True), strict=True):
+        coordinates = [table.values(name, lambda text: float(text or "nan")) for name in ("latitude", "longitude")]
+        for column, place in zip(columns, zip(*coordinates, strict=True), strict=True):
             if not np.isnan(place).any():
                 places[column] = place
-    return found, places
+    return rows, places
 
 
 @dataclass(frozen=True, eq=False)
-class Samples(Channel):
-    """What an app really released of the same people at the same times: an attack on outputs of an unknown law.
+class SampledChannel(Channel):
+    """Releases of an app for the same users at the same times, with an unknown distribution.
 
-    The adversary learns how far and whither releases lie from the truth from the *other* people's pairs, as if that
-    were drawn anew each time and depended on nothing; one part in a thousand is left to anything. This is an estimate,
-    no exact channel: an app whose noise hangs together (a fixed offset, a grid) tells more than this adversary sees.
+    The adversary estimates the distribution of displacements from the pairs of *other* users, as if displacements were
+    independent and identically distributed. A probability of 0.001 is reserved for any other displacement. This is an
+    estimate, not an exact channel. If an app's noise is dependent (a fixed offset, a grid), it reveals more than this
+    adversary infers.
 
     Parameters
     ----------
     name
-        As a table shows it.
+        Name in tables.
     released
-        User → what was released of them.
+        User → releases of the user.
     true
-        User → their true places; at least one user must be in both beside each who is attacked.
+        User → true locations. At least one user other than the attacked one must be in both mappings.
     source
-        Where the releases come from.
+        Source of the releases.
     """
 
     name: str
     released: Mapping[str, Trajectory] = field(repr=False)
     true: Mapping[str, Trajectory] = field(repr=False)
-    source: str = "releases of an app, displacements of the other people's pairs"
+    source: str = "releases of an app; displacements estimated from other users"
 
-    def pairs(self, user: str, moves: Moves) -> tuple[IntArray, FloatArray]:
-        """Slots with a true and a released place of a user, ``(n,)``, and both in the plane, ``(n, 4)``.
+    def pairs(self, user: str, moves: MeshMovement) -> tuple[IntArray, FloatArray]:
+        """Return the slots with a true and a released location of a user, and both locations.
 
         Parameters
         ----------
         user
-            Whose.
+            The user.
         moves
-            The model's clock and grid.
+            The movement model with its clock and grid.
 
         Returns
         -------
         slots, pairs : IntArray, FloatArray
-            ``(n,)`` and ``(n, 4)``: the true place, then the released one, kilometres.
+            ``(n,)`` and ``(n, 4)``: the true location, then the released one, in the plane, kilometres.
         """
-        step, plane = moves.model.step, moves.grid.projection
+        step = moves.model.step
+        plane = moves.grid.projection
         if user not in self.released or user not in self.true:
             return np.zeros(0, np.int64), np.zeros((0, 4))
-        one, other = self.true[user].resample(step), self.released[user].resample(step)
-        slots, mine, theirs = np.intersect1d(one.slots, other.slots, assume_unique=True, return_indices=True)
+        true_track = self.true[user].resample(step)
+        other = self.released[user].resample(step)
+        slots, true_index, published_index = np.intersect1d(
+            true_track.slots, other.slots, assume_unique=True, return_indices=True
+        )
         return slots, np.column_stack(
-            [plane.to_plane(at.latitude[k], at.longitude[k]) for at, k in ((one, mine), (other, theirs))]
+            [
+                plane.to_plane(at.latitude[k], at.longitude[k])
+                for at, k in ((true_track, true_index), (other, published_index))
+            ]
         )
 
-    def blur(self, track: Track, moves: Moves, rng: np.random.Generator) -> Blurred:  # noqa: ARG002 - it was drawn
-        """See `Channel`: the user's own releases at the slots of the track, and the displacements of others."""
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - it was drawn
+        """Return the user's own releases at the slots of the track; see `Channel`."""
         slots, pairs = self.pairs(track.user, moves)
         points = np.full(track.points.shape, np.nan)
         _, here, there = np.intersect1d(track.slots, slots, assume_unique=True, return_indices=True)
         points[here] = pairs[there, 2:]
         others = [self.pairs(user, moves)[1] for user in self.released if user != track.user]
-        displaced = np.concatenate([np.zeros((0, 2)), *(one[:, 2:] - one[:, :2] for one in others)])
+        displaced = np.concatenate([np.zeros((0, 2)), *(pairs[:, 2:] - pairs[:, :2] for pairs in others)])
         if not len(displaced) or not len(here):
             raise InvalidInputError(
-                f"{self.name}: there is no pair of a released and a true place "
-                f"{'at one time of anyone other than' if len(here) else 'of'} {track.user}; give releases of the same "
-                "people at the times of the data, of two people or more"
+                f"{self.name}: there is no pair of a released and a true location "
+                f"{'at one time of users other than' if len(here) else 'of'} {track.user}; use releases of at least "
+                "two of the attacked users at the times of the data"
             )
-        return Blurred(points, displaced)
+        return ObfuscatedTrack(points, displaced)
 
-    def log_rows(self, blurred: Blurred, moves: Moves, some: slice) -> FloatArray:
-        """See `Channel`: the share of displacements that lead from each cell to the release."""
-        mesh, points = Mesh(moves.grid, 1), blurred.points[some]
+    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+        """Return the log share of displacements from each cell to the release; see `Channel`."""
+        mesh = Mesh(moves.grid, 1)
+        points = blurred.points[times]
         rows = np.zeros((len(points), moves.grid.size))
         for t in np.flatnonzero(~np.isnan(points[:, 0])).tolist():
-            cells = mesh.at(points[t] - blurred.seen)
+            cells = mesh.locate(points[t] - blurred.observed)
             counts = np.bincount(cells[cells >= 0], minlength=moves.grid.size) / len(cells)
+            # Reserve a small probability for displacements that no other user has.
             rows[t] = np.log(0.999 * counts + 0.001 / moves.grid.size)
         return rows

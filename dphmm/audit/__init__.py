@@ -1,9 +1,9 @@
-"""What is exposed, what releases tell, and what the noise really gives."""
+"""Audits of policies, mechanisms and released sequences."""
 
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
-from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, hardest_edges
+from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, select_hardest_edges
 from dphmm.audit.inference import AdversaryAudit, audit_support
-from dphmm.audit.policy_audit import (
+from dphmm.audit.policy import (
     ConstraintAudit,
     Entry,
     EntryAudit,
@@ -13,7 +13,7 @@ from dphmm.audit.policy_audit import (
     audit_entries,
     support_sequence,
 )
-from dphmm.audit.realised import EventAudit, audit_events
+from dphmm.audit.realized import EventAudit, audit_events
 from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, Thresholds, audit_sequence, replay_sequence
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "audit_pairs",
     "audit_sequence",
     "audit_support",
-    "hardest_edges",
     "replay_sequence",
+    "select_hardest_edges",
     "support_sequence",
 ]

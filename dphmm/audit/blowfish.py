@@ -1,4 +1,4 @@
-"""The database form of a policy's audit: secrets that may or may not be in a table (§5.3, Example 5.3, §10.2)."""
+"""Audit of a policy over the secrets of a database (§5.3, Example 5.3, §10.2)."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, as_points, check_epsilon
-from dphmm.audit.policy_audit import AuditedMechanism
-from dphmm.audit.tables import hull_facts
+from dphmm.arrays import BoolArray, FloatArray, as_points
+from dphmm.audit.policy import AuditedMechanism
+from dphmm.audit.tables import describe_hull
 from dphmm.errors import InvalidInputError, PolicyError
-from dphmm.facts import Facts, fact, facts_of
+from dphmm.formatting import Result, export_fields, exported
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.validation import Epsilon, checked
 
 NULL = "null"
-"""The node that stands for a secret's absence. An edge to it asks that no one can tell whether the secret is there."""
+"""Node that represents the absence of a secret. An edge to it requires presence and absence to be indistinguishable."""
 
 
 @checked
 @dataclass(frozen=True)
 class BlowfishPolicy:
-    """Secrets, what each contributes to the answers, and which must be indistinguishable.
+    """A policy over secrets: their contributions to the answers and the pairs to protect.
 
-    A secret is a row that a table may hold; adding it changes the answers ``f`` by its contribution. An edge between
-    two secrets asks that one in place of the other cannot be told (bounded), an edge to the null node that presence
-    and absence cannot (unbounded). Both kinds may stand in one policy.
+    A secret is a row that a table may contain. Adding it changes the answers ``f`` by its contribution. An edge between
+    two secrets requires that replacing one by the other is not detectable (bounded). An edge to the null node requires
+    that presence and absence are indistinguishable (unbounded). A policy may contain edges of both types.
 
     Parameters
     ----------
     names
-        The secrets, each once, none called ``null``.
+        Unique names of the secrets. ``null`` is reserved.
     contributions
         ``(n, d)``: integers, `fractions.Fraction` objects (both exact) or floats.
     edges
-        Pairs of names; ``null`` for the null node.
+        Pairs of names, with ``null`` for the null node.
 
     Raises
     ------
     PolicyError
-        When a name is given twice or is ``null``, or an edge names a secret that is not there or joins one to itself.
+        If a name is repeated or is ``null``, or if an edge is a self-loop or contains an unknown name.
     CoordinateError
-        When the contributions are no finite ``(n, d)`` array.
+        If the contributions are not a finite ``(n, d)`` array.
     InvalidInputError
-        When there is not one contribution per name, or no secret.
+        If there are no secrets, or the number of contributions differs from the number of names.
     """
 
     names: tuple[str, ...]
@@ -59,30 +59,31 @@ class BlowfishPolicy:
         points = as_points(self.contributions, "contributions")
         if not len(self.names) or len(points) != len(self.names):
             raise InvalidInputError(
-                f"there are {len(points)} contributions for {len(self.names)} secrets; give one each"
+                f"contributions must have one row for each of {len(self.names)} secrets, at least one, got "
+                f"{len(points)}"
             )
         seen: set[str] = set()
         for name in self.names:
             if name in seen:
-                raise PolicyError(f"secret {name!r} is named twice; name every secret once")
+                raise PolicyError(f"names must be unique, got secret {name!r} twice")
             if name == NULL:
-                raise PolicyError(f"a secret is called {NULL!r}, which is the node of absence; call it otherwise")
+                raise PolicyError(f"names must not contain {NULL!r}, which is the node of absence; rename the secret")
             seen.add(name)
         try:
             ends = [(first, second) for first, second in self.edges]
             if not all(isinstance(name, str) for edge in ends for name in edge):
                 raise TypeError
         except (TypeError, ValueError):
-            raise PolicyError("the edges are no pairs of names; give each as (name, name)") from None
+            raise PolicyError("edges must be pairs of names, such as (name, name)") from None
         for first, second in ends:
             for name in (first, second):
                 if name not in seen and name != NULL:
-                    raise PolicyError(f"an edge names secret {name!r}, which is not in the table; correct the name")
+                    raise PolicyError(f"edges must connect secrets of the table, got the unknown secret {name!r}")
             if first == second:
-                raise PolicyError(f"an edge joins {first!r} to itself; leave it out")
+                raise PolicyError(f"self-loops are not allowed, got edge {first!r}–{second!r}")
 
     def differences(self) -> npt.NDArray[np.object_] | npt.NDArray[np.generic]:
-        """``(m, d)``: the difference of answers over each edge, in the numbers that the contributions came in.
+        """Return the difference of the answers over each edge, in the contributions' number type.
 
         Returns
         -------
@@ -98,108 +99,101 @@ class BlowfishPolicy:
 
 @dataclass(frozen=True)
 class SecretLevels:
-    """How far a mechanism hides each secret.
+    """Protection of each secret under one mechanism.
 
-    Adding or removing secret i changes the log density of any output by at most ``factors[i]`` times epsilon, and by
-    as much at some output (Theorem 5.3, second form, for each secret).
+    Adding or removing secret i changes the log density of any output by at most ``factors[i]`` times epsilon. Some
+    output attains this bound (Theorem 5.3, second form, applied to each secret).
 
     Parameters
     ----------
     mechanism
         ``"k-norm"`` or ``"laplace"``.
     sensitivity
-        The 1-norm sensitivity ``S_f`` (Laplace), or None.
+        The 1-norm sensitivity ``S_f`` for Laplace, otherwise None.
     factors
-        ``(n,)``: ``‖f_i‖`` in the mechanism's norm; infinite where presence shows for certain.
+        ``(n,)``: ``‖f_i‖`` in the mechanism's norm. Infinite if an output can reveal the presence with certainty.
     protected
         ``(n,)``: whether the factor is at most 1, decided exactly for integers and fractions.
     pairwise_factor
-        ``max ‖f_j - f_k‖`` over all pairs of secrets: one in place of another changes the log density by at most this
-        times epsilon (Theorem 5.3, first form).
+        ``max ‖f_j - f_k‖`` over all pairs of secrets. Replacing one secret by another changes the log density by at
+        most this times epsilon (Theorem 5.3, first form).
     """
 
-    mechanism: AuditedMechanism = field(metadata=fact())
-    sensitivity: float | None = field(metadata=fact())
+    mechanism: AuditedMechanism = field(metadata=exported())
+    sensitivity: float | None = field(metadata=exported())
     factors: FloatArray = field(repr=False)
     protected: BoolArray = field(repr=False)
-    pairwise_factor: float = field(metadata=fact())
+    pairwise_factor: float = field(metadata=exported())
 
     @property
     def total_factor(self) -> float:
-        """The largest factor of a secret: the whole is differentially private, unbounded, at this times epsilon."""
+        """The largest factor of any secret: the table has unbounded DP at this times epsilon."""
         return float(self.factors.max())
 
 
 @dataclass(frozen=True)
-class SecretsAudit:
-    """A database policy at a budget.
+class SecretsAudit(Result):
+    """Result of `audit_blowfish`.
 
     Parameters
     ----------
     policy
         The policy.
     epsilon
-        The budget: what every edge is promised.
+        The budget that the policy guarantees on every edge.
     hull
-        The sensitivity hull over its edges.
-    disconnected
-        The secrets without an edge of any kind.
+        The sensitivity hull of the edges.
+    isolated
+        The secrets without an edge.
     levels
-        One per audited mechanism.
+        One element per audited mechanism.
     """
 
     policy: BlowfishPolicy
-    epsilon: float = field(metadata=fact())
+    epsilon: float = field(metadata=exported())
     hull: SensitivityHull
-    disconnected: tuple[str, ...] = field(metadata=fact())
+    isolated: tuple[str, ...] = field(metadata=exported())
     levels: tuple[SecretLevels, ...]
 
-    def exposed(self, mechanism: AuditedMechanism) -> tuple[str, ...]:
-        """The secrets whose presence a mechanism hides less well than epsilon.
+    def get_exposed(self, mechanism: AuditedMechanism) -> tuple[str, ...]:
+        """Return the secrets that a mechanism protects by less than epsilon.
 
         Parameters
         ----------
         mechanism
-            One of those that were audited.
+            An audited mechanism.
 
         Returns
         -------
         tuple of str
-            Their names.
+            Names of the exposed secrets.
 
         Raises
         ------
         InvalidInputError
-            When the mechanism was not audited.
+            If the mechanism was not audited.
         """
         for level in self.levels:
             if level.mechanism == mechanism:
                 return tuple(name for name, safe in zip(self.policy.names, level.protected, strict=True) if not safe)
-        raise InvalidInputError(f"mechanism {mechanism!r} was not audited; audit it first")
+        audited = ", ".join(level.mechanism for level in self.levels)
+        raise InvalidInputError(f"mechanism must be one of the audited mechanisms {audited}, got {mechanism!r}")
 
     @property
     def is_exposed(self) -> bool:
-        """Whether some secret is exposed under one of the audited mechanisms."""
+        """Whether any secret is exposed under any audited mechanism."""
         return any(not level.protected.all() for level in self.levels)
 
-    def facts(self) -> Facts:
-        """What was found as plain JSON values.
-
-        Returns
-        -------
-        dict
-            Texts, numbers, None and lists of them.
-        """
-        levels = zip(self.levels, (self.exposed(level.mechanism) for level in self.levels), strict=True)
+    def _derived(self) -> dict[str, Any]:
+        levels = zip(self.levels, (self.get_exposed(level.mechanism) for level in self.levels), strict=True)
         names = self.policy.names
-        return facts_of(
-            self,
-            form="database",
-            secrets=len(names),
-            hull=hull_facts(self.hull),
-            exposed=self.is_exposed,
-            mechanisms=[
-                facts_of(
+        return {
+            "form": "database",
+            "num_secrets": len(names),
+            "hull": describe_hull(self.hull),
+            "exposed": self.is_exposed,
+            "mechanisms": [
+                export_fields(
                     level,
                     factors=dict(zip(names, level.factors, strict=True)),
                     epsilons=dict(zip(names, level.factors * self.epsilon, strict=True)),
@@ -210,23 +204,23 @@ class SecretsAudit:
                 )
                 for level, exposed in levels
             ],
-        )
+        }
 
 
 @checked
 def audit_blowfish(
-    policy: BlowfishPolicy, epsilon: float = 1.0, mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace")
+    policy: BlowfishPolicy, epsilon: Epsilon = 1.0, mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace")
 ) -> SecretsAudit:
-    """Which secrets a database policy leaves exposed, under which mechanism, and by how much (Theorem 5.3).
+    """Find the secrets that a database policy leaves exposed (Theorem 5.3).
 
     Parameters
     ----------
     policy
         Secrets, contributions and edges.
     epsilon
-        The budget of the release; positive and finite.
+        The budget of the release, positive and finite.
     mechanisms
-        ``"k-norm"`` and ``"laplace"``, or one of them.
+        ``"k-norm"``, ``"laplace"`` or both.
 
     Returns
     -------
@@ -236,41 +230,42 @@ def audit_blowfish(
     Raises
     ------
     BudgetError
-        When epsilon is not positive and finite.
+        If epsilon is not positive and finite.
     InvalidInputError
-        For another mechanism.
+        If a mechanism is unknown, or none is given.
 
     Examples
     --------
     >>> names = ("s1", "s2", "s3", "s4", "s5", "s6")
     >>> counts = [[1, 0], [0, 0], [1, 0], [0, 1], [1, 0], [0, 1]]
     >>> audit = audit_blowfish(BlowfishPolicy(names, counts, (("s1", "s2"), ("s3", "s4"))))
-    >>> audit.levels[0].factors.tolist(), audit.exposed("k-norm"), audit.exposed("laplace")
+    >>> audit.levels[0].factors.tolist(), audit.get_exposed("k-norm"), audit.get_exposed("laplace")
     ([1.0, 0.0, 1.0, 2.0, 1.0, 2.0], ('s4', 's6'), ())
     """
-    check_epsilon(epsilon)
     if not mechanisms or any(name not in ("k-norm", "laplace") for name in mechanisms):
-        raise InvalidInputError(f"mechanisms to audit are {list(mechanisms)}; choose among k-norm, laplace")
+        raise InvalidInputError(f"mechanisms must be chosen among k-norm, laplace, got {list(mechanisms)}")
     differences = policy.differences()
     hull = SensitivityHull(differences)
-    joined = set(chain.from_iterable(policy.edges))
+    connected = set(chain.from_iterable(policy.edges))
     return SecretsAudit(
         policy=policy,
         epsilon=float(epsilon),
         hull=hull,
-        disconnected=tuple(name for name in policy.names if name not in joined),
-        levels=tuple(_levels(policy, hull, differences, name) for name in mechanisms),
+        isolated=tuple(name for name in policy.names if name not in connected),
+        levels=tuple(_compute_levels(policy, hull, differences, name) for name in mechanisms),
     )
 
 
-def _levels(
+def _compute_levels(
     policy: BlowfishPolicy, hull: SensitivityHull, differences: npt.NDArray[np.generic], mechanism: AuditedMechanism
 ) -> SecretLevels:
-    body, sensitivity = hull, None
+    body = hull
+    sensitivity = None
     if mechanism == "laplace":
-        reach = max((sum(abs(x) for x in row) for row in differences.tolist()), default=0)
-        sensitivity = float(reach)
-        body = SensitivityHull(np.diag([reach] * differences.shape[1]))  # fractions stay exact
+        # The cross-polytope scaled to the 1-norm sensitivity. Python sums keep fractions exact.
+        radius = max((sum(abs(x) for x in row) for row in differences.tolist()), default=0)
+        sensitivity = float(radius)
+        body = SensitivityHull(np.diag([radius] * differences.shape[1]))
     rows = np.asarray(policy.contributions)
     points = rows.astype(np.float64)
     return SecretLevels(
@@ -278,13 +273,16 @@ def _levels(
         sensitivity=sensitivity,
         factors=body.norm(points),
         protected=body.contains(rows),
-        pairwise_factor=_diameter(body, rows if rows.dtype.kind == "i" else points),
+        pairwise_factor=_compute_diameter(body, rows if rows.dtype.kind == "i" else points),
     )
 
 
-def _diameter(body: SensitivityHull, points: npt.NDArray[Any]) -> float:
-    """The largest norm of a difference of two points: of each pair of opposite facets, the widest extent across it."""
-    form, relative = body.norm_form, points - points[:1]
+def _compute_diameter(body: SensitivityHull, points: npt.NDArray[Any]) -> float:
+    """Return the largest norm of a difference of two points."""
+
+    # The norm is a maximum over pairs of opposite facets, so the widest extent across each pair suffices.
+    form = body.norm_form
+    relative = points - points[:1]
     if not form.in_span(relative).all():
         return inf
     return float(np.ptp(relative @ form.normals.T, axis=0).max(initial=0.0))

@@ -1,21 +1,22 @@
-"""A released sequence audited end to end: replayed, inferred from, held against its bounds, and judged."""
+"""Audit of released sequences: replay, inference, comparison with bounds, and thresholds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import repeat
-from math import inf, isclose, isnan
+from math import isclose, isnan
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points, check_epsilon
 from dphmm.audit import inference
-from dphmm.audit.inference import TOP, Accuracy, AdversaryAudit, Knowledge, knowledge
-from dphmm.errors import AlreadyKnownError, ConfigurationError, InvalidInputError, StochasticError
-from dphmm.facts import Facts, fact, facts_of, metres, named, odds_in_words
+from dphmm.audit.inference import DEFAULT_TOP_K, Accuracy, AdversaryAudit, InferenceMetrics, compute_inference_metrics
+from dphmm.errors import ConfigurationError, InvalidInputError, SingletonConstraintError, StochasticError
+from dphmm.formatting import Result, exported, metres, name_states, odds_in_words
 from dphmm.model import (
     Belief,
     Filtering,
@@ -23,303 +24,310 @@ from dphmm.model import (
     MostProbablePath,
     Observations,
     filter_releases,
-    path_of_releases,
+    find_release_path,
     smooth_releases,
 )
-from dphmm.model.forward_backward import Beliefs, smoothed_logs
-from dphmm.model.point_estimate import point_estimate
-from dphmm.policy.protection import exposed_states
+from dphmm.model.forward_backward import Beliefs, smooth_in_blocks
+from dphmm.model.row_file import RowFile
+from dphmm.policy.repair import exposed_states
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import total
-from dphmm.release.step import PreparedStep
-from dphmm.threads import beside
+from dphmm.release.ledger import sum_budgets
+from dphmm.release.planning import StepPlan
+from dphmm.threads import run_in_background
+from dphmm.validation import OpenProbability, PositiveInt, PositiveNumber, checked, checked_as
 
 
 @checked
 @dataclass(frozen=True, eq=False)
 class ReleasedSequence:
-    """What was published about one person, in the order of time.
+    """The published releases of one user, in the order of time.
 
     Parameters
     ----------
     user
-        Whose releases they are.
+        The user.
     released
         ``(T, d)``: the released measurements.
     epsilons
-        ``(T,)``: their budgets; 0 where nothing was drawn, and the row of `released` is not looked at.
+        ``(T,)``: their budgets. 0 marks a withheld timestep. Its row of `released` is ignored.
     steps
-        ``(T,)``: the time steps between each release and the one before, 0 for another release about the same moment;
-        the first entry is not used.
-    possible
-        ``(T,)``: how many states were possible according to the record, where it says so; otherwise empty.
-    factors
-        ``(T,)``: the constrained-DP factors according to the record, NaN for one it does not tell; or empty.
-    begins
-        ``(T,)``: whether the releaser had forgotten all releases before this one, as a batch does after a long gap; or
-        empty, where it never had. The adversary forgets nothing.
-    first
-        The time step of the first release, counted from 1970, for models that vary with time; None where it is unknown.
+        ``(T,)``: the timesteps since the previous release, 0 for another release at the same timestep. The first entry
+        is ignored.
+    num_possible_states
+        ``(T,)``: the number of possible states that each record states. Empty if the records do not contain it.
+    constrained_dp_factors
+        ``(T,)``: the constrained-DP factors that the records state, NaN if one is missing. May be empty.
+    restarts
+        ``(T,)``: whether the releaser was restarted before this release, as a batch does after a long gap. Empty if it
+        never was. The adversary keeps all releases in any case.
+    first_slot
+        Time slot of the first release, counted from 1970. None if unknown. Time-dependent models need it.
     engines
-        The number of a release, from 1 → the engine that made it and those that follow, where its settings are others
-        than those before. The model is the same.
+        Index of a release, from 1 → the engine of this and the following releases, for each change of settings. All
+        engines share one model.
 
     Raises
     ------
     InvalidInputError
-        When shapes do not fit, or a step is negative.
+        If shapes do not match, or a step is negative.
     CoordinateError, BudgetError
-        For releases that are not finite, or budgets that are none.
+        If a release is not finite, or a budget is invalid.
     """
 
     user: str
     released: FloatArray
     epsilons: FloatArray
     steps: IntArray
-    possible: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    factors: FloatArray = field(default_factory=lambda: np.zeros(0))
-    begins: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    first: int | None = None
+    num_possible_states: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    constrained_dp_factors: FloatArray = field(default_factory=lambda: np.zeros(0))
+    restarts: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    first_slot: int | None = None
     engines: Mapping[int, Releaser] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         points = as_points(self.released, f"the releases of {self.user}")
         if not len(points):
-            raise InvalidInputError(f"user {self.user} has no release; there is nothing to audit")
-        for name in ("epsilons", "steps", "possible", "factors", "begins"):
+            raise InvalidInputError(f"user {self.user} has no releases to audit")
+        for name in ("epsilons", "steps", "num_possible_states", "constrained_dp_factors", "restarts"):
             values = np.asarray(getattr(self, name))
             if values.ndim != 1 or values.dtype.kind not in "biuf":
-                raise InvalidInputError(f"user {self.user}: {name} are no list of numbers; give one for each release")
+                raise InvalidInputError(f"user {self.user}: {name} must be a list of numbers, one for each release")
             if len(values) != len(points) and (len(values) or name in ("epsilons", "steps")):
-                raise InvalidInputError(f"user {self.user}: there are {len(values)} {name} for {len(points)} releases")
+                raise InvalidInputError(
+                    f"user {self.user}: {name} must have one entry for each of {len(points)} releases, got "
+                    f"{len(values)}"
+                )
         for epsilon in np.asarray(self.epsilons)[np.asarray(self.epsilons) != 0]:
             check_epsilon(float(epsilon))
         for number in self.engines:
             if not 0 < number < len(points):
-                raise InvalidInputError(f"user {self.user}: an engine is of release {number}, which follows no other")
+                raise InvalidInputError(
+                    f"user {self.user}: keys of engines must be from 1 to {len(points) - 1}, got {number}"
+                )
         if (np.asarray(self.steps)[1:] < 0).any():
-            raise InvalidInputError(f"user {self.user}: a release lies before the one before it; sort them by time")
+            raise InvalidInputError(f"user {self.user}: steps must be non-negative; sort the releases by time")
 
     def __len__(self) -> int:
         return len(self.released)
 
     @property
     def slots(self) -> list[int | None]:
-        """The time step of each release, as far as that of the first is known."""
+        """The time slot of each release, or None for each if the first slot is unknown."""
         passed = np.concatenate([[0], np.cumsum(np.asarray(self.steps)[1:])]).tolist()
-        return [None if self.first is None else self.first + int(one) for one in passed]
+        return [None if self.first_slot is None else self.first_slot + int(offset) for offset in passed]
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A public release as an adversary takes it in who knows model, policy and mechanism, and is told all releases.
+    """A release as observed by an adversary who knows the settings and all earlier releases.
 
     Parameters
     ----------
     prior
         ``p(s_t | z_1..t-1)``.
     step
-        The belief that it was prepared for, the constraint set with its repaired graph, the mechanism and the budget.
+        The plan of the release: constraint set, repaired graph, mechanism and budget.
     log_likelihood
-        ``(N,)``: ``log p(z_t | s_t)`` of every state, with the stand-in's density outside the constraint set.
+        ``(N,)``: ``log p(z_t | s_t)`` of every state. States outside the constraint set have their surrogate's density.
     posterior
         ``p(s_t | z_1..t)``.
     engine
-        The engine that makes such releases.
+        The engine of this release.
     """
 
     prior: Belief = field(repr=False)
-    step: PreparedStep
+    step: StepPlan
     log_likelihood: FloatArray = field(repr=False)
     posterior: Belief = field(repr=False)
     engine: Releaser = field(repr=False)
 
 
 @dataclass(frozen=True)
-class StepAudit:
-    """What held at one release, a function of public things only.
+class StepAudit(Result):
+    """Guarantee of one release, computed from public information only.
 
     Parameters
     ----------
-    possible
+    num_possible_states
         The size of the constraint set.
-    least_protection
-        The least degree of protection over it, after the repair.
-    added
+    min_degree_of_protection
+        The smallest degree of protection in the constraint set after the repair.
+    added_edges
         The edges that the repair added.
-    exposed_before_repair
-        How many states the policy left exposed before the repair.
-    area
+    num_exposed_before_repair
+        Number of states that the policy left exposed before the repair.
+    hull_volume
         The volume of the noise body.
-    constrained_factor
+    constrained_dp_factor
         The constrained-DP factor (Theorem 6.3).
     adversary
-        What the release means for the other adversary, where there is one and more than one state was possible.
-    components
-        How many components with noise of their own the possible states fell into.
-    open
-        Whether everybody takes the release for one of an open state.
-    all_open
-        Whether nothing but open states was possible, which need no protection.
+        The guarantee for an adversary with another belief. None without one, or if a single state was possible.
+    num_components
+        Number of components of possible states, each with its own noise.
+    is_unprotected
+        Whether the component of the most probable state is unprotected.
+    all_unprotected
+        Whether all possible states are unprotected and need no protection.
     """
 
-    possible: int = field(metadata=fact())
-    least_protection: int = field(metadata=fact())
-    added: tuple[tuple[int, int], ...] = field(metadata=fact(states=True))
-    exposed_before_repair: int = field(metadata=fact())
-    area: float = field(metadata=fact())
-    constrained_factor: float = field(metadata=fact())
-    adversary: AdversaryAudit | None = field(metadata=fact())
-    components: int = field(default=1, metadata=fact())
-    open: bool = field(default=False, metadata=fact())
-    all_open: bool = field(default=False, metadata=fact())
+    num_possible_states: int = field(metadata=exported())
+    min_degree_of_protection: int = field(metadata=exported())
+    added_edges: tuple[tuple[int, int], ...] = field(metadata=exported(as_state_names=True))
+    num_exposed_before_repair: int = field(metadata=exported())
+    hull_volume: float = field(metadata=exported())
+    constrained_dp_factor: float = field(metadata=exported())
+    adversary: AdversaryAudit | None = field(metadata=exported())
+    num_components: int = field(default=1, metadata=exported())
+    is_unprotected: bool = field(default=False, metadata=exported())
+    all_unprotected: bool = field(default=False, metadata=exported())
 
     @property
     def is_exposed(self) -> bool:
-        """Whether some state was exposed: to everyone, or to the other adversary."""
+        """Whether any state was exposed, to the public adversary or to the other adversary."""
         other = self.adversary
-        exposed = self.least_protection < 2 and not self.all_open
-        return exposed or (other is not None and bool(other.known or other.exposed_with_stand_ins))
+        exposed = self.min_degree_of_protection < 2 and not self.all_unprotected
+        return exposed or (other is not None and bool(other.is_singleton or other.exposed_with_surrogates))
 
-    def facts(self, names: Sequence[str]) -> Facts:
-        """As plain values for JSON: states by name."""
-        return facts_of(self, names, already_known=self.possible == 1)
+    def _derived(self, *_: Any) -> dict[str, Any]:
+        return {"singleton": self.num_possible_states == 1}
 
 
 @dataclass(frozen=True, eq=False)
 class Adversary:
-    """Somebody who reads releases, and what they think of how the person moves.
+    """An adversary who observes releases, with its own belief about the user's movement.
 
     Parameters
     ----------
-    knows
-        What they know of that, in words, such as ``"their habits"``.
+    auxiliary_knowledge
+        What the adversary knows about the user's movement, in words, such as ``"user habits"``.
     model
-        What they think of how the person moves, over the same states; None for the model of the releases.
+        The adversary's movement model, over the same states. None means the model of the releases.
     prior
-        ``(N,)``: the distribution of the first state that they hold; None for their model's.
+        ``(N,)``: the adversary's distribution of the first state. None means that of its model.
     """
 
-    knows: str
+    auxiliary_knowledge: str
     model: MarkovModel | None = field(default=None, repr=False)
     prior: npt.ArrayLike | None = field(default=None, repr=False)
 
 
 PUBLIC = Adversary("the model")
-"""The adversary who knows the public model and nothing of the person."""
+"""The public adversary: knows the public model and has no auxiliary data."""
 
 
 @dataclass(frozen=True, eq=False)
-class SequenceAudit:
-    """What a released sequence says, and to whom.
+class SequenceAudit(Result):
+    """Result of `audit_sequence`: inference of one adversary from the releases of one user.
 
     Parameters
     ----------
     user
-        Whose it is.
+        The user.
     epsilon
         The sum of the budgets (Theorem 7.1).
     constrained_epsilon
         The sum of factor times budget (Theorem 7.2).
     steps
-        One per release.
+        One element per release.
     log_evidence
-        ``log p(z_1..T)`` under what the adversary thinks of the person, up to the constants of the densities.
-    filtering, smoothed, path
-        What the adversary infers: at each release, of each release in hindsight, and as a whole; the path is None for
-        one who thinks of another model of the person, as it takes most of the time. The first two, a number for each
-        release and state, are None and empty where they were not kept.
-    expected
-        ``(N,)``: how many of the releases are expected to be from each state, in hindsight.
-    uninformed, online, hindsight
-        What is known without releases, at each release, and in hindsight.
+        ``log p(z_1..T)`` under the adversary's model, up to the normalising constants of the densities.
+    filtering, smoothed, most_probable_path
+        The adversary's filtered and smoothed beliefs and most probable path. The path is None for an adversary with
+        another model, because it takes most of the time. The beliefs need a number for each release and state. They
+        are None and empty if they were not kept.
+    expected_counts
+        ``(N,)``: the expected number of releases from each state, given all releases.
+    prior_metrics, filtered_metrics, smoothed_metrics
+        Metrics of the beliefs without releases, given past releases, and given all releases.
     accuracies
-        Where the truth was given: the same three, then the bound of being told every true measurement.
-    path_hits
-        Where there are truth and path: the share of releases at which the most probable path is right; otherwise NaN.
-    knows
-        What the adversary knows of how the person moves, in words.
+        Errors of the same three beliefs, then of the beliefs given every exact measurement. None without the truth.
+    path_accuracy
+        The share of releases at which the most probable path is correct. NaN without the truth or the path.
+    auxiliary_knowledge
+        What the adversary knows about the user's movement, in words.
     """
 
-    user: str = field(metadata=fact())
-    epsilon: float = field(metadata=fact())
-    constrained_epsilon: float = field(metadata=fact())
-    log_evidence: float = field(metadata=fact())
-    steps: tuple[StepAudit, ...] = field(repr=False, metadata=fact())
+    user: str = field(metadata=exported())
+    epsilon: float = field(metadata=exported())
+    constrained_epsilon: float = field(metadata=exported())
+    log_evidence: float = field(metadata=exported())
+    steps: tuple[StepAudit, ...] = field(repr=False, metadata=exported())
     filtering: Filtering | None = field(repr=False)
     smoothed: Sequence[Belief] = field(repr=False)
-    expected: FloatArray = field(repr=False)
-    path: MostProbablePath | None = field(repr=False)
-    uninformed: Knowledge = field(repr=False)
-    online: Knowledge = field(repr=False)
-    hindsight: Knowledge = field(repr=False)
+    expected_counts: FloatArray = field(repr=False)
+    most_probable_path: MostProbablePath | None = field(repr=False)
+    prior_metrics: InferenceMetrics = field(repr=False)
+    filtered_metrics: InferenceMetrics = field(repr=False)
+    smoothed_metrics: InferenceMetrics = field(repr=False)
     accuracies: tuple[Accuracy, Accuracy, Accuracy, Accuracy] | None = field(repr=False)
-    path_hits: float
-    knows: str = field(default=PUBLIC.knows, metadata=fact("adversary_knows"))
+    path_accuracy: float
+    auxiliary_knowledge: str = field(default=PUBLIC.auxiliary_knowledge, metadata=exported())
 
     @property
     def exposed_steps(self) -> tuple[int, ...]:
-        """The releases at which some state was exposed: to everyone, or to the other adversary."""
+        """The releases at which any state was exposed, to the public or to the other adversary."""
         return tuple(t for t, step in enumerate(self.steps) if step.is_exposed)
 
     @property
     def entries(self) -> tuple[int, ...]:
-        """The releases right after an open one that are not open themselves: the person entered a zone."""
+        """The protected releases that directly follow an unprotected one: the user entered a zone."""
         pairs = zip(self.steps, self.steps[1:], strict=False)
-        return tuple(t + 1 for t, (before, after) in enumerate(pairs) if before.open and not after.open)
+        return tuple(
+            t + 1 for t, (before, after) in enumerate(pairs) if before.is_unprotected and not after.is_unprotected
+        )
 
-    def in_words(self) -> str:
-        """What all releases together told, which the promise of each one does not limit.
+    def describe(self) -> str:
+        """Describe the inference from all releases. Per-release guarantees do not limit it.
 
         Returns
         -------
         str
-            For people.
+            One or two sentences.
         """
-        before, after = self.uninformed, self.hindsight
-        who = "" if self.knows == PUBLIC.knows else f" somebody who knows {self.knows}"
+        before = self.prior_metrics
+        after = self.smoothed_metrics
         return (
-            f"All releases of {self.user} leave{who} {after.entropy.mean():.2f} of {before.entropy.mean():.2f} bits "
-            f"of uncertainty about a place; the likeliest is the true one with probability {after.best.mean():.2f} "
-            f"on average, {after.best.max():.2f} at the surest release ({before.best.mean():.2f} without releases)."
+            f"Given all releases of {self.user}, {describe_adversary(self.auxiliary_knowledge)} has a mean entropy of "
+            f"{after.entropy.mean():.2f} bits ({before.entropy.mean():.2f} bits without releases). The mean posterior "
+            f"probability of the most probable location is {after.top_1_probability.mean():.2f}, the maximum "
+            f"{after.top_1_probability.max():.2f} (mean {before.top_1_probability.mean():.2f} without releases)."
         )
 
-    def facts(self, names: Sequence[str]) -> Facts:
-        """As plain values for JSON: states by name.
-
-        Parameters
-        ----------
-        names
-            ``N`` texts: what the states are called.
-
-        Returns
-        -------
-        dict
-            Texts, numbers, None and lists of them.
-        """
-        known = {"no_releases": self.uninformed, "at_each_release": self.online, "in_hindsight": self.hindsight}
-        facts = facts_of(
-            self,
-            names,
-            releases=len(self.steps),
-            exposed_releases=[t + 1 for t in self.exposed_steps],
-            open_releases=[t + 1 for t, step in enumerate(self.steps) if step.open],
-            entries=[{"release": t + 1, "best_guess": self.online.best[t]} for t in self.entries],
-            states_exposed_before_repair_most=max(step.exposed_before_repair for step in self.steps),
-            edges_added=sum(len(step.added) for step in self.steps),
-            knowledge={name: one.facts() for name, one in known.items()},
-            most_probable_path=None if self.path is None else named(self.path.states.tolist(), names),
-        )
+    def _derived(self, names: Sequence[str]) -> dict[str, Any]:
+        metrics = {
+            "without_releases": self.prior_metrics,
+            "filtered": self.filtered_metrics,
+            "smoothed": self.smoothed_metrics,
+        }
+        path = None if self.most_probable_path is None else name_states(self.most_probable_path.states.tolist(), names)
+        derived: dict[str, Any] = {
+            "num_releases": len(self.steps),
+            "exposed_releases": [t + 1 for t in self.exposed_steps],
+            "unprotected_releases": [t + 1 for t, step in enumerate(self.steps) if step.is_unprotected],
+            "entries": [
+                {"release": t + 1, "top_1_probability": self.filtered_metrics.top_1_probability[t]}
+                for t in self.entries
+            ],
+            "max_num_exposed_before_repair": max(step.num_exposed_before_repair for step in self.steps),
+            "num_added_edges": sum(len(step.added_edges) for step in self.steps),
+            "inference": {name: inference_metrics.to_dict() for name, inference_metrics in metrics.items()},
+            "most_probable_path": path,
+        }
         if self.accuracies is not None:
-            labels = (*known, "told_every_measurement")
-            facts["accuracy"] = {name: one.facts() for name, one in zip(labels, self.accuracies, strict=True)}
-            facts["accuracy"]["most_probable_path_right"] = None if self.path is None else self.path_hits
-        return facts
+            labels = (*metrics, "exact_measurements")
+            accuracy = {
+                name: accuracy_metrics.to_dict() for name, accuracy_metrics in zip(labels, self.accuracies, strict=True)
+            }
+            path_accuracy = None if self.most_probable_path is None else self.path_accuracy
+            derived["accuracy"] = {**accuracy, "most_probable_path_accuracy": path_accuracy}
+        return derived
 
 
 @checked
 def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[Replay]:
-    """Every release of a sequence as an adversary takes it in who knows the engine's settings. The engine starts anew.
+    """Replay a released sequence as an adversary who knows the engine's settings.
+
+    The engine is restarted.
 
     Parameters
     ----------
@@ -331,57 +339,61 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
     Yields
     ------
     Replay
-        One for each release, in order.
+        One element for each release, in order.
 
     Raises
     ------
     InvalidInputError
-        When a release was made with other settings: the number of possible states or the constrained-DP factor differs
-        from the record's, or no possible state could have given it.
-    AlreadyKnownError
-        When one state only is possible and the engine does not allow that.
+        If a release does not match the settings: the number of possible states or the constrained-DP factor differs
+        from the record, or no possible state can produce the release.
+    SingletonConstraintError
+        If a single state is possible and the engine does not allow that.
     """
     slots = sequence.slots
     releaser.restart(slots[0])
-    made_with = "was it made with this model, policy, mechanism and delta?"
+    hint = "check that the model, policy, mechanism and delta are those of the releases"
     engines: dict[int, Releaser] = {}
     for t in range(len(sequence)):
         where = f"user {sequence.user}, release {t + 1}"
         steps = 1 if t == 0 else int(sequence.steps[t])
         if t in sequence.engines:
-            belief, engine = releaser.belief, sequence.engines[t]
-            releaser = engines.setdefault(id(engine), engine.another())
+            belief = releaser.belief
+            engine = sequence.engines[t]
+            releaser = engines.setdefault(id(engine), engine.spawn())
             releaser.resume(belief, t, slot=slots[t - 1])
-        if len(sequence.begins) and sequence.begins[t]:
+        if len(sequence.restarts) and sequence.restarts[t]:
             releaser.restart(slots[t])
         try:
-            prior = releaser.prior(steps)
+            prior = releaser.predict(steps)
             epsilon = float(sequence.epsilons[t])
             if epsilon:
-                step = releaser.prepare_on(prior, releaser.plan(prior), epsilon, steps)
+                step = releaser.build_plan(prior, epsilon, steps)
             else:
-                step = releaser.prepare_nothing(prior, steps, "target")
+                step = releaser.prepare_withheld(prior, steps, "target")
             likelihood = releaser.log_likelihood(step, sequence.released[t])
             replay = Replay(prior, step, likelihood, prior.update(likelihood), releaser)
         except StochasticError:
-            raise InvalidInputError(f"{where}: no possible state could have given it; {made_with}") from None
-        except AlreadyKnownError as problem:
-            raise AlreadyKnownError(f"{where}: {problem}") from None
+            raise InvalidInputError(f"{where}: no possible state can produce this release; {hint}") from None
+        except SingletonConstraintError as problem:
+            raise SingletonConstraintError(f"{where}: {problem}") from None
         releaser.resume(replay.posterior, t + 1, slot=slots[t])
-        _check_record(sequence, t, step, f"{where}: the record says that", made_with)
+        _check_record(sequence, t, step, where, hint)
         yield replay
 
 
-def _check_record(sequence: ReleasedSequence, t: int, step: PreparedStep, where: str, made_with: str) -> None:
-    possible = int(step.plan.constraint.sum())
-    if len(sequence.possible) and possible != int(sequence.possible[t]):
+def _check_record(sequence: ReleasedSequence, t: int, step: StepPlan, where: str, hint: str) -> None:
+    possible = int(step.constraint.sum())
+    if len(sequence.num_possible_states) and possible != int(sequence.num_possible_states[t]):
         raise InvalidInputError(
-            f"{where} {int(sequence.possible[t])} states were possible, and there are {possible}; {made_with}"
+            f"{where}: the record states {int(sequence.num_possible_states[t])} possible states, the replay has "
+            f"{possible}; {hint}"
         )
-    stated = float(sequence.factors[t]) if len(sequence.factors) else float("nan")
-    if not isnan(stated) and not isclose(stated, step.constrained_factor, rel_tol=1e-6):
+    factors = sequence.constrained_dp_factors
+    stated = float(factors[t]) if len(factors) else float("nan")
+    if not isnan(stated) and not isclose(stated, step.constrained_dp_factor, rel_tol=1e-6):
         raise InvalidInputError(
-            f"{where} the constrained-DP factor was {stated:.6g}, and it is {step.constrained_factor:.6g}; {made_with}"
+            f"{where}: the record states a constrained-DP factor of {stated:.6g}, the replay has "
+            f"{step.constrained_dp_factor:.6g}; {hint}"
         )
 
 
@@ -391,40 +403,40 @@ def audit_sequence(
     sequence: ReleasedSequence,
     prior: npt.ArrayLike | None = None,
     truth: npt.ArrayLike | None = None,
-    k: int = TOP,
+    k: PositiveInt = DEFAULT_TOP_K,
 ) -> SequenceAudit:
-    """What a released sequence gives away, to the public adversary or to one with a prior of their own.
+    """Audit a released sequence for the public adversary or for one with its own prior.
 
     Parameters
     ----------
     releaser
-        An engine with the settings that the releases, or the first of them, were made with: it knows the emission
-        density of every step, which depends on the constraint set and so on past releases.
+        An engine with the settings of the first release. It gives the emission density of every step, which depends on
+        the constraint set and therefore on past releases.
     sequence
         The releases.
     prior
-        ``(N,)``: the distribution of the first state that another adversary holds, who shares the model's transitions;
-        inference is theirs then. Left out, the model's.
+        ``(N,)``: the distribution of the first state of another adversary, who shares the model's transitions. The
+        inference is then that of this adversary. Defaults to the model's initial distribution.
     truth
-        ``(T,)``: the true states, where they may be known; the result is private then.
+        ``(T,)``: the true states, if available. The result is then private.
     k
-        How many states count as the top.
+        Number of states for the top-k metrics.
 
     Returns
     -------
     SequenceAudit
-        What was inferred at each release, in hindsight and without releases.
+        The inference without releases, given past releases, and given all releases.
 
     Raises
     ------
     StochasticError
-        When the prior is no distribution over the states, or rules out what was released.
+        If the prior is not a distribution over the states, or excludes the releases.
     StateError
-        When there is not one true state per release, or one does not exist.
-    InvalidInputError, AlreadyKnownError
-        As `replay_sequence` does.
+        If a true state does not exist, or the number of true states differs from the number of releases.
+    InvalidInputError, SingletonConstraintError
+        See `replay_sequence`.
     """
-    return audit_adversaries(releaser, sequence, (Adversary(PUBLIC.knows, prior=prior),), truth, k)[0]
+    return audit_adversaries(releaser, sequence, (Adversary(PUBLIC.auxiliary_knowledge, prior=prior),), truth, k)[0]
 
 
 @checked
@@ -433,34 +445,36 @@ def audit_adversaries(
     sequence: ReleasedSequence,
     adversaries: Sequence[Adversary],
     truth: npt.ArrayLike | None = None,
-    k: int = TOP,
+    k: PositiveInt = DEFAULT_TOP_K,
 ) -> tuple[SequenceAudit, ...]:
-    """What a released sequence gives away to each of several adversaries, who know different things of the person.
+    """Audit a released sequence for several adversaries with different auxiliary knowledge.
 
     Parameters
     ----------
     releaser, sequence, truth, k
-        As for `audit_sequence`.
+        See `audit_sequence`.
     adversaries
-        Who reads the releases, at least one.
+        The adversaries, at least one.
 
     Returns
     -------
     tuple of SequenceAudit
-        One for each adversary.
+        One result for each adversary.
 
     Raises
     ------
     DphmmError
-        As `audit_sequence`.
+        See `audit_sequence`.
     """
     replays = list(replay_sequence(releaser, sequence))
     rows = np.array([replay.log_likelihood for replay in replays])
-    observed = Observations(rows, np.asarray(sequence.steps), sequence.first)
-    return tuple(_audited(releaser, sequence, replays, observed, one, truth, k) for one in adversaries)
+    observed = Observations(rows, np.asarray(sequence.steps), sequence.first_slot)
+    return tuple(
+        _audit_adversary(releaser, sequence, replays, observed, adversary, truth, k) for adversary in adversaries
+    )
 
 
-def _audited(
+def _audit_adversary(
     releaser: Releaser,
     sequence: ReleasedSequence,
     replays: Sequence[Replay],
@@ -469,222 +483,253 @@ def _audited(
     truth: npt.ArrayLike | None,
     k: int,
 ) -> SequenceAudit:
-    is_public, model = adversary.model is None and adversary.prior is None, adversary.model or releaser.model
-    points, cell = releaser.measurements.points, releaser.cell
-    own = adversary.prior
-    start = None if own is None else as_distribution(own, model.size, "the adversary's prior")
-    if is_public and not np.any(sequence.begins[1:]):  # replaying it filtered it
-        before, after = ([one.prior for one in replays], [one.posterior for one in replays])
-        filtering = Filtering.of(model, observed, before, after)
+    is_public = adversary.model is None and adversary.prior is None
+    model = adversary.model or releaser.model
+    points = releaser.measurements.points
+    cell = releaser.cell
+    prior = adversary.prior
+    start = None if prior is None else as_distribution(prior, model.size, "the adversary's prior")
+    if is_public and not np.any(sequence.restarts[1:]):  # the replay has already filtered the releases
+        before = [replay.prior for replay in replays]
+        after = [replay.posterior for replay in replays]
+        filtering = Filtering.from_beliefs(model, observed, before, after)
     else:
         filtering = filter_releases(model, observed, start)
-    filtered = filtering.at()
+    filtered = filtering.select()
 
-    def path_and_online() -> tuple[MostProbablePath | None, Knowledge]:
-        path = path_of_releases(model, observed, start) if adversary.model is None else None
-        return path, knowledge(filtered, points, k, cell)
+    def compute_path_and_filtered_metrics() -> tuple[MostProbablePath | None, InferenceMetrics]:
+        path = find_release_path(model, observed, start) if adversary.model is None else None
+        return path, compute_inference_metrics(filtered, points, k, cell)
 
-    path_found = beside(path_and_online)
+    # In a second thread: the path and the smoother are independent and take most of the time.
+    wait_for_path = run_in_background(compute_path_and_filtered_metrics)
     smoothed = smooth_releases(model, observed, filtering)
-    hindsight = knowledge(smoothed, points, k, cell)
-    uninformed = inference.no_information(model, sequence.steps, start, sequence.first)
-    theirs: Iterable[Belief | None] = repeat(None) if is_public else filtering.predicted
-    steps = tuple(_step(replay, belief) for replay, belief in zip(replays, theirs, strict=False))
-    path, online = path_found()
+    smoothed_metrics = compute_inference_metrics(smoothed, points, k, cell)
+    uninformed = inference.predict_without_releases(model, sequence.steps, start, sequence.first_slot)
+    predictions: Iterable[Belief | None] = repeat(None) if is_public else filtering.predicted
+    steps = tuple(_audit_step(replay, belief) for replay, belief in zip(replays, predictions, strict=False))
+    path, filtered_metrics = wait_for_path()
     accuracies = None
     if truth is not None:
-        stated = inference.no_noise(points, truth, uninformed)
-        held = (uninformed, filtered, smoothed, stated)
-        accuracies = tuple(inference.accuracy(beliefs, points, truth, k) for beliefs in held)
-    factors = np.array([step.constrained_factor for step in steps])
+        exact = inference.condition_on_measurements(points, truth, uninformed)
+        compared = (uninformed, filtered, smoothed, exact)
+        accuracies = tuple(inference.compute_accuracy(beliefs, points, truth, k) for beliefs in compared)
+    factors = np.array([step.constrained_dp_factor for step in steps])
     charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)
     return SequenceAudit(
         user=sequence.user,
-        epsilon=total(sequence.epsilons.tolist()),
+        epsilon=sum_budgets(sequence.epsilons.tolist()),
         constrained_epsilon=float(charged.sum()),
         log_evidence=filtering.log_evidence,
         steps=steps,
         filtering=filtering,
         smoothed=smoothed,
-        expected=np.sum([belief.probabilities for belief in smoothed], axis=0),
-        path=path,
-        uninformed=knowledge(uninformed, points, k, cell),
-        online=online,
-        hindsight=hindsight,
+        expected_counts=np.sum([belief.probabilities for belief in smoothed], axis=0),
+        most_probable_path=path,
+        prior_metrics=compute_inference_metrics(uninformed, points, k, cell),
+        filtered_metrics=filtered_metrics,
+        smoothed_metrics=smoothed_metrics,
         accuracies=accuracies,  # type: ignore[arg-type]
-        path_hits=float("nan") if truth is None or path is None else float((path.states == np.asarray(truth)).mean()),
-        knows=adversary.knows,
+        path_accuracy=float("nan")
+        if truth is None or path is None
+        else float((path.states == np.asarray(truth)).mean()),
+        auxiliary_knowledge=adversary.auxiliary_knowledge,
     )
 
 
-def _step(replay: Replay, belief: Belief | None) -> StepAudit:
-    releaser, plan = replay.engine, replay.step.plan
+def _audit_step(replay: Replay, belief: Belief | None) -> StepAudit:
+    releaser = replay.engine
+    plan = replay.step
     protection = plan.protection
-    if replay.step.withheld or plan.is_known:
+    if plan.withheld or plan.is_singleton:
         possible = int(plan.constraint.sum())
         return StepAudit(possible, possible, (), int(possible == 1), 0.0, 0.0, None)
-    measurements, to_protect = releaser.measurements, 0
+    measurements = releaser.measurements
+    to_protect = 0
     if protection.added:
-        body, calibration = inference.body_kind(protection), releaser.settings.calibration
-        found = exposed_states(releaser.policy, measurements, plan.constraint, body, calibration=calibration)
-        to_protect = len(found)
-    hidden = releaser.likeliest_component(replay.step, replay.posterior)
+        body = inference.get_body_type(protection)
+        noise_scope = releaser.settings.noise_scope
+        exposed = exposed_states(releaser.policy, measurements, plan.constraint, body, noise_scope=noise_scope)
+        to_protect = len(exposed)
+    likeliest_component = releaser.planner.summarize_likeliest_component(plan, replay.posterior)
     return StepAudit(
-        possible=int(plan.constraint.sum()),
-        least_protection=plan.least_protection,
-        added=protection.added,
-        exposed_before_repair=to_protect,
-        area=protection.body.volume,
-        constrained_factor=protection.diameter,
+        num_possible_states=int(plan.constraint.sum()),
+        min_degree_of_protection=plan.min_degree_of_protection,
+        added_edges=protection.added,
+        num_exposed_before_repair=to_protect,
+        hull_volume=protection.body.volume,
+        constrained_dp_factor=protection.diameter,
         adversary=None if belief is None else inference.audit_support(protection, measurements, belief.support),
-        components=hidden.components,
-        open=hidden.open,
-        all_open=not (plan.constraint & ~protection.open).any(),
+        num_components=likeliest_component.num_components,
+        is_unprotected=likeliest_component.is_unprotected,
+        all_unprotected=not (plan.constraint & ~protection.open).any(),
     )
 
 
-class HindsightRecorder:
-    """What the releases of one person say, recorded while they are made, so that they need no replay.
+class SmoothingRecorder:
+    """Recorder of a user's releases for smoothed inference without a replay.
+
+    Memory does not depend on the number of releases: see `dphmm.model.row_file.RowFile`. Everything in the file is
+    public.
 
     Parameters
     ----------
     model
-        The model that they are made with.
-    most
-        How many there are at most: memory is taken for all of them.
+        The model of the releases.
     """
 
-    def __init__(self, model: MarkovModel, most: int) -> None:
+    def __init__(self, model: MarkovModel) -> None:
         self._model = model
-        self._told = np.empty((most, model.size))
-        self._after = np.empty((most, model.chain_size))
+        self._log_likelihoods = RowFile(model.size)
         self._slots: list[int] = []
 
     def record(self, engine: Releaser) -> None:
-        """Record the last release of an engine, which knows the time step that it is of.
+        """Record the last release of an engine that knows its time slot.
 
         Raises
         ------
         InvalidInputError
-            When it has made none, or does not know.
+            If the engine has no release, or does not know its time slot.
+        OutputError
+            If the temporary file cannot be written.
         """
-        person, t = engine.person, len(self._slots)
-        if person.told is None or person.belief is None or person.slot is None:
-            raise InvalidInputError("the engine has made no release whose time step it knows")
-        self._told[t], self._after[t] = person.told, person.belief.chain_logs
-        self._slots.append(person.slot)
+        state = engine.filter_state
+        if state.last_log_likelihood is None or state.slot is None:
+            raise InvalidInputError("the engine has no release with a time slot: call release() first")
+        self._log_likelihoods.append(state.last_log_likelihood)
+        self._slots.append(state.slot)
 
-    def in_hindsight(
+    def compute_smoothed_inference(
         self, points: FloatArray, cell: float = 0.0, model: MarkovModel | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """What `in_hindsight` finds of the same releases, of at least one, to somebody who thinks of a model."""
+        """Compute `compute_smoothed_inference` for the recorded releases, at least one.
+
+        Parameters
+        ----------
+        points
+            ``(N, d)`` measurements.
+        cell
+            Side of the cell centred on each point, 0 for points.
+        model
+            The adversary's model. Defaults to the model of the releases.
+        """
         slots = np.array(self._slots)
-        observed = Observations(self._told[: len(slots)], np.diff(slots, prepend=slots[0]), int(slots[0]))
-        after = self._after[: len(slots)] if model is None else filter_releases(model, observed).logs
-        return _guessed(model or self._model, observed, after, points, cell)
+        gaps = np.diff(slots, prepend=slots[0])
+        return _summarize_smoothed(model or self._model, self._log_likelihoods, gaps, int(slots[0]), points, cell)
+
+    def close(self) -> None:
+        """Delete the recorded releases."""
+        self._log_likelihoods.close()
 
 
-def in_hindsight(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatArray, FloatArray]:
-    """What the public adversary knows of each release's time once all of a sequence are there; they are replayed.
+def compute_smoothed_inference(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatArray, FloatArray]:
+    """Compute the public adversary's error and posterior at each release, given all releases.
 
-    Parameters and errors are those of `dphmm.audit.sequence.audit_sequence`, which finds more.
+    Parameters and errors are those of `dphmm.audit.sequence.audit_sequence`, which computes more. Memory does not
+    depend on the number of releases.
 
     Returns
     -------
-    error, certainty
-        ``(T,)`` each: the expected distance of the best guess, in the unit of the measurements, and the probability of
-        the most probable state; see `dphmm.model.point_estimate.PointEstimate`.
+    error, max_posterior
+        ``(T,)`` each: the expected error of the point estimate, in the unit of the measurements, and the probability of
+        the most probable state; see `dphmm.model.point_estimate.Inference`.
     """
-    model, count = releaser.model, len(sequence)
-    told, after = np.empty((count, model.size)), np.empty((count, model.chain_size))
-    for t, replay in enumerate(replay_sequence(releaser, sequence)):
-        told[t], after[t] = replay.log_likelihood, replay.posterior.chain_logs
-    observed = Observations(told, np.asarray(sequence.steps), sequence.first)
-    if np.any(sequence.begins[1:]):  # replaying it filtered it, but for what they forgot on the way
-        after = filter_releases(model, observed).logs
-    return _guessed(model, observed, after, releaser.measurements.points, releaser.cell)
+    model = releaser.model
+    gaps = np.array(sequence.steps, dtype=np.int64)
+    gaps[0] = 0
+    points = releaser.measurements.points
+    with closing(RowFile(model.size)) as log_likelihoods:
+        for replay in replay_sequence(releaser, sequence):
+            log_likelihoods.append(replay.log_likelihood)
+        return _summarize_smoothed(model, log_likelihoods, gaps, sequence.first_slot, points, releaser.cell)
 
 
-def _guessed(
-    model: MarkovModel, observed: Observations, filtered: FloatArray, points: FloatArray, cell: float
+def _summarize_smoothed(
+    model: MarkovModel, log_likelihoods: RowFile, gaps: IntArray, first: int | None, points: FloatArray, cell: float
 ) -> tuple[FloatArray, FloatArray]:
-    beliefs = Beliefs(smoothed_logs(model, observed, filtered), model.away)
-    error, certainty = np.empty((2, len(observed)))
-    for t, belief in enumerate(beliefs):
-        guess = point_estimate(belief.probabilities, points, cell, belief.beyond)
-        error[t], certainty[t] = guess.least_error, guess.certainty
-    return error, certainty
+    error, max_posterior = np.empty((2, len(log_likelihoods)))
+    for start, logs in smooth_in_blocks(model, gaps, first, log_likelihoods.read):
+        for t, belief in enumerate(Beliefs(logs, model.outside), start):
+            guess = belief.infer(points, cell)
+            error[t] = guess.error_lower_bound
+            max_posterior[t] = guess.max_probability
+    return error, max_posterior
 
 
-@checked
+@checked_as(ConfigurationError)
 @dataclass(frozen=True)
 class Thresholds:
-    """What releases may tell at most, at any of them and in hindsight.
+    """Limits on an adversary's inference, for filtered and smoothed beliefs.
 
     Parameters
     ----------
-    least_error
-        The expected distance of the best guess in the unit of the measurements, kilometres for places, that none may go
-        below. Left out, it does not bind.
-    most_certainty
-        The probability of one state that none may go above.
+    min_adversary_error
+        Lower limit on the expected error of the point estimate, in the unit of the measurements (kilometres for
+        locations). None means no limit.
+    max_posterior
+        Upper limit on the probability of any single state. None means no limit.
 
     Raises
     ------
     ConfigurationError
-        When the error is not positive, or the certainty not between 0 and 1.
+        If the error is not positive, or the probability is not in (0, 1).
     """
 
-    least_error: float | None = None
-    most_certainty: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.least_error is not None and not 0 < self.least_error < inf:
-            raise ConfigurationError(f"the least error is {self.least_error:g}; give a positive, finite length")
-        if self.most_certainty is not None and not 0 < self.most_certainty < 1:
-            raise ConfigurationError(
-                f"the most certainty is {self.most_certainty:g}; give a probability between 0 and 1"
-            )
+    min_adversary_error: PositiveNumber | None = None
+    max_posterior: OpenProbability | None = None
 
     def violations(self, audit: SequenceAudit) -> tuple[str, ...]:
-        """What is beyond the thresholds in a person's releases, in words; empty where nothing is.
+        """Describe the limits that a user's releases violate.
 
         Parameters
         ----------
         audit
-            The audit of a person's releases.
+            The audit of the user's releases.
 
         Returns
         -------
         tuple of str
-            One sentence for each threshold that is passed.
+            One sentence for each violated limit, empty without violations.
         """
-        said = []
-        for when, known in (("at the time", audit.online), ("in hindsight", audit.hindsight)):
-            if self.least_error is not None and known.error.min() < self.least_error:
-                said.append(
-                    f"{when} the best guess is expected to be {metres(known.error.min())} off at release "
-                    f"{int(known.error.argmin()) + 1}, nearer than {metres(self.least_error)}, and nearer at "
-                    f"{(known.error < self.least_error).mean():.0%} of the releases"
+        violations = []
+        for label, metrics in (("given past releases", audit.filtered_metrics), ("given all", audit.smoothed_metrics)):
+            if self.min_adversary_error is not None and metrics.error.min() < self.min_adversary_error:
+                violations.append(
+                    f"{label}, the expected error is {metres(metrics.error.min())} at release "
+                    f"{int(metrics.error.argmin()) + 1}, below {metres(self.min_adversary_error)}, and below it at "
+                    f"{(metrics.error < self.min_adversary_error).mean():.0%} of the releases"
                 )
-            if self.most_certainty is not None and known.best.max() > self.most_certainty:
-                said.append(
-                    f"{when} one place is {known.best.max():.2f} probable at release {int(known.best.argmax()) + 1}, "
-                    f"more than {self.most_certainty:g}, and so at {(known.best > self.most_certainty).mean():.0%} of "
-                    "the releases"
+            if self.max_posterior is not None and metrics.top_1_probability.max() > self.max_posterior:
+                violations.append(
+                    f"{label}, a location has probability {metrics.top_1_probability.max():.2f} at release "
+                    f"{int(metrics.top_1_probability.argmax()) + 1}, above {self.max_posterior:g}, and above it at "
+                    f"{(metrics.top_1_probability > self.max_posterior).mean():.0%} of the releases"
                 )
-        return tuple(said)
+        return tuple(violations)
 
 
-def verdict(audit: SequenceAudit) -> str:
-    """What an adversary knows of a person, in metres and odds: without releases, at each one, and in hindsight."""
-    known = {"without releases": audit.uninformed, "at each": audit.online, "in hindsight": audit.hindsight}
+def summarize_inference(audit: SequenceAudit) -> str:
+    """Summarize an adversary's expected error and odds in one sentence."""
+    metrics_by_time = {
+        "without releases": audit.prior_metrics,
+        "given past releases": audit.filtered_metrics,
+        "given all releases": audit.smoothed_metrics,
+    }
     errors = ", ".join(
-        f"{when} {metres(float(np.median(one.error)))} ({metres(one.error.min())})" for when, one in known.items()
+        f"{metres(float(np.median(metrics.error)))} {label} (minimum {metres(metrics.error.min())})"
+        for label, metrics in metrics_by_time.items()
     )
-    odds = ", ".join(f"{when} {odds_in_words(float(one.best.max()))}" for when, one in known.items())
-    who = "" if audit.knows == PUBLIC.knows else f" by somebody who knows {audit.knows}"
+    odds = ", ".join(
+        f"{odds_in_words(float(metrics.top_1_probability.max()))} {label}" for label, metrics in metrics_by_time.items()
+    )
     return (
-        f"As far as the model is right, the best guess{who} of where {audit.user} was is expected to be off, in the "
-        f"median (and at the least), by: {errors}; and the odds of the likeliest place are at most: {odds}"
+        f"If the model is correct, the median expected error of {describe_adversary(audit.auxiliary_knowledge)} about "
+        f"{audit.user} is {errors}. The odds of the most probable location are at most {odds}"
     )
+
+
+def describe_adversary(auxiliary_knowledge: str) -> str:
+    """Return a noun phrase for the adversary with some auxiliary knowledge."""
+    if auxiliary_knowledge == PUBLIC.auxiliary_knowledge:
+        return "the public adversary"
+    return f"an informed adversary (knowing {auxiliary_knowledge})"

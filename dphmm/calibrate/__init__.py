@@ -1,30 +1,30 @@
-"""Which epsilon: from metres, odds or a day's spending to a budget, never on the unsafe side.
+"""Calibration of epsilon from an error, odds or a total budget, always rounded down.
 
-- `epsilon_for_error`, `epsilon_for_odds`, `epsilon_for_spending`: by formula, rounded down.
-- `epsilon_for_event`: by looking at all outputs of a release, for events over time.
-- `simulate`: what releases tell of people who move as a model says, with intervals; `largest_epsilon` searches by it.
+- `epsilon_for_error`, `epsilon_for_odds`, `epsilon_per_release`: closed formulas.
+- `epsilon_for_event`: search over all outputs of a release, for events over time.
+- `simulate`: metrics of simulated users with confidence intervals. `largest_epsilon` searches by them.
 """
 
 from __future__ import annotations
 
 from dphmm.calibrate.budgets import (
-    Found,
+    SearchResult,
     epsilon_for_error,
     epsilon_for_event,
     epsilon_for_odds,
-    epsilon_for_spending,
+    epsilon_per_release,
     largest_epsilon,
 )
-from dphmm.calibrate.simulation import Figure, Simulation, simulate
+from dphmm.calibrate.simulation import MeanEstimate, Simulation, simulate
 
 __all__ = [
-    "Figure",
-    "Found",
+    "MeanEstimate",
+    "SearchResult",
     "Simulation",
     "epsilon_for_error",
     "epsilon_for_event",
     "epsilon_for_odds",
-    "epsilon_for_spending",
+    "epsilon_per_release",
     "largest_epsilon",
     "simulate",
 ]

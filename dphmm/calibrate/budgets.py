@@ -1,4 +1,4 @@
-"""Budgets from formulas, by search and from all outputs of a release, rounded to the safe side: down."""
+"""Budgets by formula, by search and from all outputs of a release, rounded down."""
 
 from __future__ import annotations
 
@@ -6,48 +6,52 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal, localcontext
 from math import inf, log, nextafter, sqrt
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit
 
-from dphmm.arguments import checked
-from dphmm.arrays import LARGEST, SMALLEST, check_epsilon
-from dphmm.calibrate.simulation import Figure, beliefs_along
+from dphmm.arrays import MAX_SCALE, MIN_SCALE
+from dphmm.calibrate.simulation import MeanEstimate, iterate_beliefs
 from dphmm.errors import BudgetError, EventError, InvalidInputError
 from dphmm.events import Event, EventOdds, Split
-from dphmm.events.outputs import Outputs, Questions
+from dphmm.events.outputs import OddsBounds
 from dphmm.mechanisms.base import Mechanism
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.event_caps import chain_of, outputs_along
+from dphmm.release.caps import make_chain
+from dphmm.validation import Epsilon, Interval, OpenProbability, PositiveInt, PositiveNumber, checked
 
+# Decimal digits of the formulas, so that conversion to a double rounds epsilon down, never up.
 _DIGITS = 50
+# Relative amount by which an error computed in doubles is assumed to be too large.
 _MARGIN = 1e-9
-"""By which part of itself an error in doubles is taken to be too large."""
 
 
 @checked
-def epsilon_for_error(mechanism: Mechanism, target: float) -> float:
-    """The largest budget at which a mechanism's releases err by a length or more, as a root mean square.
+def epsilon_for_error(mechanism: Mechanism, target: Annotated[float, Interval(MIN_SCALE, MAX_SCALE)]) -> float:
+    """Return the largest budget at which the RMS error of a release is at least a target.
 
     Parameters
     ----------
     mechanism
-        Any mechanism of the family, whatever its own epsilon.
+        A mechanism of the family. Its own epsilon does not matter.
     target
-        The root mean square distance of a release from the true value, in the unit of the mechanism's points.
+        The RMS distance between a release and the true value, in the unit of the mechanism's points.
 
     Returns
     -------
     float
-        The error at it is at least the target, by the closed form in doubles and a margin of ``1e-9``: noise of a norm
-        errs by ``c / epsilon``, and on a lattice the error falls strictly in epsilon, so that it is bisected for.
+        A budget with an error of at least the target, by the closed form in doubles with a margin of ``1e-9``. The
+        error of K-norm noise is ``c / epsilon``. On a lattice the error decreases strictly in epsilon and the budget is
+        found by bisection.
 
     Raises
     ------
     InvalidInputError
-        When the target is not between 1e-30 and 1e30, or the noise is none because all that is hidden is in one place.
+        If the target is not in [1e-30, 1e30], or the mechanism has no noise because all protected states share one
+        point.
     BudgetError
-        When no budget gives such an error.
+        If no budget has such an error.
 
     Examples
     --------
@@ -57,43 +61,43 @@ def epsilon_for_error(mechanism: Mechanism, target: float) -> float:
     >>> round(epsilon, 5), KNormMechanism(hull, epsilon).squared_error >= 4.0
     (3.27525, True)
     """
-    if not SMALLEST <= target <= LARGEST:
-        raise InvalidInputError(f"the error is {target:g}; give a length from {SMALLEST:g} to {LARGEST:g}")
     squared = mechanism.squared_error_at
     if not squared(float(mechanism.epsilon)) > 0:
-        raise InvalidInputError("what is hidden is in one place, so that no budget makes a release err")
-    least = target * target * (1.0 + _MARGIN)
-    # Noise of a norm needs this budget; that of a lattice nearly the same, or less where it hardly leaves its point.
-    guess = float(mechanism.epsilon) * sqrt(squared(float(mechanism.epsilon)) / least)
-    low = high = min(max(guess, SMALLEST), LARGEST)
-    while not squared(low) >= least:
-        if low == SMALLEST:
-            raise BudgetError(f"no budget makes a release err by {target:g}; give a shorter length")
-        low = max(low / 2, SMALLEST)
-    while squared(high) >= least:
-        if high == LARGEST:
+        raise InvalidInputError("all protected states share one point, so no budget causes an error")
+    min_squared = target * target * (1.0 + _MARGIN)
+    # Exact for K-norm noise. Lattice noise needs nearly this budget, or less if it rarely leaves its point.
+    guess = float(mechanism.epsilon) * sqrt(squared(float(mechanism.epsilon)) / min_squared)
+    low = high = min(max(guess, MIN_SCALE), MAX_SCALE)
+    while not squared(low) >= min_squared:
+        if low == MIN_SCALE:
+            raise BudgetError(f"no budget has an RMS error of {target:g}; use a smaller target")
+        low = max(low / 2, MIN_SCALE)
+    while squared(high) >= min_squared:
+        if high == MAX_SCALE:
             return high
-        high = min(high * 2, LARGEST)
+        high = min(high * 2, MAX_SCALE)
     while low < (middle := low + (high - low) / 2) < high:
-        low, high = (middle, high) if squared(middle) >= least else (low, middle)
+        low, high = (middle, high) if squared(middle) >= min_squared else (low, middle)
     return low
 
 
 @checked
-def epsilon_for_odds(diameter: float, prior: float, posterior: float) -> float:
-    """The largest budget that keeps a belief of ``prior`` in one place from rising above ``posterior``.
+def epsilon_for_odds(
+    diameter: Annotated[float, Interval(0, inf, "right")], prior: OpenProbability, posterior: OpenProbability
+) -> float:
+    """Return the largest budget that keeps the probability of a state at most ``posterior``.
 
-    Over states whose measurements lie within ``diameter`` of each other in the norm of the noise, a release moves the
-    log odds of any of them by at most ``diameter * epsilon`` (Theorem 10.10), so that
-    ``epsilon = (logit posterior - logit prior) / diameter`` excludes more, whatever is drawn. Of several releases the
-    diameters add up, as do their budgets (Theorem 7.2): give their sum.
+    Over states with measurements within ``diameter`` of each other in the norm of the noise, a release changes the log
+    odds of any state by at most ``diameter * epsilon`` (Theorem 10.10). With
+    ``epsilon = (logit posterior - logit prior) / diameter`` no output exceeds the limit. For several releases, both the
+    diameters and the budgets add up (Theorem 7.2). Pass the sum of the diameters.
 
     Parameters
     ----------
     diameter
         The constrained-DP factor, positive.
     prior, posterior
-        Probabilities, the first one below the second.
+        Probabilities in (0, 1). The posterior must exceed the prior.
 
     Returns
     -------
@@ -103,328 +107,339 @@ def epsilon_for_odds(diameter: float, prior: float, posterior: float) -> float:
     Raises
     ------
     InvalidInputError
-        When a probability is not between 0 and 1, the posterior is not above the prior, or the diameter is not positive
-        and finite: where a release can rule a place out, no budget limits what is learned.
+        If a probability is not in (0, 1), the posterior does not exceed the prior, or the diameter is not positive and
+        finite. If a release can exclude a state, no budget limits the posterior.
 
     Examples
     --------
     >>> epsilon_for_odds(2.0, 0.2, 0.5)
     0.6931471805599453
     """
-    for name, value in (("prior", prior), ("posterior", posterior)):
-        if not 0 < value < 1:
-            raise InvalidInputError(f"the {name} is {value:g}; give a probability between 0 and 1")
     if not posterior > prior:
         raise InvalidInputError(
-            f"the posterior {posterior:g} is not above the prior {prior:g}, which is known without any release; give a "
-            f"probability above {prior:g}"
+            f"posterior must be above the prior {prior:g}, which holds without any release, got {posterior:g}"
         )
     with localcontext(Context(prec=_DIGITS)):
-        q, p = Decimal(repr(float(posterior))), Decimal(repr(float(prior)))
-        return _within((q / (1 - q)).ln() - (p / (1 - p)).ln(), diameter)
+        q = Decimal(repr(float(posterior)))
+        p = Decimal(repr(float(prior)))
+        return _divide_rounding_down((q / (1 - q)).ln() - (p / (1 - p)).ln(), diameter)
 
 
 @checked
-def epsilon_for_factor(diameter: float, factor: float) -> float:
-    """The same for a factor, above 1, by which the odds of a place may rise, whatever they were.
+def epsilon_for_factor(
+    diameter: Annotated[float, Interval(0, inf, "right")], factor: Annotated[float, Interval(1, inf, "neither")]
+) -> float:
+    """Return the largest budget at which the odds of a state rise by at most a factor.
 
     Raises
     ------
     InvalidInputError
-        When the factor is not above 1 and finite, or the diameter not positive and finite.
+        If the factor is not above 1 and finite, or the diameter is not positive and finite.
     """
-    if not 1 < factor < inf:
-        raise InvalidInputError(f"the odds may change by a factor of {factor:g}; give a finite number above 1")
     with localcontext(Context(prec=_DIGITS)):
-        return _within(Decimal(repr(float(factor))).ln(), diameter)
+        return _divide_rounding_down(Decimal(repr(float(factor))).ln(), diameter)
 
 
 @checked
-def epsilon_for_spending(total: float, releases: int) -> float:
-    """The largest budget of which a number of releases, as decimals, add up to at most a total.
+def epsilon_per_release(total: Epsilon, releases: PositiveInt) -> float:
+    """Return the largest budget that a number of releases can each have within a total.
 
     Parameters
     ----------
     total
-        What all releases together may spend; positive and finite.
+        The total budget of all releases, positive and finite.
     releases
-        How many there are, at least 1.
+        Number of releases, at least 1.
 
     Returns
     -------
     float
-        The budget of each, rounded down so that they add up to no more.
+        The budget of each release, rounded down so that the decimals add up to at most the total.
 
     Raises
     ------
     BudgetError
-        When the total is not positive and finite.
+        If the total is not positive and finite.
     InvalidInputError
-        When there is not at least one release.
+        If the number of releases is below 1.
 
     Examples
     --------
-    >>> epsilon_for_spending(5, 288)
+    >>> epsilon_per_release(5, 288)
     0.01736111111111111
     """
-    if releases < 1:
-        raise InvalidInputError(f"there are {releases} releases; give at least 1")
     with localcontext(Context(prec=_DIGITS)):
-        return _within(Decimal(repr(float(check_epsilon(total, "the sum")))), float(releases))
+        return _divide_rounding_down(Decimal(repr(float(total))), float(releases))
 
 
-def rounded_down(epsilon: float, digits: int = 4) -> float:
-    """A budget rounded down to some significant digits.
+def round_down(epsilon: float, digits: int = 4) -> float:
+    """Round a budget down to some significant digits.
 
     Examples
     --------
-    >>> rounded_down(3.27525), rounded_down(0.000123456, 2)
+    >>> round_down(3.27525), round_down(0.000123456, 2)
     (3.275, 0.00012)
     """
     return float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(epsilon)))
 
 
-def _within(level: Decimal, diameter: float) -> float:
-    """The largest double that, as a decimal, times the diameter is at most the level."""
-    if not 0 < diameter < inf:
+def _divide_rounding_down(level: Decimal, diameter: float) -> float:
+    """Return the largest double that, as a decimal, is at most the level over the diameter."""
+    if diameter == inf:
         raise InvalidInputError(
-            f"the diameter is {diameter:g}, so that no budget limits the odds: a release can rule a place out"
-            if diameter == inf
-            else f"the diameter is {diameter:g}; give a positive number"
+            "diameter must be finite, got inf: a release can exclude a state, so no budget limits the odds"
         )
-    exact, width = level, Decimal(repr(float(diameter)))
-    epsilon = float(exact / width)
-    while Decimal(repr(epsilon)) * width > exact:
+    width = Decimal(repr(float(diameter)))
+    epsilon = float(level / width)
+    while Decimal(repr(epsilon)) * width > level:
         epsilon = nextafter(epsilon, 0.0)
     return epsilon
 
 
-_LEAST, _MOST = 1e-6, 1e3
-_NEAR = 1.05
-"""A search ends where the budgets that keep the bound and that do not are this near to each other, as a ratio."""
-_FINE = 1.01
-"""The same where many people are looked at."""
-_TRIES = 40
+# Range of a search. Below it the noise exceeds any region, above it nothing is protected.
+_MIN_EPSILON = 1e-6
+_MAX_EPSILON = 1e3
+# A search ends when the ratio of the smallest failing to the largest passing budget is at most this.
+_SEARCH_RATIO = 1.05
+# The ratio for a fine search, with many users.
+_FINE_SEARCH_RATIO = 1.01
+# Bisection of the range to a ratio of 1.01 takes 11 trials. More are a safeguard against noisy estimates.
+_MAX_TRIALS = 40
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search found.
+class SearchResult:
+    """Result of a search for the largest budget.
 
     Parameters
     ----------
     epsilon
-        The budget, of two significant digits, or three of a fine search.
-    figure
-        The figure at it, of people whom the search had not looked at; its lower end is at least the bound.
-    looked_at
-        How many budgets were simulated.
+        The budget, with two significant digits, or three after a fine search.
+    estimate
+        The metric at this budget, for users that the search did not use. Its lower bound is at least the target.
+    num_evaluations
+        Number of simulated budgets.
     """
 
     epsilon: float
-    figure: Figure
-    looked_at: int
+    estimate: MeanEstimate
+    num_evaluations: int
 
 
-def largest_between(holds: Callable[[float], bool], low: float, high: float, near: float) -> float:
-    """The largest budget that holds, by halving the ratio between one that does and one that does not.
+def bisect_largest(condition: Callable[[float], bool], low: float, high: float, max_ratio: float) -> float:
+    """Bisect for the largest budget that satisfies a monotone condition.
 
-    Parameters
-    ----------
-    holds
-        Whether a budget does; if one does, so do all smaller ones.
-    low, high
-        A budget that holds and one that does not, or equal ones; positive.
-    near
-        Where to stop, above 1: at most this is the ratio of the next budget that does not hold to the one returned.
+        Parameters
+        ----------
+    condition
+            The condition. If a budget satisfies it, so do all smaller ones.
+        low, high
+            A budget that satisfies the condition and one that does not, or equal ones. Positive.
+    max_ratio
+            Stop when the ratio of ``high`` to ``low`` is at most this, above 1.
     """
-    while high > near * low:
+    while high > max_ratio * low:
         middle = sqrt(low * high)
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        low, high = (middle, high) if condition(middle) else (low, middle)
     return low
 
 
 @checked
 def largest_epsilon(
-    figure: Callable[[float, bool], Figure], bound: float, start: float = 1.0, fine: bool = False
-) -> Found:
-    """The largest budget at which a figure that falls in it keeps above a bound, with confidence.
+    metric: Callable[[float, bool], MeanEstimate], bound: float, start: PositiveNumber = 1.0, fine: bool = False
+) -> SearchResult:
+    """Return the largest budget at which a decreasing metric stays above a bound.
 
-    The search looks at means; the budget that it ends with is then held against other people, and lowered until the
-    lower end of the figure's interval is not below the bound.
+    The bound holds with confidence `CONFIDENCE`.
+
+    The search uses means. Its result is then checked with other users and lowered until the lower confidence bound of
+    the metric is at least the bound.
 
     Parameters
     ----------
-    figure
-        A budget, and whether to look at other people than in the search → the figure.
+    metric
+        Function of a budget and of whether to use other users than the search, which returns the metric.
     bound
         The bound.
     start
-        Where to begin.
+        The first budget to try.
     fine
-        Whether that is near already, and figures are of enough people for three digits of the budget to count. The
-        search then looks at the lower ends of the other people's figures: as they fall in the budget, that turns their
-        intervals into one of the budget.
+        Whether ``start`` is already close and there are enough users for three digits of the budget. The search then
+        uses the lower confidence bounds of the other users' metric. As the metric decreases in the budget, this turns
+        confidence intervals of the metric into one of the budget.
 
     Returns
     -------
-    Found
-        The largest budget found that keeps the bound, and the figure at it.
+    SearchResult
+        The largest budget found that keeps the bound, and the metric at it.
 
     Raises
     ------
     BudgetError
-        When no budget from ``1e-6`` keeps the figure above the bound, saying what is reached.
+        If no budget from ``1e-6`` keeps the metric above the bound. The message states the metric reached.
     """
-    looked_at = 0
+    num_evaluations = 0
 
     def keeps(epsilon: float) -> bool:
-        nonlocal looked_at
-        looked_at += 1
-        told = figure(epsilon, fine)
-        return (told.least if fine else told.mean) >= bound
+        nonlocal num_evaluations
+        num_evaluations += 1
+        estimate = metric(epsilon, fine)
+        return (estimate.lower_bound if fine else estimate.mean) >= bound
 
-    near, wide, digits = (_FINE, 1.15, 3) if fine else (_NEAR, 4.0, 2)
-    low = high = min(max(start, _LEAST), _MOST)
-    while low > _LEAST and not keeps(low):
-        low, high = max(low / wide, _LEAST), low
+    max_ratio, growth, digits = (_FINE_SEARCH_RATIO, 1.15, 3) if fine else (_SEARCH_RATIO, 4.0, 2)
+    low = high = min(max(start, _MIN_EPSILON), _MAX_EPSILON)
+    while low > _MIN_EPSILON and not keeps(low):
+        low, high = max(low / growth, _MIN_EPSILON), low
     if low == high:
-        while high < _MOST and keeps(high):
-            low, high = high, min(high * wide, _MOST)
-    epsilon = rounded_down(largest_between(keeps, low, high, near), digits)
-    for tried in range(_TRIES):
-        told = figure(epsilon, True)
-        if told.least >= bound:
-            return Found(epsilon, told, looked_at + tried + 1)
-        epsilon = rounded_down(epsilon / near**1.5, digits)
+        while high < _MAX_EPSILON and keeps(high):
+            low = high
+            high = min(high * growth, _MAX_EPSILON)
+    epsilon = round_down(bisect_largest(keeps, low, high, max_ratio), digits)
+    for trial in range(_MAX_TRIALS):
+        estimate = metric(epsilon, True)
+        if estimate.lower_bound >= bound:
+            return SearchResult(epsilon, estimate, num_evaluations + trial + 1)
+        epsilon = round_down(epsilon / max_ratio**1.5, digits)
     raise BudgetError(
-        f"no budget was found that keeps the figure above {bound:g}: at {epsilon:g} it is {told.mean:.4g} give or take "
-        f"{told.margin:.2g}; give a target further below, or more people"
+        f"no budget keeps the value above {bound:g}: at {epsilon:g} it is {estimate.mean:.4g} ± {estimate.margin:.2g}; "
+        "use a lower target or more users"
     )
 
 
-_EVENT_LEAST, _EVENT_MOST = 1e-4, 100.0
-_EVENT_NEAR = 1.002
-"""A search ends where budgets that hold and that do not are this near to each other, as a ratio."""
+# Range of a search. e^100 limits nothing, and below the minimum the noise is wider than a region.
+_EVENT_MIN_EPSILON = 1e-4
+_EVENT_MAX_EPSILON = 100.0
+# A search ends when the ratio of the smallest failing to the largest passing budget is at most this.
+_EVENT_SEARCH_RATIO = 1.002
 
 
 class EventLimit:
-    """What one release may tell of an event, at any of some moments, where nothing else was released.
+    """Limit on the probability of an event after a single release.
 
     Parameters
     ----------
     releaser
         The engine.
     event
-        The event, in steps from the first moment.
+        The event, in steps from the first timestep.
     probability
-        What no output is to take its probability above.
+        The largest probability that any output may cause.
     first
-        The time step of the first moment, counted from 1970, for models that vary with time.
+        Time slot of the first timestep, counted from 1970. Needed for time-dependent models.
 
     Raises
     ------
     EventError
-        When the event cannot be asked about, or is as probable as that before anything is released.
+        If the event is invalid for the model, or its prior probability is not below the limit.
     """
 
     def __init__(self, releaser: Releaser, event: Event, probability: float, first: int = 0) -> None:
-        self._engine, self._first = releaser, first
-        self._odds = EventOdds(*chain_of(releaser.model, first), event)
+        self._engine = releaser
+        self._first = first
+        self._odds = EventOdds(*make_chain(releaser.model, first), event)
+        # probability of the event before any release
         self.prior = float(expit(self._odds.prior))
-        """The probability of the event before anything is released."""
         if not self.prior < probability < 1:
             raise EventError(
-                f"event '{event}' has probability {self.prior:.4g} before anything is released, which no budget takes "
-                f"below {probability:g}; give a probability between the two and 1"
+                f"probability must be in ({self.prior:.4g}, 1), above the prior probability of event '{event}', got "
+                f"{probability:g}"
             )
         self._level = log(probability) - log(1 - probability)
-        self._outputs: tuple[StepPlan, Outputs] | None = None
 
-    def holds(self, epsilon: float, steps: int) -> bool:
-        """Whether no output of a release with a budget passes the limit, at any of the first ``steps`` moments."""
-        return all(self._holds_at(split, plan, epsilon) for split, plan in self._moments(range(steps)))
+    def is_satisfied(self, epsilon: float, steps: int) -> bool:
+        """Return whether no output of a release exceeds the limit, at any of the first timesteps."""
+        return all(self._is_satisfied_at(split, plan, epsilon) for split, plan in self._iterate_timesteps(range(steps)))
 
-    def largest(self, steps: int, watch: Callable[[Iterable[int]], Iterable[int]] = iter) -> float:
-        """About the largest budget of four digits that holds; `holds` is certain of it.
+    def find_largest_epsilon(self, steps: int, watch: Callable[[Iterable[int]], Iterable[int]] = iter) -> float:
+        """Search for the largest budget, with four digits, that satisfies the limit.
+
+        `is_satisfied` holds for the result. A slightly larger budget may satisfy the limit, too.
 
         Raises
         ------
         BudgetError
-            When none from 1e-4 does.
+            If no budget from 1e-4 satisfies the limit.
         """
-        epsilon = _EVENT_MOST
+        epsilon = _EVENT_MAX_EPSILON
         while True:
             lowered = False
-            for split, plan in self._moments(watch(range(steps))):
-                found = self._at_most(split, plan, epsilon)
-                lowered |= found < epsilon
-                epsilon = found
+            for split, plan in self._iterate_timesteps(watch(range(steps))):
+                largest = self._lower_to_limit(split, plan, epsilon)
+                lowered |= largest < epsilon
+                epsilon = largest
             if not lowered:
                 return epsilon
 
-    def _at_most(self, split: Split, plan: StepPlan, epsilon: float) -> float:
-        """The largest budget that holds at a moment, at most one."""
-        if self._holds_at(split, plan, epsilon):
+    def _lower_to_limit(self, split: Split, plan: StepPlan, epsilon: float) -> float:
+        """Return the largest budget up to ``epsilon`` that satisfies the limit at one timestep."""
+        if self._is_satisfied_at(split, plan, epsilon):
             return epsilon
-        low, high = epsilon, epsilon
-        while not self._holds_at(split, plan, low):
-            if low <= _EVENT_LEAST:
+        low = epsilon
+        high = epsilon
+        while not self._is_satisfied_at(split, plan, low):
+            if low <= _EVENT_MIN_EPSILON:
                 raise BudgetError(
-                    f"no budget from {_EVENT_LEAST:g} keeps the event below the probability: what is said of noise of "
-                    "this kind does not suffice, or a release rules states out; give a higher one"
+                    f"no budget from {_EVENT_MIN_EPSILON:g} keeps the event below the probability: the bounds for this "
+                    "type of noise are too weak, or a release can exclude states; use a higher probability"
                 )
-            low, high = max(rounded_down(low / 4), _EVENT_LEAST), low
-        while high > _EVENT_NEAR * low and low < (middle := rounded_down(sqrt(low * high))) < high:
-            low, high = (middle, high) if self._holds_at(split, plan, middle) else (low, middle)
+            low, high = max(round_down(low / 4), _EVENT_MIN_EPSILON), low
+        while high > _EVENT_SEARCH_RATIO * low and low < (middle := round_down(sqrt(low * high))) < high:
+            low, high = (middle, high) if self._is_satisfied_at(split, plan, middle) else (low, middle)
         return low
 
-    def _holds_at(self, split: Split, plan: StepPlan, epsilon: float) -> bool:
-        if self._outputs is None or self._outputs[0] is not plan:
-            self._outputs = (plan, outputs_along(self._engine.planner, plan, epsilon))
-        outputs = self._outputs[1]
-        first, second = (outputs.gathered(column[:, np.newaxis]) for column in (split.log_with, split.log_without))
-        return outputs.ask(Questions.from_masses(first, second, np.array([self._level])), epsilon).certain
+    def _is_satisfied_at(self, split: Split, plan: StepPlan, epsilon: float) -> bool:
+        outputs = self._engine.planner.build_outputs(plan, epsilon)
+        first, second = (outputs.sum_by_place(column[:, np.newaxis]) for column in (split.log_with, split.log_without))
+        return outputs.check(OddsBounds.from_masses(first, second, np.array([self._level])), epsilon).is_certain
 
-    def _moments(self, steps: Iterable[int]) -> Iterable[tuple[Split, StepPlan]]:
-        """The belief before a release at each moment, cut by the event, and the noise that goes with it."""
-        odds, model = self._odds.copy(), self._engine.model
-        odds.update(np.full(model.size, np.nan))  # nothing was released, so that time goes on from 0
-        for step, belief in zip(steps, beliefs_along(model, self._first), strict=False):
-            yield odds.split(step), self._engine.plan(belief)
+    def _iterate_timesteps(self, steps: Iterable[int]) -> Iterable[tuple[Split, StepPlan]]:
+        """Yield the belief before each release, split by the event, and the plan of its noise."""
+        odds = self._odds.copy()
+        model = self._engine.model
+        odds.update(np.full(model.size, np.nan))  # no release at time 0: the next update is for time 1
+        for step, belief in zip(steps, iterate_beliefs(model, self._first), strict=False):
+            yield odds.split(step), self._engine.planner.build_plan(belief)
 
 
 @checked
-def epsilon_for_event(releaser: Releaser, event: Event, probability: float, steps: int = 1, first: int = 0) -> float:
-    """The largest budget at which no output of one release takes the probability of an event above another.
+def epsilon_for_event(
+    releaser: Releaser,
+    event: Event,
+    probability: Annotated[float, Interval(0, 1, "neither", error=EventError)],
+    steps: int = 1,
+    first: int = 0,
+) -> float:
+    """Return the largest budget at which one release keeps an event's probability limited.
 
-    At every one of the first ``steps`` moments, where nothing else was released: all outputs of the noise are looked at
-    by branch and bound, as caps do. About several releases together it says nothing; caps do, or `epsilon_for_odds`.
+    The limit holds for every output and at each of the first ``steps`` timesteps, if nothing else is released. All
+    outputs are searched by branch and bound, as for event caps. Several releases together can exceed the limit. Use
+    event caps or `epsilon_for_odds` for these.
 
     Parameters
     ----------
     releaser
-        The engine, of which model, policy and noise count.
+        The engine. Its model, policy and mechanism are used.
     event
-        The event, in steps from the first moment.
+        The event, in steps from the first timestep.
     probability
-        What no output is to take its probability above.
+        The largest probability that any output may cause.
     steps
-        How many moments are looked at, from 1.
+        Number of timesteps to check, at least 1.
     first
-        The time step of the first moment, counted from 1970, for models that vary with time.
+        Time slot of the first timestep, counted from 1970. Needed for time-dependent models.
 
     Returns
     -------
     float
-        Of four digits and at most 100; a budget a hundredth above it was not found to hold, at one of the moments.
+        A budget with four digits, at most 100. A budget 1 % above it could not be shown to satisfy the limit at some
+        timestep.
 
     Raises
     ------
     EventError
-        When the event cannot be asked about, or is as probable as that before anything is released.
+        If the event is invalid for the model, or its prior probability is not below the limit.
     BudgetError
-        When no budget from 1e-4 holds.
+        If no budget from 1e-4 satisfies the limit.
 
     Examples
     --------
@@ -435,4 +450,4 @@ def epsilon_for_event(releaser: Releaser, event: Event, probability: float, step
     >>> epsilon_for_event(engine, Presence([1], 0, 0), 0.75, steps=1)  # ln 3 = 1.0986
     1.098
     """
-    return EventLimit(releaser, event, probability, first).largest(max(1, steps))
+    return EventLimit(releaser, event, probability, first).find_largest_epsilon(max(1, steps))

@@ -1,4 +1,4 @@
-"""Simulated people who move as a model says: expected errors and certainty of their releases, with intervals."""
+"""Simulated users that follow a model: errors and posteriors of their releases."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import count, islice
 from math import hypot, inf, nan
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit
 from scipy.stats import beta
 from scipy.stats import t as student
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_floats
-from dphmm.audit.inference import Knowledge, knowledge, no_information
+from dphmm.audit.empirical import CONFIDENCE
+from dphmm.audit.inference import InferenceMetrics, compute_inference_metrics, predict_without_releases
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Event, EventOdds
 from dphmm.events.automaton import Automaton
-from dphmm.facts import fact
-from dphmm.mechanisms.base import TABLES
-from dphmm.model import Belief, MarkovModel, Observations, draw_paths, filter_releases, smooth_releases
+from dphmm.formatting import exported
+from dphmm.mechanisms.base import TABLE_MECHANISMS
+from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
-from dphmm.model.point_estimate import expected_distance, within_cell
+from dphmm.model.point_estimate import cell_rms_distance, expected_distance
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.event_caps import chain_of
+from dphmm.release.caps import make_chain
+from dphmm.validation import Integers, NoiseEpsilon, NonNegativeInt, PositiveInt, checked
 
-_AT_ONCE = 1 << 20
-"""About how many pairs of an output and a state have their densities worked out at once."""
+# Approximate number of output–state pairs with densities computed at a time.
+_BLOCK_PAIRS = 1 << 20
 
 
-class PathReleases:
-    """People's releases at a budget, one a step.
+class PathReleaser:
+    """Releases of simulated users at one budget, one release per timestep.
 
-    Noise that reaches everywhere rules no state out, so that the possible states, and with them the noise of each step,
-    are those of the model alone: the releases of a path are then drawn together. Otherwise the engine goes through them
-    one after another.
+    Noise with unbounded support excludes no state, so the possible states and the noise of each step follow from the
+    model alone. The releases of a path are then sampled together. Otherwise the engine releases them one by one.
 
     Parameters
     ----------
@@ -45,485 +46,519 @@ class PathReleases:
     epsilon
         The budget.
     steps
-        How many releases each person has.
+        Number of releases of each user.
     first
-        The time step of the first one, counted from 1970.
+        Time slot of the first release, counted from 1970.
     """
 
     def __init__(self, engine: Releaser, epsilon: float, steps: int, first: int) -> None:
-        self.engine, self.epsilon, self.steps, self.first = engine, epsilon, steps, first
-        self._plans = _public_plans(engine, steps, first)
+        self.engine = engine
+        self.epsilon = epsilon
+        self.steps = steps
+        self.first = first
+        self._plans = _build_public_plans(engine, steps, first)
 
     @property
-    def is_one_by_one(self) -> bool:
-        """Whether the engine goes through the releases one after another."""
+    def is_sequential(self) -> bool:
+        """Whether the engine releases timestep by timestep."""
         return self._plans is None
 
-    def released(self, path: IntArray, rng: np.random.Generator) -> tuple[FloatArray, float, float, float]:
-        """What is known of the releases of a path ``(steps,)``.
+    def release(self, path: IntArray, rng: np.random.Generator) -> tuple[FloatArray, float, float, float]:
+        """Release a path ``(steps,)``.
 
         Returns
         -------
         rows
-            ``(steps, N)``: log densities in every state, 0 throughout where nothing was drawn.
+            ``(steps, N)``: log densities in every state, all 0 if the timestep is withheld.
         spent, withheld
-            The sum of the budgets, and the share of the moments without a draw.
+            The sum of the budgets, and the share of withheld timesteps.
         error
-            The mean of what the releases are expected to err by; NaN where nothing was drawn.
+            The mean expected error of the releases, NaN if all timesteps are withheld.
         """
-        rows = None if self._plans is None else self._together(self._plans, path, rng)
+        rows = None if self._plans is None else self._release_vectorized(self._plans, path, rng)
         if rows is not None:
-            return rows, self.epsilon * self.steps, 0.0, self._error
-        engine, rows, spent, withheld = self.engine.another(rng), np.empty((self.steps, self.engine.model.size)), 0.0, 0
+            return rows, self.epsilon * self.steps, 0.0, self._mean_expected_error
+        engine = self.engine.spawn(rng)
+        rows = np.empty((self.steps, self.engine.model.size))
+        spent = 0.0
+        withheld = 0
         errors = []
         engine.restart(self.first)
         for at, state in enumerate(path.tolist()):
             step = engine.prepare(self.epsilon)
             record = engine.draw(step, state)
             rows[at] = engine.log_likelihood(step, record.released)
-            spent, withheld = spent + record.epsilon, withheld + record.withheld
+            spent = spent + record.epsilon
+            withheld = withheld + record.withheld
             if not record.withheld:
                 errors.append(record.expected_error)
         return rows, spent, withheld / self.steps, float(np.mean(errors)) if errors else float("nan")
 
     @cached_property
-    def _error(self) -> float:
-        """The mean over the steps where plans do not depend on draws."""
+    def _mean_expected_error(self) -> float:
+        """The mean expected error over the steps, for plans that do not depend on the noise."""
         assert self._plans is not None, "plans are public"
         starts = [start for start, _, _ in self._plans]
-        errors = [self.engine.noise(plan, self.epsilon).expected_error(belief) for _, plan, belief in self._plans]
+        noise = self.engine.planner.build_noise
+        errors = [noise(plan, self.epsilon).expected_error(belief) for _, plan, belief in self._plans]
         return float(np.diff([*starts, self.steps]) @ errors) / self.steps
 
-    def _together(
+    def _release_vectorized(
         self, plans: list[tuple[int, StepPlan, Belief]], path: IntArray, rng: np.random.Generator
     ) -> FloatArray | None:
-        """The log densities; None where an output ruled out a state that is possible."""
+        """Sample all releases of a path. None if an output excludes a possible state."""
         size = self.engine.model.size
-        rows, block = np.full((self.steps, size), -np.inf), max(1, _AT_ONCE // size)
+        rows = np.full((self.steps, size), -np.inf)
+        block = max(1, _BLOCK_PAIRS // size)
         ends = [start for start, _, _ in plans[1:]] + [self.steps]
         for (start, plan, _), end in zip(plans, ends, strict=True):
-            noise, states = self.engine.noise(plan, self.epsilon), np.flatnonzero(plan.constraint)
-            stand_ins = self.engine.planner.released_as(np.arange(size), plan.constraint)
+            noise = self.engine.planner.build_noise(plan, self.epsilon)
+            states = np.flatnonzero(plan.constraint)
+            surrogates = self.engine.planner.map_to_released(np.arange(size), plan.constraint)
             for at in range(start, end, block):
                 part = slice(at, min(at + block, end))
                 rows[part, states] = noise.log_densities(noise.sample(path[part], rng), states)
-                rows[part] = rows[part][:, stand_ins]
+                rows[part] = rows[part][:, surrogates]
                 if np.isneginf(rows[part, states]).any():
                     return None
         return rows
 
 
-def beliefs_along(model: MarkovModel, first: int = 0) -> Iterator[Belief]:
-    """What a model alone says of a person's place, step after step, where nothing is released.
+def iterate_beliefs(model: MarkovModel, first: int = 0) -> Iterator[Belief]:
+    """Iterate over the beliefs that follow from the model alone, without releases.
 
     Parameters
     ----------
     model
         The model.
     first
-        The time step of the first belief, counted from 1970.
+        Time slot of the first belief, counted from 1970.
 
     Yields
     ------
     Belief
-        One for each step, without an end.
+        One belief for each step, without end.
     """
-    belief = Belief.first(model, first)
+    belief = Belief.initial(model, first)
     for step in count(first):
         yield belief
         belief = belief.predict(model, 1, step)
 
 
-def _public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan, Belief]] | None:
-    """The plans of ``steps`` releases, each with the first step that it serves and the belief then.
+def _build_public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan, Belief]] | None:
+    """Build the plans of the releases, each with its first step and belief.
 
-    They are what the model alone makes of the belief. None where they depend on draws: with a δ-location set, caps, a
-    schedule, tables, or a repair that is chosen by the belief. What else rules states out (noise on a line) shows in
-    the densities.
+    The plans follow from the model alone. The result is None if plans depend on the noise: with a δ-location set, event
+    caps, a schedule, lookup tables, or a repair chosen by the belief. Noise of lower dimension can exclude states, too,
+    which shows in the densities.
     """
-    settings, found = engine.settings, list[tuple[int, StepPlan, Belief]]()
-    if settings.delta is not None or settings.caps or settings.schedule is not None or settings.mechanism in TABLES:
+    settings = engine.settings
+    planned = list[tuple[int, StepPlan, Belief]]()
+    if (
+        settings.delta is not None
+        or settings.caps
+        or settings.schedule is not None
+        or settings.mechanism in TABLE_MECHANISMS
+    ):
         return None
     before: Belief | None = None
-    for step, belief in enumerate(islice(beliefs_along(engine.model, first), steps)):
-        plan = engine.plan(belief)
-        if plan.prior is not None:
+    for step, belief in enumerate(islice(iterate_beliefs(engine.model, first), steps)):
+        plan = engine.planner.build_plan(belief)
+        if plan.repair_prior is not None:
             return None
-        if not found or plan is not found[-1][1]:
-            found.append((step, plan, belief))
+        if not planned or plan.repair_id != planned[-1][1].repair_id:
+            planned.append((step, plan, belief))
         elif engine.model.is_plain and before is not None and (belief.support == before.support).all():
-            return found
+            return planned
         before = belief
-    return found
+    return planned
 
 
-CONFIDENCE = 0.99
-"""That of every interval."""
+# Approximate number of user states sampled in total and at a time, to find users for whom an event occurs.
+_MAX_SAMPLED_STATES = 1 << 27
+_BLOCK_STATES = 1 << 22
 
-_MOST_DRAWN, _PEOPLE_AT_ONCE = 1 << 27, 1 << 22
-"""About how many states of people are drawn, at most and at once, to find those who do what an event says."""
-
-LOOKED_AT = 96
-"""At how many of a person's releases, evenly spread, errors are worked out."""
+MAX_EVALUATED_STEPS = 96
+"""Maximum number of a user's releases, evenly spaced, at which errors are computed."""
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A mean over people with its interval.
+class MeanEstimate:
+    """A mean over users with a confidence interval.
 
     Parameters
     ----------
     mean
         The mean.
     margin
-        By how much the expectation may be more or less, with confidence `CONFIDENCE` where the people's figures are
-        about normal (Student's interval); infinite for one person.
+        Half the width of the interval with confidence `CONFIDENCE` (Student's t, for approximately normal values).
+        Infinite for a single user.
     """
 
     mean: float
     margin: float
 
     @property
-    def least(self) -> float:
-        """The lower end."""
+    def lower_bound(self) -> float:
+        """The lower end of the interval."""
         return self.mean - self.margin
 
     @classmethod
     @checked
-    def from_values(cls, values: FloatArray) -> Figure:
-        """The mean of independent values ``(n,)``, at least one.
+    def from_values(cls, values: FloatArray) -> MeanEstimate:
+        """Compute the mean of independent values ``(n,)``, at least one.
 
         Parameters
         ----------
         values
-            ``(n,)``: one value for each simulated person.
+            ``(n,)``: one value for each user.
 
         Raises
         ------
         InvalidInputError
-            When they are no list of finite numbers.
+            If the values are not a non-empty list of finite numbers.
         """
-        found = as_floats(values, "values", InvalidInputError)
-        if found.ndim != 1 or not len(found) or not np.isfinite(found).all():
-            raise InvalidInputError(f"values have shape {found.shape}; give at least one finite number")
-        number, mean = len(found), float(found.mean())
-        if number < 2:
+        numbers = as_floats(values, "values", InvalidInputError)
+        if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
+            raise InvalidInputError(f"values must be a list of at least one finite number, got shape {numbers.shape}")
+        count = len(numbers)
+        mean = float(numbers.mean())
+        if count < 2:
             return cls(mean, inf)
-        quantile = float(student.ppf(0.5 + CONFIDENCE / 2, number - 1))
-        return cls(mean, quantile * float(found.std(ddof=1)) / number**0.5)
+        quantile = float(student.ppf(0.5 + CONFIDENCE / 2, count - 1))
+        return cls(mean, quantile * float(numbers.std(ddof=1)) / count**0.5)
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What releases disclosed of simulated people; errors in the unit of the measurements.
+    """Metrics of the releases of simulated users. Errors are in the unit of the measurements.
 
     Parameters
     ----------
     epsilon
-        The most that a release may cost: the budget of each, where no cap or schedule takes less.
+        The maximum budget of a release, and its budget without event caps or a schedule.
     steps
-        How many moments each person had.
-    only
-        The one figure that was asked for; None for all of them. The errors and certainty that it does not need are NaN.
-    estimate, online, hindsight, certainty
-        ``(people,)``: means over `LOOKED_AT` of each one's moments (or all of fewer), evenly spread, of the expected
-        distance of the estimate, of the best guess at the time and in hindsight, and of the probability in hindsight of
-        the likeliest state.
-    spent, withheld
-        ``(people,)``: the sum of the budgets, and the share of the moments for which nothing was drawn.
-    released
-        ``(people,)``: means over each one's releases of what they are expected to err by.
-    reached
-        ``(people,)``: the highest probability that the event ever had, before a release or after. None without one.
+        Number of timesteps of each user.
+    metric
+        The only metric that was computed, None for all. Other errors and posteriors are NaN.
+    estimate_error, filtered_error, smoothed_error, smoothed_max_posterior
+        ``(n,)``: means over each user's timesteps, or over `MAX_EVALUATED_STEPS` evenly spaced ones. They are the
+        expected error of the published estimate, the expected error of the adversary's point estimate given past and
+        given all releases, and the probability of the most probable state given all releases.
+    epsilon_spent, withheld_share
+        ``(n,)``: the sum of the budgets, and the share of withheld timesteps.
+    released_error
+        ``(n,)``: the mean expected error of each user's releases.
+    max_event_probability
+        ``(n,)``: the largest probability of the event before or after any release. None without an event.
     """
 
     epsilon: float
     steps: int
-    only: str | None
-    estimate: FloatArray = field(repr=False, metadata=fact("estimate_error_m", times=1000))
-    online: FloatArray = field(repr=False, metadata=fact("adversary_error_m_at_once", times=1000))
-    hindsight: FloatArray = field(repr=False, metadata=fact("adversary_error_m_in_hindsight", times=1000))
-    certainty: FloatArray = field(repr=False, metadata=fact("adversary_certainty_in_hindsight"))
-    spent: FloatArray = field(repr=False, metadata=fact("epsilon"))
-    withheld: FloatArray = field(repr=False, metadata=fact("moments_withheld"))
-    released: FloatArray = field(repr=False, metadata=fact("released_error_m", times=1000))
-    reached: FloatArray | None = field(default=None, repr=False, metadata=fact("event_probability_most"))
+    metric: str | None
+    estimate_error: FloatArray = field(repr=False, metadata=exported("estimate_error_m", scale=1000))
+    filtered_error: FloatArray = field(repr=False, metadata=exported("adversary_error_m", scale=1000))
+    smoothed_error: FloatArray = field(repr=False, metadata=exported("smoothed_adversary_error_m", scale=1000))
+    smoothed_max_posterior: FloatArray = field(repr=False, metadata=exported("smoothed_adversary_max_posterior"))
+    epsilon_spent: FloatArray = field(repr=False, metadata=exported())
+    withheld_share: FloatArray = field(repr=False, metadata=exported())
+    released_error: FloatArray = field(repr=False, metadata=exported("released_error_m", scale=1000))
+    max_event_probability: FloatArray | None = field(default=None, repr=False, metadata=exported())
 
     @property
-    def people(self) -> int:
-        """How many people."""
-        return len(self.estimate)
+    def num_users(self) -> int:
+        """The number of simulated users."""
+        return len(self.estimate_error)
 
-    def figure(self, name: str) -> Figure:
-        """The mean of a figure by its name, with its interval.
+    def estimate_mean(self, name: str) -> MeanEstimate:
+        """Estimate the mean of a metric over users, with its interval.
 
         Parameters
         ----------
         name
-            The name of a figure; see the attributes of `Simulation`.
+            Name of a metric, an attribute of `Simulation`.
 
         Returns
         -------
-        Figure
-            Its mean with an interval.
+        MeanEstimate
+            The mean with its interval.
 
         Raises
         ------
         InvalidInputError
-            When it is none, or the simulation was without an event.
+            If the metric does not exist or was not simulated.
         """
         values = vars(self).get(name)
-        if not isinstance(values, np.ndarray) or (self.only not in (None, name)):
-            raise InvalidInputError(f"figure {name!r} was not simulated; ask for one that was, such as 'hindsight'")
-        return Figure.from_values(values)
+        if not isinstance(values, np.ndarray) or (self.metric not in (None, name)):
+            raise InvalidInputError(f"name must be a metric that was simulated, such as 'smoothed_error', got {name!r}")
+        return MeanEstimate.from_values(values)
 
-    def facts(self, *names: str) -> dict[str, float]:
-        """The means of figures and their margins, errors in metres where measurements are kilometres.
+    def to_dict(self, *names: str) -> dict[str, float]:
+        """Return the means and margins of metrics, with errors in metres.
 
         Parameters
         ----------
         *names
-            Which figures; see the attributes of `Simulation`.
+            Names of metrics, attributes of `Simulation`.
 
         Returns
         -------
         dict
-            The name of each fact → its mean, and the same with ``_give_or_take`` → its margin.
+            JSON key of each metric → its mean, and the key with ``_margin`` → its margin.
         """
-        found: dict[str, float] = {}
-        for one in fields(self):
-            if one.name in names:
-                key, times, figure = one.metadata["fact"], one.metadata["times"], self.figure(one.name)
-                found |= {key: times * figure.mean, f"{key}_give_or_take": times * figure.margin}
-        return found
+        values: dict[str, float] = {}
+        for metric in fields(self):
+            if metric.name in names:
+                key = metric.metadata["exported"] or metric.name
+                scale = metric.metadata["scale"]
+                estimate = self.estimate_mean(metric.name)
+                values |= {key: scale * estimate.mean, f"{key}_margin": scale * estimate.margin}
+        return values
 
-    def share_above(self, probability: float) -> tuple[float, float]:
-        """The share of people of whom the event ever became more probable, and the most that it may be among all.
+    def estimate_share_above(self, probability: float) -> tuple[float, float]:
+        """Estimate the share of users for whom the event's probability ever exceeded a limit.
 
-        The second is a one-sided exact upper bound (Clopper and Pearson) of confidence `CONFIDENCE`.
+        The second value is a one-sided exact upper bound (Clopper and Pearson) with confidence `CONFIDENCE`.
 
         Parameters
         ----------
         probability
-            From 0 to 1.
+            The limit, in [0, 1].
 
         Returns
         -------
         tuple of float
-            The share of simulated people above it, and the bound.
+            The share of simulated users above the limit, and the upper bound for all users.
         """
-        if self.reached is None:
-            raise InvalidInputError("the simulation was without an event; give it one")
-        many, people = int((self.reached > probability).sum()), self.people
-        most = 1.0 if many == people else float(beta.ppf(CONFIDENCE, many + 1, people - many))
-        return many / people, most
+        if self.max_event_probability is None:
+            raise InvalidInputError("event must be set for the simulation: call simulate() with an event")
+        num_above = int((self.max_event_probability > probability).sum())
+        bound = (
+            1.0
+            if num_above == self.num_users
+            else float(beta.ppf(CONFIDENCE, num_above + 1, self.num_users - num_above))
+        )
+        return num_above / self.num_users, bound
 
 
 @checked
 def simulate(
     releaser: Releaser,
-    epsilon: float,
-    people: int,
-    steps: int,
-    seed: int = 0,
+    epsilon: NoiseEpsilon,
+    num_users: Annotated[int, Integers(2)],
+    steps: PositiveInt,
+    seed: NonNegativeInt = 0,
     watch: Callable[[Iterable[int]], Iterable[int]] = iter,
     event: Event | None = None,
     first: int = 0,
     habits: Sequence[MarkovModel] = (),
-    only: str | None = None,
+    metric: str | None = None,
 ) -> Simulation:
-    """Release people whose paths follow the engine's model, one release a step, and say what is known of them.
+    """Simulate users that follow the engine's model, release them, and compute metrics.
 
-    The belief is right for such people, so the mean distance that it expects of an estimate is the mean distance of the
-    estimate; that has less variance than the distances themselves.
+    The recipient's belief is correct for such users. The mean error that it expects is therefore the mean error of the
+    estimate, with less variance than the errors themselves.
 
     Parameters
     ----------
     releaser
-        An engine; it is left as it is. One that keeps caps on events or a schedule withholds what these withhold, and
-        takes far longer, as does one whose noise depends on what was drawn before.
+        An engine, left unchanged. An engine with event caps or a schedule withholds timesteps as they require. It is
+        far slower, as is an engine with noise that depends on earlier releases.
     epsilon
-        The budget of each release, or the most that it may cost.
-    people, steps
-        How many people, from 2, and how many moments each.
+        The budget of each release, or its maximum.
+    num_users, steps
+        Number of users, at least 2, and of timesteps of each.
     seed
-        Whom: the same seed gives the same paths, and the same random bytes, for every budget.
+        Seed of the users. One seed gives the same paths and the same random bytes for every budget.
     watch
-        Hands on the people's numbers, and may show how far it has come.
+        Iterates over the users' indices and may show the progress.
     event
-        An event, in steps from the first release, of which to say how probable releases made it. All people are then
-        such that do it: drawn by the model until there are enough.
+        An event, in steps from the first release. Its probability after the releases is computed. All users are then
+        such that the event occurs, sampled from the model by rejection.
     first
-        The time step of the first release, counted from 1970, for models that vary with time.
+        Time slot of the first release, counted from 1970. Needed for time-dependent models.
     habits
-        How each person moves, one model after another and then from the start again: the adversary knows that of the
-        person, and the estimate, which follows from the engine's model, is held against the path. Left out, everyone
-        moves as the engine's model says.
-    only
-        The one figure to work out, such as ``"hindsight"``; left out, all of them.
+        Movement models of the users, assigned in turn. The adversary knows the user's model. The estimate follows from
+        the engine's model and is compared with the true path. By default, all users follow the engine's model.
+    metric
+        The only metric to compute, such as ``"smoothed_error"``. None means all.
 
     Returns
     -------
     Simulation
-        What the releases of the simulated people tell.
+        The metrics of the simulated users' releases.
 
     Raises
     ------
     InvalidInputError
-        When there are fewer than 2 people or no step.
+        If there are fewer than 2 users or no step.
     EventError
-        When the event cannot be asked about, or is too rare to draw people who do it.
+        If the event is invalid for the model, or too rare to sample users for whom it occurs.
     DphmmError
-        As `Releaser.release`.
+        See `Releaser.release`.
 
     Examples
     --------
     >>> from dphmm import MarkovModel, PolicyGraph, Releaser
     >>> model = MarkovModel([[0.9, 0.1], [0.2, 0.8]], [0.5, 0.5])
     >>> engine = Releaser(model, [[0, 0], [1, 0]], PolicyGraph.complete(2), 1.0)
-    >>> some = simulate(engine, 0.5, people=8, steps=5)
-    >>> some.people, some.figure("hindsight").mean < some.figure("online").mean < 0.5
+    >>> simulation = simulate(engine, 0.5, num_users=8, steps=5)
+    >>> filtered, smoothed = (simulation.estimate_mean(name).mean for name in ("filtered_error", "smoothed_error"))
+    >>> simulation.num_users, smoothed < filtered < 0.5
     (8, True)
     """
-    if people < 2 or steps < 1:
-        raise InvalidInputError(f"there are {people} people and {steps} steps; give at least 2 and 1")
-    releases = PathReleases(releaser, epsilon, steps, first)
-    odds = None if event is None else EventOdds(*chain_of(releaser.model, first), event)
+    releases = PathReleaser(releaser, epsilon, steps, first)
+    odds = None if event is None else EventOdds(*make_chain(releaser.model, first), event)
     if habits and event is not None:
-        raise InvalidInputError("an event is asked about for people who move as the model says; leave the habits out")
-    own = [habits[number % len(habits)] for number in range(people)] if habits else [releaser.model] * people
-    moving = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+        raise InvalidInputError("event cannot be combined with habits: it needs users that follow the engine's model")
+    user_models = [habits[i % len(habits)] for i in range(num_users)] if habits else [releaser.model] * num_users
+    path_rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
     if habits:
-        paths = np.concatenate([draw_paths(one, 1, steps, first, moving) for one in own]).astype(np.int64)
+        paths = np.concatenate(
+            [sample_paths(user_model, 1, steps, first, path_rng) for user_model in user_models]
+        ).astype(np.int64)
     elif event is None or odds is None:
-        paths = draw_paths(releaser.model, people, steps, first, moving).astype(np.int64)
+        paths = sample_paths(releaser.model, num_users, steps, first, path_rng).astype(np.int64)
     else:
-        paths = _paths_with(releaser.model, event, float(expit(odds.prior)), people, steps, first, moving)
-    found = np.array(
-        [_figures_of(releases, odds, paths[number], seed, number, own[number], only) for number in watch(range(people))]
+        prior = float(expit(odds.prior))
+        paths = _sample_paths_with_event(releaser.model, event, prior, num_users, steps, first, path_rng)
+    values = np.array(
+        [
+            _compute_user_metrics(releases, odds, paths[index], seed, index, user_models[index], metric)
+            for index in watch(range(num_users))
+        ]
     )
-    return Simulation(epsilon, steps, only, *found.T)
+    return Simulation(epsilon, steps, metric, *values.T)
 
 
-def _paths_with(
-    model: MarkovModel, event: Event, probability: float, people: int, steps: int, first: int, rng: np.random.Generator
+def _sample_paths_with_event(
+    model: MarkovModel, event: Event, probability: float, count: int, steps: int, first: int, rng: np.random.Generator
 ) -> IntArray:
-    """Paths ``(people, steps)`` of a model on which an event of some probability happens."""
-    if model.away is not None:
+    """Sample paths ``(count, steps)`` of a model on which an event occurs."""
+    if model.outside is not None:
         raise EventError(
-            "simulated people of a model that knows of people outside do not tell who is in a place and who is nearest "
-            "to it; learn one with --no-away"
+            "event cannot be combined with a model with outside states: the state nearest to a user outside is not "
+            "distinguished from a visit; train one with outside_states = false"
         )
     length = max(steps, event.last + 1)
-    if people * length > _MOST_DRAWN * probability:
+    if count * length > _MAX_SAMPLED_STATES * probability:
         raise EventError(
-            f"the event has probability {probability:.2g} under the model, too little to draw {people} people who do "
-            "it; ask for fewer, or about an event that is less rare"
+            f"event must be less rare: its probability {probability:.2g} under the model is too small to sample "
+            f"{count} users for whom it occurs; use fewer users or another event"
         )
-    automaton, found, many = Automaton.compile(event, model.size), list[IntArray](), 2 * people
-    while sum(map(len, found)) < people:
-        paths = draw_paths(model, many, length, first, rng).astype(np.int64)
-        found.append(paths[automaton.happens(paths), :steps])
-        many = min(4 * many, max(people, _PEOPLE_AT_ONCE // length))
-    return np.concatenate(found)[:people]
+    automaton = Automaton.compile(event, model.size)
+    path_parts = list[IntArray]()
+    batch = 2 * count
+    while sum(map(len, path_parts)) < count:
+        paths = sample_paths(model, batch, length, first, rng).astype(np.int64)
+        path_parts.append(paths[automaton.happens(paths), :steps])
+        batch = min(4 * batch, max(count, _BLOCK_STATES // length))
+    return np.concatenate(path_parts)[:count]
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
-    """What a person's releases tell at the moments that are looked at; each figure is worked out when it is asked for.
+class _UserMetrics:
+    """Metrics of one user's releases at the inspected timesteps, computed on demand.
 
-    The estimate is that of the engine's model, everything else that of an adversary who knows the person's ``own``.
+    The estimate follows from the engine's model. All other metrics are those of an adversary who knows `user_model`.
     """
 
     engine: Releaser
     observed: Observations
     path: IntArray
-    own: MarkovModel
+    user_model: MarkovModel
 
     @cached_property
-    def some(self) -> list[int]:
-        return _looked_at(len(self.path))
+    def inspected(self) -> list[int]:
+        return _inspected_timesteps(len(self.path))
 
     @cached_property
     def filtering(self) -> Filtering:
-        return filter_releases(self.own, self.observed)
+        return filter_releases(self.user_model, self.observed)
 
     @cached_property
-    def later(self) -> Knowledge:
-        return self._known(smooth_releases(self.own, self.observed, self.filtering, self.some))
+    def smoothed(self) -> InferenceMetrics:
+        return self._compute_metrics(smooth_releases(self.user_model, self.observed, self.filtering, self.inspected))
 
-    def _known(self, beliefs: Sequence[Belief]) -> Knowledge:
-        return knowledge(beliefs, self.engine.measurements.points, 1, self.engine.cell)
-
-    @property
-    def estimate(self) -> list[float]:
-        points, cell = self.engine.measurements.points, self.engine.cell
-        if self.own is self.engine.model:
-            now = self.filtering.at(self.some)
-            return [expected_distance(one.probabilities, points, cell, one.beyond) for one in now]
-        # The recipient's belief is not right for this person.
-        now = filter_releases(self.engine.model, self.observed).at(self.some)
-        away = [points[self.path[t]] - one.probabilities @ points for t, one in zip(self.some, now, strict=True)]
-        return [hypot(float(np.linalg.norm(one)), within_cell(cell)) for one in away]
+    def _compute_metrics(self, beliefs: Sequence[Belief]) -> InferenceMetrics:
+        return compute_inference_metrics(beliefs, self.engine.measurements.points, 1, self.engine.cell)
 
     @property
-    def online(self) -> FloatArray:
-        return self._known(self.filtering.at(self.some)).error
+    def estimate_error(self) -> list[float]:
+        points = self.engine.measurements.points
+        cell = self.engine.cell
+        if self.user_model is self.engine.model:
+            now = self.filtering.select(self.inspected)
+            return [expected_distance(belief.probabilities, points, cell, belief.outside_belief) for belief in now]
+        # With habits, the recipient's belief is not correct for this user, so the error is measured on the true path.
+        now = filter_releases(self.engine.model, self.observed).select(self.inspected)
+        away = [
+            points[self.path[t]] - belief.probabilities @ points for t, belief in zip(self.inspected, now, strict=True)
+        ]
+        return [hypot(float(np.linalg.norm(offset)), cell_rms_distance(cell)) for offset in away]
 
     @property
-    def hindsight(self) -> FloatArray:
-        return self.later.error
+    def filtered_error(self) -> FloatArray:
+        return self._compute_metrics(self.filtering.select(self.inspected)).error
 
     @property
-    def certainty(self) -> FloatArray:
-        return self.later.best
+    def smoothed_error(self) -> FloatArray:
+        return self.smoothed.error
+
+    @property
+    def smoothed_max_posterior(self) -> FloatArray:
+        return self.smoothed.top_1_probability
 
 
-def _figures_of(
-    releases: PathReleases,
+def _compute_user_metrics(
+    releases: PathReleaser,
     odds: EventOdds | None,
     path: IntArray,
     seed: int,
-    number: int,
-    own: MarkovModel,
-    only: str | None,
+    index: int,
+    user_model: MarkovModel,
+    metric: str | None,
 ) -> tuple[float, ...]:
-    """The figures of a person, in the order of `Simulation`; NaN for errors that ``only`` does not ask for."""
-    drawing = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, number)))
-    rows, spent, withheld, error = releases.released(path, drawing)
+    """Compute the metrics of one user in the order of `Simulation`, NaN if not requested."""
+    noise_rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, index)))
+    rows, spent, withheld, error = releases.release(path, noise_rng)
     observed = Observations(rows, np.ones(releases.steps, dtype=np.int64), releases.first)
-    reading = _Reading(releases.engine, observed, path, own)
+    metrics = _UserMetrics(releases.engine, observed, path, user_model)
     errors = (
-        float(np.mean(getattr(reading, name))) if only in (None, name) else nan
-        for name in ("estimate", "online", "hindsight", "certainty")
+        float(np.mean(getattr(metrics, name))) if metric in (None, name) else nan
+        for name in ("estimate_error", "filtered_error", "smoothed_error", "smoothed_max_posterior")
     )
-    known = (*errors, spent, withheld, error)
+    measured = (*errors, spent, withheld, error)
     if odds is None:
-        return known
-    told, reached = odds.copy(), odds.log_odds
+        return measured
+    new_odds = odds.copy()
+    reached = odds.log_odds
     for row in rows:
-        told.update(row)
-        reached = max(reached, told.log_odds)
-    return *known, float(expit(reached))
+        new_odds.update(row)
+        reached = max(reached, new_odds.log_odds)
+    return *measured, float(expit(reached))
 
 
-def _looked_at(steps: int) -> list[int]:
-    return [int(step) for step in np.unique(np.linspace(0, steps - 1, LOOKED_AT).astype(np.int64))]
+def _inspected_timesteps(steps: int) -> list[int]:
+    return [int(step) for step in np.unique(np.linspace(0, steps - 1, MAX_EVALUATED_STEPS).astype(np.int64))]
 
 
-def without_releases(
+def compute_errors_without_releases(
     releaser: Releaser, steps: int, first: int = 0, model: MarkovModel | None = None
 ) -> tuple[float, float, float]:
-    """What a model alone tells over ``steps`` steps: no release can make the best guess err by more.
+    """Compute the errors that follow from the model alone, without releases.
 
     Returns
     -------
     tuple of float
-        The mean expected distance of the best guess, that of the mean, and the greatest probability of a state.
+        The mean expected error of the point estimate, that of the posterior mean, and the largest probability of a
+        state.
     """
-    beliefs = no_information(model or releaser.model, np.ones(steps, dtype=np.int64), None, first)
-    points, cell = releaser.measurements.points, releaser.cell
-    some = [beliefs[t] for t in _looked_at(steps)]
-    radii = [expected_distance(one.probabilities, points, cell, one.beyond) for one in some]
-    most = max(float(one.probabilities.max()) for one in beliefs)
-    return float(knowledge(some, points, 1, cell).error.mean()), float(np.mean(radii)), most
+    beliefs = predict_without_releases(model or releaser.model, np.ones(steps, dtype=np.int64), None, first)
+    points = releaser.measurements.points
+    cell = releaser.cell
+    inspected = [beliefs[t] for t in _inspected_timesteps(steps)]
+    radii = [expected_distance(belief.probabilities, points, cell, belief.outside_belief) for belief in inspected]
+    max_probability = max(float(belief.probabilities.max()) for belief in beliefs)
+    error = float(compute_inference_metrics(inspected, points, 1, cell).error.mean())
+    return error, float(np.mean(radii)), max_probability

@@ -1,4 +1,7 @@
-"""Certificates of releases: everything public that a promise follows from, for others to check without this package."""
+"""Certificates of releases: the public data from which anyone can verify the guarantee.
+
+The verifier does not need this package.
+"""
 
 from dphmm.certificate.writer import CertificateWriter
 

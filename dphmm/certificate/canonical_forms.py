@@ -1,7 +1,7 @@
-"""A certificate's lines in canonical JSON, and its parts as plain values: places, models, policies and noise.
+"""The lines of a certificate in canonical JSON, and its parts as plain values.
 
-Everything here is a function of public things. There are no floats: whole numbers are numbers, up to ``2**53``, and all
-other ones texts such as ``1/2``.
+The parts are locations, models, policies and noise. Everything is a function of public information. There are no
+floats: integers up to ``2**53`` are numbers, and all other numbers are strings such as ``1/2``.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, runs
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.mechanisms.base import EXACT, TABLES, Mechanism
+from dphmm.mechanisms.base import EXACT_COLUMN, TABLE_MECHANISMS, Mechanism
 from dphmm.mechanisms.exact import rational
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import exactly
-from dphmm.release.step import PreparedStep
+from dphmm.release.ledger import to_fraction
+from dphmm.release.planning import StepPlan
 
 Plain = dict[str, Any]
 FORMAT = 1
-_SHORT = 16
-"""How many digits of a part's digest stand where it is referred to."""
+# The number of digits of a part's digest in references to it.
+_DIGEST_DIGITS = 16
 
 
 class Lines:
-    """Writes a certificate's lines, each part once.
+    """The lines of a certificate, each part written once.
 
     Parameters
     ----------
     write
-        Takes each line, with its end.
+        Function that receives each line with its line end.
     **more
-        What the first line says besides its format.
+        Fields of the first line in addition to the format.
     """
 
     def __init__(self, write: Callable[[str], object], **more: str) -> None:
@@ -51,7 +51,7 @@ class Lines:
         Parameters
         ----------
         value
-            What it says, without floats.
+            Content of the line, without floats.
         """
         self._write(_canonical(value) + "\n")
 
@@ -61,18 +61,18 @@ class Lines:
         Parameters
         ----------
         value
-            What it is.
+            The part.
 
         Returns
         -------
         str
-            The beginning of its digest, by which lines refer to it.
+            The first digits of its digest, for references to it.
         """
         digest = hashlib.sha256(_canonical(value).encode("utf-8")).hexdigest()
         if digest not in self._known:
             self._known.add(digest)
             self.add({"part": digest, "value": value})
-        return digest[:_SHORT]
+        return digest[:_DIGEST_DIGITS]
 
 
 def _canonical(value: Plain) -> str:
@@ -80,50 +80,50 @@ def _canonical(value: Plain) -> str:
 
 
 def check_certifiable(engine: Releaser) -> None:
-    """Refuse what no certificate can be made of.
+    """Check that the releases of an engine can be certified.
 
     Raises
     ------
     ConfigurationError
-        For noise of real numbers, of which nothing exact can be proven.
+        If the noise is real-valued, because nothing exact can be proven about it.
     InvalidInputError
-        For measurements of more than two dimensions.
+        If measurements have more than two dimensions.
     """
     mechanism = engine.settings.mechanism
-    if mechanism not in EXACT:
+    if mechanism not in EXACT_COLUMN:
         raise ConfigurationError(
-            f"mechanism {mechanism!r} draws real numbers, of which a certificate can prove nothing; choose one of "
-            f"{', '.join(sorted(EXACT))}"
+            f"mechanism must be exact to be certified, one of {', '.join(sorted(EXACT_COLUMN))}, got {mechanism!r}"
         )
     if engine.measurements.dimension > 2:
         raise InvalidInputError(
-            f"measurements have {engine.measurements.dimension} dimensions, and a certificate is of two at most"
+            f"measurements must have at most 2 dimensions to be certified, got {engine.measurements.dimension}"
         )
 
 
-def places_of(engine: Releaser) -> Plain:
-    """What is measured in each state: whole steps of the lattice, or where tables release, decimal texts.
+def encode_places(engine: Releaser) -> Plain:
+    """Encode the measurements: lattice coordinates, or decimal strings for tables.
 
     Parameters
     ----------
     engine
-        An engine that `check_certifiable` lets pass.
+        Engine that passes `check_certifiable`.
 
     Returns
     -------
     dict
         The part ``places``.
     """
-    values, cell = engine.values, str(exactly(engine.cell))
-    if engine.settings.mechanism in TABLES:
+    values = engine.query.values
+    cell = str(to_fraction(engine.cell))
+    if engine.settings.mechanism in TABLE_MECHANISMS:
         texts = [[repr(x) for x in row] + ["0.0"] * (2 - len(row)) for row in (values + 0.0).tolist()]
         return {"is": "places", "unit": None, "cell": cell, "at": texts}
     unit = str(rational(engine.settings.spacing, "spacing"))
-    return {"is": "places", "unit": unit, "cell": cell, "at": _planar(values).tolist()}
+    return {"is": "places", "unit": unit, "cell": cell, "at": _as_planar(values).tolist()}
 
 
-def model_of(model: MarkovModel) -> Plain:
-    """Which moves of a model are possible, and how it may begin; none of its probabilities.
+def encode_model(model: MarkovModel) -> Plain:
+    """Encode the possible transitions and initial states of a model, without probabilities.
 
     Parameters
     ----------
@@ -137,35 +137,36 @@ def model_of(model: MarkovModel) -> Plain:
     """
     moves = []
     for matrix in model.transitions:
-        row, rows = np.zeros(model.chain_size, dtype=np.bool_), []
+        row = np.zeros(model.chain_size, dtype=np.bool_)
+        rows = []
         for first, last in zip(matrix.indptr[:-1].tolist(), matrix.indptr[1:].tolist(), strict=True):
             row[:] = False
             row[matrix.indices[first:last]] = True
             rows.append(runs(row))
         moves.append(rows)
-    found: Plain = {
+    part: Plain = {
         "is": "model",
         "hash": model.content_hash[:16],
         "states": model.size,
         "chain": model.chain_size,
-        "step": None if model.step_seconds is None else str(exactly(model.step_seconds)),
+        "step": None if model.step_seconds is None else str(to_fraction(model.step_seconds)),
         "moves": moves,
-        "start": [runs(begun(model, one) > 0) for one in model.starts],
+        "start": [runs(expand_initial(model, initial) > 0) for initial in model.initial_by_class],
     }
-    if model.away is not None:
-        found["state_of"] = model.away.last[model.size :].tolist()
+    if model.outside is not None:
+        part["state_of"] = model.outside.state_of_context[model.size :].tolist()
     if model.time_classes is not None and model.time_classes.count > 1:
-        found |= {"hours": list(model.time_classes.classes), "zone": model.time_classes.zone}
-    return found
+        part |= {"hours": list(model.time_classes.classes), "zone": model.time_classes.zone}
+    return part
 
 
-def begun(model: MarkovModel, first: FloatArray) -> FloatArray:
-    """A first distribution ``(N,)`` over the model's own states, ``(P,)``."""
-    return first if model.away is None else model.away.begun(first)
+def expand_initial(model: MarkovModel, first: FloatArray) -> FloatArray:
+    """Expand an initial distribution ``(N,)`` to the states of the model's chain, ``(P,)``."""
+    return first if model.outside is None else model.outside.split_initial(first)
 
 
-def policy_of(policy: PolicyGraph) -> Plain:
-    """A policy graph.
+def encode_policy(policy: PolicyGraph) -> Plain:
+    """Encode a policy graph.
 
     Parameters
     ----------
@@ -177,17 +178,17 @@ def policy_of(policy: PolicyGraph) -> Plain:
     dict
         The part ``policy``.
     """
-    found: Plain = {"is": "policy", "terms": policy.terms()}
-    return found | {"open": runs(policy.open)} if policy.has_open else found
+    part: Plain = {"is": "policy", "terms": policy.terms()}
+    return part | {"open": runs(policy.open)} if policy.has_open else part
 
 
-def noise_of(step: PreparedStep, engine: Releaser) -> Plain:
-    """The bodies or tables of a step's noise, and the edges that were added.
+def encode_noise(step: StepPlan, engine: Releaser) -> Plain:
+    """Encode the bodies or tables of a step's noise, and the added edges.
 
     Parameters
     ----------
     step
-        A step with something to draw.
+        Plan of a step that is not withheld.
     engine
         Its engine.
 
@@ -196,75 +197,78 @@ def noise_of(step: PreparedStep, engine: Releaser) -> Plain:
     dict
         The part ``noise``.
     """
-    parts, several = [], len(step.noise.parts) > 1
-    row_of = {tuple(place): state for state, place in reversed(list(enumerate(engine.values.tolist())))}
-    for mechanism, members in step.noise.each_part():
+    parts = []
+    several = len(step.noise.parts) > 1
+    row_of = {tuple(place): state for state, place in reversed(list(enumerate(engine.query.values.tolist())))}
+    for mechanism, members in step.noise.iter_parts():
         if not members.any():
             continue
-        part = _law(mechanism, row_of)
+        part = _encode_mechanism(mechanism, row_of)
         parts.append(part | {"states": runs(members)} if several else part)
     if len(parts) == 1:
         parts[0].pop("states", None)
-    found: Plain = {"is": "noise", "parts": parts}
-    added = sorted(set(step.plan.protection.added))
-    return found | {"added": [list(edge) for edge in added]} if added else found
+    noise: Plain = {"is": "noise", "parts": parts}
+    added = sorted(set(step.protection.added))
+    return noise | {"added": [list(edge) for edge in added]} if added else noise
 
 
-def released_form(step: PreparedStep, released: tuple[float, ...], engine: Releaser) -> list[int] | int:
-    """A release in whole steps of the lattice; where tables release, the first state with that place.
+def encode_release(step: StepPlan, released: tuple[float, ...], engine: Releaser) -> list[int] | int:
+    """Encode a release as lattice coordinates, or for tables as the first state there.
 
     Parameters
     ----------
     step
-        What it was drawn from.
+        Plan of the release.
     released
         The release, in the unit of the measurements.
     engine
-        The step's engine.
+        Engine of the plan.
 
     Returns
     -------
     list of int, or int
         The field ``z``.
     """
-    value = step.noise.query.value(released)
-    if engine.settings.mechanism in TABLES:
-        return int(np.argmax((engine.values == value).all(axis=1)))
-    return list(_planar(value[np.newaxis])[0].tolist())
+    value = step.noise.query.to_value(released)
+    if engine.settings.mechanism in TABLE_MECHANISMS:
+        return int(np.argmax((engine.query.values == value).all(axis=1)))
+    return list(_as_planar(value[np.newaxis])[0].tolist())
 
 
-def changes(before: BoolArray, now: BoolArray) -> Plain:
-    """A set of states as difference to another; empty where they are the same.
+def encode_changes(before: BoolArray, now: BoolArray) -> Plain:
+    """Encode a set of states as the difference to another one; empty if they are equal.
 
     Parameters
     ----------
-    before, now
+    before
+        ``(N,)`` booleans.
+    now
         ``(N,)`` booleans.
 
     Returns
     -------
     dict
-        The fields ``in`` and ``out``, each where there is something.
+        The fields ``in`` and ``out``, unless they are empty.
     """
     sides = {"in": now & ~before, "out": before & ~now}
     return {name: runs(mask) for name, mask in sides.items() if mask.any()}
 
 
-def _law(mechanism: Mechanism, row_of: dict[tuple[float, ...], int]) -> Plain:
+def _encode_mechanism(mechanism: Mechanism, row_of: dict[tuple[float, ...], int]) -> Plain:
     table, corners = mechanism.table, mechanism.corners
     if table is not None:
         states = [row_of[tuple(place)] for place in (table.points + 0.0).tolist()]
         return {"table": [[str(weight) for weight in row] for row in table.weights.tolist()], "places": states}
-    assert corners is not None, "an exact mechanism has one or the other"
-    flat = _planar(corners)
+    assert corners is not None, "an exact mechanism has a table or corners"
+    flat = _as_planar(corners)
     upper = [(x, y) for x, y in flat.tolist() if y > 0 or (y == 0 and x > 0)]
     while upper and upper[0][0] * upper[-1][1] < upper[0][1] * upper[-1][0]:
         upper.append(upper.pop(0))
     return {"body": [list(corner) for corner in upper]}
 
 
-def _planar(values: IntArray) -> IntArray:
-    """Rows of one or two whole numbers as rows of two."""
-    found = np.zeros((len(values), 2), dtype=np.int64)
-    found[:, : values.shape[1]] = values
-    return found
+def _as_planar(values: IntArray) -> IntArray:
+    """Pad rows of one or two integers to two."""
+    planar = np.zeros((len(values), 2), dtype=np.int64)
+    planar[:, : values.shape[1]] = values
+    return planar

@@ -1,7 +1,7 @@
-"""Certificates of figures about streams: temporal leakage, budgets of landmarks, and counts repaired by mobility.
+"""Certificates of results about streams: leakage, landmark budgets, and repaired counts.
 
-Matrices, budgets and probabilities stand in them as exact fractions, and figures as decimal numbers that are right to
-their last digit. They are checked by ``scripts/dphmm-verify``.
+They contain matrices, budgets and probabilities as exact fractions, and results as decimal numbers that are correct to
+the last digit. ``scripts/dphmm-verify`` checks them.
 """
 
 from __future__ import annotations
@@ -24,96 +24,98 @@ from dphmm.counts.map_estimate import Occupancy, real_map
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import Leakage, LossFunction, Supremum
 from dphmm.leakage.loss_function import is_matrix
-from dphmm.release.ledger import exactly
-from dphmm.stochastic import MatrixLike, as_stochastic
+from dphmm.release.ledger import to_fraction
+from dphmm.stochastic_matrix import MatrixLike, as_stochastic
 from dphmm.tables import new_file
 
 Matrices = Sequence[MatrixLike] | MatrixLike | None
-"""One matrix for all steps, one for each in order of time, or none."""
+"""One matrix for all steps, one for each step in order of time, or none."""
 
-MOST_WORK = 4_000_000_000
-"""Sums of more terms than this, over all pairs of rows and slopes, are not asked of a verifier."""
+MAX_WORK = 4_000_000_000
+"""The largest number of summands that a verifier must process, over all pairs of rows and slopes."""
 
-_MOST_STATES = 1 << 12
+_MAX_STATES = 1 << 12
 _EPS = float(np.finfo(np.float64).eps)
 
 
 class StreamCertificate:
-    """Writes what figures about streams follow from.
+    """A certificate of results about streams.
 
     Parameters
     ----------
     lines
-        What takes its lines.
+        The lines of the certificate.
     """
 
     def __init__(self, lines: Lines) -> None:
-        self._lines, self._times, self._work = lines, 0, 0
+        self._lines = lines
+        self._times = 0
+        self._work = 0
         self._losses: dict[str, tuple[str, LossFunction]] = {}
 
     def end(self) -> None:
-        """Say that nothing follows."""
+        """Write the last line."""
         self._lines.add({"end": self._times})
 
     def leakage(
         self,
         user: str,
-        found: Leakage,
+        leakage: Leakage,
         backward: Matrices,
         forward: Matrices,
         suprema: Mapping[str, Supremum] | None = None,
         epsilon: float = 0.0,
     ) -> None:
-        """Certify temporal leakage of a user's stream.
+        """Certify the temporal leakage of a user's stream.
 
         Parameters
         ----------
         user
-            Whose.
-        found
-            What leaks.
+            The user.
+        leakage
+            The leakage.
         backward, forward
-            What it follows from.
+            The correlations from which it follows.
         suprema
-            ``"backward"``, ``"forward"`` → what leakage stays below under the same budget at every time.
+            Suprema of the ``"backward"`` and ``"forward"`` leakage under a constant budget.
         epsilon
             That budget.
 
         Raises
         ------
         InvalidInputError
-            When leakage is infinite, or the check would take too long.
+            If the leakage is infinite, or the check would take too long.
         """
-        if not np.isfinite(found.temporal).all():
-            raise InvalidInputError("leakage is infinite, and a certificate is of a limit; leave --certificate out")
-        budgets = [str(exactly(one)) for one in found.epsilons.tolist()]
+        if not np.isfinite(leakage.temporal).all():
+            raise InvalidInputError("leakage must be finite to be certified; omit --certificate")
+        budgets = [str(to_fraction(epsilon_at_time)) for epsilon_at_time in leakage.epsilons.tolist()]
         sides: Plain = {}
-        for name, matrices, values in (("backward", backward, found.backward), ("forward", forward, found.forward)):
+        for name, matrices, values in (("backward", backward, leakage.backward), ("forward", forward, leakage.forward)):
             bound = (suprema or {}).get(name)
             in_order = values if name == "backward" else values[::-1]
-            sides[name] = self._side(matrices, in_order, bound, epsilon, name == "forward")
-        temporal = [_digits(one) for one in found.temporal.tolist()]
+            sides[name] = self._encode_side(matrices, in_order, bound, epsilon, name == "forward")
+        temporal = [_format_decimal(value) for value in leakage.temporal.tolist()]
         self._lines.add({"user": user, "budgets": budgets, **sides, "temporal": temporal})
         self._times += len(budgets)
 
     def landmarks(self, epsilon: float, budgets: FloatArray, landmark: BoolArray, losses: FloatArray | None) -> None:
-        """Certify budgets of landmarks and of the times beside them.
+        """Certify budgets of landmarks and of other timesteps.
 
         Parameters
         ----------
         epsilon
-            What all landmarks and any one other time may spend.
+            Total budget of all landmarks and any one other timestep.
         budgets, landmark
-            ``(T,)`` what each time spends, and which are landmarks.
+            ``(T,)``: budget of each timestep, and whether it is a landmark.
         losses
-            ``(T,)`` the sums of landmarks with each time; None where losses are something else.
+            ``(T,)``: sum over all landmarks and each timestep; None if losses are not sums.
         """
-        told = [str(exactly(one)) for one in budgets.tolist()]
-        sums = None if losses is None else [_digits(one) for one in losses.tolist()]
+        texts = [str(to_fraction(budget)) for budget in budgets.tolist()]
+        sums = None if losses is None else [_format_decimal(loss) for loss in losses.tolist()]
         self._lines.add(
-            {"epsilon": str(exactly(epsilon)), "budgets": told, "landmarks": runs(landmark), "losses": sums}
+            {"epsilon": str(to_fraction(epsilon)), "budgets": texts, "landmarks": runs(landmark), "losses": sums}
         )
-        self._times += len(told)
+        self._times += len(texts)
 
     def counts(
         self,
@@ -126,82 +128,89 @@ class StreamCertificate:
         prior: Literal["frequency", "uniform", "given"],
         integer: bool,
     ) -> None:
-        """Certify that counts are the most probable ones of each time, but for a gap that is stated.
+        """Certify that counts are the most probable ones of each time, up to a stated gap.
 
         Parameters
         ----------
         noisy, repaired
             ``(T, m)``.
         where
-            Where one user is at each time.
+            Distribution of one user at each time.
         transition
-            The matrix that it follows from.
+            Transition matrix from which it follows.
         users
-            How many there are.
+            Number of users.
         scales
-            ``(T,)`` of the noise.
+            ``(T,)``: scales of the noise.
         prior
-            What the first time's distribution is.
+            Type of the initial distribution.
         integer
-            Whether counts are whole numbers.
+            Whether counts are integers.
         """
-        begun = {"counts": users, "prior": prior, "matrix": self._lines.part(_matrix(transition)), "whole": integer}
-        self._lines.add(begun)
+        first_line = {
+            "counts": users,
+            "prior": prior,
+            "matrix": self._lines.part(_encode_matrix(transition)),
+            "whole": integer,
+        }
+        self._lines.add(first_line)
         chances = np.where(where.possible, np.maximum(where.probabilities, np.finfo(np.float64).tiny), 0.0)
-        drift = _drift(chances, where, as_stochastic(transition, "transition matrix"))
+        drift = _bound_drift(chances, where, as_stochastic(transition, "transition matrix"))
         thetas = real_map(noisy, where.log_probabilities, users, scales)[1]
         for t, slope in enumerate((1 / scales).tolist()):
-            log_p, y, r = where.log_probabilities[t], noisy[t], repaired[t]
-            price, gap = _whole_gap(y, r, log_p, slope) if integer else _real_gap(y, r, log_p, slope, thetas[t])
+            log_p = where.log_probabilities[t]
+            y = noisy[t]
+            r = repaired[t]
+            price, gap = _integer_gap(y, r, log_p, slope) if integer else _real_gap(y, r, log_p, slope, thetas[t])
             margin = users * (2 * drift[t] + (1e-12 if integer else 1e-12 * (2 + slope + abs(float(thetas[t])))))
             self._lines.add(
                 {
                     "time": t,
-                    "noisy": [str(Fraction(one)) for one in y.tolist()],
+                    "noisy": [str(Fraction(count)) for count in y.tolist()],
                     "slope": str(Fraction(slope)),
-                    "p": [str(Fraction(one)) for one in chances[t].tolist()],
-                    "estimate": [str(Fraction(one)) for one in r.tolist()],
+                    "p": [str(Fraction(probability)) for probability in chances[t].tolist()],
+                    "estimate": [str(Fraction(count)) for count in r.tolist()],
                     "price": str(price),
                     "gap": format(Context(prec=2, rounding=ROUND_UP).create_decimal(2 * gap * users + margin), "e"),
                 }
             )
         self._times += len(noisy)
 
-    def _side(
+    def _encode_side(
         self, matrices: Matrices, values: FloatArray, bound: Supremum | None, epsilon: float, reverse: bool
     ) -> Plain | None:
-        """One side's matrices, leakage and witnesses, in the order in which it grows."""
+        """Encode one side's matrices, leakage and witnesses, in the order of growth."""
         if matrices is None:
             return None
         if isinstance(matrices, LossFunction):
-            raise InvalidInputError("a loss function is no matrix, of which a certificate is; give the matrix")
+            raise InvalidInputError("a certificate needs a transition matrix, got a loss function")
         is_one = is_matrix(matrices)
-        given: list[Any] = [matrices] if is_one else list(cast(Sequence[Any], matrices))
+        matrix_list: list[Any] = [matrices] if is_one else list(cast(Sequence[Any], matrices))
         finite = bound is not None and math.isfinite(bound.value)
         most = max(float(values.max()), bound.value if bound is not None and finite else 0.0)
-        losses = [self._loss(one, most) for one in (given[::-1] if reverse else given)]
+        losses = [self._encode_loss(matrix, most) for matrix in (matrix_list[::-1] if reverse else matrix_list)]
         each = losses * (len(values) - 1) if is_one else losses
-        witness = [_piece(loss, alpha) for (_, loss), alpha in zip(each, values.tolist(), strict=False)]
-        leakage = [_digits(one) for one in values.tolist()]
+        witness = [_find_piece(loss, alpha) for (_, loss), alpha in zip(each, values.tolist(), strict=False)]
+        leakage = [_format_decimal(value) for value in values.tolist()]
         side: Plain = {
             "steps": [digest for digest, _ in losses],
             "leakage": leakage,
             "witness": witness[: len(values) - 1],
         }
         if bound is not None:
-            at = losses[0][1].q.size - 1 if not finite else _piece(losses[0][1], bound.value)
-            value = _digits(bound.value) if finite else "inf"
-            side["supremum"] = {"epsilon": str(exactly(epsilon)), "value": value, "witness": at}
+            at = losses[0][1].q.size - 1 if not finite else _find_piece(losses[0][1], bound.value)
+            value = _format_decimal(bound.value) if finite else "inf"
+            side["supremum"] = {"epsilon": str(to_fraction(epsilon)), "value": value, "witness": at}
         return side
 
-    def _loss(self, matrix: Any, most: float) -> tuple[str, LossFunction]:
-        """The part that bounds a matrix's loss up to a leakage, and the loss."""
-        part = _matrix(matrix)
+    def _encode_loss(self, matrix: Any, most: float) -> tuple[str, LossFunction]:
+        """Encode the bound of a matrix's loss up to a leakage. Return its part, and the loss."""
+        part = _encode_matrix(matrix)
         digest = self._lines.part(part)
         key = f"{digest} {most!r}"
         if key not in self._losses:
             loss = LossFunction(matrix)
-            dense = _dense(matrix)
+            dense = _as_dense(matrix)
             top = float(loss(most)) if most else 0.0
             ends = [*loss.starts[1:].tolist(), max(most, float(loss.starts[-1]) + 1)]
             witnesses = []
@@ -209,16 +218,16 @@ class StreamCertificate:
                 slope = math.exp(min(float(loss((start + end) / 2)), 600.0))
                 witnesses.append([i, j, runs(dense[i] > slope * dense[j])])
             slopes = [1.0, *np.exp(np.minimum(loss(loss.starts[1:]), 600)), math.exp(min(top, 600.0)) * (1 + 1e-12)]
-            kept = [] if loss.is_identity else sorted({one for one in slopes if one <= slopes[-1]})
+            kept = [] if loss.is_identity else sorted({slope for slope in slopes if slope <= slopes[-1]})
             self._work += len(kept) * len(dense) ** 3
-            if self._work > MOST_WORK:
+            if self._work > MAX_WORK:
                 raise InvalidInputError(
-                    f"to check the losses of matrices of {len(dense)} states takes too long; leave --certificate out"
+                    f"verifying the losses of matrices of {len(dense)} states would take too long; omit --certificate"
                 )
             value = {
                 "is": "loss",
                 "matrix": digest,
-                "slopes": [str(Fraction(one)) for one in kept],
+                "slopes": [str(Fraction(slope)) for slope in kept],
                 "witnesses": witnesses,
             }
             self._losses[key] = self._lines.part(value), loss
@@ -229,26 +238,28 @@ class StreamCertificate:
 def stream_certificate(
     path: str | Path, of: Literal["leakage", "landmarks", "counts"], overwrite: bool = False
 ) -> Iterator[StreamCertificate]:
-    """What writes a certificate of figures about streams to a file, which appears when the block ends well.
+    """Write a certificate of results about streams to a file.
+
+    The file appears when the block ends without an error.
 
     Parameters
     ----------
     path
         The file.
     of
-        What it is about.
+        Subject of the certificate.
     overwrite
-        Whether one that exists may be replaced.
+        Whether an existing file may be replaced.
 
     Yields
     ------
     StreamCertificate
-        What takes the figures.
+        The certificate, which takes the results.
 
     Raises
     ------
     OutputError
-        When the file exists or cannot be written.
+        If the file exists or cannot be written.
     """
     with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         writer = StreamCertificate(Lines(file.write, of=of))
@@ -256,57 +267,64 @@ def stream_certificate(
         writer.end()
 
 
-def _digits(value: float) -> str:
+def _format_decimal(value: float) -> str:
     return f"{value:.9e}"
 
 
-def _dense(matrix: Any) -> FloatArray:
-    found: Any = as_stochastic(matrix, "transition matrix")
-    is_sparse: bool = sp.issparse(found)
-    return np.asarray(found.toarray() if is_sparse else found, dtype=np.float64)
+def _as_dense(matrix: Any) -> FloatArray:
+    stochastic: Any = as_stochastic(matrix, "transition matrix")
+    is_sparse: bool = sp.issparse(stochastic)
+    return np.asarray(stochastic.toarray() if is_sparse else stochastic, dtype=np.float64)
 
 
-def _matrix(matrix: Any) -> Plain:
-    """A matrix in whole weights, with at least 60 binary digits each; what rounding left goes to the largest entry."""
-    rows = _dense(matrix)
-    if len(rows) > _MOST_STATES:
-        raise InvalidInputError(f"a certificate is of {_MOST_STATES} states at most, and there are {len(rows)}")
+def _encode_matrix(matrix: Any) -> Plain:
+    """Encode a matrix as integer weights with at least 60 binary digits.
+
+    The rounding error goes to the largest entry of each row.
+    """
+    rows = _as_dense(matrix)
+    if len(rows) > _MAX_STATES:
+        raise InvalidInputError(f"a certificate can have at most {_MAX_STATES} states, got {len(rows)}")
     total = 1 << (60 + max(0, math.ceil(-math.log2(rows[rows > 0].min()))))
-    found = []
+    encoded_rows = []
     for row in rows:
         columns = np.flatnonzero(row).tolist()
-        weights = [int(Fraction(one) * total) for one in row[columns].tolist()]
+        weights = [int(Fraction(probability) * total) for probability in row[columns].tolist()]
         weights[int(np.argmax(row[columns]))] += total - sum(weights)
-        found.append([one for pair in zip(columns, map(str, weights), strict=True) for one in pair])
-    return {"is": "matrix", "states": len(rows), "total": str(total), "rows": found}
+        encoded_rows.append([element for pair in zip(columns, map(str, weights), strict=True) for element in pair])
+    return {"is": "matrix", "states": len(rows), "total": str(total), "rows": encoded_rows}
 
 
-def _piece(loss: LossFunction, alpha: float) -> int:
+def _find_piece(loss: LossFunction, alpha: float) -> int:
     return int(np.searchsorted(loss.starts, alpha, side="right")) - 1
 
 
-def _drift(chances: FloatArray, where: Occupancy, transition: Any) -> FloatArray:
-    """By how much the logarithms of stated probabilities may be off at each time, rounding included."""
+def _bound_drift(chances: FloatArray, where: Occupancy, transition: Any) -> FloatArray:
+    """Bound the error of the log probabilities at each time, including rounding."""
     size = chances.shape[1]
     each = np.full(len(chances), (size + 8) * 4 * _EPS)
     for t in range(1, len(chances)):
         wanted = chances[t - 1] @ transition
-        some = where.possible[t] & (wanted > 0)
-        if (where.possible[t] & ~some).any():
-            raise InvalidInputError(f"at time {t} a place is too improbable for floats; leave --certificate out")
-        each[t] += np.abs(np.log(chances[t][some] / wanted[some])).max()
+        is_positive = where.possible[t] & (wanted > 0)
+        if (where.possible[t] & ~is_positive).any():
+            raise InvalidInputError(f"a probability at time {t} underflows and cannot be certified; omit --certificate")
+        each[t] += np.abs(np.log(chances[t][is_positive] / wanted[is_positive])).max()
     return np.cumsum(each) * (1 + 1e-6)
 
 
-def _whole_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float) -> tuple[Fraction, float]:
-    """A price, ``e`` to the multiplier, between what is in and what is out; and how much that fails by."""
+def _integer_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float) -> tuple[Fraction, float]:
+    """Return a price that separates the chosen counts, and the error of the separation.
+
+    The price is ``e`` to the multiplier.
+    """
     possible = np.isfinite(log_p)
 
     def cost(k: FloatArray) -> FloatArray:
         noise = np.clip(2.0 * (k - y[possible]) - 1.0, -1.0, 1.0) * slope
         return np.where(k > 0, np.log(np.maximum(k, 1.0)) - log_p[possible] + noise, -np.inf)
 
-    inside, outside = float(cost(r[possible]).max()), float(cost(r[possible] + 1).min())
+    inside = float(cost(r[possible]).max())
+    outside = float(cost(r[possible] + 1).min())
     theta = (inside + outside) / 2 if math.isfinite(inside) else outside
     halves = math.floor(theta / math.log(2))
     price = Fraction(math.exp(theta - halves * math.log(2))) * Fraction(2) ** halves
@@ -314,7 +332,7 @@ def _whole_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float) ->
 
 
 def _real_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float, theta: float) -> tuple[Fraction, float]:
-    """The multiplier, and by how much the objective's slopes are off it at most."""
+    """Return the multiplier, and the largest deviation of the objective's slopes from it."""
     possible = np.isfinite(log_p)
     smooth = digamma(r[possible] + 1) - log_p[possible]
     side = np.sign(r[possible] - y[possible])

@@ -1,4 +1,4 @@
-"""A certificate's lines, one after another, while releases are made or gone through again."""
+"""Writer of certificates, line by line, while releases are made or replayed."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray
 from dphmm.certificate import canonical_forms as forms
-from dphmm.certificate.capped_events import CapsWitness
-from dphmm.errors import InvalidInputError
+from dphmm.certificate.caps import CapsWitness
+from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import Account, Limits, day_steps, exactly
+from dphmm.release.ledger import Account, Limits, steps_per_day, to_fraction
+from dphmm.release.planning import StepPlan
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.release.step import PreparedStep
+from dphmm.validation import checked
 
 
 @checked
 class CertificateWriter:
-    """Writes a certificate: what everything that is promised of releases follows from, for others to check.
+    """A writer of a certificate: data from which anyone can verify the guarantee of releases.
 
-    Everything in it is a function of the model, the policy, the settings and the releases, all of which are public. It
-    is checked by ``scripts/dphmm-verify``, which shares no code with this package.
+    The certificate is a function of the model, the policy, the settings and the releases, all of which are public. It
+    is verified by ``scripts/dphmm-verify``, which shares no code with this package.
 
     Parameters
     ----------
     write
-        Takes each line, with its end.
+        Function that receives each line with its line end.
 
     Examples
     --------
@@ -52,7 +52,11 @@ class CertificateWriter:
         self._digests: dict[tuple[str, str], str] = {}
         self._last_noise: dict[str, tuple[object, object, str]] = {}
         self._accounts: dict[str, Account] = {}
-        self._person, self._count, self._total = "", 0, 0
+        self._terms: dict[str, tuple[float | None, Limits | None]] = {}
+        self._user = ""
+        self._count = 0
+        self._total = 0
+        self._continues = False
         self._engines: Mapping[str, Releaser] = {}
         self._possible: dict[str, BoolArray] = {}
         self._witnesses: dict[tuple[str, str], CapsWitness] = {}
@@ -60,99 +64,112 @@ class CertificateWriter:
 
     def begin(
         self,
-        person: str,
+        user: str,
         engines: Mapping[str, Releaser],
         limits: Limits | None = None,
-        goes_on: bool = False,
+        continues: bool = False,
     ) -> None:
-        """Say whose releases follow, and how they are made; all that is believed of the person begins anew, or goes on.
+        """Begin the releases of a user, or continue them under amended terms.
 
         Parameters
         ----------
-        person
-            Whose.
+        user
+            The user.
         engines
-            Query → its engine; one of each for queries about one person, which share a model and a policy.
+            Mapping from query to engine. Queries about one user share a model and a policy.
         limits
-            What all may spend.
-        goes_on
-            Whether the person's releases go on, from the belief and the spending so far, as was agreed on anew.
+            Limits on the privacy cost.
+        continues
+            Whether the user's releases continue from the present belief and spending, as was agreed in an amendment.
+            Otherwise the belief restarts.
 
         Raises
         ------
         ConfigurationError, InvalidInputError, PolicyError
-            When no certificate can be made of them.
+            If the releases cannot be certified, or differ from the user's earlier ones in limits or in the step.
         """
         first = next(iter(engines.values()))
         for engine in engines.values():
             forms.check_certifiable(engine)
-        self._person, self._count, self._engines = person, 0, dict(engines)
+        # A verifier adds up all releases of a user: clock and limits must be the same in all sessions.
+        terms = first.model.step_seconds, limits
+        if self._terms.setdefault(user, terms) != terms:
+            raise ConfigurationError(
+                f"step_seconds of the model and limits must be the same in all sessions of user {user!r}"
+            )
+        self._user, self._count, self._engines = user, 0, dict(engines)
+        self._continues = continues
         self._possible = {query: np.zeros(first.model.size, dtype=np.bool_) for query in engines}
         self._last_noise = {}
         self._caps = self._witness(first) if first.settings.caps else None
-        self._accounts.setdefault(person, Account())
+        self._accounts.setdefault(user, Account())
         queries = [
             {
                 "query": query,
-                "rank": 0,  # a constant of the format: every recipient is told the releases of every query
                 "settings": engine.settings.canonical,
-                "places": self._lines.part(forms.places_of(engine)),
+                "places": self._lines.part(forms.encode_places(engine)),
             }
             for query, engine in engines.items()
         ]
         line: dict[str, Any] = {
-            "begin": person,
-            "model": self._part("model", first.model.content_hash, lambda: forms.model_of(first.model)),
-            "policy": self._part("policy", first.policy.content_hash, lambda: forms.policy_of(first.policy)),
+            "begin": user,
+            "model": self._part("model", first.model.content_hash, lambda: forms.encode_model(first.model)),
+            "policy": self._part("policy", first.policy.content_hash, lambda: forms.encode_policy(first.policy)),
             "queries": queries,
         }
-        if goes_on:
-            line["goes_on"] = True
+        if continues:
+            line["continues"] = True
         if limits is not None and (limits.epsilon is not None or limits.window_epsilon is not None):
             line["limits"] = {
-                "epsilon": None if limits.epsilon is None else str(exactly(limits.epsilon)),
-                "window_epsilon": None if limits.window_epsilon is None else str(exactly(limits.window_epsilon)),
+                "epsilon": None if limits.epsilon is None else str(to_fraction(limits.epsilon)),
+                "window_epsilon": None if limits.window_epsilon is None else str(to_fraction(limits.window_epsilon)),
                 "window_steps": limits.window_steps,
             }
         self._lines.add(line)
 
-    def add(self, step: PreparedStep, released: tuple[float, ...] | None, slot: int, query: str = MAIN_QUERY) -> None:
+    def add(self, step: StepPlan, released: tuple[float, ...] | None, slot: int, query: str = MAIN_QUERY) -> None:
         """Certify one more release.
 
         Parameters
         ----------
         step
-            What it was drawn from, as `dphmm.Releaser.prepare` gave it.
+            Plan of the release, from `dphmm.Releaser.prepare`.
         released
-            What was drawn, in the unit of the measurements; None where nothing was.
+            The release, in the unit of the measurements; None if the timestep was withheld.
         slot
-            The time step that it is of.
+            Slot of the release.
         query
-            Which query it answers.
+            Query that it answers.
 
         Raises
         ------
         InvalidInputError
-            Before `begin`, and when the budget is above that of the settings.
+            If `begin` was not called, the budget exceeds that of the settings, or the slot is not later than those of
+            the user's earlier sessions.
         """
         if query not in self._engines:
-            raise InvalidInputError(f"query {query!r} was not begun; call begin with its engine first")
+            raise InvalidInputError(f"query {query!r} is unknown: call begin() with its engine first")
         engine = self._engines[query]
-        if exactly(step.epsilon) > exactly(engine.settings.epsilon):
+        if to_fraction(step.epsilon) > to_fraction(engine.settings.epsilon):
             raise InvalidInputError(
-                f"a release has epsilon {step.epsilon:g}, above the {engine.settings.epsilon:g} of its settings, which "
-                "a certificate is about; raise that of the settings"
+                f"epsilon of a certified release must be at most that of its settings, {engine.settings.epsilon:g}, "
+                f"got {step.epsilon:g}"
             )
-        account, day = self._accounts[self._person], day_steps(engine.model.step_seconds)
+        account = self._accounts[self._user]
+        is_restart = self._count == 0 and not self._continues
+        if account.slot is not None and slot < account.slot + is_restart:
+            bound = "later than" if is_restart else "at least"
+            raise InvalidInputError(f"slot must be {bound} the last one of the user, {account.slot}, got {slot}")
+        day = steps_per_day(engine.model.step_seconds)
         account.add(slot, step.epsilon, 0.0)
         line: dict[str, Any] = {
             "step": self._count,
             "slot": slot,
             "query": query,
-            "epsilon": str(exactly(step.epsilon)) if step.epsilon else "0",
+            "epsilon": str(to_fraction(step.epsilon)) if step.epsilon else "0",
             "sum": str(account.epsilon),
-            "day": None if day is None else str(account.window(slot, day)),
-            **forms.changes(self._possible[query], step.plan.constraint),
+            "day": None if day is None else str(account.window_epsilon(slot, day)),
+            **forms.encode_changes(self._possible[query], step.constraint),
         }
         if self._caps is not None and self._count == 0:
             line["events"] = self._caps.begin(slot)
@@ -160,26 +177,28 @@ class CertificateWriter:
             line["withheld"] = step.reason
         else:
             if released is None:
-                raise InvalidInputError(f"nothing was drawn at slot {slot}, of a step with epsilon; give the release")
+                raise InvalidInputError(f"released must not be None at slot {slot}, because the plan is not withheld")
             line["noise"] = self._noise(step, engine, query)
-            line["z"] = forms.released_form(step, released, engine)
+            line["z"] = forms.encode_release(step, released, engine)
             if self._caps is not None:
                 line["caps"] = self._caps.cells(engine, step, slot)
         if self._caps is not None:
             self._caps.update(engine.log_likelihood(step, released), slot)
-        self._possible[query] = step.plan.constraint
-        self._count, self._total = self._count + 1, self._total + 1
+        self._possible[query] = step.constraint
+        self._count = self._count + 1
+        self._total = self._total + 1
         self._lines.add(line)
 
     def end(self) -> None:
-        """Say that nothing follows, so that what is missing shows."""
+        """Write the last line, which shows that the certificate is complete."""
         self._lines.add({"end": self._total})
 
-    def _noise(self, step: PreparedStep, engine: Releaser, query: str) -> str:
-        known = self._last_noise.get(query)
-        if known is None or known[0] is not step.noise or known[1] is not step.plan:
-            known = self._last_noise[query] = step.noise, step.plan, self._lines.part(forms.noise_of(step, engine))
-        return known[2]
+    def _noise(self, step: StepPlan, engine: Releaser, query: str) -> str:
+        last = self._last_noise.get(query)
+        added = step.protection.added
+        if last is None or last[0] != step.noise or last[1] != added:
+            last = self._last_noise[query] = step.noise, added, self._lines.part(forms.encode_noise(step, engine))
+        return last[2]
 
     def _witness(self, engine: Releaser) -> CapsWitness:
         key = engine.settings.content_hash, engine.model.content_hash
@@ -188,7 +207,7 @@ class CertificateWriter:
         return self._witnesses[key]
 
     def _part(self, kind: str, key: str, make: Callable[[], dict[str, Any]]) -> str:
-        """The short digest of a part; it is made and written where it is new."""
+        """Return the short digest of a part, which is built and written if it is new."""
         if (kind, key) not in self._digests:
             self._digests[kind, key] = self._lines.part(make())
         return self._digests[kind, key]

@@ -1,7 +1,7 @@
 """The `dphmm` command, one module per subject.
 
 A subcommand ``name`` is a click command called ``name_command`` in the module of its subject, and a line in `COMMANDS`.
-The module is imported only when one of its subcommands is run, so that asking for help costs no numerics.
+The module is imported only when one of its subcommands runs. The help of `dphmm` therefore imports no numerics.
 """
 
 from __future__ import annotations
@@ -15,44 +15,45 @@ from typing import Any
 import click
 
 import dphmm
-from dphmm.cli.console import OnceGroup, echo
+from dphmm.cli.console import OnceGroup, say_error
 from dphmm.errors import DphmmError
 
 COMMANDS: Mapping[str, str] = {
-    "demo": "Learn, release and draw in a synthetic city: no data, no download.",
-    "hide": "Hide a home in one recording: exact elsewhere, nothing around it.",
+    "demo": "Learn, release and plot in a synthetic city; no data or download.",
+    "hide": "Hide a home in a recording and keep the rest of it exact.",
     "data": "Fetch the public data sets that the papers use.",
     "learn": "Learn a Markov model of movement from trajectories.",
-    "model": "What a model says, a map of it, and how well it fits.",
-    "calibrate": "Which epsilon: from metres, odds or a day's spending, and what it achieves.",
-    "release": "Release private locations for trajectories, or for a stream.",
-    "serve": "Relay places from phones to recipients, live.",
+    "model": "Describe, plot and evaluate models.",
+    "calibrate": "Find the epsilon for an error, odds or a daily budget.",
+    "release": "Release private locations for trajectories or a stream.",
+    "serve": "Relay locations from phones to recipients, live.",
     "session": "List, show and export durable sessions.",
-    "batch": "Release every user of a data set, in files by user.",
-    "certify": "The proof of releases that were made, for anyone to check.",
+    "batch": "Release every user of a data set, one file per user.",
+    "certify": "Write a certificate of existing releases for verification.",
     "evaluate": "Compare policies, mechanisms and budgets on a data set.",
     "figures": "Compute the figures and claims of the four papers.",
-    "synthesize": "People who do not exist, out of a model; compared with real ones.",
-    "show": "Draw a release: a picture, or a map to open in a browser.",
-    "basemap": "Make a small map of a region out of a large one, such as OpenStreetMap's.",
-    "report": "One page about releases, for colleagues: before and after, promise, odds.",
-    "audit": "What a policy exposes, what releases tell, what the noise really gives.",
-    "attack": "What deployed ways of blurring give away: rounding, grids, offsets, noise.",
-    "leak": "Temporal privacy leakage of a stream of releases.",
-    "flows": "Where people go: visits, flows between areas, with a promise for whole people.",
-    "counts": "Counts of people per place and time: release, repair, compare.",
-    "landmarks": "Protect significant moments of a series or a trajectory.",
-    "budget": "Budgets that keep temporal privacy leakage at a level.",
+    "synthesize": "Generate synthetic users from a model; compare them with real ones.",
+    "show": "Plot releases as a picture or an interactive map.",
+    "basemap": "Extract a small map of a region, such as from OpenStreetMap.",
+    "report": "Write a page about releases: map, guarantee and disclosure.",
+    "audit": "Audit policies, releases and noise.",
+    "attack": "Attack obfuscation methods in common use: rounding, grids, noise.",
+    "leak": "Compute the temporal privacy leakage of a stream of releases.",
+    "flows": "Release visits and flows between areas with user-level privacy.",
+    "counts": "Release, repair and compare counts per location and time.",
+    "landmarks": "Protect significant timestamps of a series or a trajectory.",
+    "budget": "Compute budgets that bound the temporal privacy leakage.",
 }
-"""Subcommand → what `dphmm --help` says of it, without importing its module."""
+"""Subcommand → its line in ``dphmm --help``, which does not import its module."""
 
 FILES: Mapping[str, str] = {
-    "learn": "models",
-    "model": "models",
-    "synthesize": "models",
+    "learn": "model",
+    "synthesize": "model",
     "batch": "release",
     "certify": "release",
     "session": "serve",
+    "evaluate": "evaluation",
+    "figures": "evaluation",
     "leak": "leakage",
     "budget": "leakage",
     "show": "release",
@@ -60,36 +61,36 @@ FILES: Mapping[str, str] = {
     "report": "release",
     "data": "demo",
 }
-"""Subcommand → the file of its subject, where that is called otherwise."""
+"""Subcommand → the module of its subject, if its name differs."""
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def plain_ends() -> Iterator[None]:
-    """Turn every expected failure into one line on standard error and an exit code, without a traceback.
+def errors_shown() -> Iterator[None]:
+    """Print every expected failure as one line on standard error, and exit.
 
-    A `DphmmError`, a wrong option, too little memory and a system that refuses end with exit code 2, an interrupt from
-    the keyboard silently with 130.
+    The exit code is 2 for a `DphmmError`, an invalid option, too little memory and an error of the operating system. An
+    interrupt from the keyboard exits silently with 130.
     """
     try:
         yield
     except DphmmError as problem:
-        echo(f"dphmm: {problem}", err=True)
+        say_error(str(problem))
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.ClickException as problem:
         context = getattr(problem, "ctx", None)
         path = context.command_path if context is not None else "dphmm"
-        said = " ".join(problem.format_message().split())
-        echo(f"{DphmmError(f'{path}: {said}')} See '{path} --help'.", err=True)
+        message = " ".join(problem.format_message().split()).rstrip(".")
+        say_error(f"{DphmmError(f'{path}: {message}')}. See '{path} --help'.")
     except MemoryError:
-        echo("dphmm: this needs more memory than there is; take less data, fewer states or fewer steps", err=True)
-    except BrokenPipeError:  # click ends it: the reader has gone
+        say_error("not enough memory: use less data, fewer states or fewer timesteps")
+    except BrokenPipeError:  # click handles it: standard output was closed
         raise
     except OSError as problem:
-        echo(f"dphmm: {DphmmError(f'the system refuses ({problem}); check space and permissions')}", err=True)
+        say_error(str(DphmmError(f"the operating system reports {problem}: check disk space and permissions")))
     except KeyboardInterrupt:
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     else:
@@ -102,36 +103,36 @@ def _module(name: str) -> str:
 
 
 class Program(OnceGroup):
-    """A group that imports a subcommand's module when it is run, and reports errors in one line."""
+    """A group that imports a subcommand's module when it runs, and prints errors on one line."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
-        """The subcommands whose modules are there."""
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the subcommands with an installed module."""
         return [name for name in COMMANDS if find_spec(_module(name)) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand of that name, imported now."""
+        """Import a subcommand."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = getattr(importlib.import_module(_module(cmd_name)), f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of subcommands, from `COMMANDS` alone."""
-        listed = [(name, COMMANDS[name]) for name in self.list_commands(ctx)]
-        if listed:
+        """Write the list of subcommands from `COMMANDS`, without importing them."""
+        lines = [(name, COMMANDS[name]) for name in self.list_commands(ctx)]
+        if lines:
             with formatter.section("Commands"):
-                formatter.write_dl(listed)
+                formatter.write_dl(lines)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the arguments that stand before the subcommand."""
-        with plain_ends():
+        """Parse the arguments before the subcommand."""
+        with errors_shown():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand."""
-        with plain_ends():
+        with errors_shown():
             return super().invoke(ctx)
 
 
@@ -140,18 +141,18 @@ class Program(OnceGroup):
     "--max-unpacked",
     metavar="SIZE",
     envvar="DPHMM_MAX_UNPACKED",
-    help="What a packed file may unpack to, such as 8GB. [default: 50 times its size, 64 MiB to 4 GiB]",
+    help="Largest unpacked size of a file. [default: 50 × its size, 64 MiB to 4 GiB]",
 )
 @click.version_option(dphmm.__version__, prog_name="dphmm", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context, max_unpacked: str | None) -> None:
-    """Private locations for people who move.
+    """Location privacy for trajectories, with formal guarantees.
 
-    Learn how people move, choose what must stay indistinguishable, and release a coordinate for every timestamp.
-    Start with 'dphmm demo'.
+    Learn a model of movement, choose which locations must stay indistinguishable, and release a location for every
+    timestamp. Start with 'dphmm demo'.
     """
-    from dphmm.cli.console import waits_shown
+    from dphmm.cli.console import logging_shown
     from dphmm.tables.source import max_unpacked as limit
 
-    ctx.with_resource(waits_shown())
+    ctx.with_resource(logging_shown())
     ctx.with_resource(limit(max_unpacked))

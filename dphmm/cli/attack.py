@@ -1,178 +1,192 @@
-"""``dphmm attack``: what deployed ways of blurring give away."""
+"""``dphmm attack``: attacks on obfuscation methods in common use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, PATH, Once, echo, progress, say_json, say_table, warn
-from dphmm.cli.inputs import data_of, input_options, kilometres_of, own_model_option, refuse
+from dphmm.cli.console import FILE, PATH, Once, Row, Table, echo, progress, render, say_json, warn
+from dphmm.cli.keys import NUMBER, named, settings_key
+from dphmm.cli.options import build_data, input_options, own_model_option, parse_kilometres, refuse
 from dphmm.errors import ConfigurationError, need
 
 if TYPE_CHECKING:
     from dphmm.attack.measures import ChannelResult
-    from dphmm.jobs.attacks import Attacked
+    from dphmm.jobs.attack.tracks import AttackResult
 
-_PAGES, _PICTURES = (".html", ".htm"), (".png", ".svg", ".pdf")
+_PAGES = (".html", ".htm")
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
-@click.option("--model", type=PATH, help="What the adversary knows: 'dphmm learn' wrote it.")
+@click.option("--model", type=PATH, help="Model file of 'dphmm learn', known to the adversary.")
 @click.option(
     "--channel",
     "channels",
     multiple=True,
     metavar="TEXT",
-    help="A way to blur: round:3, android, offset:500m, release:utility:1km@1, table:FILE, … May be repeated. "
-    "[default: eighteen of them]",
+    help="Channel, such as round:3 or release:utility:1km@1. [default: 18]",
 )
-@click.option("--areas", type=click.Path(), metavar="FILE", help="Attack tables of people by area and hour instead.")
-@click.option("--label", metavar="PROPERTY", help="With --areas: what names a polygon. [default: category or name]")
-@click.option("--user-epsilon", metavar="EPSILON", help="With --areas: the budget of a table with noise. [default: 1]")
-@click.option("--zone", metavar="ZONE", help="With --areas: the time zone of hours. [default: UTC]")
-@click.option("--home-within", default="200m", show_default=True, metavar="LENGTH", help="When a home counts as found.")
-@click.option("--most-steps", default=288, show_default=True, help="At most this many times of each person.")
-@click.option("--seed", default=0, show_default=True, help="Which draws.")
-@click.option("-o", "--output", type=FILE, help="A new .html page, .csv table, or .png, .svg or .pdf.")
+@click.option("--areas", type=click.Path(), metavar="FILE", help="Attack tables of users by area and hour.")
+@click.option("--label", metavar="PROPERTY", help="With --areas: name of a polygon. [default: category or name]")
+@click.option(
+    "--user-epsilon",
+    type=NUMBER,
+    metavar="EPSILON",
+    help="With --areas: budget of the table with noise. [default: 1]",
+)
+@click.option("--zone", metavar="ZONE", help="With --areas: time zone of hours. [default: UTC]")
+@settings_key("--home-within", default="200m", help="Largest error of a home that counts as found.")
+@settings_key("--max-steps", default=288, help="Maximum number of times of each user.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the noise.")
+@click.option("-o", "--output", type=FILE, help="New .html page, .csv table, or .png, .svg or .pdf.")
 @input_options
 @own_model_option
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON.")
-def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[str, ...], **given: Any) -> None:
-    """What deployed ways of blurring places give away of the people in DATA, all under one adversary.
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[str, ...], **arguments: Any) -> None:
+    """Attack obfuscation methods in common use with the users in DATA, all with one adversary.
 
-    Rounding, grids, Meshtastic's bits, Android's approximate location, a fixed offset, trimming about home, planar
-    Laplace, a place now and then and this package's own releases are tried on the same true places, the later half of
-    each person's days; a second adversary has learned the person's habits from the earlier half. It says which of this
-    package's settings to take. Without DATA it takes people of a synthetic city, who do not exist. DATA are private,
-    and so is what is found.
+    Rounding, grids, Meshtastic's bits, Android's approximate location, a fixed offset, a zone around home, planar
+    Laplace noise, infrequent locations and this package's releases are applied to the same true locations, the later
+    half of each user's days. A second, informed adversary has learned the user's habits from the earlier half. The
+    output recommends settings of this package. Without DATA, users of a synthetic city are attacked. DATA and the
+    result are private.
 
-    With --areas it tries what tables of people by area and hour give away, as they are, with small numbers hidden and
-    with noise: tracks that are recovered, and who is in the data.
+    With --areas, tables of users by area and hour are attacked: exact counts, suppressed small counts and noise. The
+    attacks recover tracks and infer membership.
     """
     from dphmm.attack.deployed_channels import DEFAULT_CHANNELS
-    from dphmm.jobs.attacks import attack
+    from dphmm.jobs.attack.tracks import attack
 
-    if given["areas"] is not None:
-        _attack_tables(data, given)
+    if arguments["areas"] is not None:
+        _attack_tables(data, arguments)
         return
-    refuse(("label", "user_epsilon", "zone"), "goes with --areas")
-    if given["output"] is not None:
-        _check(given["output"], bool(data))
-    found = attack(
-        data_of(data, given) if data else None,
+    refuse(("label", "user_epsilon", "zone"), "needs --areas")
+    if arguments["output"] is not None:
+        _check_output(arguments["output"], bool(data))
+    result = attack(
+        build_data(data, arguments) if data else None,
         model,
         channels or DEFAULT_CHANNELS,
-        home_within_km=kilometres_of(given["home_within"], "--home-within"),
-        most_steps=given["most_steps"],
-        allow_own_model=bool(given["allow_own_model"]),
-        seed=given["seed"],
+        home_within_km=parse_kilometres(arguments["home_within"], named("home_within")),
+        max_steps=arguments["max_steps"],
+        allow_training_users=bool(arguments["allow_training_users"]),
+        seed=arguments["seed"],
         watch=progress,
     )
-    if given["output"] is not None:
-        _write(found, given["output"], given["overwrite"])
-    if given["as_json"]:
-        say_json(found.facts())
+    if arguments["output"] is not None:
+        _write(result, arguments["output"], arguments["overwrite"])
+    if arguments["as_json"]:
+        say_json(result.to_dict())
     else:
-        _print(found)
-    if given["output"] is not None:
-        echo(f"Report: {given['output']}", err=True)
+        _print(result)
+    if arguments["output"] is not None:
+        echo(f"Report: {arguments['output']}", err=True)
     if data:
-        echo("dphmm: this comes from true places; keep it to yourself.", err=True)
+        echo("Warning: this result is derived from true locations. Do not publish it.", err=True)
 
 
-def _attack_tables(data: tuple[str, ...], given: dict[str, Any]) -> None:
+def _attack_tables(data: tuple[str, ...], arguments: dict[str, Any]) -> None:
     from dphmm.flows.areas import Areas
-    from dphmm.jobs.flow_attacks import attack_tables
+    from dphmm.jobs.attack.flows import attack_tables
 
     if not data:
-        raise ConfigurationError("--areas attacks tables of people; give DATA")
-    of_channels = ("model", "channels", "home_within", "most_steps", "output", "overwrite", "allow_own_model")
-    refuse(of_channels, "does not go with --areas")
-    found = attack_tables(
-        data_of(data, given),
-        Areas.from_polygons(given["areas"], given["label"]),
-        given["user_epsilon"] or 1,
-        zone=given["zone"] or "UTC",
-        seed=given["seed"],
+        raise ConfigurationError("--areas needs DATA with the users of the tables")
+    channel_options = ("model", "channels", "home_within", "max_steps", "output", "overwrite", "allow_training_users")
+    refuse(channel_options, "cannot be combined with --areas")
+    results = attack_tables(
+        build_data(data, arguments),
+        Areas.from_polygons(arguments["areas"], arguments["label"]),
+        arguments["user_epsilon"] or 1,
+        zone=arguments["zone"] or "UTC",
+        seed=arguments["seed"],
         watch=progress,
     )
-    if given["as_json"]:
-        say_json([one.facts() for one in found])
+    tables = [result.to_dict() for result in results]
+    if arguments["as_json"]:
+        say_json(tables)
     else:
-        header = ("table", "places recovered", "in the data? right", "of the worst tenth", "at most")
-        rows = [
-            (one.protection, *(f"{share:.0%}" for share in (one.recovered, one.membership, one.membership_of_worst)),
-             "-" if one.bound is None else f"{one.bound:.0%}")
-            for one in found
-        ]  # fmt: skip
-        say_table(header, rows, "People by area and hour of a week")
-    echo("dphmm: this comes from true places; keep it to yourself.", err=True)
+        render({"tables": tables}, _TABLES)
+    echo("Warning: this result is derived from true locations. Do not publish it.", err=True)
 
 
-def _check(output: Path, is_real: bool) -> None:
+def _check_output(output: Path, is_real: bool) -> None:
     """Refuse an output that cannot be written before anything is computed."""
     from dphmm.tables import private_name
 
     if output.suffix.lower() not in (*_PAGES, *_PICTURES, ".csv"):
-        raise ConfigurationError(f"{output}: name an .html, .csv, .png, .svg or .pdf file")
+        raise ConfigurationError(f"--output must be an .html, .csv, .png, .svg or .pdf file, got {output}")
     if output.suffix.lower() != ".csv":
         need("matplotlib", "plots")
     if is_real:
         private_name(output)
 
 
-def _write(found: Attacked, output: Path, overwrite: bool) -> None:
+def _write(result: AttackResult, output: Path, overwrite: bool) -> None:
     from dphmm.tables import write_text
 
-    private, kind = not found.is_invented, output.suffix.lower()
-    if kind == ".csv":
-        found.write_table(output, overwrite)
+    private = not result.is_synthetic
+    suffix = output.suffix.lower()
+    if suffix == ".csv":
+        result.write_table(output, overwrite)
         return
-    from dphmm.plots.attack import attack_figure, attack_sections, attack_verdict
-    from dphmm.plots.figures import save_picture
-    from dphmm.reports import html_page
+    from dphmm.html_report import html_page
+    from dphmm.plots.attack import build_attack_sections, draw_attack_figure, summarize_attack
+    from dphmm.plots.canvas import save_picture
 
-    if kind in _PAGES:
-        page = html_page("What blurring gives away", *attack_verdict(found), attack_sections(found))
+    if suffix in _PAGES:
+        page = html_page("Attacks on obfuscation methods", *summarize_attack(result), build_attack_sections(result))
         write_text(output, page, overwrite, private=private)
     else:
-        save_picture(attack_figure(found), output, overwrite, private)
+        save_picture(draw_attack_figure(result), output, overwrite, private)
 
 
-def _print(found: Attacked) -> None:
-    warn(found.warnings())
+def _print(result: AttackResult) -> None:
+    warn(result.warnings())
     title = (
-        f"{found.people} {found.about}, {found.fixes:,} times, habits of {found.habits_known} known; the adversary "
-        f"tells apart squares of {1000 * found.part_km:,.0f} m"
+        f"{result.num_users} {result.population}, {result.num_fixes:,} times, {result.num_users_with_habits} with "
+        f"known habits; resolution of the adversary {1000 * result.adversary_resolution_km:,.0f} m"
     )
-    say_channels(found.results, title, found.advice)
+    print_channels(result.results, title, result.advice)
 
 
-def say_channels(results: Sequence[ChannelResult], title: str, advice: Sequence[str]) -> None:
-    """What channels give away as a table, a row for each, and which of them to take."""
-    errors = ("release off (m)", "at once (m)", "hindsight (m)", "knows habits (m)")
-    homes = f"homes in {results[0].home_within_m:,.0f} m"
-    say_table(("channel", *errors, homes, "sure", "right", "way", "left out"), [_row(one) for one in results], title)
+_TABLES = Table(
+    "tables",
+    (
+        Row("protection", "table"),
+        Row("recovered_share", "recovered locations", ".0%"),
+        Row("membership_auc", "membership recognized (AUC)", ".0%"),
+        Row("worst_decile_membership_auc", "most exposed tenth of users", ".0%"),
+        Row("max_membership_auc", "guaranteed maximum", ".0%"),
+    ),
+    "Attacks on tables of users by area and hour of a week (shares of correct answers; membership: 50% is a guess)",
+    missing="-",
+)
+
+
+def _format_homes(channel: dict[str, Any]) -> str:
+    return f"{channel['num_homes_found']}/{channel['num_homes']}" if channel["num_homes"] else "-"
+
+
+def print_channels(results: Sequence[ChannelResult], title: str, advice: Sequence[str]) -> None:
+    """Print the recommendations, and a table with a row for each channel."""
+    columns = (
+        Row("channel"),
+        Row("released_error_m", "release error (m)", ",.0f"),
+        Row("filtered_error_m", "adversary, past (m)", ",.0f"),
+        Row("smoothed_error_m", "adversary, all (m)", ",.0f"),
+        Row("informed_error_m", "informed, all (m)", ",.0f"),
+        Row("", f"homes within {results[0].home_within_m:,.0f} m", _format_homes),
+        Row("max_posterior", "max posterior", ",.2f"),
+        Row("top_1_accuracy", "accuracy", ",.2f"),
+        Row("length_ratio", "path length ratio", ",.2f"),
+        Row("withheld_share", "withheld", ",.2f"),
+    )
     for sentence in advice:
         echo(sentence)
-
-
-def _row(result: ChannelResult) -> list[str]:
-    homes, people = result.homes
-    return [
-        result.name,
-        *(_of(result, name, 0) for name in ("released_error_m", "at_once_m", "hindsight_m", "habits_m")),
-        f"{homes}/{people}" if people else "-",
-        *(_of(result, name, 2) for name in ("certainty", "right", "length_ratio", "withheld")),
-    ]
-
-
-def _of(result: ChannelResult, name: str, digits: int) -> str:
-    mean = result.figure(name).mean
-    return f"{mean:,.{digits}f}" if isfinite(mean) else "-"
+    render({"channels": [result.to_dict() for result in results]}, Table("channels", columns, title, missing="-"))

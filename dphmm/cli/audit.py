@@ -1,559 +1,744 @@
-"""``dphmm audit``: what a policy exposes, what releases tell, and what the noise really gives."""
+"""``dphmm audit``: audits of policies, mechanisms and releases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli import inputs
-from dphmm.cli.console import FILE, OnceGroup, echo, progress, say_json, say_table, shown
+from dphmm.cli import options
+from dphmm.cli.console import FILE, OnceGroup, Row, Table, echo, progress, render, say_json, shown, warn
+from dphmm.cli.keys import NAME_LIST, NUMBER, named, settings_key
 from dphmm.errors import ConfigurationError
+from dphmm.formatting import metres
 from dphmm.release.settings import Settings
 
 if TYPE_CHECKING:
+    from dphmm.audit.realized import EventAudit
     from dphmm.audit.sequence import SequenceAudit
-    from dphmm.jobs.audits import Constraint, Subject
+    from dphmm.jobs.audit.target import AuditTarget, Constraint
     from dphmm.plots.audit_report import Audit
 
 EXPOSED = 1
-"""The exit code when something is exposed; 0 is nothing, 2 bad input."""
+"""Exit code if something is exposed. 0 means nothing is, 2 invalid input."""
 
 _BODIES = ("k-norm", "laplace", "planar-laplace")
-_LINES = 20
+_MAX_LINES = 20
+_PRIVACY_WARNING = "Warning: this audit used true locations. Do not publish its result."
 
-_subject_options = inputs.options(
+_subject_options = options.compose(
+    click.option("--model", type=click.Path(), help="Model file of 'dphmm learn': states and transitions."),
+    options.build_options(Settings, names=("policy",)),
+    click.option("--states", type=click.Path(), help="CSV of states: column 'state', others are measurements."),
+    click.option("--edges", type=click.Path(), help="CSV of two columns: pairs that must be indistinguishable."),
+    click.option("--category", metavar="COLUMN", help="With --states: connect states of equal value."),
     click.option(
-        "--model", type=click.Path(), help="A model that 'dphmm learn' wrote: its states and what can follow."
+        "--possible",
+        multiple=True,
+        type=NAME_LIST,
+        metavar="A,B,…",
+        help="Constraint set: only these states are possible.",
     ),
-    inputs.options_of(Settings, names=("policy",)),
-    inputs.buffer_option,
-    click.option("--states", type=click.Path(), help="A .csv: a column 'state', the others what is measured there."),
-    click.option("--edges", type=click.Path(), help="A .csv of two columns: pairs that must be indistinguishable."),
-    click.option("--category", metavar="COLUMN", help="With --states: states of equal value are connected."),
-    click.option("--possible", multiple=True, metavar="A,B,…", help="A constraint: these states alone are possible."),
 )
-_NO_MODEL = "the model is missing; give --model with the one that the releases were made with"
+_NO_MODEL = "--model must be given: the model of the releases"
 
 
-def _given(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 - as click calls it
-    """A model, which is there, unless a shell asks for completions."""
+def _require_model(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 - as click calls it
+    """Require a model, unless a shell requests completions."""
     if value is None and not context.resilient_parsing:
         raise ConfigurationError(_NO_MODEL)
     return value
 
 
-_released_options = inputs.options(
-    click.argument("releases", callback=inputs.store_of),
-    click.option("--model", type=click.Path(), callback=_given, help="The model that the releases were made with."),
+_released_options = options.compose(
+    click.argument("releases", callback=options.parse_store),
+    click.option("--model", type=click.Path(), callback=_require_model, help="Model of the releases."),
 )
-_reader_options = inputs.options(
-    click.option("--users", metavar="A,B,…", help="These users alone."),
-    click.option(
-        "--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability."
-    ),
-    inputs.adversary_options,
-)
+_reader_options = options.compose(options.users_option, options.adversary_options)
 
 
-def _readers(given: dict[str, Any]) -> dict[str, Any]:
-    """Whose releases are looked at, and who reads them, by the `_reader_options`."""
+def _adversary_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Build the arguments for the users and adversaries from the `_reader_options`."""
     return {
-        "users": inputs.names_of(given["users"]),
-        "prior": given["adversary"],
+        "users": arguments["users"] or (),
+        "prior": arguments["adversary_prior"],
         "watch": progress,
-        "adversaries": inputs.adversaries_of(given),
+        "adversaries": options.build_adversaries(arguments),
     }
 
 
-_output_options = inputs.options(
-    click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON."),
-    click.option("--report", type=FILE, metavar="FILE.html", help="A report with pictures."),
-    click.option("--overwrite", is_flag=True, help="Replace a report that exists."),
+_output_options = options.compose(
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    click.option("--report", type=FILE, metavar="FILE.html", help="Write a report with figures."),
+    click.option("--overwrite", is_flag=True, help="Replace an existing report."),
 )
 
 
 @click.group(cls=OnceGroup)
 def audit_command() -> None:
-    """What a policy exposes, what releases tell an adversary, and what the noise really gives.
+    """Audit policies, mechanisms and releases.
 
-    The exit code is 0 when no state is exposed, 1 when one is, 2 for bad input. A state is exposed when one release may
-    tell it from every other by more than e^epsilon. 0 does not say that little was learned from many releases: 'dphmm
-    audit session' does.
+    The exit code is 0 if no state is exposed, 1 if one is, and 2 for invalid input. A state is exposed if one release
+    may distinguish it from every other state by more than e^epsilon. Exit code 0 does not limit what many releases
+    reveal together: see 'dphmm audit session'.
     """
 
 
 @audit_command.command()
 @_subject_options
-@click.option("--steps", type=int, help="Constraints along the model's support, for this many time steps.")
-@click.option("--start", metavar="A,B,…", help="With --steps: the states possible at first. [default: the model's]")
-@click.option("--secrets", type=click.Path(), help="The database form: a .csv with a column 'secret'.")
+@click.option("--steps", type=int, help="Constraint sets along the model's support, this many timesteps.")
+@settings_key("--first-states", type=NAME_LIST, help="With --steps: states possible at first. [default: the model's]")
+@settings_key(
+    "--repair-objective",
+    type=click.Choice(["error", "volume"]),
+    default="error",
+    help="Objective of the exact repair: error or volume.",
+)
+@settings_key("--adversary-prior", type=click.Path(), help="Another adversary's prior: CSV of state, probability.")
+@click.option("--secrets", type=click.Path(), help="CSV with a column 'secret': audit a database policy.")
 @click.option("--count", "counts", multiple=True, metavar="COLUMN=VALUE", help="With --secrets: a count query.")
-@click.option("--mechanism", "mechanisms", multiple=True, type=click.Choice(_BODIES), help="[default: k-norm, laplace]")
-@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget that levels are stated at.")
-@click.option("--objective", type=click.Choice(["error", "volume"]), default="error", show_default=True)
-@click.option("--calibration", type=click.Choice(["graph", "component"]), default="graph", show_default=True)
-@click.option("--adversary", type=click.Path(), metavar="FILE.csv", help="Another prior: columns state, probability.")
-@_output_options
-def policy(**given: Any) -> None:
-    """What a policy leaves exposed, with witnesses, and how each repair would help.
-
-    Markov form: --model with --policy, or --states with --edges or --category; under the constraints of --possible or
-    --steps, or all states. Database form: --secrets with --edges, where 'null' is the node of absence.
-    """
-    _check_report(given)
-    given["mechanisms"] = tuple(dict.fromkeys(given["mechanisms"])) or ("k-norm", "laplace")
-    if given["secrets"] is not None:
-        _secrets(given)
-    else:
-        _policy(given)
-
-
-def _secrets(given: dict[str, Any]) -> None:
-    from dphmm.jobs.audits import audit_secrets
-
-    for key in ("model", "states", "policy", "category", "possible", "steps", "start", "adversary"):
-        if given[key]:
-            raise ConfigurationError(f"--{key} belongs to the Markov form; leave it out, or --secrets")
-    if given["edges"] is None:
-        raise ConfigurationError("no policy is given; give --edges with pairs of secrets, 'null' for absence")
-    found = audit_secrets(
-        given["secrets"], given["edges"], given["counts"], given["mechanisms"], epsilon=given["epsilon"]
-    )
-    rows = [
-        (
-            level["mechanism"],
-            "unbounded" if level["total_epsilon"] is None else shown(level["total_epsilon"]),
-            ", ".join(level["exposed"][:_LINES]) or "none",
-        )
-        for level in found.facts()["mechanisms"]
-    ]
-    verdict = "Some secret is exposed." if found.is_exposed else "No secret is exposed."
-    _end(found, given, "Policy audit", verdict, (("mechanism", "level of the whole", "exposed secrets"), rows))
-
-
-def _policy(given: dict[str, Any]) -> None:
-    from dphmm.jobs.audits import audit_policy
-
-    if given["counts"]:
-        raise ConfigurationError("--count belongs to the database form; give --secrets too, or leave it out")
-    subject = _subject(given)
-    constraints = _constraints(subject, given)
-    if given["steps"] is not None:
-        constraints += subject.along(given["steps"], inputs.names_of(given["start"]))
-    elif given["start"] is not None:
-        raise ConfigurationError("--start says where the first of several steps begins; give --steps too")
-    found = audit_policy(
-        subject,
-        constraints,
-        prior=given["adversary"],
-        watch=progress,
-        **{name: given[name] for name in ("mechanisms", "epsilon", "objective", "calibration")},
-    )
-    exposed = (f"exposed, {name}" for name in given["mechanisms"])
-    head = ("constraint", "possible", "disconnected", *exposed, "best repair adds")
-    verdict = (
-        "Some state is exposed."
-        if found.is_exposed
-        else "No state is exposed by one release. What many tell together: dphmm audit session."
-    )
-    if found.entries is not None:
-        verdict += f" {found.entries.in_words()}"
-    _end(found, given, "Policy audit", verdict, (head, [_row(one) for one in found.facts()["constraints"]]))
-
-
-def _row(stated: dict[str, Any]) -> tuple[str, ...]:
-    exposed = [
-        ", ".join(body["exposed"][:5]) + (", …" if len(body["exposed"]) > 5 else "") or "none"
-        for body in stated["mechanisms"]
-    ]
-    best: list[list[str]] = next((repair["added"] for repair in stated["repairs"] if repair["method"] == "exact"), [])
-    added = ", ".join("–".join(edge) for edge in best[:3])
-    return (stated["label"], f"{stated['possible']:,}", f"{len(stated['disconnected']):,}", *exposed, added)
-
-
-@audit_command.command()
-@_released_options
-@inputs.release_options
-@inputs.true_options
-@_reader_options
-@click.option("--top", type=inputs.COUNT, default=5, show_default=True, help="How many places count as the top.")
-@click.option("--least-error", metavar="LENGTH", help="Exit with 1 where the best guess comes nearer, such as 500m.")
-@click.option("--most-certainty", type=float, help="Exit with 1 where one place is more probable than this.")
-@_output_options
-def session(releases: str | Path, **given: Any) -> None:
-    """What the releases in RELEASES tell the best-informed adversary.
-
-    RELEASES is a file of durable sessions ('dphmm release --session', or a relay's), or the address of a PostgreSQL
-    server that keeps them; they say how they were made. Or it is a file that 'dphmm release -o' wrote. Then give the
-    settings it was made with: --policy alone where all but the epsilon and the mechanism were left at their defaults,
-    otherwise all of them. Errors are those that the adversary expects of the best guess, at some release and in
-    hindsight. --known, --adversary-model and --knows ask about other adversaries beside the public one, who knows the
-    model and nothing of the person; the verdict is about the one who knows most.
-    """
-    from dphmm.audit.sequence import PUBLIC, Thresholds
-    from dphmm.facts import metres
-    from dphmm.jobs.audits import audit_session
-
-    _check_report(given)
-    least = None if given["least_error"] is None else inputs.kilometres_of(given["least_error"], "--least-error")
-    found = audit_session(
-        releases,
-        given["model"],
-        inputs.stated_settings_of(given),
-        true=inputs.true_data(given),
-        top=given["top"],
-        keep_beliefs=False,
-        thresholds=Thresholds(least, given["most_certainty"]),
-        **_readers(given),
-    )
-    several = any(audit.knows != PUBLIC.knows for audit in found.audits)
-    rows = [
-        (
-            audit.user,
-            *([audit.knows] if several else []),
-            f"{len(audit.steps):,}",
-            f"{audit.epsilon:.4g}",
-            *(f"{known.entropy.mean():.2f}" for known in (audit.uninformed, audit.online, audit.hindsight)),
-            *(f"{known.best.mean():.2f}" for known in (audit.uninformed, audit.hindsight)),
-            f"{audit.hindsight.best.max():.2f}",
-            *(metres(float(median(one.error))) for one in (audit.uninformed, audit.online, audit.hindsight)),
-            metres(audit.hindsight.error.min()),
-            *_truly(audit),
-            f"{len(audit.exposed_steps):,}",
-        )
-        for audit in found.audits
-    ]
-    bits, guess = ("bits without", "at the time", "in hindsight"), ("best guess without", "in hindsight", "at most")
-    error = ("error without", "at the time", "in hindsight", "at least")
-    who = ("adversary knows",) if several else ()
-    truly = ("right in hindsight", "expected off", "truly off") if given["true"] else ()
-    head = ("user", *who, "releases", "epsilon", *bits, *guess, *error, *truly, "exposed")
-    if found.private:
-        echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
-    _end(found, given, "Session audit", found.in_words(), (head, rows))
-
-
-def _truly(audit: SequenceAudit) -> tuple[str, ...]:
-    """How often the best guess in hindsight is right, and how far off it is on average; empty without the truth."""
-    from dphmm.facts import metres
-
-    if audit.accuracies is None:
-        return ()
-    later = audit.accuracies[2]
-    off = (float(one.mean()) for one in (audit.hindsight.error, later.estimate_error))
-    return f"{later.best_hits.mean():.2f}", *map(metres, off)
-
-
-@audit_command.command()
-@_released_options
 @click.option(
-    "--most-certainty", type=float, help="A probability above it counts as learned. [default: the event's cap, or 0.9]"
+    "--mechanism",
+    "mechanisms",
+    multiple=True,
+    type=click.Choice(_BODIES),
+    help="Mechanism to audit. [default: k-norm, laplace]",
 )
-@click.option("--least-certainty", type=float, default=0.0, show_default=True, help="And one below this.")
-@inputs.release_options
-@_reader_options
-@inputs.known_format_options
+@click.option("--epsilon", type=float, default=1.0, show_default=True, help="Budget for stated levels and errors.")
+@click.option("--noise-scope", type=click.Choice(["graph", "component"]), default="graph", show_default=True)
 @_output_options
-def event(releases: str | Path, **given: Any) -> None:
-    """What the releases in RELEASES tell of an event over time, such as 'was at the clinic this week'.
+def policy(**arguments: Any) -> None:
+    """Audit the exposed states of a policy, with witnesses, and all repairs.
 
-    RELEASES and the settings are as for 'dphmm audit session'. An event is at:PLACE WINDOW. A place is a name, the
-    number of a cell, or a .geojson file of polygons. A window is 'between 2024-03-04 and 2024-03-10', 'on 2024-03-04
-    any weekday 9-12 in Europe/Berlin', or 'between 0 and 20', steps from the first release. Events are joined by |, &
-    and !. The exit code is 1 where one was learned at some release. --never-surer, --never-less and --priors say that
-    the releases were made with such caps on these events.
+    Markov form: --model with --policy, or --states with --edges or --category, under the constraint sets of --possible
+    or --steps, or all states. Database form: --secrets with --edges, where 'null' is the node of absence.
     """
-    from dphmm.audit.sequence import PUBLIC
-    from dphmm.jobs.audits import audit_event
+    _check_report(arguments)
+    arguments["mechanisms"] = tuple(dict.fromkeys(arguments["mechanisms"])) or ("k-norm", "laplace")
+    if arguments["secrets"] is not None:
+        _audit_secrets(arguments)
+    else:
+        _audit_policy(arguments)
 
-    _check_report(given)
-    found = audit_event(
-        releases,
-        given["model"],
-        given["events"],
-        inputs.stated_settings_of(given),
-        most_certainty=given["most_certainty"],
-        least_certainty=given["least_certainty"],
-        **_readers(given),
+
+def _audit_secrets(arguments: dict[str, Any]) -> None:
+    from dphmm.jobs.audit.policy import audit_secrets
+
+    for name in ("model", "states", "policy", "category", "possible", "steps", "first_states", "adversary_prior"):
+        if arguments[name]:
+            raise ConfigurationError(f"{named(name)} cannot be combined with --secrets: it belongs to the Markov form")
+    if arguments["edges"] is None:
+        raise ConfigurationError("--secrets needs --edges with pairs of secrets, 'null' for absence")
+    result = audit_secrets(
+        arguments["secrets"],
+        arguments["edges"],
+        arguments["counts"],
+        arguments["mechanisms"],
+        epsilon=arguments["epsilon"],
     )
-    several = any(audit.knows != PUBLIC.knows for audits in found.audits for audit in audits)
-    rows = []
-    for person, audits in zip(found.people, found.audits, strict=True):
-        for audit in audits:
-            probability, moved = audit.probability, int(audit.movers(1)[0])
-            rows.append(
-                (
-                    audit.user,
-                    *([audit.knows] if several else []),
-                    audit.wording if len(audit.wording) <= 40 else f"{audit.wording[:39]}…",
-                    *(f"{one:.3g}" for one in (audit.prior_probability, probability.min(), probability.max())),
-                    f"{probability[-1]:.3g}",
-                    f"{found.when(person, audit, moved)} ({audit.moved[moved]:+.2f})",
-                )
-            )
-    if found.private:
-        echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
-    who, probabilities = ("adversary knows",) if several else (), ("before", "least", "most", "at the end")
-    head = ("user", *who, "event", *probabilities, "moved most by the release of")
-    verdict = "An event was learned." if found.is_exposed else "No event was learned."
-    _end(found, given, "Event audit", verdict, (head, rows))
+    verdict = "Some secrets are exposed." if result.is_exposed else "No secret is exposed."
+    _finish(result, arguments, "Policy audit", verdict, _SECRETS)
+
+
+def _format_total_epsilon(level: Mapping[str, Any]) -> str:
+    return "unbounded" if level["total_epsilon"] is None else shown(level["total_epsilon"])
+
+
+_SECRETS = Table(
+    "mechanisms",
+    (
+        Row("mechanism"),
+        Row("", "epsilon of the table", _format_total_epsilon),
+        Row("exposed", "exposed secrets", lambda names: ", ".join(names[:_MAX_LINES]) or "none"),
+    ),
+    max_lines=_MAX_LINES,
+)
+
+
+def _audit_policy(arguments: dict[str, Any]) -> None:
+    from dphmm.jobs.audit.policy import audit_policy
+
+    if arguments["counts"]:
+        raise ConfigurationError("--count needs --secrets: it belongs to the database form")
+    target = _build_target(arguments)
+    constraints = _build_constraints(target, arguments)
+    if arguments["steps"] is not None:
+        constraints += target.constrain_along(arguments["steps"], arguments["first_states"] or ())
+    elif arguments["first_states"] is not None:
+        raise ConfigurationError(f"{named('first_states')} needs --steps")
+    result = audit_policy(
+        target,
+        constraints,
+        prior=arguments["adversary_prior"],
+        watch=progress,
+        **{name: arguments[name] for name in ("mechanisms", "epsilon", "repair_objective", "noise_scope")},
+    )
+    verdict = " ".join(result.summary_sentences())
+    if not result.is_exposed:
+        verdict += " For the joint disclosure of many releases, use 'dphmm audit session'."
+    if result.entries is not None:
+        verdict += f" {result.entries.describe()}"
+    exposed = [_build_exposed_column(index, name) for index, name in enumerate(arguments["mechanisms"])]
+    if arguments["adversary_prior"] is not None:
+        exposed.append(_EXPOSED_TO_OTHER)
+    warn(result.warnings())
+    _finish(
+        result,
+        arguments,
+        "Policy audit",
+        verdict,
+        replace(_CONSTRAINTS, columns=(*_CONSTRAINTS.columns, *exposed, _ADDED)),
+    )
+
+
+def _format_count(items: Sequence[Any]) -> str:
+    return f"{len(items):,}"
+
+
+_CONSTRAINTS = Table(
+    "constraints",
+    (
+        Row("label", "constraint set"),
+        Row("num_possible_states", "possible states"),
+        Row("isolated", "states without an edge", _format_count),
+    ),
+    max_lines=_MAX_LINES,
+)
+
+
+def _build_exposed_column(index: int, mechanism: str) -> Row:
+    """Build the column of the states that a mechanism, given by its index, leaves exposed."""
+
+    return Row("mechanisms", f"exposed, {mechanism}", lambda bodies: _list_states(bodies[index]["exposed"]))
+
+
+def _list_states(states: Sequence[str]) -> str:
+    return ", ".join(states[:5]) + (", …" if len(states) > 5 else "") or "none"
+
+
+_EXPOSED_TO_OTHER = Row(
+    "adversary",
+    "exposed, provided prior",
+    lambda other: "" if other is None else _list_states(other["exposed_with_surrogates"]),
+)
+
+
+def _format_added_edges(repairs: Sequence[Mapping[str, Any]]) -> str:
+    exact = next((repair for repair in repairs if repair["method"] == "exact"), None)
+    edges: list[list[str]] = [] if exact is None else exact["added_edges"]
+    return ", ".join("–".join(edge) for edge in edges[:3])
+
+
+_ADDED = Row("repairs", "edges of the exact repair", _format_added_edges)
+
+
+@audit_command.command()
+@_released_options
+@options.release_options
+@options.true_options
+@_reader_options
+@settings_key("--top", type=options.COUNT, default=5, help="Number of states for the top-k metrics.")
+@click.option(
+    "--min-adversary-error", metavar="LENGTH", help="Exit with 1 if an adversary's error is below this, e.g. 500m."
+)
+@click.option("--max-posterior", type=float, help="Exit with 1 if a location is more probable than this.")
+@_output_options
+def session(releases: str | Path, **arguments: Any) -> None:
+    """Audit what the releases in RELEASES reveal about locations.
+
+    RELEASES is a file of durable sessions ('dphmm release --session', or a relay's), the address of a PostgreSQL server
+    with sessions, or the folder of a batch. These contain their settings. It can also be a file that 'dphmm release -o'
+    wrote. Settings are needed only if they are not the defaults, in the file or in a certificate in its folder.
+
+    Errors are those that the adversary expects of its point estimate, given past releases and given all releases. The
+    public adversary knows the model and has no auxiliary data. --auxiliary-data, --adversary-model and
+    --auxiliary-location add informed adversaries. The summary refers to the adversary with the largest posterior
+    probabilities.
+    """
+    from dphmm.audit.sequence import Thresholds
+    from dphmm.jobs.audit.session import audit_session
+
+    _check_report(arguments)
+    min_error = (
+        None
+        if arguments["min_adversary_error"] is None
+        else options.parse_kilometres(arguments["min_adversary_error"], "--min-adversary-error")
+    )
+    result = audit_session(
+        releases,
+        arguments["model"],
+        options.build_stated_settings(arguments),
+        true=options.true_data(arguments),
+        top=arguments["top"],
+        keep_beliefs=False,
+        thresholds=Thresholds(min_error, arguments["max_posterior"]),
+        **_adversary_arguments(arguments),
+    )
+    if result.private:
+        echo(_PRIVACY_WARNING, err=True)
+    tables = [_SESSIONS, _INFERENCE]
+    if any(audit.accuracies is not None for audit in result.audits):
+        tables.append(_ACCURACY)
+    tables = [_add_adversary_column(table, result.audits) for table in tables]
+    _finish(result, arguments, "Session audit", result.describe(), *tables)
+
+
+def _add_adversary_column(table: Table, audits: Iterable[SequenceAudit | EventAudit]) -> Table:
+    """Add a column of auxiliary knowledge to a table, if there are informed adversaries."""
+    from dphmm.audit.sequence import PUBLIC
+
+    if all(audit.auxiliary_knowledge == PUBLIC.auxiliary_knowledge for audit in audits):
+        return table
+    user, *rest = table.columns
+    return replace(table, columns=(user, Row("auxiliary_knowledge", "adversary knows"), *rest))
+
+
+def _format_mean_error(user: Mapping[str, Any]) -> str:
+    return metres(fmean(user["inference"]["smoothed"]["error"]))
+
+
+_ENTROPY = "inference/{}/mean_entropy_bits".format
+_PROBABILITY = "inference/{}/{}_top_1_probability".format
+_ERROR = "inference/{}/{}_error".format
+_SESSIONS = Table(
+    "users",
+    (
+        Row("user"),
+        Row("num_releases", "timesteps"),
+        Row("epsilon", "total epsilon", ".4g"),
+        Row("exposed_releases", "timesteps with exposed states", _format_count),
+    ),
+    "Result",
+    max_lines=_MAX_LINES,
+)
+_INFERENCE = Table(
+    "users",
+    (
+        Row("user"),
+        Row(_ENTROPY("without_releases"), "entropy, none (bits)", ".2f"),
+        Row(_ENTROPY("filtered"), "entropy, past", ".2f"),
+        Row(_ENTROPY("smoothed"), "entropy, all", ".2f"),
+        Row(_PROBABILITY("without_releases", "mean"), "mean posterior, none", ".2f"),
+        Row(_PROBABILITY("smoothed", "mean"), "mean posterior, all", ".2f"),
+        Row(_PROBABILITY("smoothed", "max"), "max posterior, all", ".2f"),
+        Row(_ERROR("without_releases", "median"), "median error, none", metres),
+        Row(_ERROR("filtered", "median"), "median error, past", metres),
+        Row(_ERROR("smoothed", "median"), "median error, all", metres),
+        Row(_ERROR("smoothed", "min"), "min error, all", metres),
+    ),
+    "Privacy: the adversary's inference given no, past and all releases (posterior of the most probable location, "
+    "expected error)",
+    max_lines=_MAX_LINES,
+)
+_ACCURACY = Table(
+    "users",
+    (
+        Row("user"),
+        Row("accuracy/smoothed/top_1_accuracy", "correct most probable location", ".2f"),
+        Row("", "expected error", lambda user: _format_mean_error(user) if "accuracy" in user else ""),
+        Row("accuracy/smoothed/mean_estimate_error", "true error", metres),
+    ),
+    "Private: accuracy of the inference given all releases",
+    max_lines=_MAX_LINES,
+)
+
+
+@audit_command.command()
+@_released_options
+@click.option("--max-posterior", type=float, help="Learned above this probability. [default: the event cap, or 0.9]")
+@settings_key("--min-posterior", type=float, default=0.0, help="Learned below this probability.")
+@options.release_options
+@_reader_options
+@options.known_format_options
+@_output_options
+def event(releases: str | Path, **arguments: Any) -> None:
+    """Audit what the releases in RELEASES reveal about an event over time.
+
+    RELEASES and the settings are those of 'dphmm audit session'. An event is at:PLACE WINDOW. PLACE is a name, the
+    number of a cell, or a .geojson file of polygons. WINDOW is 'between 2024-03-04 and 2024-03-10', 'on 2024-03-04 any
+    weekday 9-12 in Europe/Berlin', or 'between 0 and 20', in steps from the first release. Events are combined by |, &
+    and !. The exit code is 1 if an event was learned at some release. --max-event-probability and the keys
+    min_event_probability and event_cap_priors specify that the releases were made with such caps on these events.
+    """
+    from dphmm.jobs.audit.events import audit_event
+
+    _check_report(arguments)
+    result = audit_event(
+        releases,
+        arguments["model"],
+        arguments["events"],
+        options.build_stated_settings(arguments),
+        max_posterior=arguments["max_posterior"],
+        min_posterior=arguments["min_posterior"],
+        **_adversary_arguments(arguments),
+    )
+    if result.private:
+        echo(_PRIVACY_WARNING, err=True)
+    verdict = "An event was learned." if result.is_exposed else "No event was learned."
+    audits = (audit for user_audits in result.audits for audit in user_audits)
+    _finish(result, arguments, "Event audit", verdict, _add_adversary_column(_EVENTS, audits))
+
+
+def _format_largest_change(moves: Sequence[Mapping[str, Any]]) -> str:
+    """Format the time and size of the largest change of log odds; None means infinite."""
+    return f"{moves[0]['time']} ({'∞' if moves[0]['log_odds'] is None else format(moves[0]['log_odds'], '+.2f')})"
+
+
+_EVENTS = Table(
+    "events",
+    (
+        Row("user"),
+        Row("event", text=lambda wording: wording if len(wording) <= 40 else f"{wording[:39]}…"),
+        Row("prior_probability", "prior", ".3g"),
+        Row("min_probability/probability", "minimum", ".3g"),
+        Row("max_probability/probability", "maximum", ".3g"),
+        Row("final_probability", "final", ".3g"),
+        Row("largest_changes", "largest change of log odds", _format_largest_change),
+    ),
+    max_lines=_MAX_LINES,
+)
 
 
 @audit_command.command()
 @_subject_options
-@click.option("--mechanism", default="lattice", show_default=True, help="Or k-norm, laplace, planar-isotropic, …")
-@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The budget of a release.")
-@click.option("--spacing", default="0.001", show_default=True, metavar="STEP", help="For lattice: its step.")
-@click.option("--calibration", type=click.Choice(["graph", "component"]), default="graph", show_default=True)
-@click.option("--samples", type=int, default=100_000, show_default=True, help="Draws of each state of a pair.")
-@click.option("--confidence", type=float, default=0.99, show_default=True, help="That all bounds hold together.")
-@click.option("--pairs", type=int, default=8, show_default=True, help="The hardest edges; 0 for every edge.")
-@click.option("--low-bits", is_flag=True, help="Let events depend on the last bits of floating-point draws.")
-@click.option("--seed", "rng", type=int, help="Repeatable draws.")
+@click.option(
+    "--mechanism", default="lattice", show_default=True, help="Mechanism to audit, such as k-norm or laplace."
+)
+@click.option("--epsilon", type=float, default=1.0, show_default=True, help="Budget of a release.")
+@click.option("--noise-scope", type=click.Choice(["graph", "component"]), default="graph", show_default=True)
+@settings_key("--spacing", type=NUMBER, default="0.001", help="With lattice: step of the published lattice.")
+@settings_key("--samples", type=int, default=100_000, help="Number of samples of each state of a pair.")
+@settings_key("--confidence", type=float, default=0.99, help="Probability that all bounds hold jointly.")
+@settings_key("--pairs", type=int, default=8, help="Number of edges with the largest norm, 0 for all.")
+@settings_key("--low-bits", is_flag=True, help="Let events depend on the last bits of floats.")
+@click.option("--seed", "rng", type=int, help="Seed of the samples.")
 @_output_options
-def mechanism(**given: Any) -> None:
-    """Lower confidence bounds on the epsilon that a mechanism really gives, over the edges of the repaired graph."""
-    from dphmm.jobs.audits import audit_mechanism
+def mechanism(**arguments: Any) -> None:
+    """Bound the actual epsilon of a mechanism from below.
 
-    _check_report(given)
-    subject = _subject(given)
-    constraints = _constraints(subject, given)
+    The bounds are over the edges of the repaired graph.
+    """
+    from dphmm.jobs.audit.mechanism import audit_mechanism
+
+    _check_report(arguments)
+    target = _build_target(arguments)
+    constraints = _build_constraints(target, arguments)
     if len(constraints) > 1:
-        raise ConfigurationError(
-            f"{len(constraints)} constraints are given; a mechanism is audited under one at a time"
-        )
-    drawn = ("mechanism", "epsilon", "spacing", "calibration", "samples", "confidence", "low_bits", "rng")
-    found = audit_mechanism(
-        subject,
+        raise ConfigurationError(f"--possible must be given at most once for a mechanism, got {len(constraints)} sets")
+    names = ("mechanism", "epsilon", "spacing", "noise_scope", "samples", "confidence", "low_bits", "rng")
+    result = audit_mechanism(
+        target,
         constraint=constraints[0] if constraints else None,
-        pairs=given["pairs"] or None,
+        pairs=arguments["pairs"] or None,
         watch=progress,
-        **{name: given[name] for name in drawn},
+        **{name: arguments[name] for name in names},
     )
-    rows = [
-        (
-            " – ".join(pair["states"]),
-            f"{pair['claimed']:.4g}",
-            f"{pair['lower_bound']:.4g}",
-            "violated" if pair["violated"] else "kept",
-        )
-        for pair in found.facts()["pairs"]
-    ]
-    verdict = "A claim is violated." if found.is_exposed else "No claim was shown to be violated."
-    _end(found, given, "Mechanism audit", verdict, (("states", "claimed", "shown at least", "claim"), rows))
+    verdict = "A claim is violated." if result.is_exposed else "No violation of a claim was shown."
+    _finish(result, arguments, "Mechanism audit", verdict, _PAIRS)
+
+
+_PAIRS = Table(
+    "pairs",
+    (
+        Row("states", text=" – ".join),
+        Row("claimed", "claimed log ratio", ".4g"),
+        Row("lower_bound", "lower bound", ".4g"),
+        Row("violated", "result", lambda violated: "violated" if violated else "not violated"),
+    ),
+    max_lines=_MAX_LINES,
+)
 
 
 @audit_command.command()
 @_released_options
-@inputs.release_options
-@inputs.known_options
+@options.release_options
+@options.known_options
 @click.option(
-    "--true", multiple=True, type=click.Path(), help="What was released, read as --known: how few true places suffice."
+    "--true",
+    multiple=True,
+    type=click.Path(),
+    help="Released trajectories: measure the uniqueness of users.",
 )
-@click.option("--prior", type=click.Path(), metavar="FILE.csv", help="Candidates before: columns state, probability.")
-@click.option("--users", metavar="A,B,…", help="These released users alone.")
-@click.option("--top", "k", type=int, default=3, show_default=True, help="How many candidates count as the likeliest.")
+@options.users_option
+@settings_key(
+    "--candidate-prior",
+    "prior",
+    type=click.Path(),
+    help="Prior of the candidates: CSV of state (the name), probability.",
+)
+@settings_key("--top", "k", type=options.COUNT, default=3, help="Number of candidates for the top-k accuracy.")
 @click.option(
-    "--most-certainty", type=float, default=0.5, show_default=True, help="Exit with 1 where someone is found surer."
+    "--max-posterior",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Exit with 1 if a user is linked with a higher probability.",
 )
-@click.option("--no-names", is_flag=True, help="Print shares alone, and nothing of single people.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which known points are drawn, with --true.")
+@click.option("--no-names", is_flag=True, help="Print shares only, nothing about single users.")
+@click.option("--seed", type=int, default=0, show_default=True, help="With --true: seed of the known points.")
 @_output_options
-def identity(releases: str | Path, **given: Any) -> None:
-    """Who the releases in RELEASES are linked to, by somebody who has earlier data of everybody.
+def identity(releases: str | Path, **arguments: Any) -> None:
+    """Audit the linkage of the releases in RELEASES to users.
 
-    RELEASES and the settings are as for 'dphmm audit session'. A model of each candidate is made of their data before
-    the first release; the releases are as probable under it as the filter says. The result tells who is who: keep it
-    to yourself. The exit code is 1 where someone is singled out: linked right, with more than --most-certainty.
+    The adversary has earlier data of all candidates. Released users without earlier data are omitted. RELEASES and the
+    settings are those of 'dphmm audit session'. A model of each candidate is built from the data before the first
+    release, and the filter gives the likelihood of the releases under it. The result reveals identities: do not
+    publish it. The exit code is 1 if a user is singled out, that is, linked correctly with a probability above
+    --max-posterior.
     """
-    from dphmm.jobs.identity import audit_identity
+    from dphmm.jobs.audit.identity import audit_identity
 
-    _check_report(given)
-    known = inputs.true_data(given, "known")
-    if known is None:
-        raise ConfigurationError(
-            "no candidates are given; give --known with earlier data of everybody who was released"
-        )
-    found = audit_identity(
+    _check_report(arguments)
+    auxiliary_data = options.true_data(arguments, "auxiliary_data")
+    if auxiliary_data is None:
+        raise ConfigurationError("--auxiliary-data must be given: earlier data of the released users")
+    audit = audit_identity(
         releases,
-        given["model"],
-        known,
-        inputs.stated_settings_of(given),
-        users=inputs.names_of(given["users"]),
-        true=inputs.true_data(given),
+        arguments["model"],
+        auxiliary_data,
+        options.build_stated_settings(arguments),
+        users=arguments["users"] or (),
+        true=options.true_data(arguments),
         watch=progress,
-        **{name: given[name] for name in ("prior", "k", "most_certainty", "seed")},
+        **{name: arguments[name] for name in ("prior", "k", "max_posterior", "seed")},
     )
-    facts = found.without_names() if given["no_names"] else found.facts()
-    if not given["no_names"]:
-        echo("dphmm: this says who is who; keep it to yourself.", err=True)
-    names = ("user", "moments", "epsilon", "rank", "probability", "likeliest", "probability_of_the_likeliest")
-    rows = [
-        [one if isinstance(one := user[name], str) else f"{one:.4g}" for name in names]
-        for user in facts.get("users", ())
-    ]
-    lengths = [(f"{one['moments']:,}", *_found(one)) for one in facts["by_moments"]]
-    by_length = ("after moments", "people", "linked right", f"among the {found.k} likeliest", "stated")
-    by_points = ("known points", "told apart by times alone", "by releases", "by true places")
-    tables = (
-        ([name.replace("_", " ") for name in names], rows),
-        (by_length, [*lengths, ("all", *_found(facts))]),
-        (by_points, [_unique(one) for one in facts["unique"]]),
+    result = audit.to_dict_without_users() if arguments["no_names"] else audit.to_dict()
+    if not arguments["no_names"]:
+        echo("Warning: this result reveals identities. Do not publish it.", err=True)
+        omitted = audit.users_without_earlier_data
+        if omitted:
+            listed = ", ".join(omitted[:8]) + (", …" if len(omitted) > 8 else "")
+            warn([f"users without earlier data in the region are omitted: {listed}"])
+    more = {"lengths": [*result["by_num_timesteps"], result]}  # the result itself is the row of all timesteps
+    by_length = Table("lengths", _build_linkage_columns(audit.k), max_lines=_MAX_LINES)
+    _finish(
+        audit,
+        arguments,
+        "Identity audit",
+        audit.describe(),
+        _CANDIDATES,
+        by_length,
+        _KNOWN_POINTS,
+        result=result,
+        more=more,
     )
-    _end(found, given, "Identity audit", found.in_words(), *tables, facts=facts)
 
 
-def _found(one: Mapping[str, Any]) -> list[str]:
-    """How many people are found, for a table."""
-    right = (one[f"linked_right{end}"] for end in ("", "_least", "_most"))
-    share, least, most = (f"{100 * value:.0f}" for value in right)
-    rest = (one["right_among_the_k_likeliest"], one["probability_of_the_likeliest"])
-    return [f"{one['people']:,}", f"{share} % ({least} to {most})", *(f"{100 * value:.0f} %" for value in rest)]
+def _format_4_digits(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+_CANDIDATES = Table(
+    "users",
+    (
+        Row("user"),
+        Row("num_timesteps", "timesteps", _format_4_digits),
+        Row("epsilon", text=_format_4_digits),
+        Row("rank", text=_format_4_digits),
+        Row("posterior", "posterior of the user", _format_4_digits),
+        Row("most_probable_candidate"),
+        Row("max_posterior", "its posterior", _format_4_digits),
+    ),
+    max_lines=_MAX_LINES,
+)
+
+
+def _format_percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _format_3_digits(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _format_interval(item: Mapping[str, Any], key: str) -> str:
+    """Format a share with its interval, in percent."""
+    share, lower, upper = (item[name] for name in (key, f"min_{key}", f"max_{key}"))
+    return f"{_format_percent(share)} ({100 * lower:.0f} to {100 * upper:.0f})"
+
+
+def _build_linkage_columns(k: int) -> tuple[Row, ...]:
+    """Build the columns of the linkage accuracy after some timesteps, and after all."""
+    return (
+        Row("", "timesteps", lambda item: "all" if item["num_timesteps"] is None else f"{item['num_timesteps']:,}"),
+        Row("num_users", "users"),
+        Row("", "correct", lambda item: _format_interval(item, "top_1_accuracy")),
+        Row("top_k_accuracy", f"correct among the top {k}", _format_percent),
+        Row("mean_max_posterior", "mean max posterior", _format_percent),
+    )
+
+
+def _format_by_releases(item: Mapping[str, Any]) -> str:
+    interval = f" ({100 * item['min_by_releases']:.0f} to {100 * item['max_by_releases']:.0f})"
+    return f"{_format_3_digits(item['by_releases'])}{interval if item['num_samples'] else ''}"
+
+
+_KNOWN_POINTS = Table(
+    "uniqueness",
+    (
+        Row("num_known_points", "known points"),
+        Row("by_times", "unique by times", _format_3_digits),
+        Row("", "unique by releases", _format_by_releases),
+        Row("by_places", "unique by true locations", _format_3_digits),
+    ),
+    max_lines=_MAX_LINES,
+)
 
 
 @audit_command.command()
 @click.argument("model", type=click.Path())
-@click.option("--members", multiple=True, type=click.Path(), help="People whom the model was learned from.")
-@click.option("--others", multiple=True, type=click.Path(), help="People like them whom it was not learned from.")
-@click.option("--synthetic", multiple=True, type=click.Path(), help="Ask of people drawn from the model instead.")
-@click.option("--member-users", metavar="A,B,…", help="These users alone of --members.")
-@click.option("--other-users", metavar="A,B,…", help="These users alone of --others.")
-@click.option("--alpha", type=float, default=0.05, show_default=True, help="The share of others taken for members.")
-@inputs.known_format_options
+@click.option("--members", multiple=True, type=click.Path(), help="Data of training users of the model.")
+@click.option("--others", multiple=True, type=click.Path(), help="Data of similar users who are not training users.")
+@click.option("--synthetic", multiple=True, type=click.Path(), help="Synthetic users published instead of the model.")
+@settings_key("--member-users", type=NAME_LIST, help="Use only these users of --members.")
+@settings_key("--other-users", type=NAME_LIST, help="Use only these users of --others.")
+@settings_key("--false-positive-rate", "alpha", type=float, default=0.05, help="False positive rate of the summary.")
+@options.known_format_options
 @_output_options
-def membership(model: str, **given: Any) -> None:
-    """Whether it shows that people are among those whom MODEL was learned from.
+def membership(model: str, **arguments: Any) -> None:
+    """Audit whether MODEL reveals its training users.
 
-    Somebody who knows a person's moves asks whether they are more probable under the model (or one learned from
-    --synthetic people) than under a model of other people without this person. The result tells who is who: keep it to
-    yourself. The exit code is 1 where members are told from others (p < 0.01).
+    With a user's transitions, an attacker compares their probability under the model (or one fitted to --synthetic
+    users) with that under a model of other users. The result reveals membership: do not publish it. The exit code is 1
+    if members are distinguished from others (p < 0.01).
     """
-    from dphmm.jobs.identity import audit_membership
+    from dphmm.jobs.audit.membership import audit_membership
 
-    _check_report({**given, "known": True})
-    people = {
-        name: inputs.data_of(given[name], {**given, "users": given[f"{name[:-1]}_users"]})
+    _check_report({**arguments, "auxiliary_data": True})
+    data_by_role = {
+        name: options.build_data(arguments[name], {**arguments, "users": arguments[f"{name[:-1]}_users"]})
         for name in ("members", "others")
     }
-    for name in people:
-        if not given[name]:
-            raise ConfigurationError(f"no {name} are given; give data of people with --{name}")
-    drawn = inputs.data_of(given["synthetic"], {**given, "users": None}) if given["synthetic"] else None
-    found = audit_membership(model, **people, synthetic=drawn, alpha=given["alpha"], watch=progress)
-    echo("dphmm: this says who was a member; keep it to yourself.", err=True)
-    rows = [
-        [
-            f"{100 * one['alpha']:.3g} %",
-            f"{100 * one['found']:.0f} % ({100 * one['found_least']:.0f} to {100 * one['found_most']:.0f})",
-            f"{100 * one['promised_most']:.3g} %",
-        ]
-        for one in found.facts()["rates"]
-    ]
-    head = ("others taken for members", "members found", "at most by the promise")
-    _end(found, {**given, "known": True}, "Membership audit", found.in_words(), (head, rows))
+    for name in data_by_role:
+        if not arguments[name]:
+            raise ConfigurationError(f"--{name} must be given: data of users")
+    synthetic = (
+        options.build_data(arguments["synthetic"], {**arguments, "users": None}) if arguments["synthetic"] else None
+    )
+    result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
+    echo("Warning: this result reveals membership. Do not publish it.", err=True)
+    _finish(result, {**arguments, "auxiliary_data": True}, "Membership audit", result.describe(), _RATES)
+
+
+_RATES = Table(
+    "rates",
+    (
+        Row("alpha", "false positive rate", _format_3_digits),
+        Row("", "detected members", lambda rate: _format_interval(rate, "detection_rate")),
+        Row("guaranteed_max_detection_rate", "guaranteed maximum", _format_3_digits),
+    ),
+    max_lines=_MAX_LINES,
+)
 
 
 @audit_command.command()
 @_released_options
-@inputs.true_options
-@click.option("--users", metavar="A,B,…", help="These released users alone.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was found as JSON.")
-def utility(releases: str | Path, **given: Any) -> None:
-    """What the releases in RELEASES are good for: errors of estimates, circles that hold, and crowds that stay alike.
+@options.true_options
+@options.users_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def utility(releases: str | Path, **arguments: Any) -> None:
+    """Audit the utility of the releases in RELEASES: errors, coverage, mobility statistics.
 
-    RELEASES is what 'dphmm release' or 'dphmm batch' wrote, or sessions. It is held against what was released (--true),
-    so the result is private. Measures of likeness are those of 'dphmm synthesize --compare'.
+    RELEASES is a result of 'dphmm release' or 'dphmm batch', or sessions. It is compared with the released trajectories
+    (--true), so the result is private. The divergences are those of 'dphmm synthesize --compare'.
     """
-    from dphmm.facts import metres
-    from dphmm.jobs.utility import audit_utility
+    from dphmm.jobs.audit.utility import audit_utility
 
-    true = inputs.true_data(given)
+    true = options.true_data(arguments)
     if true is None:
-        raise ConfigurationError("there is nothing to hold the releases against; give --true with what was released")
-    found = audit_utility(releases, given["model"], true, users=inputs.names_of(given["users"]), watch=progress)
-    echo("dphmm: true places went into this audit; keep it to yourself.", err=True)
-    if given["as_json"]:
-        say_json(found.facts())
+        raise ConfigurationError("--true must be given: the released trajectories")
+    audit = audit_utility(releases, arguments["model"], true, users=arguments["users"] or (), watch=progress)
+    echo(_PRIVACY_WARNING, err=True)
+    if arguments["as_json"]:
+        say_json(audit.to_dict())
         return
-    rows = [
-        (
-            one["user"],
-            f"{one['moments']:,}",
-            *(metres(one[f"error_m_{name}"] / 1000) for name in ("mean", "median", "90_percent")),
-            "" if one["within_radius_90"] is None else f"{100 * one['within_radius_90']:.0f} %",
-        )
-        for one in found.facts()["users"]
-    ]
-    head = ("user", "moments", "error, mean", "median", "90 % below", "within the circle of 90 %")
-    say_table(head, rows, most=_LINES)
-    say_table(("alike", "divergence"), [(name.replace("_", " "), f"{one:.3f}") for name, one in found.measures.items()])
-    echo(found.in_words())
+    result = audit.to_dict()
+    measures = [{"measure": name.replace("_", " "), "divergence": value} for name, value in result["measures"].items()]
+    render({**result, "measures": measures}, _ERRORS, _MEASURES)
+    echo(audit.describe())
 
 
-def _unique(one: Mapping[str, Any]) -> list[str]:
-    """How many people a few known points tell from all others, for a table."""
-    ends = f" ({100 * one['by_releases_least']:.0f} to {100 * one['by_releases_most']:.0f})" if one["drawn"] else ""
-    by = (f"{100 * one[name]:.3g} %" for name in ("by_times", "by_releases", "by_places"))
-    times, releases, places = by
-    return [str(one["known_points"]), times, releases + ends, places]
+def _format_metres(value: float) -> str:
+    return metres(value / 1000)
 
 
-def _subject(given: dict[str, Any]) -> Subject:
-    """The states and the policy that the `_subject_options` name."""
-    from dphmm.jobs.audits import Subject
-
-    if (given["model"] is None) == (given["states"] is None):
-        raise ConfigurationError("no single set of states is given; give --model, or --states with a table of them")
-    if given["states"] is not None:
-        return Subject.from_tables(given["states"], given["edges"], given["category"])
-    if given["policy"] is None:
-        raise ConfigurationError("no policy is given; give --policy, such as utility:1km")
-    return Subject.from_model(given["model"], inputs.policy_text(given))
-
-
-def _constraints(subject: Subject, given: dict[str, Any]) -> list[Constraint]:
-    return [subject.possible(inputs.names_of(text)) for text in given["possible"]]
+_ERRORS = Table(
+    "users",
+    (
+        Row("user"),
+        Row("num_timesteps", "timesteps"),
+        Row("mean_error_m", "mean error", _format_metres),
+        Row("median_error_m", "median error", _format_metres),
+        Row("error_quantile_90_m", "90 % quantile", _format_metres),
+        Row("coverage_90", "coverage of the 90 % radius", _format_percent),
+    ),
+    max_lines=_MAX_LINES,
+)
+_MEASURES = Table("measures", (Row("measure", "statistic"), Row("divergence", text=".3f")))
 
 
-# ---- saying it ---------------------------------------------------------------------------------------------------
+def _build_target(arguments: dict[str, Any]) -> AuditTarget:
+    """Build the target from the `_subject_options`."""
+    from dphmm.jobs.audit.target import AuditTarget
+
+    if (arguments["model"] is None) == (arguments["states"] is None):
+        raise ConfigurationError("exactly one of --model and --states must be given")
+    if arguments["states"] is not None:
+        return AuditTarget.from_tables(arguments["states"], arguments["edges"], arguments["category"])
+    if arguments["policy"] is None:
+        raise ConfigurationError("--model needs --policy, such as utility:1km")
+    return AuditTarget.from_model(arguments["model"], arguments["policy"])
 
 
-def _check_report(given: dict[str, Any]) -> None:
+def _build_constraints(target: AuditTarget, arguments: dict[str, Any]) -> list[Constraint]:
+    return [target.constrain_to(names) for names in arguments["possible"]]
+
+
+# ---- output ------------------------------------------------------------------------------------------------------
+
+
+def _check_report(arguments: dict[str, Any]) -> None:
     from dphmm.tables import private_name
 
-    report = given["report"]
+    report = arguments["report"]
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
-        raise ConfigurationError(f"{report}: a report is an .html file; name it so")
-    if report is not None and (given.get("true") or given.get("known")):
+        raise ConfigurationError(f"--report must be an .html file, got {report}")
+    if report is not None and (arguments.get("true") or arguments.get("auxiliary_data")):
         private_name(report)
 
 
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""A header, and rows."""
-
-
-def _end(
-    found: Audit, given: dict[str, Any], title: str, verdict: str, *tables: Table, facts: dict[str, Any] | None = None
+def _finish(
+    audit: Audit,
+    arguments: dict[str, Any],
+    title: str,
+    verdict: str,
+    *tables: Table,
+    result: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Say what was found, write the report where one is asked for, and leave with the exit code that goes with it."""
-    if given["as_json"]:
-        say_json(found.facts() if facts is None else facts)
+    """Print the result, write the report, and exit with `EXPOSED` if something is exposed."""
+    result = audit.to_dict() if result is None else result
+    if arguments["as_json"]:
+        say_json(result)
     else:
-        for header, rows in tables:
-            if rows:
-                say_table(header, rows, most=_LINES)
-        echo(verdict, fg="red" if found.is_exposed else None)
-    if given["report"] is not None:
-        from dphmm.plots.audit_report import audit_sections
-        from dphmm.reports import html_page
+        echo(verdict, fg="red" if audit.is_exposed else None)
+        render({**result, **(more or {})}, *tables)
+    if arguments["report"] is not None:
+        from dphmm.html_report import html_page
+        from dphmm.plots.audit_report import build_audit_sections
         from dphmm.tables import write_text
 
-        page = html_page(title, verdict, found.is_exposed, audit_sections(found))
-        write_text(given["report"], page, given["overwrite"], private=bool(given.get("true") or given.get("known")))
-        echo(f"Report: {given['report']}", err=True)
-    if found.is_exposed:
+        page = html_page(title, verdict, audit.is_exposed, build_audit_sections(audit))
+        write_text(
+            arguments["report"],
+            page,
+            arguments["overwrite"],
+            private=bool(arguments.get("true") or arguments.get("auxiliary_data")),
+        )
+        echo(f"Report: {arguments['report']}", err=True)
+    if audit.is_exposed:
         raise click.exceptions.Exit(EXPOSED)

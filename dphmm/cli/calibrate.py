@@ -1,225 +1,275 @@
-"""``dphmm calibrate``: which epsilon, from metres, odds or a day's spending."""
+"""``dphmm calibrate``: epsilon from an error, odds or a total budget."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli import inputs
-from dphmm.cli.attack import say_channels
-from dphmm.cli.console import FILE, Once, echo, progress, say, say_json, say_table, shown, warn
+from dphmm.cli import options
+from dphmm.cli.attack import print_channels
+from dphmm.cli.console import FILE, Block, Once, Row, Table, echo, progress, render, say_json, shown, warn
+from dphmm.cli.keys import named, settings_key
 from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.jobs.calibrations import Calibrated, EventLimited
+    from dphmm.jobs.calibrate import CalibrationResult, EventLimitResult
 
 _LENGTHS = ("error", "estimate_error", "adversary_error")
 
 
 @click.command(cls=Once, name="calibrate")
-@click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
-@click.option("--error", metavar="LENGTH", help="The error of a release, root mean square: 300m, 1.2km.")
-@click.option("--estimate-error", metavar="LENGTH", help="The expected error of the estimate, on average.")
-@click.option("--adversary-error", metavar="LENGTH", help="That of an adversary's best guess in hindsight.")
+@click.option("--model", type=click.Path(), help="Model file of 'dphmm learn'.")
+@click.option("--error", metavar="LENGTH", help="Minimum RMS error of a release: 300m, 1.2km.")
+@click.option("--estimate-error", metavar="LENGTH", help="Minimum mean expected error of the estimate.")
+@click.option("--adversary-error", metavar="LENGTH", help="Minimum mean adversary error given all releases.")
 @click.option(
-    "--certainty",
+    "--max-posterior",
     type=float,
     metavar="P",
-    help="No place becomes more probable than this to a reader with the model, whatever is drawn.",
+    help="Maximum probability of a location after any output.",
 )
 @click.option(
-    "--odds",
+    "--max-odds-ratio",
     type=float,
     metavar="FACTOR",
-    help="The odds of no place rise by more than this factor, whatever is drawn.",
+    help="Maximum factor by which the odds of a location rise.",
 )
-@click.option("--event", metavar="TEXT", help="--certainty and --odds are about this instead of places.")
+@click.option("--event", metavar="TEXT", help="Event that the last two limits refer to instead of locations.")
 @click.option(
-    "--share", type=float, metavar="P", help="With --event: the limit may be passed for this share of those who do it."
+    "--failure-rate",
+    type=float,
+    metavar="P",
+    help="With --event: share of its users that may exceed the limit.",
 )
-@click.option("--first", metavar="TIME", help="When the first release is, such as 2024-03-04T08:00Z; for dates.")
-@click.option("--day-epsilon", type=float, help="What releases at every step may spend within 24 hours.")
+@click.option("--window-epsilon", type=float, help="Maximum total epsilon of 24 hours, one release per step.")
+@click.option("--horizon", metavar="TIME", help="Observed time: 8h, 1d. [default: 1d; one release for limits]")
 @click.option(
-    "--over", metavar="TIME", help="The time looked at: 8h, 1d. [default: 1d; for certainty and odds one release]"
-)
-@click.option(
-    "--people",
+    "--num-users",
     type=click.IntRange(0, 100_000),
-    help="Simulated people. [default: 16, and as many as a target of an error needs]",
+    help="Number of simulated users. [default: 16, more for error targets]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Which people are simulated.")
-@click.option("--row", metavar="E,E,…", help="Other budgets to give the same figures for.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the simulated users.")
+@click.option("--report-epsilons", metavar="E,E,…", help="Other budgets to evaluate.")
+@settings_key("--first", help="Time of the first release: 2024-03-04T08:00Z; for events with dates.")
+@settings_key(
+    "--adversary",
+    type=click.Choice(["public", "informed"]),
+    help="Adversary of the targets. [default: informed with --auxiliary-data]",
+)
 @click.option(
-    "--against",
-    type=click.Choice(["public", "known"]),
-    help="The adversary of targets: one who knows the model, or each person's habits. [default: known with --known]",
+    "--auxiliary-data", multiple=True, type=click.Path(), help="Earlier data of users, known to the adversary."
 )
-@click.option("--known", multiple=True, type=click.Path(), help="Earlier data of people, which somebody has.")
-@inputs.known_format_options
-@inputs.noise_options
-@click.option(
-    "--plot", type=FILE, help="Attack simulated or known people; draw errors by epsilon and the frontier; needs --row."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def calibrate_command(**given: Any) -> None:
-    """Which epsilon, for a model and a policy, and what it achieves.
+@options.known_format_options
+@options.noise_options
+@click.option("--picture", type=FILE, help="Plot errors by epsilon, with attacks; needs --report-epsilons.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def calibrate_command(**arguments: Any) -> None:
+    """Find the largest epsilon for a model and a policy that meets all targets.
 
-    Give one target or several; the epsilon found is the largest that meets all, rounded down. The error of a release,
-    --certainty, --odds and --day-epsilon follow by formula. --estimate-error and --adversary-error are averages over
-    simulated people who move as the model says, with a 99 % interval, a release at every step. Certainty and odds are
-    limits for whatever is drawn, of one release or, with --over, of all within that time; limits for a day are strict.
+    Epsilon is rounded down. It follows by formula for --error, --max-posterior, --max-odds-ratio and --window-epsilon.
+    --estimate-error and --adversary-error are means over simulated users who follow the model with one release per
+    step, with a 99 % interval. --max-posterior and --max-odds-ratio are limits for every output, of one release or,
+    with --horizon, of all releases in that time. Limits for a day require a small epsilon.
 
-    With --known, errors and certainty are held against somebody who has earlier data of those people and knows by which
-    habits each moves; simulated people move by them.
+    With --auxiliary-data, the adversary of errors and posteriors has earlier data of users and knows which habits each
+    simulated user follows.
 
-    With --event 'at:clinic.geojson between 3 and 9' both are about the event: of one release, found by looking at all
-    its outputs; with --over of all within that time; with --share 0.1 of all up to the event's end, for nine in ten of
-    the people who do it, by simulation. What --never-surer does instead is said beside it.
+    With --event 'at:clinic.geojson between 3 and 9', both limits refer to the event: for one release, by a search over
+    all outputs; with --horizon, for all releases in that time; with --failure-rate 0.1, for all releases up to the
+    event's end and nine in ten of the users for whom it occurs, by simulation. The output also states the effect of
+    --max-event-probability instead.
     """
-    from dphmm.jobs.calibrations import BESIDE, Targets, calibrate
+    from dphmm.jobs.calibrate import COMPARED_CHANNELS, CalibrationTargets, calibrate
 
-    check_picture(given["plot"])
-    if given["model"] is None:
-        raise ConfigurationError("the model is missing; give --model with one that 'dphmm learn' wrote")
-    if given["epsilon"] is not None:
-        raise ConfigurationError("--epsilon is what a calibration finds; leave it out, or give it in --row")
-    asked: dict[str, Any] = {name: given[name] for name in ("certainty", "odds", "day_epsilon", "event", "share")}
+    check_picture(arguments["picture"])
+    if arguments["model"] is None:
+        raise ConfigurationError("--model must be given: a model file of 'dphmm learn'")
+    if arguments["epsilon"] is not None:
+        raise ConfigurationError("--epsilon cannot be combined with a calibration: use --report-epsilons")
+    targets: dict[str, Any] = {
+        name: arguments[name] for name in ("max_posterior", "max_odds_ratio", "window_epsilon", "event", "failure_rate")
+    }
     for name in _LENGTHS:
-        asked[name] = None if given[name] is None else inputs.kilometres_of(given[name], f"--{name.replace('_', '-')}")
-    known = inputs.true_data(given, "known")
-    if given["against"] == "known" and known is None:
-        raise ConfigurationError("--against known holds targets against who has earlier data; give it with --known")
-    row = _row(given["row"])
-    if given["plot"] is not None and len(row) < 2:
-        raise ConfigurationError("--plot draws a row of budgets; give at least two in --row, such as 0.01,0.1,1")
-    found = calibrate(
-        given["model"],
-        inputs.settings_of({**given, "epsilon": 1.0, **dict.fromkeys(inputs.AIMS)}),
-        Targets(**asked),
-        over_seconds=None if given["over"] is None else inputs.seconds_of(given["over"], "--over"),
-        people=given["people"],
-        row=row,
-        seed=given["seed"],
-        first=None if given["first"] is None else first_slot(given["model"], given["first"]),
-        known=None if given["against"] == "public" else known,
-        beside=() if given["plot"] is None else BESIDE,
+        targets[name] = (
+            None
+            if arguments[name] is None
+            else options.parse_kilometres(arguments[name], f"--{name.replace('_', '-')}")
+        )
+    auxiliary_data = options.true_data(arguments, "auxiliary_data")
+    if arguments["adversary"] == "informed" and auxiliary_data is None:
+        raise ConfigurationError(f"{named('adversary')} 'informed' needs --auxiliary-data")
+    report_epsilons = _parse_epsilons(arguments["report_epsilons"])
+    if arguments["picture"] is not None and len(report_epsilons) < 2:
+        raise ConfigurationError("--picture needs at least two budgets in --report-epsilons, such as 0.01,0.1,1")
+    result = calibrate(
+        arguments["model"],
+        options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),
+        CalibrationTargets(**targets),
+        horizon_seconds=None
+        if arguments["horizon"] is None
+        else options.parse_seconds(arguments["horizon"], "--horizon"),
+        num_users=arguments["num_users"],
+        report_epsilons=report_epsilons,
+        seed=arguments["seed"],
+        first=None if arguments["first"] is None else parse_first_slot(arguments["model"], arguments["first"]),
+        auxiliary_data=None if arguments["adversary"] == "public" else auxiliary_data,
+        compare=() if arguments["picture"] is None else COMPARED_CHANNELS,
         watch=progress,
     )
-    if known is not None:
-        echo("dphmm: true places went into this calibration; keep it to yourself.", err=True)
-    if given["as_json"]:
-        say_json(found.facts())
+    if auxiliary_data is not None:
+        echo("Warning: this result used true locations. Do not publish it.", err=True)
+    if arguments["as_json"]:
+        say_json(result.to_dict())
     else:
-        _print(found)
-    if given["plot"] is not None:
-        from dphmm.plots.attack import calibration_figure
-        from dphmm.plots.figures import save_picture
+        _print(result)
+    if arguments["picture"] is not None:
+        from dphmm.plots.calibrate import draw_calibration_figure
+        from dphmm.plots.canvas import save_picture
 
-        save_picture(calibration_figure(found), given["plot"], private=known is not None)
-    warn(found.warnings())
+        save_picture(draw_calibration_figure(result), arguments["picture"], private=auxiliary_data is not None)
+    warn(result.warnings())
 
 
-def first_slot(model: str, text: str) -> int:
-    """The time step of a model that an instant lies in."""
+def parse_first_slot(model: str, text: str) -> int:
+    """Return the time slot of a model that contains an instant."""
     from datetime import datetime
 
-    from dphmm.jobs.models import load_model
-    from dphmm.release.session import slot_number
+    from dphmm.jobs.model.learn import load_model
+    from dphmm.release.session import to_slot
 
     try:
-        moment = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigurationError(f"--first is {text!r}; give a time such as 2024-03-04T08:00Z") from None
-    return slot_number(moment if moment.tzinfo else moment.replace(tzinfo=UTC), load_model(model).step)
+        raise ConfigurationError(f"{named('first')} must be a time such as 2024-03-04T08:00Z, got {text!r}") from None
+    return to_slot(instant if instant.tzinfo else instant.replace(tzinfo=UTC), load_model(model).step)
 
 
-def _row(text: str | None) -> tuple[float, ...]:
+def _parse_epsilons(text: str | None) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in (text or "").split(",") if part.strip())
     except ValueError:
         raise ConfigurationError(
-            f"--row is {text!r}; give budgets with commas between them, such as 0.01,0.1,1"
+            f"--report-epsilons must be numbers with commas, such as 0.01,0.1,1, got {text!r}"
         ) from None
 
 
-def _print(found: Calibrated) -> None:
-    facts = found.facts()
-    achieved: dict[str, Any] = facts["achieved"]
-    stated: dict[str, Any] = {"epsilon": repr(facts["epsilon"]), "joined_places": facts["joined_places"]}
-    for name, epsilon in found.by_target.items():
-        stated[f"largest for {name}"] = f"{epsilon:.6g}"
-    if achieved["released_error_m"] is not None:
-        stated["released error m"] = achieved["released_error_m"]
-    for key in ("estimate_error_m", "adversary_error_m_at_once", "adversary_error_m_in_hindsight"):
-        if key in achieved:
-            stated[key] = f"{shown(achieved[key])} ± {shown(achieved[f'{key}_give_or_take'])}"
-    stated["adversary_knows"] = facts["adversary_knows"]
-    stated["adversary_error_m_without_releases"] = facts["adversary_error_m_without_releases"]
-    key = "adversary_certainty_in_hindsight"
-    if key in achieved:
-        stated[key] = f"{achieved[key]:.3g} ± {achieved[f'{key}_give_or_take']:.2g}"
-    stated |= {"epsilon_an_hour": achieved["epsilon_an_hour"], "epsilon_a_day": achieved["epsilon_a_day"]}
-    if {"certainty", "odds"} & found.by_target.keys():
-        one = "each release" if found.event is None else "one release, where no other is made"
-        together = one if found.guaranteed == 1 else f"all of {found.guaranteed:,} releases together"
-        stated[f"{'certainty and odds are' if found.event is None else 'the event is'} limited for"] = (
-            f"{together}, whatever is drawn"
-            if found.targets.share is None
-            else f"all but {found.targets.share:.3g} of those who do it, by simulated people"
-        )
-    if found.people:
-        stated["simulated"] = f"{found.people} people, {found.releases:,} releases each; intervals of 99 %"
-    if found.event is not None:
-        stated |= _of_event(found.event, facts)
-    say("Calibrated", stated, as_json=False)
-    if found.row:
-        _print_row(found)
-    if found.tried:
-        say_channels(found.tried, f"Given away of {found.tried_on}", facts["which_to_take"])
-    echo(f"Run: {found.command}")
-    if found.capped_command is not None:
-        echo(f"Or, never surer whatever is drawn: {found.capped_command}")
+_MAX_POSTERIOR = "smoothed_adversary_max_posterior"
 
 
-def _of_event(limited: EventLimited, facts: dict[str, Any]) -> dict[str, Any]:
-    """What a table says of a limit on an event."""
-    stated: dict[str, Any] = {
-        "event": facts["event"],
-        "event probability before": f"{limited.prior:.4g}",
-        "largest for one release": f"{limited.one_release:.4g}",
-    }
-    if limited.share is not None:
-        most, margin = (facts["achieved"][f"event_probability_most{end}"] for end in ("", "_give_or_take"))
-        stated["event probability most, of those who do it"] = f"{most:.3g} ± {margin:.2g} on average"
-        stated[f"share of those above {limited.cap.probability:.4g}"] = (
-            f"{limited.share:.3g} of the simulated, at most {limited.share_most:.3g} of all (99 %)"
-        )
-    if limited.capped is not None:
-        withheld, error = facts["never_surer_moments_withheld"], shown(facts["never_surer_estimate_error_m"])
-        stated["with --never-surer instead"] = (
-            f"{facts['never_surer_event_probability_most']:.3g} at most; {withheld:.0%} of the moments withheld, "
-            f"estimate error {error} m, epsilon {shown(facts['never_surer_epsilon'])} in all "
-            f"({limited.capped.people} people who do it)"
-        )
-    return stated
+def _format_max_posterior(achieved: Mapping[str, Any]) -> str:
+    if _MAX_POSTERIOR not in achieved:
+        return ""
+    return f"{achieved[_MAX_POSTERIOR]:.3g} ± {achieved[f'{_MAX_POSTERIOR}_margin']:.2g}"
 
 
-def _print_row(found: Calibrated) -> None:
-    everyone = sorted({one.epsilon: one for one in (*found.row, found.achieved)}.items())
-    names = ("estimate", "online", "hindsight", "certainty") if found.people else ()
-    rows = []
-    for epsilon, one in everyone:
-        told = [] if one.simulation is None else [one.simulation.figure(name).mean for name in names]
-        cells = [
-            f"{value:.3g}" if name == "certainty" else shown(1000 * value)
-            for name, value in zip(names, told, strict=True)
-        ]
-        spent = "" if one.day_epsilon is None else shown(one.day_epsilon)
-        rows.append(
-            [f"{epsilon:.4g}", "" if one.released_error is None else shown(1000 * one.released_error), *cells, spent]
+_TOTALS = (
+    Row("achieved/epsilon_per_hour", "total epsilon per hour"),
+    Row("achieved/epsilon_24h", "total epsilon in 24 h"),
+)
+_PRIVACY = (
+    Row("auxiliary_knowledge", "adversary knows"),
+    Row("achieved/adversary_error_m", "mean adversary error, past releases (m)", has_margin=True),
+    Row("achieved/smoothed_adversary_error_m", "mean adversary error, all releases (m)", has_margin=True),
+    Row("adversary_error_without_releases_m", "mean adversary error, no releases (m)"),
+    Row("achieved", "mean max posterior, all releases", _format_max_posterior),
+)
+_UTILITY = (
+    Row("achieved/released_error_m", "RMS error of a release (m)"),
+    Row("achieved/estimate_error_m", "mean expected error of estimates (m)", has_margin=True),
+)
+
+
+def _print(calibration: CalibrationResult) -> None:
+    result = calibration.to_dict()
+    targets = (
+        Row(f"epsilon_by_target/{name}", f"largest epsilon for {name.replace('_', ' ')}", ".6g")
+        for name in calibration.epsilon_by_target
+    )
+    result_rows = [Row("epsilon", text=repr), Row("policy"), *targets, *_TOTALS]
+    privacy_rows = list(_PRIVACY)
+    if {"max_posterior", "max_odds_ratio"} & calibration.epsilon_by_target.keys():
+        privacy_rows.insert(0, Row("", "limit holds for", lambda _: _describe_scope(calibration)))
+    if calibration.event is not None:
+        privacy_rows += _build_event_rows(calibration.event)
+    utility_rows = list(_UTILITY)
+    if calibration.num_users:
+        simulated = (
+            f"{calibration.num_users} users, {calibration.num_releases:,} releases each; 99 % intervals of the means"
         )
-    what = ("estimate (m)", "adversary at once (m)", "in hindsight (m)", "certainty in hindsight") if names else ()
-    say_table(("epsilon", "release (m)", *what, "epsilon a day"), rows)
+        utility_rows.append(Row("", "simulated", lambda _: simulated))
+    render(result, Block("Result", result_rows), Block("Privacy", privacy_rows), Block("Utility", utility_rows))
+    if calibration.report:
+        _print_report(calibration)
+    if calibration.channel_results:
+        print_channels(calibration.channel_results, f"Attacks on {calibration.channel_population}", result["advice"])
+    echo(f"Run: {calibration.command}")
+    if calibration.capped_command is not None:
+        echo(f"Or, with an event cap that holds for every output: {calibration.capped_command}")
+
+
+def _describe_scope(result: CalibrationResult) -> str:
+    """Describe the releases that the limits hold for."""
+    if result.targets.failure_rate is not None:
+        return f"all but {result.targets.failure_rate:.3g} of the users with the event, by simulation"
+    scope = "each release" if result.event is None else "a single release"
+    together = (
+        scope if result.num_guaranteed_releases == 1 else f"all {result.num_guaranteed_releases:,} releases jointly"
+    )
+    return f"{together}, every output"
+
+
+def _build_event_rows(limited: EventLimitResult) -> list[Row]:
+    """Build the rows of a limit on an event."""
+    rows = [
+        Row("event"),
+        Row("prior_probability", "prior probability of the event", ".4g"),
+        Row("max_epsilon_one_release", "largest epsilon for one release", ".4g"),
+    ]
+    if limited.failure_rate is not None:
+        rate = (
+            f"{limited.failure_rate:.3g} of the simulated users, at most {limited.max_failure_rate:.3g} of all (99 %)"
+        )
+        rows.append(Row("achieved", "mean max event probability", _format_max_event_probability))
+        rows.append(Row("", f"share above {limited.cap.probability:.4g}", lambda _: rate))
+    if limited.capped_simulation is not None:
+        rows.append(Row("", "with --max-event-probability instead", _format_capped))
+    return rows
+
+
+def _format_max_event_probability(achieved: Mapping[str, Any]) -> str:
+    mean, margin = (achieved[f"max_event_probability{end}"] for end in ("", "_margin"))
+    return f"{mean:.3g} ± {margin:.2g}, users with the event"
+
+
+def _format_capped(result: Mapping[str, Any]) -> str:
+    return (
+        f"probability at most {result['capped_max_event_probability']:.3g}, "
+        f"{result['capped_withheld_share']:.0%} of the timesteps withheld, "
+        f"estimate error {shown(result['capped_estimate_error_m'])} m, "
+        f"total epsilon {shown(result['capped_epsilon_spent'])} "
+        f"({result['capped_num_users']} users with the event)"
+    )
+
+
+def _print_report(result: CalibrationResult) -> None:
+    outcomes = {outcome.epsilon: outcome.to_dict() for outcome in (*result.report, result.achieved)}
+    render({"outcomes": [outcomes[epsilon] for epsilon in sorted(outcomes)]}, _OUTCOMES)
+
+
+_OUTCOMES = Table(
+    "outcomes",
+    (
+        Row("epsilon", text=".4g"),
+        Row("epsilon_24h", "total epsilon in 24 h"),
+        Row("adversary_error_m", "adversary error, past (m)"),
+        Row("smoothed_adversary_error_m", "all (m)"),
+        Row(_MAX_POSTERIOR, "max posterior, all"),
+        Row("released_error_m", "release error (m)"),
+        Row("estimate_error_m", "estimate error (m)"),
+    ),
+    "Outcome by epsilon",
+)

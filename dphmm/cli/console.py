@@ -1,4 +1,4 @@
-"""The terminal: no option twice, text from files shown as plain text, progress, a table or JSON at the end."""
+"""Terminal input and output: options, escaped text, progress and results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import json
 import logging
 import re
 import sys
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from dphmm.cli.keys import Key, settings_option
 
 if TYPE_CHECKING:
     from dphmm.jobs.input_data import Dropped
@@ -21,167 +25,187 @@ HEADINGS = (
     "Options",
     "Data",
     "Region",
-    "True places",
-    "Promise",
+    "True locations",
+    "Guarantee",
     "Time",
     "Levels",
     "Noise",
     "Schedule and caps",
     "Session and limits",
-    "Stream",
     "Output",
     "Other adversaries",
     "Candidates",
     "Workers",
     "Experiments",
 )
-"""What help lists options under, in this order: those of every day first."""
+"""The headings of options in help, in their order: common options first."""
 
 
 class Output(click.Path):
-    """The type of an option that names what a command writes: looked at before the command does anything.
+    """The type of an option that names an output, which is checked before any work.
 
     Parameters
     ----------
     is_folder
-        Whether it is a folder, which may be there.
+        Whether it is a folder, which may exist.
     is_store
-        Whether it is a file of sessions, which may be there, or the address of a server.
+        Whether it is a file of sessions, which may exist, or the address of a server.
     """
 
     def __init__(self, is_folder: bool = False, is_store: bool = False) -> None:
         super().__init__(path_type=str if is_store else Path)
-        self.is_folder, self.is_store = is_folder, is_store
+        self.is_folder = is_folder
+        self.is_store = is_store
 
 
-FILE, FOLDER, STORE = Output(), Output(is_folder=True), Output(is_store=True)
+FILE = Output()
+FOLDER = Output(is_folder=True)
+STORE = Output(is_store=True)
 
 PATH = click.Path(path_type=Path)
-"""The type of one that names what a command reads."""
+"""The type of an option that names an input."""
 
 
 def _check_outputs(command: click.Command, ctx: click.Context) -> None:
-    """Refuse outputs that could not be written, or need what is not installed, or are one file."""
+    """Refuse outputs that cannot be written, need a missing library, or are the same file."""
     from dphmm.tables.output import check_folder, check_output, check_outputs
 
-    named = [(one.type, ctx.params.get(one.name or "")) for one in command.params if isinstance(one.type, Output)]
-    files = [(about, path) for about, path in named if path is not None and not (about.is_store and "://" in str(path))]
-    for about, path in files:
-        if about.is_folder:
+    values = [
+        (option.type, ctx.params.get(option.name or "")) for option in command.params if isinstance(option.type, Output)
+    ]
+    outputs = [(kind, path) for kind, path in values if path is not None and not (kind.is_store and "://" in str(path))]
+    for kind, path in outputs:
+        if kind.is_folder:
             check_folder(path)
         else:
-            check_output(path, about.is_store or bool(ctx.params.get("overwrite")))
-    check_outputs([path for about, path in files if not about.is_folder], overwrite=True)
+            check_output(path, kind.is_store or bool(ctx.params.get("overwrite")))
+    check_outputs([path for kind, path in outputs if not kind.is_folder], overwrite=True)
 
 
 class Once(click.Command):
-    """A command that refuses a second value of an option which takes one. Flags may be repeated.
+    """A command that refuses a second value of an option that takes one.
 
-    Its outputs are looked at before anything is read, drawn or spent.
+    Flags may be repeated.
+
+    Its outputs are checked before anything is read, sampled or spent. A command with keys takes `--settings FILE.toml`.
     """
 
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        if any(isinstance(parameter, Key) for parameter in self.params):
+            self.params.append(settings_option())
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, if what it is to write can be written."""
+        """Run the command if its outputs can be written."""
         _check_outputs(self, ctx)
         return super().invoke(ctx)
 
     def make_parser(self, ctx: click.Context) -> Any:
-        """Click's parser, which then counts what it was given."""
+        """Return Click's parser, extended by a count of each option."""
         parser = super().make_parser(ctx)
         parse = parser.parse_args
 
         def parse_once(args: list[str]) -> Any:
-            found = parse(args)
-            for option, count in Counter(found[2]).items():
-                once = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
-                if once and count > 1 and not ctx.resilient_parsing:
+            try:
+                parsed = parse(args)
+            except click.NoSuchOption as problem:
+                key = problem.option_name.removeprefix("--").replace("-", "_")
+                if any(isinstance(parameter, Key) and key in parameter.opts for parameter in self.params):
+                    ctx.fail(f"{problem.option_name} must be the key {key} in --settings FILE.toml.")
+                raise
+            for option, count in Counter(parsed[2]).items():
+                takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
+                if takes_one and count > 1 and not ctx.resilient_parsing:
                     ctx.fail(_refusal(option, count))
-            return found
+            return parsed
 
         parser.parse_args = parse_once  # type: ignore[method-assign]
         return parser
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options in help: those of every day first, the others under their headings."""
-        under: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
+        """Write the options of help: common ones first, the others under their headings."""
+        lines_by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
         for parameter in self.get_params(ctx):
             line = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if line is not None:
-                under[vars(parameter).get("heading") or HEADINGS[0]].append(line)
-        for heading, lines in under.items():
+                lines_by_heading[vars(parameter).get("heading") or HEADINGS[0]].append(line)
+        for heading, lines in lines_by_heading.items():
             if lines:
                 with formatter.section(heading):
                     formatter.write_dl(lines)
 
 
 class OnceGroup(Once, click.Group):
-    """A group whose own options and whose commands' are given once."""
+    """A group of commands that refuse a second value of an option that takes one."""
 
     command_class = Once
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, then the commands of the group."""
+        """Write the options, then the commands of the group."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
 
 def _refusal(option: click.Parameter, count: int) -> str:
-    name, said = option.opts[-1], option.metavar or ""
-    several = f", as {name} {said}" if "," in said else ""
-    return f"{name} is given {count} times; give it once{several}."
+    name = option.opts[-1]
+    metavar = option.metavar or ""
+    example = f" {metavar}" if "," in metavar else ""
+    return f"{name} must occur once, got {count} times: use {name}{example} once."
 
 
-_ORDERS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_IN_LINES = re.compile(f"[{_ORDERS}]")
-_IN_CELLS = re.compile(f"[\t\n{_ORDERS}]")
+_CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_ESCAPED_IN_LINES = re.compile(f"[{_CONTROL}]")
+_ESCAPED_IN_CELLS = re.compile(f"[\t\n{_CONTROL}]")
 
 
 def echo(text: str = "", err: bool = False, **style: Any) -> None:
-    """Print a text, tabs and line ends included, with what else a terminal would obey shown as its escape.
+    """Print a string with tabs and line ends; other control characters are escaped.
 
     Parameters
     ----------
     text
-        What to say.
+        The string.
     err
         True for standard error.
     style
-        As `click.style` takes it.
+        As for `click.style`.
     """
     encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
-    shown = _IN_LINES.sub(_escape, text).encode(encoding, "backslashreplace").decode(encoding)
-    click.secho(shown, err=err, **style)
+    escaped = _ESCAPED_IN_LINES.sub(_escape, text).encode(encoding, "backslashreplace").decode(encoding)
+    click.secho(escaped, err=err, **style)
 
 
 def cell(text: str) -> str:
-    """A text from a file as part of a line: line ends and tabs are shown as their escapes too.
+    """Escape a string from a file for use in a line: line ends and tabs are escaped too.
 
     Examples
     --------
     >>> print(cell("eve\\x1b[2J\\nbob"))
     eve\\u001b[2J\\u000abob
     """
-    return _IN_CELLS.sub(_escape, text)
+    return _ESCAPED_IN_CELLS.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 Item = TypeVar("Item")
 
 
 def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    """The items, with a bar on standard error while they are gone through; silent where standard error is no terminal.
+    """Iterate over items with a progress bar on standard error.
+
+    There is no bar if standard error is not a terminal.
 
     Parameters
     ----------
     items
-        What is gone through.
+        The items.
     what
         The bar's caption.
     total
-        How many items there are; left out, their own length.
+        The number of items. Defaults to their length.
     """
     if not sys.stderr.isatty():
         yield from items
@@ -193,110 +217,56 @@ def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iter
     yield from track(items, what, total=count, console=Console(stderr=True), transient=True)
 
 
-class _Shown(logging.Handler):
+class _Progress(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        echo(f"dphmm: {record.getMessage()}", err=True)
+        echo(record.getMessage(), err=True)
 
 
-_WAITS = logging.getLogger("dphmm.compilation")
-"""The logger of what is done once and makes people wait."""
+class _Warnings(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        warn([record.getMessage().removeprefix("dphmm: ")])
+
+
+_COMPILATION = logging.getLogger("dphmm.compilation")
+"""The logger of one-time compilation, which makes users wait."""
 
 
 @contextmanager
-def waits_shown() -> Iterator[None]:
-    """On a terminal, standard error says what the command waits for: a loop that is compiled."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    shown, level = _Shown(), _WAITS.level
-    _WAITS.addHandler(shown)
-    _WAITS.setLevel(logging.INFO)
+def logging_shown() -> Iterator[None]:
+    """Print the package's warnings on standard error.
+
+    On a terminal, loops that are being compiled are printed too.
+    """
+    package = logging.getLogger("dphmm")
+    warnings_handler = _Warnings(logging.WARNING)
+    progress_handler = _Progress()
+    shows_progress = sys.stderr.isatty()
+    level = _COMPILATION.level
+    package.addHandler(warnings_handler)
+    if shows_progress:
+        _COMPILATION.addHandler(progress_handler)
+        _COMPILATION.setLevel(logging.INFO)
     try:
         yield
     finally:
-        _WAITS.removeHandler(shown)
-        _WAITS.setLevel(level)
+        package.removeHandler(warnings_handler)
+        if shows_progress:
+            _COMPILATION.removeHandler(progress_handler)
+            _COMPILATION.setLevel(level)
 
 
-def say_json(facts: Any) -> None:
-    """Print facts as JSON, on a line of standard output."""
-    echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
-
-
-def say(
-    title: str, facts: Mapping[str, Any], as_json: bool, dropped: Sequence[Dropped] = (), listed: str | None = None
-) -> None:
-    """Print facts on standard output, and what was left out of the data.
-
-    Parameters
-    ----------
-    title
-        Stands above the table.
-    facts
-        A name of a fact, in snake case, → a number, a text, or None where there is nothing to say.
-    as_json
-        True to print one JSON object instead.
-    dropped
-        What was left out and why: a table follows with a row for each reason.
-    listed
-        The name of the fact that has it in JSON; nothing to leave it out there.
-    """
-    if as_json:
-        say_json({**facts, **({} if listed is None else {listed: [one._asdict() for one in dropped]})})
-        return
-    stated = {cell(name).replace("_", " "): shown(value) for name, value in facts.items() if value is not None}
-    width = max(map(len, stated), default=0)
-    echo(cell(title), bold=True)
-    for name, value in stated.items():
-        echo(f"  {name:<{width}}  {value}")
-    if dropped:
-        rows = [(one.reason, f"{one.fixes:,}", "unknown" if one.users is None else f"{one.users:,}") for one in dropped]
-        say_table(("dropped or moved (private: keep it to yourself)", "fixes", "people"), rows)
-
-
-def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", most: int | None = None) -> None:
-    """Print a table on standard output, in columns that line up.
-
-    Parameters
-    ----------
-    header, rows
-        Texts; every row has as many as the header.
-    title
-        Stands above the table, where there is one.
-    most
-        Print at most this many rows, and say how many more there are.
-    """
-    cells = [[cell(text) for text in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells[: None if most is None else most + 1]]
-    if title:
-        echo(title)
-    echo(lines[0], bold=True)
-    for line in lines[1:]:
-        echo(line)
-    if most is not None and len(rows) > most:
-        echo(f"… and {len(rows) - most:,} more; --json and --report have them all.")
-
-
-def warn_of_seed(seed: int | None) -> None:
-    """Say on standard error that noise which follows from a seed hides nothing."""
-    if seed is not None:
-        echo("dphmm: the noise follows from --seed, so this output is not private.", err=True)
-
-
-def warn(warnings: Sequence[str]) -> None:
-    """Say warnings on standard error, one a line."""
-    for text in warnings:
-        echo(f"dphmm: warning: {text}", err=True, fg="red")
+def say_json(values: Any) -> None:
+    """Print values as JSON on one line of standard output."""
+    echo(json.dumps(values, ensure_ascii=False, allow_nan=False))
 
 
 def shown(value: Any) -> str:
-    """A value as people read it.
+    """Format a value of a result for the terminal.
 
     Examples
     --------
-    >>> shown(1234567), shown(0.000123456), shown(True), shown("x")
-    ('1,234,567', '0.000123', 'yes', 'x')
+    >>> shown(1234567), shown(0.000123456), shown(True), shown({"trips": "1/2", "visits": "1/4"})
+    ('1,234,567', '0.000123', 'yes', 'trips 1/2, visits 1/4')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -304,4 +274,331 @@ def shown(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
     return cell(str(value))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A value of a result: a line of a `Block`, or a column of a `Table`.
+
+    Parameters
+    ----------
+    key
+        The value's path in the result's dictionary, slashes between levels; empty for the dictionary itself.
+    label
+        The text before or above the value. Defaults to the last part of the key, in words.
+    text
+        Formats a value that is not None: a function, or a format such as ``".3g"``. An empty string means that the
+        value is not applicable.
+    is_detail
+        Whether it is shown only with ``--details``.
+    has_margin
+        Whether its margin of error is in the result too, under the same key with ``_margin``.
+    """
+
+    key: str
+    label: str = ""
+    text: Callable[[Any], str] | str = shown
+    is_detail: bool = False
+    has_margin: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The label, or the key in words."""
+        return cell(self.label or _to_words(self.key.rpartition("/")[2]))
+
+    @property
+    def section(self) -> str:
+        """The section of a result that the value belongs to, one of `SECTIONS`, by its key."""
+        return next((section for section, pattern in _SECTION_OF_KEY if pattern.search(self.key)), SECTIONS[0])
+
+    def read(self, result: Mapping[str, Any], missing: str = "", omits_zero: bool = False) -> str:
+        """Format the value; `missing` if it is None or absent.
+
+        With `omits_zero`, the string is empty if the value is zero or empty.
+        """
+        value = _value_at(result, self.key)
+        if value is None:
+            return missing
+        if omits_zero and not isinstance(value, bool) and value in (0, "", (), []):
+            return ""
+        if not self.has_margin:
+            return self._format(value)
+        return f"{self._format(value)} ± {self._format(_value_at(result, f'{self.key}_margin'))}"
+
+    def _format(self, value: Any) -> str:
+        return format(value, self.text) if isinstance(self.text, str) else self.text(value)
+
+
+_UNITS = ("m", "km", "s")
+SECTIONS = ("Result", "Privacy", "Utility", "Private: do not publish")
+"""The sections of a printed result, in their order."""
+
+# The section of a key without one of these patterns is the first.
+_SECTION_OF_KEY = (
+    (SECTIONS[3], re.compile(r"^private")),
+    (
+        SECTIONS[1],
+        re.compile(r"epsilon|likelihood|guarantee|promise|randomness|leakage|posterior|adversary|membership"),
+    ),
+    (SECTIONS[2], re.compile(r"(^|_)(errors?|rmse|radius)(_|$)")),
+)
+
+
+def _value_at(result: Any, key: str) -> Any:
+    """Return the value at a path, None if a part of the path is absent.
+
+    A name may contain a slash itself.
+    """
+    if key in result:
+        return result[key]
+    for part in key.split("/") if key else ():
+        result = None if result is None else result.get(part)
+    return result
+
+
+def _to_words(key: str) -> str:
+    """Return a key in words, with its unit at the end.
+
+    The prefixes of private values and of counts are omitted.
+
+    Examples
+    --------
+    >>> _to_words("num_timesteps_inside"), _to_words("median_error_m_inside")
+    ('timesteps inside', 'median error inside (m)')
+    """
+    words = key.removeprefix("private_").removeprefix("num_").split("_")
+    unit = next((word for word in words[1:] if word in _UNITS), None)
+    return " ".join(word for word in words if word != unit) + ("" if unit is None else f" ({unit})")
+
+
+def rows(*keys: str, labels: Mapping[str, str] | None = None) -> tuple[Row, ...]:
+    """Return rows that show values under their labels, or under their own names."""
+    return tuple(Row(key, (labels or {}).get(key, "")) for key in keys)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Values of a result under a title, one per line.
+
+    Absent and inapplicable values have no line.
+
+    Parameters
+    ----------
+    title
+        The title.
+    rows
+        The values.
+    omits_zeros
+        Whether values that are zero or empty have no line either, except with ``--details``.
+    """
+
+    title: str
+    rows: Sequence[Row]
+    omits_zeros: bool = False
+
+    def lines(self, result: Mapping[str, Any], details: bool) -> list[tuple[str, str]]:
+        """Return the label and the value of each line."""
+        omits_zeros = self.omits_zeros and not details
+        texts = [(row.heading, row.read(result, "", omits_zeros)) for row in self.rows if details or not row.is_detail]
+        return [(heading, text) for heading, text in texts if text]
+
+    def show(self, result: Mapping[str, Any], details: bool, width: int = 0) -> None:
+        """Print the title and the values, if there are any, with labels of at least a width."""
+        lines = self.lines(result, details)
+        width = max([width, *(len(heading) for heading, _ in lines)])
+        if self.title:
+            echo(cell(self.title), bold=True)
+        for heading, text in lines:
+            echo(f"  {heading:<{width}}  {text}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A list in a result, one item per line.
+
+    It is omitted if it is empty, and so are columns without a value.
+
+    Parameters
+    ----------
+    key
+        The list's path in the result's dictionary, slashes between levels.
+    columns
+        The values of an item that are shown.
+    title
+        A line above the table. Defaults to none.
+    max_lines
+        Print at most this many items, and the number of the others.
+    missing
+        Replaces values that are None.
+    """
+
+    key: str
+    columns: Sequence[Row]
+    title: str = ""
+    max_lines: int | None = None
+    missing: str = ""
+
+    def show(self, result: Mapping[str, Any], details: bool) -> None:
+        """Print the table."""
+        items = _value_at(result, self.key) or ()
+        columns = [column for column in self.columns if details or not column.is_detail]
+        texts = [[column.read(item, self.missing) for item in items] for column in columns]
+        used = [(column.heading, text) for column, text in zip(columns, texts, strict=True) if any(text)]
+        if used:
+            header, cells = zip(*used, strict=True)
+            say_table(header, list(zip(*cells, strict=True)), self.title, self.max_lines)
+
+
+def render(result: Mapping[str, Any], *blocks: Block | Table, details: bool = True) -> None:
+    """Print a result's dictionary, with the labels of all blocks in one column.
+
+    Parameters
+    ----------
+    result
+        The dictionary of a result, and additional values of a command.
+    *blocks
+        The parts of it that are shown, in their order.
+    details
+        Whether rows that are details are shown too.
+    """
+    width = max(
+        (len(label) for block in blocks if isinstance(block, Block) for label, _ in block.lines(result, details)),
+        default=0,
+    )
+    for block in blocks:
+        if isinstance(block, Table):
+            block.show(result, details)
+        elif block.lines(result, details):
+            block.show(result, details, width)
+
+
+def say(
+    title: str,
+    result: Mapping[str, Any],
+    as_json: bool,
+    dropped: Sequence[Dropped] = (),
+    listed: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> None:
+    """Print a result on standard output in the sections result, privacy, utility and private.
+
+    Parameters
+    ----------
+    title
+        The title of the first section.
+    result
+        The result's dictionary.
+    as_json
+        True to print one JSON object instead.
+    dropped
+        Input that was dropped or moved, and why; shown in the private section.
+    listed
+        The name of the dropped input in JSON. None omits it there.
+    labels
+        The labels of values. Other values are shown under their own names.
+    """
+    if as_json:
+        say_json({**result, **({} if listed is None else {listed: [entry._asdict() for entry in dropped]})})
+        return
+    all_rows = rows(*result, labels=labels)
+    blocks = [Block(title, [row for row in all_rows if row.section == SECTIONS[0]])]
+    blocks += [Block(section, [row for row in all_rows if row.section == section]) for section in SECTIONS[1:]]
+    private = Block(SECTIONS[-1], [*blocks.pop().rows, *dropped_rows(dropped, "private_dropped")])
+    render({**result, "private_dropped": dropped_texts(dropped)}, *blocks, private)
+
+
+def dropped_rows(dropped: Iterable[Dropped], key: str) -> tuple[Row, ...]:
+    """Return one row per reason, for the values of `dropped_texts` under a key."""
+    return tuple(Row(f"{key}/{entry.reason}", entry.reason) for entry in dropped)
+
+
+def dropped_texts(dropped: Iterable[Dropped]) -> dict[str, str]:
+    """Return the number of fixes and users by reason, in words.
+
+    Examples
+    --------
+    >>> from dphmm.jobs.input_data import Dropped
+    >>> dropped_texts([Dropped("excluded by --users", 1632, 2), Dropped("malformed records", 1, None)])
+    {'excluded by --users': '1,632 fixes of 2 users', 'malformed records': '1 fix'}
+    """
+    return {
+        entry.reason: plural(entry.fixes, "fix", "fixes")
+        + ("" if entry.users is None else f" of {plural(entry.users, 'user')}")
+        for entry in dropped
+    }
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> plural(1, "user"), plural(1632, "fix", "fixes")
+    ('1 user', '1,632 fixes')
+    """
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+_PAGE_WIDTH = 80
+
+
+def say_paragraph(label: str, text: str) -> None:
+    """Print a paragraph, wrapped at 80 columns and indented below its label."""
+    prefix = f"{label} " if label else ""
+    echo(
+        textwrap.fill(
+            cell(text),
+            _PAGE_WIDTH,
+            initial_indent=prefix,
+            subsequent_indent=" " * len(prefix),
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+    )
+
+
+def say_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", max_lines: int | None = None
+) -> None:
+    """Print a table with aligned columns on standard output.
+
+    Parameters
+    ----------
+    header, rows
+        Strings; every row has as many as the header.
+    title
+        A line above the table. Defaults to none.
+    max_lines
+        Print at most this many rows, and the number of the others.
+    """
+    cells = [[cell(text) for text in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    shown_cells = cells[: None if max_lines is None else max_lines + 1]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in shown_cells]
+    if title:
+        echo(title)
+    echo(lines[0], bold=True)
+    for line in lines[1:]:
+        echo(line)
+    if max_lines is not None and len(rows) > max_lines:
+        echo(f"… and {len(rows) - max_lines:,} more; --json contains all of them.")
+
+
+def warn_of_seed(seed: int | None) -> None:
+    """Warn on standard error that seeded noise provides no privacy."""
+    if seed is not None:
+        warn(["the noise is seeded with --seed: this output is not private"])
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print warnings on standard error, one per line."""
+    for text in warnings:
+        echo(f"Warning: {text}", err=True, fg="red")
+
+
+def say_error(text: str) -> None:
+    """Print the message of an expected failure on standard error."""
+    echo(f"Error: {text}", err=True)

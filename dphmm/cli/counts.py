@@ -1,4 +1,4 @@
-"""``dphmm counts``: how many people are where, released with noise, repaired, and compared."""
+"""The command ``dphmm counts``: release, repair and comparison of population counts."""
 
 from __future__ import annotations
 
@@ -7,38 +7,47 @@ from typing import Any
 
 import click
 
-from dphmm.cli import inputs
+from dphmm.cli import options
 from dphmm.cli.console import FILE, PATH, OnceGroup, progress, say, warn_of_seed
+from dphmm.cli.keys import NUMBER, as_keys, settings_key
 from dphmm.errors import ConfigurationError
 
 _estimators = click.Choice(["coupled", "online", "single", "least-squares", "maximum-likelihood"])
-_mobility_options = inputs.options(
-    click.option("--model", type=PATH, help="A model that 'dphmm learn' wrote."),
-    click.option("--transition", type=PATH, help="A matrix in a CSV, NPY or NPZ file."),
-    click.option("--smooth", default=0.0, metavar="AMOUNT", help="Added to every probability before use."),
+_mobility_options = options.compose(
+    click.option("--model", type=PATH, help="A model from 'dphmm learn'."),
+    click.option("--transition", type=PATH, help="Transition matrix, a CSV, NPY or NPZ file."),
+    click.option("--smooth", default=0.0, metavar="AMOUNT", help="Smoothing amount added to every probability."),
 )
-_budget_options = inputs.options(
-    click.option("--epsilon", metavar="NUMBER", help="Budget of every time; a decimal number or a fraction."),
-    click.option("--epsilons", type=PATH, help="File of budgets, one for each time."),
-    click.option("--alpha", type=float, help="Budgets that keep temporal leakage at this level; with --model."),
+_budget_options = options.compose(
+    click.option(
+        "--epsilon", type=NUMBER, metavar="NUMBER", help="Budget of every time, a decimal number or a fraction."
+    ),
+    click.option("--epsilons", type=PATH, help="File with one budget per time."),
+    click.option("--alpha", type=float, help="Budgets for this bound on temporal leakage, with --model."),
 )
+# With 10,000 runs, the standard error of the mean is a hundredth of the standard deviation.
 _RUNS = click.IntRange(1, 10_000)
-"""By then the mean is known to one in a hundred of the spread."""
-_priors = click.Choice(["frequency", "uniform", "model"])
+_prior_option = click.option(
+    "--prior",
+    default="frequency",
+    show_default=True,
+    type=click.Choice(["frequency", "uniform", "model"]),
+    help="Users' distribution at the first time.",
+)
 _mechanism_option = click.option(
     "--mechanism",
     default="lattice",
     show_default=True,
     type=click.Choice(["lattice", "laplace"]),
-    help="Exact integer noise, or the paper's in floating point.",
+    help="Exact integer noise, or Laplace noise in floating point.",
 )
 
-_DAILY = ("hours", "utc_offset", "least_seen")
+_DAILY = ("hours", "utc_offset", "min_coverage")
 
 
 @click.group(cls=OnceGroup)
 def counts_command() -> None:
-    """Counts of people per place and time: release them, repair them, compare the repairs.
+    """Release counts of users per place and time, repair them, and compare repairs.
 
     Tables of counts are CSV or Parquet files with a column of times and one column per place.
     """
@@ -46,110 +55,114 @@ def counts_command() -> None:
 
 @counts_command.command()
 @click.argument("data", nargs=-1, type=click.Path())
-@click.option("--counts", "table", type=PATH, help="True counts in a table, in place of DATA.")
+@click.option("--counts", "table", type=PATH, help="Table of true counts, instead of DATA.")
 @click.option("-o", "--output", required=True, type=FILE, help="Noisy counts, .csv or .parquet.")
 @_mobility_options
-@inputs.own_model_option
-@inputs.region_options
-@click.option("--step", type=float, metavar="SECONDS", help="One time step. [default: the model's]")
-@click.option("--start", metavar="TIME", help="First time, UTC. [default: the data's]")
-@click.option("--end", metavar="TIME", help="Last time, UTC. [default: the data's]")
-@click.option("--daily", is_flag=True, help="Lay days over each other: a member is one day of one person.")
-@click.option("--hours", nargs=2, type=float, metavar="FROM TO", help="With --daily: local hours. [default: 0 24]")
-@click.option("--utc-offset", default=0.0, metavar="HOURS", help="With --daily: local time minus UTC.")
-@click.option("--least-seen", default=0.0, metavar="SHARE", help="With --daily: of the times, to count a day.")
+@options.own_model_option
+@options.region_options
+@click.option("--step", type=float, metavar="SECONDS", help="Time step in seconds. [default: the model's]")
+@click.option("--daily", is_flag=True, help="Align days: a member is one day of one user.")
+@click.option("--utc-offset", default=0.0, metavar="HOURS", help="With --daily: local time minus UTC in hours.")
+@settings_key("--start", help="The first time, UTC. [default: the data's]")
+@settings_key("--end", help="The last time, UTC. [default: the data's]")
+@settings_key("--hours", nargs=2, type=float, help="With --daily: first and last local hour. [default: 0, 24]")
+@settings_key("--min-coverage", default=0.0, help="With --daily: fraction of times with a fix for a day to count.")
 @_budget_options
 @_mechanism_option
-@click.option("--private-counts", type=FILE, metavar="FILE", help="The true counts, a .csv for yourself alone.")
-@inputs.seed_option
-@inputs.input_options
-@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
-def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json: bool, **given: Any) -> None:
-    """Release noisy counts of the people in DATA, or of a table of true counts.
+@click.option("--private-counts", type=FILE, metavar="FILE", help="Write true counts to this .csv. Do not publish.")
+@options.seed_option
+@options.input_options
+@click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json: bool, **arguments: Any) -> None:
+    """Release noisy counts of the users in DATA, or of a table of true counts.
 
-    Places are those of --model, or of a region. A person who is not seen within the region at a time is counted where
-    they were last seen, and before that where they are first seen, so that everybody is somewhere at every time. Each
-    time's row is epsilon-differentially private for one person's place at that time.
+    Places are those of --model, or of a region. A user without a fix within the region at a time is counted at their
+    last place, and before their first fix at their first place. Each time's row is epsilon-differentially private for
+    one user's place at that time.
     """
-    from dphmm.jobs import Budgets, Counts, Days, Mobility, count_people
+    from dphmm.jobs import Budgets, Counts, DayAlignment, Mobility, count_users
     from dphmm.tables import check_table_name
     from dphmm.writers.summary import check_private_name
 
-    output, private, overwrite = given["output"], given["private_counts"], given["overwrite"]
+    output = arguments["output"]
+    private = arguments["private_counts"]
+    overwrite = arguments["overwrite"]
     check_table_name(output)
     if private is not None:
         check_private_name(private)
     if data and table is not None:
-        raise ConfigurationError("DATA and --counts are both given; use one of them")
+        raise ConfigurationError("DATA cannot be combined with --counts: use one of them")
     if not data and table is None:
-        raise ConfigurationError("no data are given; give files of trajectories, or a table with --counts")
+        raise ConfigurationError("no data: use files of trajectories, or a table with --counts")
     if table is not None:
-        of_data = ("allow_own_model", "step", "start", "end", "daily", *_DAILY, *inputs.REGION, *inputs.READING)
-        inputs.refuse(of_data, "is for DATA, not for --counts")
-    if given["model"] is None:
-        inputs.refuse(("allow_own_model",), "goes with --model")
-    if not given["daily"]:
-        inputs.refuse(_DAILY, "goes with --daily")
+        of_data = ("allow_training_users", "step", "start", "end", "daily", *_DAILY, *options.REGION, *options.READING)
+        options.refuse(of_data, "cannot be combined with --counts: it is for DATA")
+    if arguments["model"] is None:
+        options.refuse(("allow_training_users",), "needs --model")
+    if not arguments["daily"]:
+        options.refuse(_DAILY, "needs --daily")
     warn_of_seed(seed)
-    done = count_people(
-        inputs.data_of(data, given) if table is None else Counts.read(table),
-        Budgets(given["epsilon"], given["epsilons"], given["alpha"]),
-        inputs.space_of(given) if any(given[name] is not None for name in inputs.REGION) else None,
-        given["step"],
-        mobility=Mobility.from_source(given["model"], given["transition"], given["smooth"]),
-        days=Days(given["hours"] or (0, 24), given["utc_offset"], given["least_seen"]) if given["daily"] else None,
-        allow_own_model=bool(given["allow_own_model"]),
+    done = count_users(
+        options.build_data(data, arguments) if table is None else Counts.read(table),
+        Budgets(arguments["epsilon"], arguments["epsilons"], arguments["alpha"]),
+        options.build_space(arguments) if any(arguments[name] is not None for name in options.REGION) else None,
+        arguments["step"],
+        mobility=Mobility.from_source(arguments["model"], arguments["transition"], arguments["smooth"]),
+        days=DayAlignment(arguments["hours"] or (0, 24), arguments["utc_offset"], arguments["min_coverage"])
+        if arguments["daily"]
+        else None,
+        allow_training_users=bool(arguments["allow_training_users"]),
         rng=seed,
         watch=progress,
-        **{name: given[name] for name in ("start", "end", "mechanism")},
+        **{name: arguments[name] for name in ("start", "end", "mechanism")},
     )
     done.noisy.table.write(output, overwrite)
     if private is not None:
         done.true.table.write(private, overwrite, private=True)
-    stated = {**done.facts(), **({"daily": given["daily"]} if table is None else {}), **done.private_facts()}
-    facts = {**stated, "output": str(output), "private_counts": private}
-    say("Released", facts, as_json, done.dropped, "private_left_out")
+    stated = {**done.to_dict(), **({"daily": arguments["daily"]} if table is None else {}), **done.to_private_dict()}
+    result = {**stated, "output": str(output), "private_counts": None if private is None else str(private)}
+    say("Released", result, as_json, done.dropped, "private_dropped")
 
 
 @counts_command.command()
 @click.argument("noisy", type=PATH)
-@click.option("-o", "--output", required=True, type=FILE, help="The counts, .csv or .parquet.")
-@click.option("--users", required=True, type=int, help="The number of people, which is public.")
+@click.option("-o", "--output", required=True, type=FILE, help="Repaired counts, .csv or .parquet.")
+@click.option("--num-users", required=True, type=int, help="Public number of users.")
 @_mobility_options
 @click.option("--estimator", default="coupled", show_default=True, type=_estimators)
-@click.option("--prior", default="frequency", show_default=True, type=_priors, help="Where people are at first.")
-@click.option("--scale", type=float, help="Scale of the noise. [default: 2 / epsilon, from the table's column]")
-@click.option("--integer", is_flag=True, help="Whole numbers.")
-@click.option("--certificate", type=FILE, help="With 'single': what shows how near the best they are, as a file.")
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was done as JSON.")
-def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json: bool, **given: Any) -> None:
-    """Repair the noisy counts in the table NOISY: not negative, summing to the number of people.
+@as_keys(_prior_option)
+@settings_key("--scale", type=float, help="Scale of the noise. [default: 2 / epsilon of the table]")
+@settings_key("--integer", is_flag=True, help="Release integers.")
+@click.option("--certificate", type=FILE, help="With 'single': certificate of optimality, a new file.")
+@click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def postprocess(noisy: Path, output: Path, num_users: int, overwrite: bool, as_json: bool, **arguments: Any) -> None:
+    """Repair the noisy counts in the table NOISY to be non-negative with the public total.
 
-    Nothing but public things enters, so the result is as private as the noisy counts are. Time and memory of the
-    coupled estimators grow with the square and cube of the number of places: they are for some hundred.
+    The result depends only on public data and is as private as the noisy counts. Memory and time of the coupled
+    estimators grow with the square and cube of the number of places; they suit up to some hundred places.
     """
     from dphmm.jobs import Counts, Mobility, repair_counts
     from dphmm.tables import check_table_name
 
     check_table_name(output)
     counts = Counts.read(noisy)
-    mobility = Mobility.from_source(given["model"], given["transition"], given["smooth"])
-    more = {name: given[name] for name in ("estimator", "prior", "scale", "integer", "certificate")}
-    for _ in progress([noisy], f"Post-processing: {given['estimator']}"):
-        repaired = repair_counts(counts, users, mobility, **more, overwrite=overwrite)
+    mobility = Mobility.from_source(arguments["model"], arguments["transition"], arguments["smooth"])
+    more = {name: arguments[name] for name in ("estimator", "prior", "scale", "integer", "certificate")}
+    for _ in progress([noisy], f"Post-processing: {arguments['estimator']}"):
+        repaired = repair_counts(counts, num_users, mobility, **more, overwrite=overwrite)
     repaired.table.write(output, overwrite)
     before = counts.values
     stated = {
-        "estimator": given["estimator"],
-        **{name: counts.size[name] for name in ("times", "places")},
-        "users": users,
-        "exact": counts.exact,
-        "negative_counts_before": int((before < 0).sum()),
+        "estimator": arguments["estimator"],
+        **{name: counts.size[name] for name in ("num_times", "num_places")},
+        "num_users": num_users,
+        "is_exact": counts.exact,
+        "num_negative_noisy_counts": int((before < 0).sum()),
         "mean_absolute_change": float(abs(repaired.values - before).mean()),
         "output": str(output),
-        "certificate": None if given["certificate"] is None else str(given["certificate"]),
+        "certificate": None if arguments["certificate"] is None else str(arguments["certificate"]),
     }
     say("Post-processed", stated, as_json)
 
@@ -157,28 +170,33 @@ def postprocess(noisy: Path, output: Path, users: int, overwrite: bool, as_json:
 @counts_command.command()
 @click.argument("true", type=PATH)
 @_mobility_options
-@click.option("--noisy", type=PATH, help="Judge this release, in place of fresh ones.")
+@click.option("--noisy", type=PATH, help="Evaluate this release instead of new ones.")
 @_budget_options
-@click.option("--runs", type=_RUNS, default=5, show_default=True, help="How many fresh releases.")
+@click.option("--runs", type=_RUNS, default=5, show_default=True, help="Number of new releases.")
 @_mechanism_option
-@click.option("--prior", default="frequency", show_default=True, type=_priors, help="Where people are at first.")
+@as_keys(_prior_option)
 @click.option("--estimator", "estimators", multiple=True, type=_estimators, help="[default: all]")
-@click.option("--seed", type=int, help="Repeatable noise.")
+@click.option("--seed", type=int, help="Seed of repeatable noise.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_json: bool, **given: Any) -> None:
-    """Mean squared errors of the estimators on the true counts in the table TRUE.
+def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_json: bool, **arguments: Any) -> None:
+    """Compute mean squared errors of the estimators on the true counts in the table TRUE.
 
-    Errors tell about the truth: use data that may be looked at.
+    Errors depend on the true counts. Use data that can be disclosed.
     """
     from dphmm.jobs import Budgets, Counts, Mobility, compare_counts
 
-    if noisy is not None and any(given[name] is not None for name in ("epsilon", "epsilons", "alpha")):
-        raise ConfigurationError("--noisy and budgets are both given; the release says its own budgets")
-    mobility, counts = Mobility.from_source(given["model"], given["transition"], given["smooth"]), Counts.read(true)
-    released = Budgets(given["epsilon"], given["epsilons"], given["alpha"]) if noisy is None else Counts.read(noisy)
-    more = {name: given[name] for name in ("estimators", "prior", "mechanism")}
+    if noisy is not None and any(arguments[name] is not None for name in ("epsilon", "epsilons", "alpha")):
+        raise ConfigurationError("--noisy cannot be combined with budgets: the release contains them")
+    mobility = Mobility.from_source(arguments["model"], arguments["transition"], arguments["smooth"])
+    counts = Counts.read(true)
+    released = (
+        Budgets(arguments["epsilon"], arguments["epsilons"], arguments["alpha"])
+        if noisy is None
+        else Counts.read(noisy)
+    )
+    more = {name: arguments[name] for name in ("estimators", "prior", "mechanism")}
     errors = compare_counts(counts, released, mobility, runs=runs, rng=seed, watch=progress, **more)
     stated = {name.replace("-", "_"): float(values.mean()) for name, values in errors.items()}
-    exact = released.exact if isinstance(released, Counts) else given["mechanism"] == "lattice"
-    of = {**counts.size, "runs": runs if noisy is None else 1, "exact": exact}
-    say("Mean squared error", {**of, **stated}, as_json)
+    exact = released.exact if isinstance(released, Counts) else arguments["mechanism"] == "lattice"
+    summary = {**counts.size, "num_runs": runs if noisy is None else 1, "is_exact": exact}
+    say("Mean squared error", {**summary, **stated}, as_json)

@@ -1,4 +1,4 @@
-"""``dphmm demo``, the whole way in a synthetic city, and ``dphmm data``, the public data sets."""
+"""The commands ``dphmm demo`` and ``dphmm data``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FOLDER, Once, OnceGroup, echo, say
+from dphmm.cli.console import FOLDER, Block, Once, OnceGroup, echo, render, rows, say
 from dphmm.errors import OutputError
 
 if TYPE_CHECKING:
@@ -29,85 +29,89 @@ def data_command() -> None:
 
 @data_command.command()
 @click.argument("name", metavar="geolife|gowalla")
-@click.option("--to", "folder", default="data", show_default=True, type=FOLDER, help="The folder.")
-@click.option("--sha256", metavar="HEX", help="The digest that the file must have.")
-@click.option("--base-url", metavar="URL", help="A mirror to take it from.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was fetched as JSON.")
+@click.option("-o", "--output", "folder", default="data", show_default=True, type=FOLDER, help="Folder of the data.")
+@click.option("--sha256", metavar="HEX", help="Expected SHA-256 digest of the file.")
+@click.option("--base-url", metavar="URL", help="Mirror to download from.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def fetch(name: str, folder: Path, sha256: str | None, base_url: str | None, as_json: bool) -> None:
-    """Download a public data set unless it is there already, and check it.
+    """Download a public data set, unless it exists already, and verify it.
 
-    The publishers state no digest. The first download's is written to SHA256SUMS beside it, and every later use is
-    checked against that; --sha256 checks the first download too.
+    The publishers state no digest. The digest of the first download is written to SHA256SUMS in the same folder, and
+    verified at every later use. --sha256 verifies the first download too.
     """
     from dphmm.readers import fetch_data
 
     fetched = fetch_data(name, folder, base_url=base_url, sha256=sha256)
-    checked = "against a known digest" if fetched.verified else "first download: digest recorded in SHA256SUMS"
-    facts = {"file": str(fetched.path), "sha256": fetched.sha256, "checked": checked, "terms": fetched.terms}
-    say("Fetched", facts, as_json)
+    verified = "against the expected digest" if fetched.verified else "first download: digest recorded in SHA256SUMS"
+    result = {"file": str(fetched.path), "sha256": fetched.sha256, "verified": verified, "terms": fetched.terms}
+    say("Fetched", result, as_json)
 
 
-PEOPLE, RELEASED, DAYS = 24, ("p01", "p02"), 5
-DAY = ("2024-03-08", "2024-03-09")
-STEP_SECONDS, CELL_KM = 300, 0.25
+NUM_USERS = 24
+RELEASED_USERS = ("p01", "p02")
+NUM_DAYS = 5
+_PICTURE_DAY = ("2024-03-08", "2024-03-09")
+STEP_SECONDS = 300
+CELL_KM = 0.25
 
 
 @click.command(cls=Once)
-@click.option("-o", "--output", "folder", default="dphmm-demo", show_default=True, type=FOLDER)
-@click.option("--policy", default="utility:1km", show_default=True, help="As in 'dphmm release'.")
-@click.option("--epsilon", type=float, help="The privacy budget of each release. [default: one for the day]")
-@click.option("--seed", type=click.IntRange(0), help="Repeatable noise: the releases are then not private.")
-@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
+@click.option(
+    "-o", "--output", "folder", default="dphmm-demo", show_default=True, type=FOLDER, help="Folder of the results."
+)
+@click.option("--policy", default="utility:1km", show_default=True, help="Policy, as in 'dphmm release'.")
+@click.option("--epsilon", type=float, help="Privacy budget of each release. [default: a budget per day]")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the noise: the releases are then not private.")
+@click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def demo_command(
     folder: Path, policy: str, epsilon: float | None, seed: int | None, overwrite: bool, as_json: bool
 ) -> None:
-    """Learn on some people of a synthetic city, release others, and draw the result.
+    """Learn from some users of a synthetic city, release others, and plot the result.
 
-    Nothing is downloaded, and no real person's data are in it. It writes what the people's phones recorded, runs
-    'dphmm learn', 'dphmm release' and 'dphmm show' on it, shows each command as it runs it, and ends by naming the
-    files.
+    Nothing is downloaded, and all users are synthetic. The command writes their recordings, runs 'dphmm learn', 'dphmm
+    release' and 'dphmm show', prints each command, and lists the files at the end.
     """
     started = time.perf_counter()
     _check_settings(policy, epsilon)
     files = _files(folder)
-    _make_room(folder, files, overwrite)
+    _prepare_folder(folder, files, overwrite)
     box = _write_city(files, overwrite)
-    again = ["--overwrite"] if overwrite else []
-    noise = [] if seed is None else ["--seed", str(seed)]
+    overwrite_option = ["--overwrite"] if overwrite else []
+    seed_options = [] if seed is None else ["--seed", str(seed)]
     with redirect_stdout(io.StringIO()) if as_json else nullcontext():
         for words in _commands(files, box, policy, epsilon):
-            _run([*words, *(noise if words[0] == "release" else []), *again])
+            _run([*words, *(seed_options if words[0] == "release" else []), *overwrite_option])
     _finish(files, time.perf_counter() - started, as_json)
 
 
 def _check_settings(policy: str, epsilon: float | None) -> None:
-    """Refuse what could not be released, on a model of the city's cells alone, before anything is written."""
-    from dphmm.jobs.models import blank_model, region
+    """Check the settings on a region model of the city, before anything is written."""
+    from dphmm.jobs.model.learn import blank_model, region
     from dphmm.readers.synthetic_city import build_city
     from dphmm.release.engine import ReleaseSettings
 
     space = region(bbox=build_city().box, cell=CELL_KM)
-    chosen = ReleaseSettings.for_a_day(policy=policy) if epsilon is None else ReleaseSettings(policy, epsilon)
-    chosen.engine(blank_model(space, STEP_SECONDS).model)
+    settings = ReleaseSettings.for_a_day(policy=policy) if epsilon is None else ReleaseSettings(policy, epsilon)
+    settings.engine(blank_model(space, STEP_SECONDS).model)
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """What → the file; without the libraries of an extra, the nearest thing that needs none."""
+    """Return the content of each file → its path, in formats with installed libraries."""
     releases = "releases.gpkg" if _installed("geopandas", "pyogrio") else "releases.geojson"
     files = {
-        "true places of everyone (invented)": folder / "PRIVATE-people.csv",
+        "true locations of all users (synthetic)": folder / "PRIVATE-users.csv",
         "districts": folder / "districts.geojson",
         "model": folder / "model.npz",
-        "people the model has seen (private)": folder / "model.PRIVATE-people.json",
+        "training users (private)": folder / "model.PRIVATE-users.json",
         "releases": folder / releases,
         "certificate": folder / "proof.jsonl",
         "summary": folder / "summary.csv",
         "diagnostics (private)": folder / "PRIVATE-diagnostics.csv",
-        "map with true and released places": folder / "PRIVATE-map.html",
+        "map with true and released locations": folder / "PRIVATE-map.html",
     }
     if _installed("matplotlib"):
-        files["picture with true and released places"] = folder / "PRIVATE-map.png"
+        files["picture with true and released locations"] = folder / "PRIVATE-map.png"
     return files
 
 
@@ -115,63 +119,65 @@ def _installed(*libraries: str) -> bool:
     return all(find_spec(library) is not None for library in libraries)
 
 
-def _make_room(folder: Path, files: dict[str, Path], overwrite: bool) -> None:
+def _prepare_folder(folder: Path, files: dict[str, Path], overwrite: bool) -> None:
     from dphmm.tables import check_output
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise OutputError(f"{folder} cannot be made ({problem.strerror}); choose another folder with -o") from None
+        raise OutputError(f"{folder} cannot be created ({problem.strerror}): use another folder with -o") from None
     for file in files.values():
         check_output(file, overwrite)
 
 
 def _write_city(files: dict[str, Path], overwrite: bool) -> tuple[float, float, float, float]:
-    """Write what the phones recorded, and the map of the districts; the box of the city."""
+    """Write the recordings and the districts, and return the bounding box of the city."""
     from dphmm.readers.synthetic_city import build_city
     from dphmm.tables import write_text
 
     city = build_city()
-    write_text(files["true places of everyone (invented)"], _recorded(city), overwrite, private=True)
+    write_text(files["true locations of all users (synthetic)"], _recordings_csv(city), overwrite, private=True)
     write_text(files["districts"], json.dumps(city.districts_geojson(), indent=1) + "\n", overwrite)
     return city.box
 
 
-def _recorded(city: City) -> str:
+def _recordings_csv(city: City) -> str:
     from dphmm.readers.synthetic_city import synthetic_trajectories
     from dphmm.tables import iso_time
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["user_id", "tracked_at", "latitude", "longitude"])
-    for person in synthetic_trajectories(PEOPLE, DAYS, STEP_SECONDS / 60, city=city):
-        times = [iso_time(moment) for moment in person.times]
-        rows = zip(times, person.latitude.tolist(), person.longitude.tolist(), strict=True)
-        writer.writerows((person.user, *row) for row in rows)
+    for trajectory in synthetic_trajectories(NUM_USERS, NUM_DAYS, STEP_SECONDS / 60, city=city):
+        times = [iso_time(time) for time in trajectory.times]
+        rows = zip(times, trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True)
+        writer.writerows((trajectory.user, *row) for row in rows)
     return text.getvalue()
 
 
 def _commands(
     files: dict[str, Path], box: tuple[float, ...], policy: str, epsilon: float | None
 ) -> Iterator[list[str]]:
-    """The command lines, without what they have in common."""
-    names = {what.partition(" ")[0]: str(file) for what, file in files.items()}
-    people, model, released = names["true"], names["model"], ",".join(RELEASED)
+    """Yield the command lines, without their common options."""
+    names = {content.partition(" ")[0]: str(file) for content, file in files.items()}
+    true_file = names["true"]
+    model = names["model"]
+    released = ",".join(RELEASED_USERS)
     region = [f"{side:.4f}" for side in box]
     yield [
-        *("learn", people, "--exclude-users", released, "--bbox", *region, "--cell", str(CELL_KM)),
+        *("learn", true_file, "--exclude-users", released, "--bbox", *region, "--cell", str(CELL_KM)),
         *("--step", str(STEP_SECONDS), "-o", model),
     ]
     yield [
-        *("release", people, "--users", released, "--model", model, "--policy", policy),
+        *("release", true_file, "--users", released, "--model", model, "--policy", policy),
         *(() if epsilon is None else ("--epsilon", str(epsilon))),
         *("-o", names["releases"], "--summary", names["summary"], "--private-diagnostics", names["diagnostics"]),
         *("--certificate", names["certificate"]),
     ]
-    shown = ["--true", people, "--model", model, "--layer", names["districts"]]
+    shown = ["--true", true_file, "--model", model, "--layer", names["districts"]]
     yield ["show", names["releases"], *shown, "-o", names["map"]]
     if "picture" in names:
-        day = ["--users", RELEASED[0], "--from", DAY[0], "--to", DAY[1]]
+        day = ["--users", RELEASED_USERS[0], "--from", _PICTURE_DAY[0], "--to", _PICTURE_DAY[1]]
         yield ["show", names["releases"], *shown, *day, "--policy", policy, "-o", names["picture"]]
 
 
@@ -187,28 +193,28 @@ def _run(words: list[str]) -> None:
 
 
 def _finish(files: dict[str, Path], seconds: float, as_json: bool) -> None:
-    facts: dict[str, Any] = {what: str(file) for what, file in files.items()}
+    result: dict[str, Any] = {content: str(file) for content, file in files.items()}
     if as_json:
-        keys = {what.partition(" ")[0]: file for what, file in facts.items()}
+        keys = {content.partition(" ")[0]: file for content, file in result.items()}
         say("", {"files": keys, "errors_m": _errors(files), "seconds": round(seconds, 2)}, as_json)
         return
-    say("Error in metres, known here because the people are invented", _errors(files), as_json)
+    errors = {f"{name} (m)": error for name, error in _errors(files).items()}
+    render(errors, Block("True errors, known because the users are synthetic", rows(*errors)))
     echo()
-    say(f"Written in {seconds:.1f} s", facts, as_json)
-    if "picture with true and released places" not in files:
-        echo("\nFor a picture as well, and for GeoPackage: pip install 'dphmm[files,plots]'")
+    render(result, Block(f"Files, written in {seconds:.1f} s", rows(*result)))
+    if "picture with true and released locations" not in files:
+        echo("\nFor a picture and for GeoPackage: pip install 'dphmm[files,plots]'")
 
 
 def _errors(files: dict[str, Path]) -> dict[str, float]:
-    """The median errors, out of the file of diagnostics."""
+    """Return the median errors in the file of diagnostics."""
     from math import isnan
     from statistics import median
 
     with files["diagnostics (private)"].open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+        diagnostics = list(csv.DictReader(stream))
+    release_errors = [float(row["private_error_m"]) for row in diagnostics]
     return {
-        "of the released places, median": median(
-            off for row in rows if not isnan(off := float(row["private_error_m"]))
-        ),
-        "of the estimates, median": median(float(row["private_estimate_error_m"]) for row in rows),
+        "median error of sampled locations": median(error for error in release_errors if not isnan(error)),
+        "median error of estimates": median(float(row["private_estimate_error_m"]) for row in diagnostics),
     }

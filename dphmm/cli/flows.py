@@ -1,4 +1,4 @@
-"""``dphmm flows``: where people go, with a promise for whole people."""
+"""The command ``dphmm flows``: flow tables with user-level differential privacy."""
 
 from __future__ import annotations
 
@@ -7,115 +7,140 @@ from typing import Any
 
 import click
 
-from dphmm.cli import inputs
-from dphmm.cli.console import FILE, Once, progress, say, say_json, say_table, shown, warn_of_seed
+from dphmm.cli import options
+from dphmm.cli.console import FILE, Once, Row, Table, progress, render, say, say_json, shown, warn_of_seed
+from dphmm.cli.keys import NUMBER, as_keys, settings_key
 from dphmm.errors import ConfigurationError, need
 from dphmm.flows.settings import FlowSettings
 
-_area_options = inputs.options(
+_area_options = options.compose(
     click.option("--areas", "layer", type=click.Path(), metavar="FILE", help="Polygons: GeoJSON, KML, GeoPackage, …"),
-    click.option("--label", metavar="PROPERTY", help="What names a polygon. [default: category or name]"),
-    click.option("--district", metavar="PROPERTY", help="What names its district; or a file of districts' polygons."),
-    click.option("--block", type=int, metavar="CELLS", help="Of a grid: the side of a district. [default: 4]"),
+    click.option("--label", metavar="PROPERTY", help="Property with a polygon's name. [default: category or name]"),
+    click.option("--district", metavar="PROPERTY", help="Property with the district's name, or a file of districts."),
+    settings_key("--block", type=int, help="Grid: side of a district in cells. [default: 4]"),
     heading="Region",
 )
+
+_EVERYDAY = (
+    *("tables", "visits_per_user", "trips_per_user"),
+    *("time_classes", "zone", "first_day", "last_day", "window"),
+)
+# Settings that are options. The others are keys of a settings file.
+
+
+_LABELS = {
+    "spent_on": "epsilon of each step",
+    "num_areas": "areas",
+    "counted_fraction_visits": "share of visits that count (noisy)",
+    "counted_fraction_trips": "share of trips that count (noisy)",
+    "num_rows": "rows of the file",
+    "likelihood_ratio_all_tables": "all tables, with and without one user",
+}
 
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
-@click.option("--user-epsilon", required=True, metavar="EPSILON", help="The budget of each person in all tables.")
-@click.option("-o", "--output", type=FILE, help="A .parquet, .csv, .json or .gpkg file.")
-@click.option("--report", type=FILE, help="A page to show and to sign, .html.")
-@click.option("--plan", is_flag=True, help="Say how certain numbers will be; nothing is read or spent.")
-@click.option(
+@click.option("--user-epsilon", required=True, type=NUMBER, metavar="EPSILON", help="Budget per user for all tables.")
+@click.option("-o", "--output", type=FILE, help="Output file: .parquet, .csv, .json or .gpkg.")
+@click.option("--report", type=FILE, help="Write a report to this .html file.")
+@click.option("--plan", is_flag=True, help="Show the accuracy only; read no data and spend no epsilon.")
+@settings_key(
     "--relative-error",
-    type=inputs.POSITIVE,
-    metavar="SHARE",
-    help="Leave out numbers less certain than this. With --plan what counts as right. [default: 0.2]",
+    type=options.POSITIVE,
+    help="Omit less accurate numbers; with --plan the target. [default: 0.2]",
 )
-@click.option("--every-row", is_flag=True, help="Rows of cells with a count of zero too.")
+@settings_key("--every-row", is_flag=True, help="Include rows of numbers with an interval that contains zero.")
 @_area_options
-@inputs.region_options
-@inputs.options_of(FlowSettings)
-@inputs.engine_options
-@inputs.seed_option
-@inputs.input_options
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was made as JSON.")
-def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **given: Any) -> None:
-    """Count where the people in DATA go: visits, flows between areas, stays, trips, homes and places of work.
+@options.region_options
+@options.build_options(FlowSettings, names=_EVERYDAY)
+@as_keys(options.build_options(FlowSettings, without=_EVERYDAY))
+@options.engine_options
+@options.seed_option
+@options.input_options
+@click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **arguments: Any) -> None:
+    """Count visits and flows between areas with user-level differential privacy.
 
-    With one person more or less, with all their days, no set of tables becomes more probable than e^EPSILON times what
-    it was. Areas are polygons (--areas), or cells of a region. Every number has its interval, and sums agree.
+    If one user, with all of their days, is added or removed, the probability of any set of tables changes by a factor
+    of at most e^EPSILON. Areas are polygons (--areas) or cells of a region. A number has a row if its interval is above
+    zero; one row sums the others. All intervals of the file hold at once with 95 % probability.
     """
     from dataclasses import fields
 
-    from dphmm.jobs.people_flows import flows
+    from dphmm.jobs.flows import flows
     from dphmm.tables import write_text
-    from dphmm.writers.flow_files import check_flow_file
+    from dphmm.writers.flows import check_flow_file
 
     settings = FlowSettings(
-        **{one.name: given[one.name] for one in fields(FlowSettings) if given.get(one.name) is not None}
+        **{
+            field.name: value
+            for field in fields(FlowSettings)
+            if (value := arguments[options.option_name(field)]) is not None
+        }
     )
-    if given["plan"]:
-        _plan(settings, given, as_json)
+    if arguments["plan"]:
+        _plan(settings, arguments, as_json)
         return
     if not data or output is None:
-        raise ConfigurationError("give DATA and -o FILE; or --plan to see how certain numbers will be")
-    check_flow_file(output, given["overwrite"])
-    if given["report"] is not None:
-        if given["report"].suffix.lower() not in (".html", ".htm"):
-            raise ConfigurationError(f"{given['report']}: a report is an .html file; name it so")
+        raise ConfigurationError("DATA and -o FILE are required: add them, or use --plan to show the accuracy")
+    check_flow_file(output, arguments["overwrite"])
+    if arguments["report"] is not None:
+        if arguments["report"].suffix.lower() not in (".html", ".htm"):
+            raise ConfigurationError(f"--report must be an .html file, got {arguments['report']}")
         need("matplotlib", "plots")
-    warn_of_seed(given["seed"])
+    warn_of_seed(arguments["seed"])
     done = flows(
-        inputs.data_of(data, given),
-        _areas(given),
-        given["user_epsilon"],
+        options.build_data(data, arguments),
+        _areas(arguments),
+        arguments["user_epsilon"],
         settings,
-        rng=given["seed"],
-        engine=inputs.engine_of(given),
+        rng=arguments["seed"],
+        engine=options.build_engine(arguments),
         watch=progress,
     )
-    rows = done.rows(given["relative_error"], given["every_row"])
-    rows.write(output, given["overwrite"])
-    if given["report"] is not None:
-        from dphmm.plots.flow_maps import flow_report
+    rows = done.rows(arguments["relative_error"], arguments["every_row"])
+    rows.write(output, arguments["overwrite"])
+    if arguments["report"] is not None:
+        from dphmm.plots.flows import flow_report
 
-        write_text(given["report"], flow_report(rows), given["overwrite"])
-    facts = done.facts()
-    if not as_json:
-        facts["spent_on"] = ", ".join(f"{name} {part}" for name, part in facts["spent_on"].items())
-    facts |= {"rows": len(rows), "output": str(output), "report": given["report"] and str(given["report"])}
-    say("Flows", facts, as_json, done.private_left_out)
+        write_text(arguments["report"], flow_report(rows), arguments["overwrite"])
+    written = {"num_rows": len(rows), "output": str(output), "report": arguments["report"] and str(arguments["report"])}
+    say("Flows", {**done.to_dict(), **written}, as_json, done.private_dropped, labels=_LABELS)
 
 
-def _areas(given: dict[str, Any]) -> Any:
+def _areas(arguments: dict[str, Any]) -> Any:
     from dphmm.flows.areas import Areas
 
-    if given["layer"] is not None:
-        if any(given[name] is not None for name in (*inputs.REGION, "block")):
-            raise ConfigurationError("--areas and a region are both given; give one of them")
-        return Areas.from_polygons(given["layer"], given["label"], given["district"])
-    if given["label"] is not None or given["district"] is not None:
-        raise ConfigurationError("--label and --district are for polygons; give --areas FILE")
-    space = inputs.space_of(given)
-    return Areas.from_space(space) if given["block"] is None else Areas.from_space(space, given["block"])
+    if arguments["layer"] is not None:
+        if any(arguments[name] is not None for name in (*options.REGION, "block")):
+            raise ConfigurationError("--areas cannot be combined with a region: use one of them")
+        return Areas.from_polygons(arguments["layer"], arguments["label"], arguments["district"])
+    if arguments["label"] is not None or arguments["district"] is not None:
+        raise ConfigurationError("--label and --district need --areas FILE")
+    space = options.build_space(arguments)
+    return Areas.from_space(space) if arguments["block"] is None else Areas.from_space(space, arguments["block"])
 
 
-def _plan(settings: FlowSettings, given: dict[str, Any], as_json: bool) -> None:
-    from dphmm.jobs.people_flows import plan_flows
+def _plan(settings: FlowSettings, arguments: dict[str, Any], as_json: bool) -> None:
+    from dphmm.jobs.flows import plan_flows
 
-    error = 0.2 if given["relative_error"] is None else given["relative_error"]
-    found = plan_flows(_areas(given), given["user_epsilon"], settings, error)
+    error = 0.2 if arguments["relative_error"] is None else arguments["relative_error"]
+    flow_plans = plan_flows(_areas(arguments), arguments["user_epsilon"], settings, error)
+    plans = [flow_plan.to_dict() for flow_plan in flow_plans]
     if as_json:
-        say_json([one.facts() for one in found])
+        say_json(plans)
         return
-    header = ("table", "level", "numbers", "of a person at most", "each ±", f"right within {error:.0%} from")
-    rows = [
-        (one.table, one.level, f"{one.numbers:,}", f"{one.most:,}", shown(one.half_width), shown(round(one.least)))
-        for one in found
-    ]
-    say_table(
-        header, rows, f"Certain at {settings.confidence:.0%}, epsilon {given['user_epsilon']}, whatever the data:"
+    columns = (
+        Row("table"),
+        Row("level"),
+        Row("num_values", "numbers"),
+        Row("max_events_per_user"),
+        Row("half_width", "max error (±)"),
+        Row("min_accurate_count", f"error at most {error:.0%} from", lambda count: shown(round(count))),
     )
+    title = (
+        f"Error of the noise with probability {settings.confidence:.0%}, epsilon {arguments['user_epsilon']}; "
+        f"the last column is the smallest number with an error of at most {error:.0%}"
+    )
+    render({"plans": plans}, Table("plans", columns, title))

@@ -1,4 +1,4 @@
-"""``dphmm hide``: a place hidden in one recording, in one step."""
+"""The command ``dphmm hide``: protect locations in one recording."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import click
 
-from dphmm.cli.console import FILE, PATH, STORE, Once, cell, echo, say_json
-from dphmm.cli.inputs import kilometres_of
+from dphmm.cli.console import FILE, PATH, STORE, Once, cell, echo, say_json, say_paragraph
+from dphmm.cli.options import parse_kilometres
 from dphmm.errors import ConfigurationError, DataFileError
 
-_PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*", re.ASCII)
+_COORDINATES = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*", re.ASCII)
+
+_NUM_NAMED = 3
 
 
 @click.command(cls=Once)
@@ -22,71 +24,90 @@ _PLACE = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*",
     "--near",
     multiple=True,
     metavar="LAT,LON",
-    help="A place to hide, in degrees; may be repeated. Or a GeoJSON file of points.",
+    help="Location to hide, degrees; may be repeated. Or a GeoJSON file of points.",
 )
-@click.option("--ends", is_flag=True, help="Hide where the recording begins and where it ends.")
 @click.option(
-    "--within", default="500m", show_default=True, metavar="LENGTH", help="No point this near a place is kept."
+    "--hide-endpoints", is_flag=True, help="Hide where tracks start and end, and both sides of gaps above an hour."
+)
+@click.option(
+    "--within",
+    default="500m",
+    show_default=True,
+    metavar="LENGTH",
+    help="Distance to a location in which no point is kept.",
 )
 @click.option(
     "--kind",
     type=click.Choice(["walking", "cycling", "driving"]),
-    help="How people move, as a reader assumes. [default: what the file says, or cycling]",
+    help="Movement model of the adversary, and speed limit. [default: activity in the file, else cycling and 150 km/h]",
 )
-@click.option("--keep", multiple=True, type=click.Choice(["hr", "atemp"]), help="Keep heart rate, or temperature.")
-@click.option("--no-times", is_flag=True, help="Leave out times.")
-@click.option("--session", type=STORE, help="A file that counts what several recordings tell.")
-@click.option("--picture", type=FILE, help="A picture of what a reader sees: .png, .svg or .pdf.")
-@click.option("--basemap", type=PATH, help="A map to draw the picture on, such as .geojson.")
-@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
-@click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
-def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path | None, **given: Any) -> None:
-    """Hide places in the recording DATA, such as home in a ride: exact elsewhere, nothing around them.
+@click.option("--keep", multiple=True, type=click.Choice(["hr", "atemp"]), help="Keep heart rate or temperature.")
+@click.option("--no-times", is_flag=True, help="Remove times.")
+@click.option("--session", type=STORE, help="Track cumulative disclosure across recordings in this file.")
+@click.option("--picture", type=FILE, help="Picture of the adversary's view: .png, .svg or .pdf.")
+@click.option("--basemap", type=PATH, help="Background map of the picture, such as .geojson.")
+@click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path | None, **options: Any) -> None:
+    """Hide locations, such as a home, in the recording DATA and keep the rest exact.
 
-    A zone is a square of the same public pattern for everybody and a ring around it, so that it does not tell where in
-    the square the place is, and that another recording of the same place has the same zone. Names, descriptions,
-    bounds, totals, heart rate and temperature are left out of the file.
+    A zone is a square of a fixed public grid and a ring around it. It does not depend on where in the square the
+    location lies, and is the same in every recording of the location. Names, descriptions, bounds, totals, heart rate
+    and temperature are removed from the file.
+
+    Of more than five zones, the five with the highest probability of a cell are described. --json describes all.
     """
-    from dphmm.jobs.hiding import hide
+    from dphmm.jobs.hide import hide
 
-    length, overwrite = kilometres_of(given["within"], "--within"), given["overwrite"]
+    length = parse_kilometres(options["within"], "--within")
+    overwrite = options["overwrite"]
     if basemap is not None:
         from dphmm.tables.vector_files import check_vector_file
 
         if picture is None:
-            raise ConfigurationError("--basemap is drawn on; give --picture too")
+            raise ConfigurationError("--basemap needs --picture: it is the background of the picture")
         if not check_vector_file(basemap).is_file():
             raise DataFileError(basemap, "cannot be read (there is no such file); check the path")
     if picture is not None:
-        from dphmm.plots.figures import check_picture
+        from dphmm.plots.canvas import check_picture
 
         check_picture(picture, overwrite)
-    places = {text: _PLACE.fullmatch(text) for text in given["near"]}
-    spots = [(float(place[1]), float(place[2])) for place in places.values() if place is not None]
+    places = {text: _COORDINATES.fullmatch(text) for text in options["near"]}
+    locations = [(float(place[1]), float(place[2])) for place in places.values() if place is not None]
     files = [text for text, place in places.items() if place is None]
     if files and len(places) > 1:
         raise ConfigurationError(
-            f"--near {files[0]!r} is no LATITUDE,LONGITUDE; give places, or one GeoJSON file of points"
+            f"--near must be LATITUDE,LONGITUDE or a single GeoJSON file of points, got {files[0]!r} among others"
         )
-    found = hide(
+    result = hide(
         data,
-        files[0] if files else spots,
+        files[0] if files else locations,
         length,
         output,
-        times=not given["no_times"],
-        **{name: given[name] for name in ("ends", "kind", "keep", "session", "overwrite")},
+        times=not options["no_times"],
+        **{name: options[name] for name in ("hide_endpoints", "kind", "keep", "session", "overwrite")},
     )
     if picture is not None:
-        from dphmm.plots.figures import save_picture
-        from dphmm.plots.hidden import hidden_figure
+        from dphmm.plots.canvas import save_picture
+        from dphmm.plots.hide import hidden_figure
 
-        save_picture(hidden_figure(found, basemap), picture, overwrite, private=False)
-    if given["as_json"]:
-        say_json({**found.facts(), "sentences": found.sentences})
+        save_picture(hidden_figure(result, basemap), picture, overwrite, private=False)
+    if options["as_json"]:
+        say_json({**result.to_dict(), "sentences": result.sentences})
         return
-    for sentence in found.sentences:
-        echo(sentence)
-    left = f"; besides, left out: {', '.join(found.left_out)}" if found.left_out else ""
-    echo(f"{cell(str(output))}: {len(found.public):,} of {found.points:,} points{left}.")
+    for sentence in result.summary_sentences:
+        label, _, text = sentence.partition(": ")
+        say_paragraph(f"{label}:".ljust(10), text)
+    echo()
+    removed = f"; removed {result.removed_in_words}" if result.removed else ""
+    echo(f"Wrote {cell(str(output))}: kept {len(result.public):,} of {result.points:,} points{removed}.")
+    for names, text in (
+        (result.errors, "Dropped {count} (receiver errors: no fix, or a jump above the speed limit): {names}."),
+        (result.jumps, "Jumps above the speed limit after {count}: {names}. Delete a part that is not yours."),
+    ):
+        if names:
+            count = f"{len(names):,} point{'s' if len(names) > 1 else ''}"
+            first = "; ".join([*map(cell, names[:_NUM_NAMED]), *(["..."] if len(names) > _NUM_NAMED else [])])
+            say_paragraph("", text.format(count=count, names=first))
     if picture is not None:
-        echo(f"{cell(str(picture))}: what a reader sees.")
+        echo(f"Wrote {cell(str(picture))}: the adversary's view.")

@@ -1,4 +1,4 @@
-"""``dphmm landmarks``: a series or a trajectory released so that the moments that matter are protected together."""
+"""The command ``dphmm landmarks``: joint protection of significant timestamps."""
 
 from __future__ import annotations
 
@@ -9,145 +9,168 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.console import FILE, PATH, Once, progress, say, warn_of_seed
-from dphmm.cli.inputs import (
+from dphmm.cli.keys import NUMBER, as_keys, settings_key
+from dphmm.cli.leakage import check_picture, draw
+from dphmm.cli.options import (
     READING,
-    data_of,
+    build_data,
+    build_options,
+    build_settings,
+    compose,
     input_options,
-    options,
     own_model_option,
     refuse,
     seed_option,
-    settings_of,
 )
-from dphmm.cli.leakage import check_picture, draw
 from dphmm.errors import ConfigurationError
+from dphmm.release.settings import Settings
 
 if TYPE_CHECKING:
-    from dphmm.jobs.landmarks import Landmarked, Moments
+    from dphmm.jobs.landmarks import LandmarkResult, LandmarkSource
 
 _rules = click.Choice(["stays", "repeated", "home", "work", "home-and-work"])
-_moment_options = options(
-    click.option("--at", multiple=True, metavar="TIME", help="A landmark; one of the timestamps. Repeat it."),
-    click.option("--landmarks", type=PATH, metavar="FILE", help="Landmarks, one time a line."),
-    click.option("--find", type=_rules, help="Find landmarks in the trajectory: your own act."),
-    click.option("--radius", default=0.2, show_default=True, metavar="KM", help="How far a stay or place reaches."),
-    click.option("--minutes", default=20.0, show_default=True, help="How long a stay lasts at least."),
-    click.option("--utc-offset", default=0.0, metavar="HOURS", help="Local time minus UTC, for home and work."),
+_landmark_options = compose(
+    click.option("--at", multiple=True, metavar="TIME", help="A landmark, one of the timestamps. Can be repeated."),
+    click.option("--landmarks", type=PATH, metavar="FILE", help="File of landmarks, one time per line."),
+    click.option("--find", type=_rules, help="Find landmarks in the true trajectory."),
+    click.option(
+        "--utc-offset", default=0.0, metavar="HOURS", help="Local time minus UTC in hours, for home and work."
+    ),
+    settings_key("--radius", default=0.2, help="Radius of a stay or place in kilometres."),
+    settings_key("--minutes", default=20.0, help="Minimum duration of a stay in minutes."),
 )
 
 
 @click.command(cls=Once)
 @click.argument("source", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", required=True, type=FILE, help="The releases, .csv or .parquet.")
-@click.option("--epsilon", required=True, type=float, help="Spent by all landmarks and any one regular time together.")
-@click.option("--scheme", default="adaptive", show_default=True, type=click.Choice(["skip", "uniform", "adaptive"]))
-@_moment_options
-@click.option("--sensitivity", type=float, help="SOURCE is a table of values: noise for this sensitivity.")
-@click.option("--unit", type=float, metavar="KM", help="SOURCE is a trajectory: noise with ε for this distance.")
-@click.option("--centre", nargs=2, type=float, metavar="LAT LON", help="With --unit: a public centre of the region.")
+@click.option("-o", "--output", required=True, type=FILE, help="Output file, .csv or .parquet.")
 @click.option(
-    "--bbox", nargs=4, type=float, metavar="S W N E", help="Of trajectories: values outside are moved to its border."
+    "--epsilon", required=True, type=float, help="Epsilon of all landmarks and any one regular time together."
 )
-@click.option("--step", type=float, metavar="SECONDS", help="With --unit: put the trajectory on this clock first.")
-@click.option("--model", type=PATH, help="With --policy: a model that 'dphmm learn' wrote.")
-@click.option("--policy", help="SOURCE is a trajectory: the engine's noise for this policy, such as utility:1km.")
+@click.option("--scheme", default="adaptive", show_default=True, type=click.Choice(["skip", "uniform", "adaptive"]))
+@_landmark_options
+@click.option("--sensitivity", type=float, help="SOURCE is a table of values with this sensitivity.")
+@click.option("--unit", type=float, metavar="KM", help="SOURCE is a trajectory; ε is for this distance.")
+@click.option("--centre", nargs=2, type=float, metavar="LAT LON", help="With --unit: public centre of the region.")
+@click.option(
+    "--bbox",
+    nargs=4,
+    type=float,
+    metavar="S W N E",
+    help="Trajectories: move values outside to the border of this box.",
+)
+@click.option("--step", type=float, metavar="SECONDS", help="With --unit: resample the trajectory to this clock first.")
+@click.option("--model", type=PATH, help="With --policy: a model from 'dphmm learn'.")
+@click.option("--policy", help="SOURCE is a trajectory; use this policy, such as utility:1km.")
 @click.option(
     "--mechanism",
-    help="lattice (exact on a computer); also laplace with --sensitivity, planar-laplace with --unit, and what "
-    "'dphmm release' has with --policy. [default: lattice]",
+    help="Noise: lattice, laplace, planar-laplace or, with --policy, as release. [default: lattice]",
 )
-@click.option(
+@settings_key(
     "--spacing",
-    help="For lattice: its step, kilometres or the values' unit. [default: 1/1000; as much of --sensitivity]",
+    type=NUMBER,
+    help="Step of lattice noise, km or value units. [default: 1 m; about sensitivity/1000]",
 )
-@click.option("--outside", help="With --policy: of places outside the region, border or omit. [default: border]")
+@as_keys(build_options(Settings, names=("outside", "allow_singleton")))
 @own_model_option
-@click.option("--allow-known", is_flag=True, default=None, help="Go on where only one state is possible.")
-@click.option("--backward", type=PATH, help="For losses: matrix of Pr(time before | time).")
-@click.option("--forward", type=PATH, help="For losses: matrix of Pr(time after | time).")
-@click.option("--initial", type=PATH, help="For losses: first distribution; with --forward.")
-@click.option("--rate", default=1.0, show_default=True, help="Adaptive: probability of publishing at the start.")
-@click.option("--change", default=0.2, show_default=True, help="Adaptive: how fast the probability changes.")
-@click.option("--least-rate", default=0.1, show_default=True, help="Adaptive: it never falls below this.")
-@click.option("--plot", type=FILE, help="Draw budget and loss over time into this new file.")
-@click.option("--certificate", type=FILE, help="What the promise follows from, for scripts/dphmm-verify.")
+@click.option("--backward", type=PATH, help="For leakage: matrix of Pr(time before | time).")
+@click.option("--forward", type=PATH, help="For leakage: matrix of Pr(time after | time).")
+@click.option("--initial", type=PATH, help="For leakage: initial distribution, with --forward.")
+@settings_key("--rate", default=1.0, help="Adaptive: initial probability of publishing.")
+@settings_key("--change", default=0.2, help="Adaptive: relative change of the probability.")
+@settings_key("--min-rate", default=0.1, help="Adaptive: minimum probability.")
+@click.option("--picture", type=FILE, help="Plot of budget and leakage: a new file.")
+@click.option("--certificate", type=FILE, help="Certificate for scripts/dphmm-verify: a new file.")
 @seed_option
 @input_options
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
-def landmarks_command(source: tuple[str, ...], output: Path, plot: Path | None, as_json: bool, **given: Any) -> None:
-    """Release SOURCE so that budgets of all landmarks and any one regular moment stay within epsilon.
+@click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def landmarks_command(
+    source: tuple[str, ...], output: Path, picture: Path | None, as_json: bool, **arguments: Any
+) -> None:
+    """Release SOURCE with a joint budget for all landmarks and any one regular timestamp.
 
-    SOURCE is a table (a column of times, others of numbers) with --sensitivity, or trajectories of one person with
-    --unit or --policy. The list of landmarks counts as public, and the output names them; finding them with --find
-    reads true places and is your own act.
+    SOURCE is a table (a column of times and columns of numbers) with --sensitivity, or the trajectory of one user with
+    --unit or --policy. The list of landmarks counts as public, and the output contains it. --find reads true locations.
 
-    That makes them epsilon-private together where the data of different times are independent. Where they are not, the
-    column 'loss' bounds what is told of all landmarks together with each time: under --backward and --forward, under
-    --forward from --initial, or under the model of --policy. Without them it is the sum of the budgets.
+    The landmarks and one regular timestamp together are epsilon-private if the data of different times are independent.
+    For correlated data, the column 'loss' bounds the joint leakage about all landmarks and each time: under --backward
+    and --forward, under --forward from --initial, or under the model of --policy. Without them it is the sum of
+    budgets.
     """
     from dphmm.tables import check_table_name
 
-    certificate, overwrite = given["certificate"], given["overwrite"]
+    certificate = arguments["certificate"]
+    overwrite = arguments["overwrite"]
     check_table_name(output)
-    check_picture(plot, overwrite)
-    kinds = [name for name in ("sensitivity", "unit", "policy") if given[name] is not None]
+    check_picture(picture, overwrite)
+    kinds = [name for name in ("sensitivity", "unit", "policy") if arguments[name] is not None]
     if len(kinds) != 1:
-        raise ConfigurationError("no single noise is given; give one of --sensitivity, --unit and --policy")
-    warn_of_seed(given["seed"])
+        raise ConfigurationError("exactly one of --sensitivity, --unit and --policy is required")
+    warn_of_seed(arguments["seed"])
     for kind in progress(kinds, "Releasing"):
-        done = _released(kind, source, given)
-    if plot is not None:
-        from dphmm.plots.curves import budget_and_loss
+        done = _release(kind, source, arguments)
+    if picture is not None:
+        from dphmm.plots.landmarks import budget_and_loss
 
-        draw(plot, lambda ax: budget_and_loss(ax, done.series.budget, done.losses), overwrite)
+        draw(picture, lambda ax: budget_and_loss(ax, done.series.budget, done.losses), overwrite)
     done.table.write(output, overwrite)
     if certificate is not None:
         done.certify(certificate, overwrite)
-    written = {"output": output, "plot": plot, "certificate": certificate}
+    written = {"output": output, "picture": picture, "certificate": certificate}
     files = {name: None if path is None else str(path) for name, path in written.items()}
-    say("Released", {**done.facts(), **files}, as_json, done.dropped, "private_left_out")
+    say("Released", {**done.to_dict(), **files}, as_json, done.dropped, "private_dropped")
 
 
-def _released(kind: str, source: tuple[str, ...], given: dict[str, Any]) -> Landmarked:
+def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> LandmarkResult:
     from dphmm.jobs.landmarks import Scheme, landmark_engine, landmark_planar, landmark_series
 
-    scheme = Scheme(given["scheme"], given["rate"], given["change"], given["least_rate"])
-    more = {"landmarks": _moments(given), "scheme": scheme, "seed": given["seed"]}
-    epsilon, matrices = given["epsilon"], ("backward", "forward", "initial")
-    noise = {name: given[name] for name in ("mechanism", "spacing") if given[name] is not None}
+    scheme = Scheme(arguments["scheme"], arguments["rate"], arguments["change"], arguments["min_rate"])
+    more = {"landmarks": _get_landmarks(arguments), "scheme": scheme, "seed": arguments["seed"]}
+    epsilon = arguments["epsilon"]
+    matrices = ("backward", "forward", "initial")
+    noise = {name: arguments[name] for name in ("mechanism", "spacing") if arguments[name] is not None}
     if kind == "sensitivity":
-        of_places = ("centre", "bbox", "step", "model", "outside", "allow_own_model", *READING)
-        refuse(of_places, "is for trajectories, not for --sensitivity")
-        if len(source) != 1 or given["find"] is not None:
+        of_places = ("centre", "bbox", "step", "model", "outside", "allow_training_users", *READING)
+        refuse(of_places, "cannot be combined with --sensitivity: it is for trajectories")
+        if len(source) != 1 or arguments["find"] is not None:
             raise ConfigurationError(
-                "--sensitivity takes one table, with landmarks that are named; --find needs places"
+                "--sensitivity needs one table and cannot be combined with --find: finding landmarks needs locations"
             )
-        known = {name: given[name] for name in matrices}
-        return landmark_series(source[0], given["sensitivity"], epsilon, **more, **noise, **known)
-    data = data_of(source, given)
+        knowledge = {name: arguments[name] for name in matrices}
+        return landmark_series(source[0], arguments["sensitivity"], epsilon, **more, **noise, **knowledge)
+    data = build_data(source, arguments)
     if kind == "unit":
-        refuse(matrices, "does not go with --unit: its budgets are about places one unit apart, not about any two")
-        if given["centre"] is None:
-            raise ConfigurationError("--unit needs --centre LAT LON: a place near, the same for all people")
-        refuse(("model", "outside", "allow_own_model"), "goes with --policy, not with --unit")
-        step = given["step"]
-        more["bbox"] = given["bbox"]
-        return landmark_planar(data, given["unit"], given["centre"], epsilon, step_seconds=step, **more, **noise)
-    refuse(matrices, "does not go with --policy: the model says how people move")
-    if given["model"] is None:
-        raise ConfigurationError("--policy needs --model; make one with 'dphmm learn'")
-    refuse(("centre", "step"), "goes with --unit: the model has its own")
-    own = bool(given["allow_own_model"])
-    return landmark_engine(data, given["model"], settings_of(given), allow_own_model=own, bbox=given["bbox"], **more)
+        refuse(matrices, "cannot be combined with --unit: its budgets are for locations one unit apart")
+        if arguments["centre"] is None:
+            raise ConfigurationError("--unit needs --centre LAT LON: a nearby point, identical for all users")
+        refuse(("model", "outside", "allow_training_users"), "cannot be combined with --unit: it needs --policy")
+        step = arguments["step"]
+        more["bbox"] = arguments["bbox"]
+        return landmark_planar(
+            data, arguments["unit"], arguments["centre"], epsilon, step_seconds=step, **more, **noise
+        )
+    refuse(matrices, "cannot be combined with --policy: the model specifies the transitions")
+    if arguments["model"] is None:
+        raise ConfigurationError("--policy needs --model: train one with 'dphmm learn'")
+    refuse(("centre", "step"), "cannot be combined with --policy: the model specifies it")
+    allows_training_users = bool(arguments["allow_training_users"])
+    return landmark_engine(
+        data,
+        arguments["model"],
+        build_settings(arguments),
+        allow_training_users=allows_training_users,
+        bbox=arguments["bbox"],
+        **more,
+    )
 
 
-def _moments(given: Mapping[str, Any]) -> Moments:
-    from dphmm.jobs.landmarks import Find
+def _get_landmarks(arguments: Mapping[str, Any]) -> LandmarkSource:
+    from dphmm.jobs.landmarks import LandmarkFinder
 
-    if sum((bool(given["at"]), given["landmarks"] is not None, given["find"] is not None)) > 1:
-        raise ConfigurationError("--at, --landmarks and --find exclude each other; use one of them")
-    if given["find"] is not None:
-        return Find(given["find"], given["radius"], given["minutes"], given["utc_offset"])
-    moments: Moments = given["at"] if given["landmarks"] is None else given["landmarks"]
-    return moments
+    if sum((bool(arguments["at"]), arguments["landmarks"] is not None, arguments["find"] is not None)) > 1:
+        raise ConfigurationError("--at, --landmarks and --find cannot be combined: use one of them")
+    if arguments["find"] is not None:
+        return LandmarkFinder(arguments["find"], arguments["radius"], arguments["minutes"], arguments["utc_offset"])
+    landmarks: LandmarkSource = arguments["at"] if arguments["landmarks"] is None else arguments["landmarks"]
+    return landmarks

@@ -1,7 +1,4 @@
-"""Releases: ``dphmm release``, for files or lines on standard input, and its job files; ``dphmm batch``, ``certify``.
-
-And to look at them: ``dphmm show``, a picture or a map, ``dphmm report``, a page, and ``dphmm basemap`` below.
-"""
+"""The commands ``release``, ``batch``, ``certify``, ``show``, ``report`` and ``basemap``."""
 
 from __future__ import annotations
 
@@ -10,193 +7,113 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dphmm.cli import inputs
-from dphmm.cli.console import FILE, FOLDER, PATH, STORE, Once, cell, echo, progress, say, warn, warn_of_seed
+from dphmm.cli import options
+from dphmm.cli.console import (
+    FILE,
+    FOLDER,
+    PATH,
+    STORE,
+    Block,
+    Once,
+    Row,
+    cell,
+    dropped_rows,
+    dropped_texts,
+    echo,
+    plural,
+    progress,
+    render,
+    say,
+    say_json,
+    say_paragraph,
+    warn,
+    warn_of_seed,
+)
+from dphmm.cli.keys import as_keys, named, settings_key
 from dphmm.errors import (
-    AlreadyKnownError,
     BudgetExceededError,
     ConfigurationError,
     DataFileError,
     InvalidInputError,
     SessionBusyError,
+    SingletonConstraintError,
 )
-from dphmm.jobs.input_data import Data
+from dphmm.formatting import ratio_bound
 from dphmm.readers.instants import Instants
-from dphmm.release import Limits, ReleaseSettings
-from dphmm.release.settings import NAMES
+from dphmm.release import Limits
+from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.tables import ALIASES, iso_time
-from dphmm.tables.json_toml import first_flaw, read_keys
-from dphmm.writers.table import release_object
+from dphmm.writers.table import WITHHELD_MESSAGES, release_object
 
 if TYPE_CHECKING:
-    from dphmm.jobs.batches import Batch
-    from dphmm.jobs.releases import Released
+    from dphmm.jobs.batch.batch import Batch
+    from dphmm.jobs.release.exposure import Statistic
+    from dphmm.jobs.release.release import ReleaseResult
+    from dphmm.release import ReleaseSettings
     from dphmm.release.trajectory import ReleaseStream
 
 
-class ReleaseJob(BaseModel):
-    """A release, as options or a job file describe it: what is read and written, and how places are released.
-
-    A TOML file has the same keys as the long options, with underscores. Paths are relative to the folder in which the
-    command is run.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
-
-    settings: ReleaseSettings
-    data: tuple[str, ...] = Field(default=(), strict=False)
-    output: Path | None = Field(default=None, strict=False)
-    model: Path = Field(strict=False)
-    summary: Path | None = Field(default=None, strict=False)
-    daily: Path | None = Field(default=None, strict=False)
-    private_diagnostics: Path | None = Field(default=None, strict=False)
-    certificate: Path | None = Field(default=None, strict=False)
-    session: str | None = None
-    limit_epsilon: float | None = None
-    limit_constrained: float | None = None
-    limit_window_epsilon: float | None = None
-    limit_window_steps: int | None = None
-    accept_epsilon: float | None = None
-    clock_skew: str | None = None
-    allow_own_model: bool = False
-    seed: int | None = Field(default=None, ge=0)
-    format: str | None = None
-    columns: dict[str, str] = Field(default_factory=dict)
-    time_unit: str | None = None
-    time_zone: str | None = None
-    users: tuple[str, ...] = Field(default=(), strict=False)
-    exclude_users: tuple[str, ...] = Field(default=(), strict=False)
-    skip_bad: bool = False
-    user: str | None = None
-    user_per_file: bool = False
-    overwrite: bool = False
-    known: tuple[str, ...] = Field(default=(), strict=False)
-    geometry: Literal["estimate", "released"] = "estimate"
-
-    @property
-    def people(self) -> Data:
-        """Whose places."""
-        return Data.from_options(self.data, dict(self))
-
-    @property
-    def earlier(self) -> Data | None:
-        """Earlier data of the same people, read as their places are."""
-        return Data.from_options(self.known, dict(self)) if self.known else None
-
-    @property
-    def limits(self) -> Limits | None:
-        """What each person's session may spend; None where nothing is said of it."""
-        given = {one.name: getattr(self, inputs.option_name(one)) for one in fields(Limits)}
-        return Limits(**given) if any(limit is not None for limit in given.values()) else None
-
-
-def load_job(path: Path | None, options: Mapping[str, Any]) -> ReleaseJob:
-    """The job that a file and the options given beside it describe; an option wins over the file.
-
-    Parameters
-    ----------
-    path
-        A TOML file, or None.
-    options
-        A key of `ReleaseJob` or `ReleaseSettings` → its value; None, and an empty sequence, mean that the option was
-        not given.
-
-    Raises
-    ------
-    DataFileError
-        When the file cannot be read or is no TOML.
-    ConfigurationError, BudgetError
-        Naming the first key that is unknown, missing, or of a wrong value.
-    """
-    given = {key: value for key, value in options.items() if value is not None and value != () and value != {}}
-    keys = {} if path is None else read_keys(path, "docs/reference/command.md for a job")
-    unknown = [key for key in keys if key not in _KEYS]
-    if unknown:
-        raise ConfigurationError(f"{path}: key '{unknown[0]}' is unknown; the keys are {', '.join(_KEYS)}")
-    both = keys | given
-
-    def named(key: str) -> str:
-        return inputs.long_option(key) if path is None or key in given else f"{path}: key '{key}'"
-
-    rest = {key: value for key, value in both.items() if key not in (*NAMES, *inputs.AIMS, "buffer")}
-    try:
-        job = ReleaseJob.model_validate({**rest, "settings": ReleaseSettings()})
-    except ValidationError as problem:
-        key, flaw, said = first_flaw(problem)
-        if flaw == "missing":
-            raise ConfigurationError(f"{key} is missing; give {inputs.long_option(key)}{_OR_KEY.format(key)}") from None
-        raise ConfigurationError(f"{named(key)} {said}") from None
-    return job.model_copy(update={"settings": inputs.settings_of(both, named, _OR_KEY, for_a_day=True)})
-
-
-_KEYS = (*NAMES, *inputs.AIMS, "buffer", *(name for name in ReleaseJob.model_fields if name != "settings"))
-"""What a job file may say: how places are released, then everything else."""
-
-_OR_KEY = ", or the key '{}' in a job file"
-
-
 _REFUSALS = (InvalidInputError, BudgetExceededError, SessionBusyError)
-"""What concerns one line, or the person that it is about. A store that is damaged or cannot be written ends the run."""
+"""Errors of one line or user. A store that is damaged or cannot be written ends the run."""
 
 
-HELD = ("user", "time", "latitude", "longitude", "epsilon")
-"""What a key of a line may hold."""
+LINE_FIELDS = ("user", "time", "latitude", "longitude", "epsilon", "accuracy", "valid")
+"""The contents of a line."""
 
 
-class Keys:
-    """What the lines' keys are called, and how their times are to be understood.
+class LineKeys:
+    """The keys of input lines, and the interpretation of their times.
 
     Parameters
     ----------
     columns
-        What a key holds, one of `HELD`, → its name, which is then the only one that it goes by.
+        A content, one of `LINE_FIELDS`, → its key, which replaces the default keys.
     time_unit, time_zone
-        As for `dphmm.readers.instants.Instants`; without a zone, a time that does not say its own is refused.
+        As for `dphmm.readers.instants.Instants`. Without a zone, times must contain their zone.
 
     Raises
     ------
     ConfigurationError
-        For a key that holds something else, an unknown unit or an unknown zone.
+        For an unknown content, unit or zone.
     """
 
     def __init__(self, columns: Mapping[str, str], time_unit: str | None = None, time_zone: str | None = None) -> None:
-        unknown = sorted(set(columns) - set(HELD))
+        unknown = sorted(set(columns) - set(LINE_FIELDS))
         if unknown:
-            raise ConfigurationError(f"--column names {unknown[0]!r}; a line's keys hold {', '.join(HELD)}")
-        self._names = {**ALIASES, "epsilon": ("epsilon",), **{what: (name,) for what, name in columns.items()}}
+            raise ConfigurationError(f"columns of lines must be {', '.join(LINE_FIELDS)}, got {unknown[0]!r}")
+        self._names = {**ALIASES, "epsilon": ("epsilon",), **{content: (name,) for content, name in columns.items()}}
         self._instants = Instants(time_unit, time_zone)
 
-    def value(self, fix: Mapping[str, Any], what: str) -> Any:
-        """What a line says of something, None where it says nothing."""
-        return next((fix[name] for name in self._names[what] if fix.get(name) not in (None, "")), None)
+    def value(self, fix: Mapping[str, Any], content: str) -> Any:
+        """Return a content of a line, None if it is missing or empty."""
+        return next((fix[name] for name in self._names[content] if fix.get(name) not in (None, "")), None)
 
-    def needed(self, fix: Mapping[str, Any], what: str) -> Any:
-        """The same of what every line has to say."""
-        value = self.value(fix, what)
+    def required_value(self, fix: Mapping[str, Any], content: str) -> Any:
+        """Return a required content of a line."""
+        value = self.value(fix, content)
         if value is None:
-            name = self._names[what][0] if len(self._names[what]) == 1 else what
-            raise InvalidInputError(f"has no {what}; give it as {name!r}")
+            name = self._names[content][0] if len(self._names[content]) == 1 else content
+            raise InvalidInputError(f"{content} is missing: use the key {name!r}")
         return value
 
     def time(self, fix: Mapping[str, Any]) -> int:
-        """Microseconds since 1970 of a time that says its zone, or counts in a unit that is known."""
-        value = self.needed(fix, "time")
-        what = "" if isinstance(value, str) or self._instants.unit else ", or say what numbers count with --time-unit"
+        """Return the time of a line in microseconds since 1970."""
+        value = self.required_value(fix, "time")
+        needs_unit = not isinstance(value, str) and not self._instants.unit
+        remedy = ", or set time_unit to the unit of numbers" if needs_unit else ""
         try:
             if self._instants.zone is None and self._instants.lacks_zone(value):
-                raise InvalidInputError("the time has no zone; add Z for UTC, or an offset such as +02:00")
+                raise InvalidInputError("time must contain its zone: add Z for UTC, or an offset such as +02:00")
             return self._instants.microseconds(value)
         except InvalidInputError:
             raise
         except ValueError:
-            wrong = "the time is none; give an ISO 8601 time such as 2009-10-11T14:04:30Z"
-            raise InvalidInputError(wrong + what) from None
+            raise InvalidInputError(f"time must be an ISO 8601 time such as 2009-10-11T14:04:30Z{remedy}") from None
 
 
 def answer_lines(
@@ -205,51 +122,57 @@ def answer_lines(
     time_unit: str | None = None,
     time_zone: str | None = None,
 ) -> None:
-    """Answer every line of standard input by one line of standard output, flushed before the next is read.
+    """Answer every line of standard input with one line of standard output.
 
-    The answer is the release as an object with the columns of a table of releases. A line that has none, whatever is in
-    it, is answered by ``{"released": false, "reason": …}``, with the user and the time of the slot as far as the line
-    tells them, and the next is read: no line of one person ends the stream for the others. No answer repeats a place or
-    the time of a fix. Where a schedule or caps on events leave nothing to draw with, the answer says so and has the
-    columns too, with the prediction in them.
+    An answer is flushed before the next line is read.
+
+    The answer is the release as an object with the columns of a table of releases. A line without a release, for any
+    reason, is answered by ``{"released": false, "reason": …}``, with the user and the time of the slot if the line
+    contains them. No line of one user ends the stream for the others. No answer repeats a location or the time of a
+    fix. If a schedule or event caps withhold the timestep, the answer also contains the columns with the prediction.
 
     Parameters
     ----------
     stream
-        Who answers.
+        The stream of releases.
     columns, time_unit, time_zone
-        As for `Keys`.
+        As for `LineKeys`.
 
     Raises
     ------
     DataFileError, OutputError
-        When the file of sessions is damaged, or cannot be written.
+        If the file of sessions is damaged or cannot be written.
     ConfigurationError
-        As `Keys`, before the first line is read.
+        As `LineKeys`, before the first line is read.
     """
-    keys = Keys(columns or {}, time_unit, time_zone)
+    keys = LineKeys(columns or {}, time_unit, time_zone)
     for number, line in enumerate(sys.stdin.buffer, start=1):
         echo(json.dumps(_answer(stream, keys, line, number), allow_nan=False))
         sys.stdout.flush()
 
 
-def _answer(stream: ReleaseStream, keys: Keys, line: bytes, number: int) -> dict[str, Any]:
-    about: dict[str, Any] = {}
+def _answer(stream: ReleaseStream, keys: LineKeys, line: bytes, number: int) -> dict[str, Any]:
+    answer: dict[str, Any] = {}
     try:
-        fix = _parsed(line)
-        about["user"] = user = _user(keys, fix)
+        fix = _parse_line(line)
+        answer["user"] = user = _parse_user(keys, fix)
         time = np.datetime64(keys.time(fix), "us")
-        about["time"] = iso_time(stream.moment(time))
-        latitude, longitude = _degrees(keys, fix, "latitude", 90), _degrees(keys, fix, "longitude", 180)
-        release = stream.take(user, time, latitude, longitude, _epsilon(keys, fix))
-    except AlreadyKnownError as problem:
-        return about | _refusal(number, f"{problem}, with --allow-known")
+        answer["time"] = iso_time(stream.get_slot_end(time))
+        latitude = _parse_degrees(keys, fix, "latitude", 90)
+        longitude = _parse_degrees(keys, fix, "longitude", 180)
+        quality: dict[str, Any] = {
+            "accuracy_m": parse_accuracy(keys.value(fix, "accuracy")),
+            "is_valid": parse_validity(keys.value(fix, "valid")),
+        }
+        release = stream.take(user, time, latitude, longitude, _parse_epsilon(keys, fix), **quality)
+    except SingletonConstraintError as problem:
+        return answer | _refusal(number, f"{problem}, with allow_singleton = true")
     except DataFileError:
         raise
     except _REFUSALS as problem:
-        return about | _refusal(number, str(problem))
+        return answer | _refusal(number, str(problem))
     if release is None:
-        return about | {"released": False, "reason": stream.silence}
+        return answer | {"released": False, "reason": stream.no_release_reason}
     return release_object(release)
 
 
@@ -257,361 +180,507 @@ def _refusal(number: int, reason: str) -> dict[str, Any]:
     return {"released": False, "reason": f"line {number}: {' '.join(reason.split())}"}
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse_line(line: bytes) -> dict[str, Any]:
     try:
         fix = json.loads(line)
-    except (ValueError, RecursionError):  # also no UTF-8, and numbers of thousands of digits
+    except (ValueError, RecursionError):  # including invalid UTF-8, and numbers with thousands of digits
         fix = None
     if not isinstance(fix, dict):
-        raise InvalidInputError("is no JSON object; give one object a line, with user, time, latitude and longitude")
+        raise InvalidInputError("must be a JSON object with user, time, latitude and longitude")
     return fix
 
 
-def _user(keys: Keys, fix: dict[str, Any]) -> str:
-    user = keys.needed(fix, "user")
+def _parse_user(keys: LineKeys, fix: dict[str, Any]) -> str:
+    user = keys.required_value(fix, "user")
     if isinstance(user, bool) or not isinstance(user, int | str) or not str(user).isprintable():
-        raise InvalidInputError("the user is no name; give a text of printable characters")
+        raise InvalidInputError("user must be a string of printable characters")
     return str(user)
 
 
-def _degrees(keys: Keys, fix: dict[str, Any], what: str, most: int) -> float:
-    degrees = _number(keys.needed(fix, what), what)
-    if not abs(degrees) <= most:  # NaN compares false
-        raise InvalidInputError(f"the {what} is not on the Earth; give degrees, -{most} to {most}")
+def _parse_degrees(keys: LineKeys, fix: dict[str, Any], content: str, limit: int) -> float:
+    degrees = _parse_number(keys.required_value(fix, content), content)
+    if not abs(degrees) <= limit:  # NaN compares false
+        raise InvalidInputError(f"{content} must be in [-{limit}, {limit}] degrees")
     return degrees
 
 
-def _epsilon(keys: Keys, fix: dict[str, Any]) -> float | None:
+def _parse_epsilon(keys: LineKeys, fix: dict[str, Any]) -> float | None:
     epsilon = keys.value(fix, "epsilon")
-    return None if epsilon is None else _number(epsilon, "epsilon")
+    return None if epsilon is None else _parse_number(epsilon, "epsilon")
 
 
-def _number(value: Any, what: str) -> float:
+def _parse_number(value: Any, content: str) -> float:
     try:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError
         return float(value)
-    except (TypeError, OverflowError):  # the latter of a whole number beyond all floats
-        raise InvalidInputError(f"the {what} is no number that can be used; give a decimal number") from None
+    except (TypeError, OverflowError):  # an integer may exceed all floats
+        raise InvalidInputError(f"{content} must be a number") from None
 
 
-_session_options = inputs.options(
+_session_options = options.compose(
     click.option(
-        "--session", type=STORE, metavar="FILE", help="Keep a durable session for every user here; or postgresql://…"
+        "--session", type=STORE, metavar="FILE", help="File of durable sessions, one per user; or postgresql://…"
     ),
-    inputs.options_of(Limits),
+    as_keys(options.build_options(Limits)),
     heading="Session and limits",
 )
 
-_IN_SHORT = (
-    "moments_withheld_for",
-    "joined_places",
-    "one_release_from_two",
-    "all_releases_from",
-    "epsilon_within_24_hours",
-    "estimate_radius_m_median",
-    "adversary_error_m_median",
-    "adversary_certainty_most_in_hindsight",
-    "expected_error_m_median",
-    "private_",
-)
-"""How facts begin that are told without --details, besides `_COUNTS`."""
-_COUNTS = ("releases", "users", "output", "folder")
+# The reasons for which a timestep is withheld, in words.
+_REASONS = {
+    "target": "withheld, estimate accurate enough",
+    "budget": "withheld, window budget used up",
+    "caps": "withheld, event cap reached",
+    "partners": "withheld, no partner for an exposed state",
+}
 
-_details_option = inputs.option(
+_METRES = "{:,.0f} m".format
+_LEVEL = "{:,.4g}".format
+
+
+def _ratio(level: float) -> str:
+    return f"≤ {ratio_bound(level)}"
+
+
+def _policy(result: Mapping[str, Any]) -> str:
+    from dphmm.policy.expression import policy_label
+    from dphmm.release.settings import GRAPH_POLICY_PREFIX
+
+    policy = str(result["policy"])
+    return (
+        "a graph"
+        if policy.startswith(GRAPH_POLICY_PREFIX)
+        else f"{policy_label(policy)} ({result['policy_description']})"
+    )
+
+
+_RESULT = (
+    *(Row(f"withheld_by_reason/{reason}", _REASONS.get(reason, f"withheld, {reason}")) for reason in WITHHELD_MESSAGES),
+    Row("num_unprotected", "most probable location unprotected"),
+    Row("num_singleton_releases", "only one location possible"),
+    Row("num_users_outside_region", "users never inside the region"),
+    Row("num_users_released_before", "users released in an earlier run"),
+    Row("num_users_after_capped_event", "users whose capped event has ended"),
+    Row("num_releases_after_gap", "releases after a gap, with a new belief"),
+    Row("num_users_with_gap", "users with such releases"),
+    Row("sampling/num_timesteps_per_window", "timesteps per window", is_detail=True),
+    Row("mechanism", is_detail=True),
+    Row("is_exact", "exact in finite precision", is_detail=True),
+    Row("outside", "locations outside the region", is_detail=True),
+    Row("max_num_added_edges", "max added edges", is_detail=True),
+    Row("max_repair_optimality_gap", "max optimality gap of a repair", is_detail=True),
+    Row("certificate", is_detail=True),
+    Row("settings_hash", "hash of the settings", is_detail=True),
+)
+_PRIVACY = (
+    Row("", "policy", _policy),
+    Row("randomness", is_detail=True),
+    Row("isolated_states", "states without an edge"),
+    Row("epsilon", "max epsilon of a release", _LEVEL, is_detail=True),
+    Row("max_epsilon_24h", "max epsilon in any 24 h", _LEVEL),
+    Row("max_epsilon_total", "max total epsilon of a user", _LEVEL, is_detail=True),
+    Row("ratio/release", "likelihood ratio, one release", _ratio),
+    Row("ratio/any_states", "likelihood ratio, any possible locations", _ratio, is_detail=True),
+    Row("ratio/total", "likelihood ratio, all releases", _ratio),
+    Row("min_degree_of_protection", is_detail=True),
+    Row("min_possible_states", "min possible states", is_detail=True),
+)
+_ADVERSARY = (
+    Row("median_error", "median expected error"),
+    Row("least_error", "min expected error", is_detail=True),
+    Row("median_posterior", "median of the max posterior probability", is_detail=True),
+    Row("posterior", "max posterior probability"),
+)
+_UTILITY = (
+    Row("median_estimate_error_m", "median expected error of estimates", _METRES),
+    Row("min_user_median_estimate_error_m", "median for the user with the smallest", _METRES),
+    Row("median_release_rmse_m", "median RMS error of releases", _METRES),
+    Row("sampling/median_prediction_error_m", "median expected error between samples", _METRES, is_detail=True),
+)
+
+# Labels of private rows; others are shown under their own names.
+_PRIVATE_LABELS = {
+    "num_locations_outside_region": "locations outside the region",
+    "num_timesteps_without_location": "timesteps without a location",
+    "num_skipped_fixes": "skipped fixes",
+    "model_trained_on_these_users": "model was trained on these users",
+    **{
+        f"{key}_{where}": label.format(where)
+        for where in ("inside", "outside")
+        for key, label in (
+            ("num_timesteps", "true locations {} the region"),
+            ("median_estimate_error_m", "median true error {} (m)"),
+            ("share_within_error", "share below the expected error {}"),
+            ("share_within_calibrated_radius_90", "share within the 90 % radius {}"),
+        )
+    },
+}
+
+_details_option = options.option(
     "--details",
     heading="Output",
     is_flag=True,
-    help="Print every figure, not just the main ones.",
+    help="Print all metrics.",
 )
 
 
-def _say_released(done: Released | Batch, facts: Mapping[str, Any], as_json: bool, details: bool) -> None:
-    """Two sentences first, then figures: the main ones, or all; what was left out; warnings on standard error."""
-    verdict, warnings = done.verdict(), done.warnings()
+def _say_released(
+    done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float], as_json: bool, details: bool
+) -> None:
+    """Print a summary of releases. Warnings are printed on standard error.
+
+    Parameters
+    ----------
+    done
+        The result of the job.
+    result
+        Its dictionary, with the private values under ``private`` and the output under ``output``.
+    levels
+        The epsilons whose likelihood ratios are shown.
+    as_json
+        True to print one JSON object instead.
+    details
+        Whether all values are shown.
+    """
+    sentences = dict(zip(("guarantee", "inference"), done.summary_sentences(), strict=False))
+    warnings = done.warnings()
     if as_json:
-        facts = {"verdict": list(verdict), **facts, "warnings": warnings}
+        say_json({**sentences, **result, "warnings": warnings})
     else:
-        for sentence in verdict:
-            echo(sentence)
-        facts = {name: fact for name, fact in facts.items() if details or name in _COUNTS or name.startswith(_IN_SHORT)}
-    say("Released", facts, as_json, done.dropped, "private_left_out")
+        if result.get("sampling"):
+            say_paragraph("Sampling: ", done.sampling.describe() if done.sampling else "")
+        for name, sentence in sentences.items():
+            say_paragraph(f"{name.capitalize()}:", sentence)
+        echo()
+        _say_blocks(done, result, levels, details)
     warn(warnings)
 
 
-_stream_options = inputs.options(
-    click.option(
-        "--accept-epsilon", type=float, metavar="MAX", help="Without DATA: a fix may ask for an epsilon up to this."
-    ),
-    click.option(
-        "--clock-skew",
-        metavar="TIME",
-        help="Without DATA: how far ahead of the clock here a fix may be: 30s, 5m, 1h. [default: 5m]",
-    ),
-    heading="Stream",
+def _say_blocks(
+    done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float], details: bool
+) -> None:
+    count = result["num_released"] + result["num_withheld"]
+    users = plural(result["num_users"], "user")
+    echo(f"Released {result['num_released']:,} of {count:,} timesteps for {users} to {cell(str(result['output']))}.")
+    private = {name: value for name, value in result["private"].items() if name != "dropped"}
+    private_rows = [Row(f"private/{name}", _PRIVATE_LABELS.get(name, "")) for name in private]
+    shown_result = {
+        **result,
+        "ratio": levels if result["randomness"] == "system" else {},
+        "median_error": _inference_cell(result, "median_adversary_error_m"),
+        "least_error": _inference_cell(result, "min_adversary_error_m"),
+        "median_posterior": _inference_cell(result, "median_max_posterior"),
+        "posterior": _inference_cell(result, "max_posterior"),
+        "private": {**private, "dropped": dropped_texts(done.dropped)},
+    }
+    if result["num_users"] == 1:
+        shown_result.pop("min_user_median_estimate_error_m", None)  # equal to the median over all timesteps
+    echo()
+    render(
+        shown_result,
+        Block("Result", _RESULT, omits_zeros=True),
+        Block("Privacy", _PRIVACY, omits_zeros=True),
+        Block("Adversary with the model (most exposed user)", _ADVERSARY, omits_zeros=True),
+        Block("Utility", _UTILITY, omits_zeros=True),
+        Block("Private: do not publish", [*private_rows, *dropped_rows(done.dropped, "private/dropped")]),
+        details=details,
+    )
+
+
+def _inference_cell(result: Mapping[str, Any], statistic: Statistic) -> str | None:
+    """Return a statistic for each adversary that it was computed for. None if there is none."""
+    from dphmm.jobs.release.exposure import VIEW_PREFIXES, InferenceFigure, name_extreme
+
+    keys = (prefix + statistic for prefix in VIEW_PREFIXES.values())
+    row = {key: result[name_extreme(key)] for key in keys if name_extreme(key) in result}
+    figures = (InferenceFigure.find([row], statistic, view) for view in VIEW_PREFIXES)
+    return "; ".join(figure.in_table() for figure in figures if figure is not None) or None
+
+
+_stream_options = options.compose(
+    settings_key("--max-requested-epsilon", type=float, help="Without DATA: largest epsilon that a fix may request."),
+    settings_key("--clock-skew", help="Without DATA: largest lead of a fix's time over this clock. [default: 5m]"),
 )
 
-_output_options = inputs.options(
+_output_options = options.compose(
+    click.option("--summary", type=FILE, metavar="FILE", help="Write a .csv with one row per user."),
     click.option(
-        "--geometry", help="Where rows are in files with one place for each: estimate or released. [default: estimate]"
+        "--private-diagnostics",
+        type=FILE,
+        metavar="FILE",
+        help="Write true states and errors to this file. Do not publish.",
     ),
-    click.option("--summary", type=FILE, metavar="FILE", help="A .csv with one row per user."),
-    click.option("--daily", type=FILE, metavar="FILE", help="A .csv with one row per user and day (UTC)."),
-    click.option(
-        "--private-diagnostics", type=FILE, metavar="FILE", help="Errors and true states, for yourself alone."
+    click.option("--certificate", type=FILE, metavar="FILE", help="Write a certificate for scripts/dphmm-verify."),
+    settings_key(
+        "--geometry",
+        default="estimate",
+        type=click.Choice(["estimate", "released"]),
+        help="Geometry column: estimate or released. [default: estimate]",
     ),
-    click.option(
-        "--certificate", type=FILE, metavar="FILE", help="The proof, for anyone: scripts/dphmm-verify checks it."
-    ),
+    settings_key("--daily-summary", "daily", type=FILE, help="Write a .csv with one row per user and day (UTC)."),
     heading="Output",
 )
 
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
-@click.option("-o", "--output", type=FILE, help="The releases: .gpkg, .geojson, .csv, .gpx or .parquet.")
-@click.option("--model", type=click.Path(), help="A model that 'dphmm learn' wrote.")
-@inputs.release_options
-@inputs.own_model_option
+@click.option("-o", "--output", type=FILE, help="File of the releases: .gpkg, .geojson, .csv, .gpx or .parquet.")
+@click.option("--model", required=True, type=PATH, help="Model written by 'dphmm learn'.")
+@options.release_options
+@options.own_model_option
 @_output_options
 @_session_options
 @_stream_options
-@inputs.seed_option
-@inputs.earlier_option
-@click.option("--job", type=PATH, metavar="FILE", help="A TOML file with these options as keys.")
-@inputs.input_options
-@click.option("--overwrite", is_flag=True, default=None, help="Replace outputs that exist.")
+@options.seed_option
+@options.earlier_option
+@options.release_input_options
+@click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
 @_details_option
-@click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
-def release_command(job: Path | None, as_json: bool, details: bool, **given: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def release_command(data: tuple[str, ...], as_json: bool, details: bool, **values: Any) -> None:
     """Release private locations for the trajectories in DATA.
 
     Without DATA, fixes are read from standard input as JSON lines such as {"user": "a", "time":
-    "2024-03-07T09:00:00Z", "latitude": 45.01, "longitude": -30.01}, and each is answered by one line on standard
-    output at once. A line that is wrong is answered by {"released": false, "reason": ...}, and the next is read.
+    "2024-03-07T09:00:00Z", "latitude": 45.01, "longitude": -30.01}. Each is answered immediately by one line on
+    standard output. An invalid line is answered by {"released": false, "reason": ...}.
     """
-
-    said = {"format": given.pop("format_"), "columns": inputs.columns_of(given["columns"])}
-    said |= {"caps": inputs.caps_of(given)} | {key: inputs.names_of(given[key]) for key in ("users", "exclude_users")}
-    for key in ("events", "never_surer", "never_less"):
-        del given[key]
-    what = load_job(job, {**given, **said})
-    warn_of_seed(what.seed)
-    if what.data:
-        _release_files(what, as_json, details)
+    settings = options.build_settings({**values, "caps": options.build_caps(values)}, for_a_day=True)
+    limits = {limit.name: values[options.option_name(limit)] for limit in fields(Limits)}
+    session = {
+        "session": values["session"],
+        "limits": Limits(**limits) if any(limit is not None for limit in limits.values()) else None,
+        "allow_training_users": bool(values["allow_training_users"]),
+    }
+    warn_of_seed(values["seed"])
+    if data:
+        _release_files(data, settings, session, as_json, details, values)
     else:
-        _release_stream(what)
+        _release_stream(settings, session, values)
 
 
-_OF_BOTH = ("session", "limits", "allow_own_model")
-"""What releases of files and of a stream take as a job has it."""
+def _release_files(
+    data: tuple[str, ...],
+    settings: ReleaseSettings,
+    session: Mapping[str, Any],
+    as_json: bool,
+    details: bool,
+    values: Mapping[str, Any],
+) -> None:
+    from dphmm.jobs.release.release import release
 
-
-def _release_files(job: ReleaseJob, as_json: bool, details: bool) -> None:
-    from dphmm.jobs.releases import release
-
-    for key in ("accept_epsilon", "clock_skew"):
-        if getattr(job, key) is not None:
-            raise ConfigurationError(
-                f"{inputs.long_option(key)} is for fixes from standard input; leave it out with DATA"
-            )
-    if job.output is None:
-        raise ConfigurationError("no output is given; name one with -o, such as -o releases.gpkg")
+    options.refuse(("max_requested_epsilon", "clock_skew"), "is for fixes from standard input only")
+    if values["output"] is None:
+        raise ConfigurationError("an output is missing: use -o, such as -o releases.gpkg")
+    outputs = ("output", "summary", "daily", "certificate", "overwrite", "geometry")
     done = release(
-        job.people,
-        job.model,
-        job.settings,
-        private_diagnostics=job.private_diagnostics or False,
-        known=job.earlier,
-        rng=job.seed,
+        options.build_data(data, values),
+        values["model"],
+        settings,
+        private_diagnostics=values["private_diagnostics"] or False,
+        auxiliary_data=options.build_data(values["auxiliary_data"], values) if values["auxiliary_data"] else None,
+        rng=values["seed"],
         watch=progress,
-        **{name: getattr(job, name) for name in (*_OF_BOTH, "output", "summary", "daily", "certificate")},
-        **{name: getattr(job, name) for name in ("overwrite", "geometry")},
+        **session,
+        **{name: values[name] for name in outputs},
     )
-    asked = {"policy": job.settings.policy, "epsilon_of_each": job.settings.epsilon}
-    files = {name: getattr(job, name) for name in ("output", "private_diagnostics", "certificate")}
-    written = {name: None if path is None else str(path) for name, path in files.items()}
-    told = {**asked, "outside_the_region": job.settings.outside, **done.facts(), **done.private_facts()}
-    _say_released(done, {**told, "settings": job.settings.content_hash, **written}, as_json, details)
+    files = {name: values[name] for name in ("output", "private_diagnostics", "certificate")}
+    paths = {name: None if path is None else str(path) for name, path in files.items()}
+    result = {**done.to_dict(), **paths, "private": done.to_private_dict()}
+    _say_released(done, result, done.ratio_levels, as_json, details)
 
 
-def _release_stream(job: ReleaseJob) -> None:
-    from dphmm.jobs.releases import CLOCK_SKEW_SECONDS, live
+def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    from dphmm.jobs.release.release import live
 
-    for key in ("output", "summary", "daily", "private_diagnostics", "certificate"):
-        if getattr(job, key) is not None:
-            raise ConfigurationError(f"{inputs.long_option(key)} needs DATA; without it, lines go to standard output")
-    skew = CLOCK_SKEW_SECONDS if job.clock_skew is None else inputs.seconds_of(job.clock_skew, "--clock-skew")
-    more = {name: getattr(job, name) for name in (*_OF_BOTH, "accept_epsilon")}
-    with live(job.model, job.settings, rng=job.seed, clock_skew_seconds=skew, **more) as people:
-        answer_lines(people, job.columns, job.time_unit, job.time_zone)
+    for name in ("output", "summary", "daily", "private_diagnostics", "certificate"):
+        if values[name] is not None:
+            raise ConfigurationError(f"{named(name)} needs DATA: without DATA, releases are written to standard output")
+    skew = values["clock_skew"]
+    accepted: dict[str, Any] = {"max_requested_epsilon": values["max_requested_epsilon"]}
+    if skew is not None:
+        accepted["clock_skew_seconds"] = options.parse_seconds(skew, named("clock_skew"))
+    with live(values["model"], settings, rng=values["seed"], **accepted, **session) as stream:
+        answer_lines(stream, values["columns"], values["time_unit"], values["time_zone"])
 
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, required=True, type=PATH)
-@click.option("-o", "--output", "folder", required=True, type=FOLDER, help="A new folder.")
-@click.option("--model", required=True, type=PATH, help="A model that 'dphmm learn' wrote.")
-@inputs.release_options
-@inputs.own_model_option
-@click.option(
+@click.option("-o", "--output", "folder", required=True, type=FOLDER, help="New folder of the batch.")
+@click.option("--model", required=True, type=PATH, help="Model written by 'dphmm learn'.")
+@options.release_options
+@options.own_model_option
+@settings_key(
     "--session-gap",
     type=int,
-    metavar="STEPS",
-    help="A longer gap begins a new session. [default: 500; with --never-surer none does]",
+    help="Start a new session after this many missing steps. [default: 500]",
 )
-@click.option("--certificate", type=FILE, metavar="FILE", help="The proof: scripts/dphmm-verify checks it.")
-@click.option("--files", "kind", default="parquet", show_default=True, help="The users' files: parquet, csv, …")
-@inputs.engine_options
-@inputs.seed_option
-@inputs.earlier_option
-@click.option("--resume", is_flag=True, help="Go on with the batch in the folder; users who are released stay.")
-@inputs.input_options
+@click.option("--certificate", type=FILE, metavar="FILE", help="Write a certificate for scripts/dphmm-verify.")
+@click.option(
+    "--format",
+    "kind",
+    default="parquet",
+    show_default=True,
+    help="Format of the users' files: parquet, csv, geojson or gpkg.",
+)
+@options.engine_options
+@options.seed_option
+@options.earlier_option
+@click.option("--resume", is_flag=True, help="Resume the batch in OUTPUT, skipping users already released.")
+@options.release_input_options
 @_details_option
-@click.option("--json", "as_json", is_flag=True, help="Say what was released as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def batch_command(
-    data: tuple[Path, ...], folder: Path, model: Path, seed: int | None, as_json: bool, details: bool, **given: Any
+    data: tuple[Path, ...], folder: Path, model: Path, seed: int | None, as_json: bool, details: bool, **values: Any
 ) -> None:
-    """Release every user in DATA, each in a file of their own, without a true place in any of them.
+    """Release every user in DATA into a separate file without true locations.
 
-    DATA are read one after another, and the places of only one of them are in memory at a time: for a data set beyond
-    memory, give one Parquet of everyone, of which a few people are taken at a time, or a file or folder per user or
-    per group of users. A user must not occur in two of them.
+    DATA are read one after another, and the locations of only one of them are in memory at a time. For a data set
+    larger than memory, use one Parquet of all users, or one file or folder per user or group of users. A user must not
+    occur in two of them.
 
-    On a Dask cluster, whose workers must see the folder and the model under the same paths, the places and the key go
-    over the network to the workers.
+    On a Dask cluster, the folder and the model must have the same paths on all workers. Locations and the key are sent
+    to the workers over the network.
 
-    Until the batch is finished, the folder holds its key in PRIVATE-key, with which the noise can be taken away. With
-    it --resume makes a lost or damaged file again as it was, instead of drawing twice about the same places.
+    Until the batch is finished, the folder contains its key in PRIVATE-key, with which the noise can be removed. With
+    the key, --resume restores a lost or damaged file unchanged instead of sampling new noise for the same locations.
     """
-    from dphmm.jobs.batches import batch
+    from dphmm.jobs.batch.batch import batch
 
-    settings = inputs.settings_of({**given, "caps": inputs.caps_of(given)}, for_a_day=True)
+    settings = options.build_settings({**values, "caps": options.build_caps(values)}, for_a_day=True)
     warn_of_seed(seed)
-    more = {name: given[name] for name in ("kind", "session_gap", "resume", "certificate")}
-    more["allow_own_model"] = bool(given["allow_own_model"])
-    more["known"] = inputs.true_data(given, "known")
-    engine = inputs.engine_of(given)
-    found = batch(
-        inputs.data_of(data, given), folder, model, settings, engine=engine, seed=seed, watch=progress, **more
-    )
-    proof = {"certificate": None if given["certificate"] is None else str(given["certificate"])}
-    facts = {**found.facts(), **found.private_facts(), "folder": str(folder), **proof}
-    _say_released(found, facts, as_json, details)
+    arguments = {name: values[name] for name in ("kind", "session_gap", "resume", "certificate")}
+    arguments["allow_training_users"] = bool(values["allow_training_users"])
+    arguments["auxiliary_data"] = options.true_data(values, "auxiliary_data")
+    engine = options.build_engine(values)
+    inputs = options.build_data(data, values)
+    done = batch(inputs, folder, model, settings, engine=engine, seed=seed, watch=progress, **arguments)
+    certificate = None if values["certificate"] is None else str(values["certificate"])
+    result = {**done.to_dict(), "output": str(folder), "certificate": certificate, "private": done.to_private_dict()}
+    _say_released(done, result, done.ratio_levels, as_json, details)
 
 
 @click.command(cls=Once)
-@click.argument("releases", callback=inputs.store_of)
-@click.option("-o", "--output", required=True, type=FILE, help="The certificate, JSON lines.")
-@click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")
-@inputs.release_options
-@click.option("--users", metavar="A,B,…", help="These users alone.")
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was certified as JSON.")
+@click.argument("releases", callback=options.parse_store)
+@click.option("-o", "--output", required=True, type=FILE, help="File of the certificate, JSON lines.")
+@click.option("--model", required=True, type=click.Path(), help="Model of the releases.")
+@options.release_options
+@options.users_option
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def certify_command(
-    releases: str | Path, output: Path, model: str, users: str | None, overwrite: bool, as_json: bool, **given: Any
+    releases: str | Path,
+    output: Path,
+    model: str,
+    users: tuple[str, ...] | None,
+    overwrite: bool,
+    as_json: bool,
+    **values: Any,
 ) -> None:
-    """Write what the promise of RELEASES follows from, for anyone to check with scripts/dphmm-verify.
+    """Write a certificate of RELEASES for verification with scripts/dphmm-verify.
 
-    RELEASES is a file of releases, the folder of a batch, or a file or server of durable sessions; all but the first
-    say how they were made. Nothing of the person's places but the releases goes in, and nothing is drawn.
+    RELEASES is a file of releases, the folder of a batch, or a file or server of durable sessions. Settings are needed
+    only for a file, if they are not the defaults, in the file or in a certificate in its folder. The certificate
+    contains no location except the releases, and no noise is sampled.
     """
-    from dphmm.jobs.certificates import certify
+    from dphmm.jobs.certificate import certify
 
-    chosen = inputs.stated_settings_of(given)
-    found = certify(releases, model, output, chosen, users=inputs.names_of(users), overwrite=overwrite, watch=progress)
-    say("Certified", {**found.facts(), "certificate": str(output)}, as_json)
+    settings = options.build_stated_settings(values)
+    summary = certify(releases, model, output, settings, users=users or (), overwrite=overwrite, watch=progress)
+    say("Certified", {**summary.to_dict(), "certificate": str(output)}, as_json)
 
 
-# ---- what was released, to look at -----------------------------------------------------------------------------------
+# ---- display ---------------------------------------------------------------------------------------------------------
 
 
 @click.command(cls=Once)
-@click.argument("releases", callback=inputs.store_of)
+@click.argument("releases", callback=options.parse_store)
 @click.option(
     "-o",
     "--output",
     type=FILE,
-    help="A .png, .svg, .pdf or .html file; with --true, PRIVATE in its name. [default: RELEASES.html]",
+    help=".png, .svg, .pdf or .html; PRIVATE in its name with --true. [default: RELEASES.html]",
 )
-@click.option("--model", type=PATH, help="The model, to draw its states.")
+@click.option("--model", type=PATH, help="Model, to plot its states.")
 @click.option(
     "--policy",
-    help="A policy over the model's states, to draw its edges and hull. [default: the one of a batch or of sessions]",
+    help="Policy, to plot its edges and hull. [default: that of RELEASES, if found]",
 )
-@click.option("--layer", type=PATH, help="Polygons to draw below: GeoJSON, KML or GeoPackage.")
-@click.option("--basemap", type=PATH, help="A finer map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
-@click.option("--tiles", metavar="URL", help="A server of map tiles, https://…/{z}/{x}/{y}.png: told where you look.")
-@inputs.true_options
-@click.option("--users", metavar="A,B,…", help="These users alone.")
-@click.option("--from", "start", metavar="TIME", help="No release before this time, ISO 8601, UTC.")
-@click.option("--to", "end", metavar="TIME", help="No release at or after this time.")
-@click.option("--title", help="The title of the map.")
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-def show_command(releases: str | Path, output: Path | None, **given: Any) -> None:
-    """Draw RELEASES: a file of 'dphmm release', a folder of 'dphmm batch', or (with --model) a store of sessions.
+@click.option("--layer", type=PATH, help="Polygons in the background: GeoJSON, KML or GeoPackage.")
+@click.option("--basemap", type=PATH, help="More detailed map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
+@click.option("--tiles", metavar="URL", help="Tile server, https://…/{z}/{x}/{y}.png; it learns the viewed area.")
+@options.true_options
+@options.users_option
+@click.option("--from", "start", metavar="TIME", help="Omit releases before this time, ISO 8601, UTC.")
+@click.option("--to", "end", metavar="TIME", help="Omit releases at or after this time.")
+@click.option("--title", help="Title of the map.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
+def show_command(releases: str | Path, output: Path | None, **values: Any) -> None:
+    """Plot RELEASES as a picture or an interactive map.
 
-    Of a file of 'dphmm flows' it draws areas, and flows between them by width.
-    The HTML map needs no network: it can be moved, zoomed, narrowed down to a person's day and played through time.
+    RELEASES is a file of 'dphmm release', a folder of 'dphmm batch', or (with --model) a store of sessions.
+
+    For a file of 'dphmm flows', areas are plotted, and flows between them by width. The HTML map works offline. It can
+    be panned, zoomed, filtered by user and day, and played through time.
     """
-    from dphmm.plots.flow_maps import show_flows
-    from dphmm.plots.releases import show
-    from dphmm.writers.flow_files import is_flow_file
+    from dphmm.plots.flows import show_flows
+    from dphmm.plots.release import show
+    from dphmm.writers.flows import is_flow_file
 
     if is_flow_file(releases):
-        echo(cell(str(show_flows(releases, output, given["title"], given["overwrite"]))))
+        echo(cell(str(show_flows(releases, output, values["title"], values["overwrite"]))))
         return
-    true = inputs.true_data(given)
-    options = {name: given[name] for name in ("model", "policy", "layer", "basemap", "tiles")}
-    options |= {name: given[name] for name in ("start", "end", "title", "overwrite")}
-    written = show(releases, output, users=inputs.names_of(given["users"]), true=true, **options)
+    true = options.true_data(values)
+    arguments = {name: values[name] for name in ("model", "policy", "layer", "basemap", "tiles")}
+    arguments |= {name: values[name] for name in ("start", "end", "title", "overwrite")}
+    written = show(releases, output, users=values["users"] or (), true=true, **arguments)
     if true is not None:
-        echo(f"dphmm: {cell(str(written))} shows true places; keep it to yourself.", err=True)
+        warn([f"{cell(str(written))} shows true locations. Do not publish it."])
     echo(cell(str(written)))
 
 
 @click.command(cls=Once)
 @click.argument("releases", type=PATH)
-@click.option("-o", "--output", required=True, type=FILE, help="An .html file.")
-@click.option("--model", required=True, type=click.Path(), help="The model that the releases were made with.")
-@inputs.release_options
-@inputs.true_options
-@click.option("--basemap", type=PATH, help="A finer map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
-@click.option("--users", metavar="A,B,…", help="These users alone.")
-@click.option("--title", help="The title of the page.")
-@click.option("--seed", type=int, help="Repeatable: the invented person, and the noise about that person.")
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-def report_command(releases: Path, output: Path, model: str, seed: int | None, **given: Any) -> None:
-    """One page about RELEASES, to show and to print: before and after, what is promised, and what is not.
+@click.option("-o", "--output", required=True, type=FILE, help="File of the page, .html.")
+@click.option("--model", required=True, type=click.Path(), help="Model of the releases.")
+@options.release_options
+@options.true_options
+@click.option("--basemap", type=PATH, help="More detailed map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
+@options.users_option
+@click.option("--title", help="Title of the page.")
+@click.option("--seed", type=int, help="Seed of the synthetic user and their noise.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
+def report_command(releases: Path, output: Path, model: str, seed: int | None, **values: Any) -> None:
+    """Write a page about RELEASES: before and after, the guarantee, and its limitations.
 
-    RELEASES is a file that 'dphmm release -o' wrote, the folder of a batch, or a file of sessions. A file is made with
-    settings that it does not say: give --policy alone where all but the epsilon and the mechanism were left at their
-    defaults, otherwise all of them. The person on the page is invented, out of the model. With --true it is the one
-    with most releases, and the page is private, as its name must say.
+    RELEASES is a file of 'dphmm release -o', the folder of a batch, or a file of sessions. Settings are needed only for
+    a file, if they are not the defaults, in the file or in a certificate in its folder. The user before and after is
+    synthetic, sampled from the model. With --true it is the user with most releases, and the page is private, as its
+    name must state.
     """
-    from dphmm.plots.reporting import report
+    from dphmm.plots.release_report import report
 
-    settings = inputs.stated_settings_of(given)
-    true = inputs.true_data(given)
-    more = {name: given[name] for name in ("title", "basemap", "overwrite")}
-    written = report(
-        releases, output, model, settings, true=true, users=inputs.names_of(given["users"]), rng=seed, **more
-    )
+    settings = options.build_stated_settings(values)
+    true = options.true_data(values)
+    arguments = {name: values[name] for name in ("title", "basemap", "overwrite")}
+    written = report(releases, output, model, settings, true=true, users=values["users"] or (), rng=seed, **arguments)
     if true is not None:
-        echo("dphmm: true places are on this page; keep it to yourself.", err=True)
+        warn([f"{cell(str(written))} shows true locations. Do not publish it."])
     echo(cell(str(written)))
 
 
 @click.command(cls=Once)
 @click.argument("extract", type=PATH)
-@click.option("--model", required=True, type=PATH, help="The model, whose region is kept.")
-@click.option("-o", "--output", required=True, type=FILE, help="A .geojson or .geojson.gz file.")
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--model", required=True, type=PATH, help="Model, which defines the region.")
+@click.option("-o", "--output", required=True, type=FILE, help="File of the map: .geojson or .geojson.gz.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def basemap_command(extract: Path, model: Path, output: Path, overwrite: bool, as_json: bool) -> None:
-    """Make a small map of a model's region out of EXTRACT: water, roads, streets, rivers and names.
+    """Extract a small map of a model's region from EXTRACT.
 
-    EXTRACT is a file that you downloaded: an .osm.pbf of OpenStreetMap, or a .gpkg, .fgb, .geojson or .shp with the
-    same words. The map is for --basemap of 'dphmm show', and for the key 'basemap' of a relay's file.
+    It contains water, roads, streets, rivers and names.
+
+    EXTRACT is a downloaded file: an .osm.pbf of OpenStreetMap, or a .gpkg, .fgb, .geojson or .shp with the same tags.
+    The map is for --basemap of 'dphmm show', and for the key 'basemap' of a relay's file.
     """
     from dphmm.plots.basemap import extract_basemap
 

@@ -1,4 +1,4 @@
-"""``dphmm serve``, the live relay, and ``dphmm session``, what durable sessions hold and have spent."""
+"""Commands ``dphmm serve`` (the relay) and ``dphmm session`` (durable sessions)."""
 
 from __future__ import annotations
 
@@ -10,179 +10,187 @@ from typing import Any
 import click
 
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, say_json
-from dphmm.cli.inputs import seconds_of, store_of
+from dphmm.cli.options import parse_seconds, parse_store
 from dphmm.errors import ConfigurationError
 
-_KINDS = ("owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt")
+_RECIPIENT_KINDS = ("owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt")
 
 
-class _Serving(OnceGroup):
-    """The commands of a relay, of which 'run' may be left out."""
+class _ServeGroup(OnceGroup):
+    """The commands of a relay, with 'run' as the default command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Click's, with 'run' where another command or help is not asked for."""
+        """Insert 'run' unless another command or help is requested."""
         if not args or args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_Serving)
+@click.group(cls=_ServeGroup)
 def serve_command() -> None:
-    """Relay places from phones to recipients as FILE says, a TOML file; 'docs/how-to/serve.md' explains it.
+    """Relay locations from phones to recipients as configured in FILE.
 
-    'dphmm serve FILE' runs the relay. Phones post true places; each recipient gets what the policy allows, but
-    for those who are to get true places. Nothing true is stored, logged or shown.
+    'dphmm serve FILE' runs the relay. Phones post true locations. Each recipient is sent what the policy allows,
+    unless FILE declares it a recipient of true locations. True locations are not stored, logged or displayed. FILE is
+    a TOML file; see 'docs/how-to/serve.md'.
     """
 
 
 @serve_command.command("run")
 @click.argument("file", type=PATH, required=False)
-@click.option(
-    "--demo", is_flag=True, help="Run a relay for people of a synthetic city, who post to it. No FILE is needed."
-)
-@click.option("--init", is_flag=True, help="Write FILE with new tokens, and print how to set up the apps.")
-@click.option("--model", type=PATH, help="With --init: the model's file.")
-@click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="With --init: the region, in place of a model.")
-@click.option("--town", metavar="NAME", help="With --init: 20 km by 20 km around a town, in place of a model.")
-@click.option("--user", "users", multiple=True, help="With --init: a person whose phone posts; may be repeated.")
-@click.option("--policy", default="utility:1km", show_default=True, help="With --init: as in 'dphmm release'.")
+@click.option("--demo", is_flag=True, help="Run a demonstration with synthetic users. Takes no FILE.")
+@click.option("--init", is_flag=True, help="Write FILE with new tokens and print the settings of apps.")
+@click.option("--model", type=PATH, help="With --init: file of the model.")
+@click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="With --init: region, instead of a model.")
+@click.option("--town", metavar="NAME", help="With --init: 20 km by 20 km around a town, instead of a model.")
+@click.option("--user", "users", multiple=True, help="With --init: user with a phone that posts. Repeatable.")
+@click.option("--policy", default="utility:1km", show_default=True, help="With --init: see 'dphmm release'.")
 @click.option(
     "--epsilon",
     type=float,
-    help="With --init: the privacy budget of a day (default: 3); with --metres, of a release (default: found).",
+    help="With --init: epsilon per day [default: 3], with --metres per release.",
 )
 @click.option(
     "--metres",
     type=float,
-    help="With --init: how near recipients are to know where people are, on average, at whatever cost a day. "
-    "[default: as near as epsilon 3 in any 24 hours lets them]",
+    help="With --init: target mean error in metres. [default: from --epsilon]",
 )
-@click.option("--hours", type=float, help="With --metres: for how many hours of a day. [default: 24]")
+@click.option("--hours", type=float, help="With --metres: hours of a day with this error. [default: 24]")
 @click.option(
     "--recipient",
     "recipients",
     multiple=True,
     metavar="NAME:KIND:URL",
-    help="With --init: a recipient; may be repeated.",
+    help="With --init: recipient. Repeatable.",
 )
-@click.option("--url", help="With --init: the address at which phones reach the relay, such as https://relay.example.")
-@click.option("--port", default=8787, show_default=True, help="With --demo: where it listens on this machine.")
-@click.option("--workers", default=1, show_default=True, help="Processes; several need a PostgreSQL store.")
-@click.option(
-    "--accept-changes", is_flag=True, help="Let people's sessions go on under what FILE says now of releases."
-)
+@click.option("--url", help="With --init: address at which phones reach the relay, written to FILE.")
+@click.option("--port", default=8787, show_default=True, help="With --demo: port on this machine.")
+@click.option("--workers", default=1, show_default=True, help="Processes. More than one need PostgreSQL.")
+@click.option("--accept-changes", is_flag=True, help="Continue sessions under the changed settings of FILE.")
 @click.option("--overwrite", is_flag=True, help="With --init: replace FILE.")
-def run(file: Path | None, model: Path | None, metres: float | None, hours: float | None, **given: Any) -> None:
-    """Run the relay of FILE, or with --init write one; 'run' may be left out."""
-    if given["demo"] == (file is not None):
-        raise ConfigurationError("give a FILE, the relay's; or --demo without one")
+def run(file: Path | None, model: Path | None, metres: float | None, hours: float | None, **options: Any) -> None:
+    """Run the relay of FILE, or write FILE with --init. 'run' may be omitted."""
+    if options["demo"] == (file is not None):
+        raise ConfigurationError("exactly one of FILE and --demo is required")
     if file is None:
         from tempfile import TemporaryDirectory
 
         from dphmm.serve.demo import serve_demo
 
         with TemporaryDirectory(prefix="dphmm-demo-") as folder:
-            _lines(serve_demo(Path(folder), port=given["port"]))
+            _echo_lines(serve_demo(Path(folder), port=options["port"]))
         return
-    if given["init"]:
-        from dphmm.jobs.models import blank_model
+    if options["init"]:
+        from dphmm.jobs.model.learn import blank_model
         from dphmm.serve.setup import write_relay
 
-        region = {name: given[name] for name in ("bbox", "town") if given[name] is not None}
+        region = {name: options[name] for name in ("bbox", "town") if options[name] is not None}
         if model is not None and region:
-            raise ConfigurationError("--model has a region; leave out --bbox and --town")
-        alone = blank_model(**region).model if region else None
-        recipients = given["recipients"]
+            raise ConfigurationError("--model cannot be combined with --bbox or --town: the model has a region")
+        region_model = blank_model(**region).model if region else None
+        recipients = options["recipients"]
         if sys.stdin.isatty() and None in (metres, hours):
-            echo("To how many metres may the people you tell know where you are?")
-            asked = click.prompt("Metres, or 'day' for what a promise of a day allows", "day")
-            if asked != "day":
-                metres = click.FLOAT(asked)
-                hours = click.prompt("For how many hours of a day?", 24.0)
-            recipients = recipients or tuple(_asked_recipients())
-        said = {name: given[name] for name in ("users", "policy", "epsilon", "url", "overwrite")}
+            echo("Mean error of the estimates that recipients see, in metres?")
+            answer = click.prompt("Metres, or 'day' for what the budget of a day allows", "day")
+            if answer != "day":
+                metres = click.FLOAT(answer)
+                hours = click.prompt("Hours of a day with this error?", 24.0)
+            recipients = recipients or tuple(_prompt_recipients())
+        settings = {name: options[name] for name in ("users", "policy", "epsilon", "url", "overwrite")}
         aim = {"metres": metres, "hours": hours, "recipients": recipients}
-        _lines(write_relay(file, model or alone, **said, **aim, watch=progress))
+        _echo_lines(write_relay(file, model or region_model, **settings, **aim, watch=progress))
         return
     from dphmm.serve.server import serve
 
-    serve(file, given["workers"], given["accept_changes"])
+    serve(file, options["workers"], options["accept_changes"])
 
 
 @serve_command.command("add-device")
 @click.argument("file", type=PATH)
 @click.argument("user")
-@click.option("--url", help="The address at which phones reach the relay, such as https://relay.example.")
+@click.option("--url", help="Address at which phones reach the relay. [default: url of FILE, else listen]")
 def add_device(file: Path, user: str, url: str | None) -> None:
-    """Add a device of USER, somebody new or not, to FILE, and print how to set up its apps."""
+    """Add a device of a new or existing USER to FILE, and print the settings of its apps."""
     from dphmm.serve.setup import add_device
 
-    _lines(add_device(file, user, url))
+    _echo_lines(add_device(file, user, url))
 
 
 @serve_command.command()
 @click.argument("file", type=PATH)
 @click.argument("user")
-@click.option("--number", type=click.IntRange(1), help="Which of USER's devices, in FILE's order.")
-@click.option("--url", help="The address at which phones reach the relay, such as https://relay.example.")
-def rotate(file: Path, user: str, number: int | None, url: str | None) -> None:
-    """Give a device of USER in FILE a new token, and print how to set up its apps; the old one opens nothing."""
+@click.option("--number", type=click.IntRange(1), help="Index of the device among those of USER in FILE.")
+@click.option("--page", is_flag=True, help="Replace the token of the page of USER instead, or add one.")
+@click.option("--url", help="Address at which phones reach the relay. [default: url of FILE, else listen]")
+def rotate(file: Path, user: str, number: int | None, page: bool, url: str | None) -> None:
+    """Replace the token of a device of USER in FILE, and print the settings of its apps."""
     from dphmm.serve.setup import rotate_token
 
-    _lines(rotate_token(file, user, number, url))
+    _echo_lines(rotate_token(file, user, number, url, page))
 
 
 @serve_command.command()
 @click.argument("file", type=PATH)
-@click.option("--accept-changes", is_flag=True, help="For a relay that was started with --accept-changes.")
+@click.option("--accept-changes", is_flag=True, help="Required if the relay was started with it.")
 def reload(file: Path, accept_changes: bool) -> None:
-    """Have the relay of FILE that runs on this machine read it again; a file that cannot be served changes nothing."""
+    """Make the running relay of FILE read it again. An invalid file changes nothing."""
     from dphmm.serve.server import reload_relay
 
     echo(f"process {reload_relay(file, accept_changes)} reads {file} again")
 
 
+@serve_command.command("confirm-clock")
+@click.argument("file", type=PATH)
+def confirm_clock(file: Path) -> None:
+    """Confirm this machine's clock after the relay of FILE was off for more than 30 days."""
+    from dphmm.serve.setup import confirm_clock
+
+    _echo_lines(confirm_clock(file))
+
+
 @serve_command.command()
 @click.argument("file", type=PATH)
-@click.option("--older", required=True, metavar="TIME", help="Remove what is older than this: 90d, 12h.")
+@click.option("--older", required=True, metavar="TIME", help="Minimum age of removed records: 90d, 12h.")
 def prune(file: Path, older: str) -> None:
-    """Remove the records of what the relay of FILE released long ago; promises and what was spent stay.
+    """Remove old release records of the relay of FILE. Settings and epsilon spent are kept.
 
-    Moments that were released stay so. What is removed no audit can replay: 'dphmm session export' keeps a copy.
+    Released timesteps are not released again. An audit cannot replay removed records; make a copy with
+    'dphmm session export' first.
     """
     from dphmm.serve.setup import prune_relay
 
-    _lines(prune_relay(file, seconds_of(older, "--older")))
+    _echo_lines(prune_relay(file, parse_seconds(older, "--older")))
 
 
-def _asked_recipients() -> Iterator[str]:
-    while name := click.prompt("Who may see the estimates? A name, or nothing to go on", "", show_default=False):
-        kind = click.prompt("  by", "owntracks", type=click.Choice(_KINDS))
-        yield f"{name}:{kind}:{click.prompt('  at the address')}"
+def _prompt_recipients() -> Iterator[str]:
+    while name := click.prompt("Name of a recipient of estimates (empty to continue)", "", show_default=False):
+        kind = click.prompt("  kind", "owntracks", type=click.Choice(_RECIPIENT_KINDS))
+        yield f"{name}:{kind}:{click.prompt('  address')}"
 
 
-def _lines(lines: Iterable[str]) -> None:
+def _echo_lines(lines: Iterable[str]) -> None:
     for line in lines:
         echo(line)
 
 
 @click.group(cls=OnceGroup)
 def session_command() -> None:
-    """List, show and export the durable sessions in a file that 'dphmm release --session' or a relay keeps.
+    """List, show and export durable sessions of 'dphmm release --session' or of a relay.
 
     FILE may be the address of a PostgreSQL server, postgresql://user@host/database.
     """
 
 
 @session_command.command("list")
-@click.argument("file", callback=store_of)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.argument("file", callback=parse_store)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_(file: str | Path, as_json: bool) -> None:
-    """Every session of FILE: its name, its releases and what they cost."""
-    from dphmm.jobs.stored_releases import read_sessions
+    """List the sessions of FILE with their numbers of releases and epsilon spent."""
+    from dphmm.jobs.release.stored import read_sessions
 
     for content in read_sessions(file):
-        name, cost = content.session.name, content.cost()
+        name = content.session.name
+        cost = content.cost()
         if as_json:
             say_json({"name": name, **cost})
         else:
@@ -190,33 +198,33 @@ def list_(file: str | Path, as_json: bool) -> None:
 
 
 @session_command.command()
-@click.argument("file", callback=store_of)
+@click.argument("file", callback=parse_store)
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(file: str | Path, name: str, as_json: bool) -> None:
-    """What the session NAME of FILE promised, may spend and has spent. Every record is checked on the way."""
-    from dphmm.jobs.stored_releases import read_sessions
+    """Show settings, limits and spending of session NAME of FILE, and verify its records."""
+    from dphmm.jobs.release.stored import read_sessions
 
     (content,) = read_sessions(file, (name,))
-    say(f"Session {name}", content.facts(), as_json)
+    say(f"Session {name}", content.to_dict(), as_json)
 
 
 @session_command.command()
-@click.argument("file", callback=store_of)
+@click.argument("file", callback=parse_store)
 @click.argument("names", nargs=-1)
 @click.option(
-    "-o", "--output", required=True, type=FILE, help="A .jsonl of all records; with --model, "
-    "a .gpkg, .geojson, .csv, .gpx or .parquet of places."
+    "-o", "--output", required=True, type=FILE, help="A .jsonl; with --model also "
+    ".gpkg, .geojson, .csv, .gpx or .parquet."
 )  # fmt: skip
-@click.option("--model", type=PATH, help="The model of the sessions, to tell places and times.")
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@click.option("--model", type=PATH, help="Model of the sessions, needed for locations and times.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def export(file: str | Path, names: tuple[str, ...], output: Path, model: Path | None, overwrite: bool) -> None:
-    """Write the releases of the sessions NAMES of FILE, or of all.
+    """Write the releases of the sessions NAMES of FILE, or of all sessions.
 
-    A line of the .jsonl is {"session": …, "slot": …, "query": …, "record": {…}}; slots are counted in steps of the
-    model from 1970, UTC, where times were given.
+    A line of the .jsonl is {"session": …, "slot": …, "query": …, "record": {…}}. With timestamps, slots are counted in
+    steps of the model since 1970, UTC.
     """
-    from dphmm.jobs.stored_releases import export_sessions
+    from dphmm.jobs.release.stored import export_sessions
 
     sessions = export_sessions(file, output, names, model, overwrite)
     count = sum(len(content.releases) for content in sessions)

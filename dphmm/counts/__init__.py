@@ -1,10 +1,10 @@
-"""Population counts over time: noise, and what known mobility repairs of it.
+"""Population counts over time: release with noise, and repair with known mobility.
 
-A curator knows where each of ``n`` users is at each of ``T`` times (`count_states`), adds noise to the counts
-(`release`), and anyone may repair the noisy counts with what is public (`post_process`): the number of users and how
-they move. `least_squares` and `maximum_likelihood` use the number of users only; `estimate` takes any of these by its
-name in `ESTIMATORS`, and `compare` measures their errors. `smooth_counts` and `ChainFilter`, which begin at a `Start`,
-are the coupled estimators themselves.
+A curator knows the location of each of ``n`` users at each of ``T`` times (`count_states`) and adds noise to the counts
+(`release`). Recipients can repair the noisy counts with public knowledge (`post_process`): the number of users and
+their transition matrix. `least_squares` and `maximum_likelihood` use the number of users only. `estimate` selects an
+estimator by its name in `ESTIMATORS`, and `compare` measures their errors. `smooth_counts` and `ChainFilter` are the
+coupled estimators; they begin at a `Start`.
 """
 
 from dphmm.counts.chain_estimate import ChainFilter, Start, smooth_counts

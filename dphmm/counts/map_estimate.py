@@ -1,12 +1,12 @@
-"""The most probable counts at each time by itself, given noisy ones: real-valued and exact integer optima.
+"""Most probable counts at each time separately: real-valued and exact integer optima.
 
-The objective of one time is ``sum_l |y_l - r_l| / scale - log Multinomial(r; n, p)`` (Cao et al., DBSec 2023, Eq. 6
-and 8, before Stirling's formula, which would make it non-convex near zero). No term couples two times, so each time is
-a separable convex problem under one sum: its real-valued optimum is one equation in a multiplier, its integer optimum
+The objective of one time is ``sum_l |y_l - r_l| / scale - log Multinomial(r; n, p)`` (Cao et al., DBSec 2023, Eq. 6 and
+8, before Stirling's formula, which would make it non-convex near zero). No term couples two times, so each time is a
+separable convex problem under one sum: its real-valued optimum is one equation in a multiplier, its integer optimum
 takes the cheapest ``n`` units (marginal allocation). Neither needs a general solver. The likelihood of discrete Laplace
 noise has the same form, so the integer optimum is that of integer noise as well.
 
-What one user's place is likely to be at each time follows from how users move: the marginals ``P^t = P^{t-1} M``.
+The distribution of one user's place at each time follows from the transitions: the marginals ``P^t = P^{t-1} M``.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from scipy.special import digamma, gammaln, polygamma
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.errors import ConfigurationError, ConvergenceError, CountError, need
 
-_DOUBLING = 256
-"""Places up to which powers of the matrix are formed."""
+# Maximum number of places for which powers of the matrix are computed.
+_DOUBLING_MAX_PLACES = 256
 
 Prior = Literal["frequency", "uniform"]
-"""What stands for the unknown distribution at the first time: the noisy counts' frequencies, or every place alike."""
+"""Prior at the first time: the frequencies of the noisy counts, or the uniform distribution."""
 
 
 Solver = Literal["newton", "cvxopt"]
-"""How the real-valued optimum is found: by `real_map`, or by CVXOPT as an independent check."""
+"""Solver of the real-valued optimum: `real_map`, or CVXOPT as an independent check."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
     """The distribution of one user over ``m`` places at each of ``T`` times.
 
-    The support is carried beside the probabilities, by the structure of the matrix: a probability that underflows
-    does not make a place impossible.
+    The support is stored in addition to the probabilities and follows from the structure of the matrix. A probability
+    that underflows does not make a place impossible.
 
     Parameters
     ----------
     probabilities
-        ``(T, m)``, each row sums to one.
+        ``(T, m)``. Each row sums to one.
     possible
-        ``(T, m)`` booleans, false where the probability is zero by structure.
+        ``(T, m)`` mask, false where the probability is structurally zero.
     """
 
     probabilities: FloatArray
@@ -55,29 +55,29 @@ class Occupancy:
 
     @property
     def log_probabilities(self) -> FloatArray:
-        """``(T, m)``; minus infinity where impossible, finite elsewhere."""
+        """Log probabilities ``(T, m)``; minus infinity for impossible places, finite elsewhere."""
         floor = np.finfo(np.float64).tiny
         with np.errstate(divide="ignore"):
             return np.where(self.possible, np.log(np.maximum(self.probabilities, floor)), -np.inf)
 
 
 def first_distribution(noisy: FloatArray, prior: Prior | npt.ArrayLike) -> FloatArray:
-    """The distribution that stands for ``P^1``.
+    """Return the distribution used as ``P^1``.
 
     Parameters
     ----------
     noisy
         Noisy counts ``(T, m)``.
     prior
-        ``"frequency"``: the first row, negative counts as zero, normalised (uniform when nothing positive is left);
-        ``"uniform"``; or a distribution ``(m,)`` that is known.
+        ``"frequency"``: the normalised first row with negative counts as zero (uniform if no count is positive);
+        ``"uniform"``; or a known distribution ``(m,)``.
 
     Raises
     ------
     ConfigurationError
-        For another name.
+        When the name is unknown.
     StochasticError
-        For an array that is no distribution.
+        When the array is not a distribution.
     """
     size = noisy.shape[1]
     if not isinstance(prior, str):
@@ -85,14 +85,14 @@ def first_distribution(noisy: FloatArray, prior: Prior | npt.ArrayLike) -> Float
     if prior == "uniform":
         return np.full(size, 1.0 / size)
     if prior != "frequency":
-        raise ConfigurationError(f"the prior is {prior!r}; give 'frequency', 'uniform' or a distribution")
+        raise ConfigurationError(f"prior must be 'frequency', 'uniform' or a distribution, got {prior!r}")
     positive = np.maximum(noisy[0], 0.0)
     total = positive.sum()
     return positive / total if total > 0 else np.full(size, 1.0 / size)
 
 
 def occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) -> Occupancy:
-    """The marginals of ``steps`` times, at least one, from the distribution at the first one."""
+    """Compute the marginals of ``steps`` >= 1 times from the distribution at the first one."""
     start = np.asarray(first, dtype=np.float64)
     links = np.ones_like(transition.data), transition.indices, transition.indptr
     structure = sparse.csr_array(links, shape=transition.shape)
@@ -101,39 +101,41 @@ def occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) ->
 
 
 def _orbit(first: FloatArray, matrix: sparse.csr_array, steps: int, cap: float = np.inf) -> FloatArray:
-    """The rows ``first @ matrix**t`` for t below `steps`, entries capped; a small matrix doubles them each round."""
+    """Return ``first @ matrix**t`` for t below `steps`, capped; small matrices use doubling."""
     size = matrix.shape[0]
     rows = np.empty((steps, size))
     rows[0] = first
-    if size > _DOUBLING:
+    if size > _DOUBLING_MAX_PLACES:
         backward = sparse.csr_array(matrix.T)
         for t in range(1, steps):
             rows[t] = np.minimum(backward @ rows[t - 1], cap)
         return rows
-    have, power = 1, matrix.toarray()
+    have = 1
+    power = matrix.toarray()
     while have < steps:
         more = min(have, steps - have)
         rows[have : have + more] = np.minimum(rows[:more] @ power, cap)
-        have, power = have + more, np.minimum(power @ power, cap)
+        have = have + more
+        power = np.minimum(power @ power, cap)
     return rows
 
 
-LOWEST = float(digamma(1.0))
-"""``psi(1)``: the value at count zero. Below it the inverse would be a negative count."""
+MIN_DIGAMMA = float(digamma(1.0))
+"""``psi(1)``, the value at count zero. Below it, the inverse would be a negative count."""
 
 _DEGREE = 18
-_EDGE = float(np.exp(-LOWEST))
-"""The largest ``exp(-value)`` at which a count is not negative."""
+# The largest ``exp(-value)`` with a non-negative count.
+_MAX_INVERSE_EXP = float(np.exp(-MIN_DIGAMMA))
 
 
 def _table() -> FloatArray:
-    """Chebyshev coefficients of ``inverse(log u) - (u - 1/2)`` as a function of ``v = 1 / u``, divided by ``v``.
+    """Return Chebyshev coefficients of ``(inverse(log u) - (u - 1/2)) / v`` in ``v = 1 / u``.
 
     The function is smooth down to ``v = 0``, where its asymptotic series starts with ``-v / 24``.
     """
     node = np.cos(np.pi * (np.arange(4 * _DEGREE) + 0.5) / (4 * _DEGREE))
-    v = 0.5 * _EDGE * (node + 1.0)
-    # Below 1/60 the difference of two large numbers loses digits; three terms of the series are exact there.
+    v = 0.5 * _MAX_INVERSE_EXP * (node + 1.0)
+    # Below 1/60 the difference of two large numbers loses precision; three terms of the series are exact there.
     series = -1 / 24 + v**2 * (3 / 640 - v**2 * (1525 / 580608))
     counts = np.maximum(1.0 / v - 0.5, 0.0)
     for _ in range(60):  # Newton's iteration
@@ -146,35 +148,35 @@ _COEFFICIENTS = _table()
 
 
 def count_at(values: FloatArray) -> FloatArray:
-    """The count ``r >= 0`` at which ``psi(r + 1)`` takes each value; zero for values below ``psi(1)``.
+    """Return the count ``r >= 0`` with ``psi(r + 1)`` equal to each value.
 
     Parameters
     ----------
     values
-        Any shape; minus infinity gives zero. Values above 700 overflow and are not expected.
+        Any shape. Values below ``psi(1)``, including minus infinity, give zero. Values above 700 overflow.
 
     Returns
     -------
     FloatArray
-        The same shape, exact to about 1e-12 relative to ``r + 1``.
+        Counts of the same shape, with an error of about 1e-12 relative to ``r + 1``.
     """
-    u = np.exp(np.maximum(values, LOWEST))
+    u = np.exp(np.maximum(values, MIN_DIGAMMA))
     v = 1.0 / u
-    return np.maximum(u - 0.5 + v * chebval(v * (2.0 / _EDGE) - 1.0, _COEFFICIENTS), 0.0)
+    return np.maximum(u - 0.5 + v * chebval(v * (2.0 / _MAX_INVERSE_EXP) - 1.0, _COEFFICIENTS), 0.0)
 
 
-_BLOCK = 16_384
-"""Values worked on at a time, so that the work arrays stay in the processor's cache."""
+# Values processed together, so that the work arrays stay in the processor's cache.
+_BLOCK_SIZE = 16_384
 
-_OVERFLOW = 700.0
-"""A cost that no count reaches; places that stay at their noisy count may ask for more when the noise is tiny."""
+# Above the cost of any count. Places that stay at their noisy count can exceed it if the noise is tiny.
+_MAX_COST = 700.0
 
-_ITERATIONS = 200
-"""More than bisection alone would take; the iteration is bracketed, so it cannot run away."""
+# More iterations than bisection needs. The iteration is bracketed, so it cannot diverge.
+_MAX_ITERATIONS = 200
 
 
 def real_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The real-valued optimum of each time.
+    """Compute the real-valued optimum of each time.
 
     With multiplier ``theta`` the optimal count is ``y`` clipped to the interval between the counts at which
     ``psi(r + 1)`` equals ``theta + log p - 1/scale`` and ``theta + log p + 1/scale``, and zero where that is negative.
@@ -185,28 +187,29 @@ def real_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArra
     noisy, log_p
         ``(T, m)``; every row of ``log_p`` has a finite entry.
     users
-        What each row sums to.
+        Sum of each row.
     scales
         ``(T,)``, positive.
 
     Returns
     -------
     counts : FloatArray
-        ``(T, m)``, not negative, zero where impossible.
+        ``(T, m)``, non-negative, zero where impossible.
     multipliers : FloatArray
-        ``(T,)``: what one more user would cost.
+        ``(T,)`` marginal costs of one more user.
     """
     impossible = ~np.isfinite(log_p).any(axis=1)
     if impossible.any():
-        raise CountError(f"time {int(np.flatnonzero(impossible)[0])} has no possible place; one must be possible")
-    counts, multipliers = np.empty_like(noisy), np.empty(len(noisy))
+        raise CountError(f"time {int(np.flatnonzero(impossible)[0])} must have a possible place, got none")
+    counts = np.empty_like(noisy)
+    multipliers = np.empty(len(noisy))
     for rows in _blocks(*noisy.shape):
         counts[rows], multipliers[rows] = _solve(noisy[rows], log_p[rows], users, 1.0 / scales[rows])
     return counts, multipliers
 
 
 def _blocks(steps: int, places: int) -> Iterator[slice]:
-    size = max(1, _BLOCK // places)
+    size = max(1, _BLOCK_SIZE // places)
     return (slice(start, start + size) for start in range(0, steps, size))
 
 
@@ -214,17 +217,17 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
     theta = np.log(users) * np.ones(len(noisy))
     low = theta - slope - 1.0
     high = np.log(users + noisy.shape[1]) + slope + 1.0
-    # A place where no user can be, or whose noisy count is negative, is never at its noisy count.
+    # An impossible place, or one with a negative noisy count, is never at its noisy count.
     costed = (noisy >= 0) & np.isfinite(log_p)
     cost_at_noisy = np.where(costed, digamma(np.maximum(noisy, 0.0) + 1.0) - np.where(costed, log_p, 0.0), -np.inf)
     active = np.arange(len(noisy))
-    for _ in range(_ITERATIONS):
+    for _ in range(_MAX_ITERATIONS):
         now = theta[active]
         counts, free = _counts_at(now, noisy[active], log_p[active], cost_at_noisy[active], slope[active])
         excess = counts.sum(axis=1) - users
         low[active] = np.where(excess <= 0, now, low[active])
         high[active] = np.where(excess >= 0, now, high[active])
-        # 1 / psi'(r + 1) to a few per cent, which is all that Newton's iteration asks of its slope
+        # 1 / psi'(r + 1) to within a few per cent suffices as the slope of Newton's iteration
         weight = np.where(free, counts + 0.5 + 0.11 / (counts + 1.0), 0.0).sum(axis=1)
         newton = now - excess / np.maximum(weight, 1e-300)
         inside = (newton > low[active]) & (newton < high[active])
@@ -240,20 +243,20 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
 def _counts_at(
     theta: FloatArray, noisy: FloatArray, log_p: FloatArray, cost_at_noisy: FloatArray, slope: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """The optimal counts at given multipliers, and where they move with the multiplier."""
+    """Return the optimal counts at the multipliers, and a mask of those that vary with them."""
     gap = theta[:, None] - cost_at_noisy
     above = gap > slope[:, None]
     value = theta[:, None] + log_p + np.where(above, -slope[:, None], slope[:, None])
     at_noisy = np.abs(gap) <= slope[:, None]
-    counts = np.where(at_noisy, noisy, count_at(np.minimum(value, _OVERFLOW)))
-    return counts, ~at_noisy & (value > LOWEST)
+    counts = np.where(at_noisy, noisy, count_at(np.minimum(value, _MAX_COST)))
+    return counts, ~at_noisy & (value > MIN_DIGAMMA)
 
 
+# Tolerance of the scaled problem, absolute, relative and of feasibility; tighter ones fail by rounding.
 _CVXOPT_TOLERANCE = 1e-10
-"""Tolerance of the scaled problem, absolute, relative and of feasibility; tighter ones fail by rounding."""
 
-_CVXOPT_ACCEPTED = 1e-8
-"""Relative gap at which an iterate that stopped short of `_CVXOPT_TOLERANCE` by rounding is accepted."""
+# Relative gap at which an iterate that stopped short of `_CVXOPT_TOLERANCE` by rounding is accepted.
+_CVXOPT_MAX_GAP = 1e-8
 
 
 def real_map_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> FloatArray:
@@ -317,13 +320,15 @@ def _solve_by_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scale: fl
         apart = np.array(x[size:]).ravel()
         cost = (gammaln(counts + 1.0) - counts * log_p).sum() + users / scale * apart.sum()
         slope = np.concatenate([users * (digamma(counts + 1.0) - log_p), np.full(size, users / scale)])
-        value, gradient = cvxopt.matrix(cost / size_of_costs), cvxopt.matrix(slope[None] / size_of_costs)
+        value = cvxopt.matrix(cost / size_of_costs)
+        gradient = cvxopt.matrix(slope[None] / size_of_costs)
         if z is None:
             return value, gradient
         curvature = np.concatenate([users**2 * polygamma(1, counts + 1.0), np.zeros(size)]) / size_of_costs
         return value, gradient, z[0] * cvxopt.spdiag(cvxopt.matrix(curvature))
 
-    unit, zero = np.eye(size), np.zeros((size, size))
+    unit = np.eye(size)
+    zero = np.zeros((size, size))
     # x - u <= y, -x - u <= -y and -x <= 0
     bounds = np.block([[unit, -unit], [-unit, -unit], [-unit, zero]])
     limits = np.concatenate([noisy / users, -noisy / users, np.zeros(size)])
@@ -337,33 +342,33 @@ def _solve_by_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scale: fl
     matrices = [cvxopt.matrix(each) for each in (bounds, limits, total)]
     try:
         # Options of this call only: `cvxopt.solvers.options` belongs to the caller.
-        found = cvxopt.solvers.cp(
+        solution = cvxopt.solvers.cp(
             evaluate, G=matrices[0], h=matrices[1], A=matrices[2], b=cvxopt.matrix(1.0), options=options
         )
     except (ArithmeticError, ValueError) as error:
         raise ConvergenceError(f"CVXOPT must converge at time {time}, got: {error}") from None
-    accuracy = max(found[name] for name in ("gap", "primal infeasibility", "dual infeasibility"))
-    if found["status"] != "optimal" and not accuracy <= _CVXOPT_ACCEPTED:
+    accuracy = max(solution[name] for name in ("gap", "primal infeasibility", "dual infeasibility"))
+    if solution["status"] != "optimal" and not accuracy <= _CVXOPT_MAX_GAP:
         raise ConvergenceError(f"CVXOPT must converge at time {time}, got an accuracy of {accuracy:.1e}")
-    shares = np.maximum(np.array(found["x"][:size]).ravel(), 0.0)
+    shares = np.maximum(np.array(solution["x"][:size]).ravel(), 0.0)
     return np.asarray(users * shares / shares.sum())
 
 
 def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> IntArray:
-    """The integer optimum of each time, exact by marginal allocation.
+    """Compute the integer optimum of each time, exactly, by marginal allocation.
 
-    The cost of a place's ``k``-th user does not fall with ``k``, so a row is optimal if and only if no user in it
-    costs more than a user that is not: ``max_l cost(r_l) <= min_l cost(r_l + 1)``. The start is every user that costs
-    no more than the real-valued optimum's multiplier; it is repaired, in cost order, until the condition holds, which
-    is checked on every row that is returned. Costs are compared as double-precision numbers: rows whose objectives
-    differ by rounding alone count as equal.
+    The cost of a place's ``k``-th user is non-decreasing in ``k``. Therefore a row is optimal if and only if no
+    included user costs more than an excluded one: ``max_l cost(r_l) <= min_l cost(r_l + 1)``. The start contains every
+    user with a cost of at most the real-valued optimum's multiplier. It is repaired in cost order until the condition
+    holds, which is checked on every returned row. Costs are compared in double precision: rows with objectives that
+    differ only by rounding count as equal.
 
     Parameters
     ----------
     noisy, log_p
         ``(T, m)``; every row of ``log_p`` has a finite entry.
     users
-        What each row sums to.
+        Sum of each row.
     scales
         ``(T,)``, positive.
 
@@ -383,49 +388,55 @@ def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatA
 
 
 class _UnitCost:
-    """What the ``k``-th user of a place costs, for the rows of one block."""
+    """The marginal cost of the ``k``-th user of a place, for the rows of one block."""
 
     def __init__(self, noisy: FloatArray, log_p: FloatArray, slope: FloatArray) -> None:
-        self.noisy, self.log_p, self.slope = noisy, log_p, slope[:, None]
+        self.noisy = noisy
+        self.log_p = log_p
+        self.slope = slope[:, None]
 
     def __call__(self, k: FloatArray, rows: IntArray | slice = slice(None)) -> FloatArray:
-        """``cost(k) - cost(k - 1)``; minus infinity for ``k = 0``, infinity where impossible."""
+        """Return ``cost(k) - cost(k - 1)``; minus infinity for ``k = 0``, infinity if impossible."""
         noise = np.clip(2.0 * (k - self.noisy[rows]) - 1.0, -1.0, 1.0) * self.slope[rows]
-        price = np.where(k > 0, np.log(np.maximum(k, 1.0)) - self.log_p[rows] + noise, -np.inf)
-        return np.asarray(price)
+        marginal_cost = np.where(k > 0, np.log(np.maximum(k, 1.0)) - self.log_p[rows] + noise, -np.inf)
+        return np.asarray(marginal_cost)
 
 
 def _fill(counts: FloatArray, users: int, cost: _UnitCost) -> FloatArray:
-    """Rows of the right sum: the dearest users taken out, or the cheapest put in, at most one per place and round."""
+    """Correct row sums by adding or removing one user per place and round."""
     allowed = np.isfinite(cost.log_p)
     while True:
         missing = users - counts.sum(axis=1)
-        short, long = np.flatnonzero(missing > 0), np.flatnonzero(missing < 0)
+        short = np.flatnonzero(missing > 0)
+        long = np.flatnonzero(missing < 0)
         if short.size == 0 and long.size == 0:
             return counts
         cheapest = _rank(cost(counts[short] + 1.0, short)) < missing[short][:, None]
         counts[short] += cheapest & allowed[short]
-        dearest = _rank(-cost(counts[long], long)) < -missing[long][:, None]
-        counts[long] -= dearest & (counts[long] > 0)
+        most_expensive = _rank(-cost(counts[long], long)) < -missing[long][:, None]
+        counts[long] -= most_expensive & (counts[long] > 0)
 
 
 def _rank(values: FloatArray) -> IntArray:
-    """The place of each value in its row's increasing order."""
+    """Return the rank of each value in its row."""
     ranks = np.empty(values.shape, dtype=np.int64)
     np.put_along_axis(ranks, np.argsort(values, axis=1), np.arange(values.shape[1])[None, :], axis=1)
     return ranks
 
 
 def _exchange(counts: FloatArray, cost: _UnitCost) -> FloatArray:
-    """Users moved from where the last one is dearest to where the next is cheapest, until no move pays."""
+    """Move users from the most expensive to the cheapest place until no move lowers the cost."""
     rows = np.arange(len(counts))
     while rows.size:
         kept = counts[rows]
-        last, following = cost(kept, rows), cost(kept + 1.0, rows)
-        dearest, cheapest = last.argmax(axis=1), following.argmin(axis=1)
+        last = cost(kept, rows)
+        following = cost(kept + 1.0, rows)
+        most_expensive = last.argmax(axis=1)
+        cheapest = following.argmin(axis=1)
         each = np.arange(len(rows))
-        pays = last[each, dearest] > following[each, cheapest]
-        rows, each = rows[pays], each[pays]
-        counts[rows, dearest[each]] -= 1.0
+        pays = last[each, most_expensive] > following[each, cheapest]
+        rows = rows[pays]
+        each = each[pays]
+        counts[rows, most_expensive[each]] -= 1.0
         counts[rows, cheapest[each]] += 1.0
     return counts

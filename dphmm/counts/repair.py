@@ -1,18 +1,17 @@
-"""Post-processing of noisy counts with public knowledge, at no privacy cost: estimators by name, and their errors.
+"""Estimators that repair noisy counts with public knowledge, and their errors.
 
-Baselines know the total and nothing of how users move; the others use the transition matrix too.
+Post-processing spends no epsilon. Baselines use the total only; the other estimators also use the transition matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, Rng, as_numbers, random_source
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers
 from dphmm.counts.chain_estimate import Start, filter_counts, smooth_counts
 from dphmm.counts.map_estimate import (
     Prior,
@@ -36,11 +35,13 @@ from dphmm.counts.stream import (
     release,
 )
 from dphmm.errors import ConfigurationError, CountError
+from dphmm.random import Rng, random_source
 from dphmm.tables.values import shown
+from dphmm.validation import Choice, Integers, PositiveInt, checked
 
 
 def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None = None) -> FloatArray:
-    """The nearest counts that are not negative and sum to the number of users.
+    """Project counts on non-negative counts that sum to the number of users.
 
     The Euclidean projection of each row on a scaled simplex (Hay et al., VLDB 2010, with the constraints of a fixed
     sum and of non-negativity): ``max(y - shift, 0)``, the shift found from the sorted row.
@@ -50,9 +51,9 @@ def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None =
     noisy
         ``(T, m)``.
     users
-        What each row shall sum to.
+        Required sum of each row.
     possible
-        ``(T, m)`` booleans; the other places get zero. ``None``: every place is possible.
+        ``(T, m)`` mask; other places get zero. None means that every place is possible.
 
     Returns
     -------
@@ -62,14 +63,14 @@ def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None =
     Raises
     ------
     CountError
-        For counts or a number of users that make no sense, or a time at which no place is possible.
+        When counts or the number of users are invalid, or no place is possible at a time.
     """
     total = as_whole(users)
     stream = as_noisy(noisy)
     if possible is not None:
         chosen = as_numbers(possible, "possible", CountError) != 0
         if chosen.shape != stream.shape or not chosen.any(axis=1).all():
-            raise CountError(f"possible has shape {chosen.shape}; give {stream.shape} booleans, one true for each time")
+            raise CountError(f"possible must be a mask of shape {stream.shape}, true once per time, got {chosen.shape}")
         stream = np.where(chosen, stream, -np.inf)
     ordered = -np.sort(-stream, axis=1)
     ranks = np.arange(1, stream.shape[1] + 1)
@@ -81,19 +82,19 @@ def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None =
 
 
 def maximum_likelihood(noisy: npt.ArrayLike, users: int) -> FloatArray:
-    """Counts of greatest Laplace likelihood among those that are not negative and sum to the number of users.
+    """Return non-negative counts with the required sum and the largest Laplace likelihood.
 
-    The problem of Lee, Wang and Kifer (KDD 2015) for one fixed sum: minimise ``sum |y - r|``. Its optimum is a whole
-    set: with ``y+ = max(y, 0)``, every ``r`` that sums to ``n`` and lies on one side of ``y+`` in all places (the
-    least-squares repair is among them). Returned is the member in proportion to ``y+``, or the uniform one when
-    no noisy count is positive.
+    The problem of Lee, Wang and Kifer (KDD 2015) for one fixed sum: minimise ``sum |y - r|``. Its optimum is a set:
+    with ``y+ = max(y, 0)``, every ``r`` that sums to ``n`` and lies on one side of ``y+`` in all places (including the
+    least-squares repair). The result is the member proportional to ``y+``, or the uniform one if no noisy count is
+    positive.
 
     Parameters
     ----------
     noisy
         ``(T, m)``.
     users
-        What each row shall sum to.
+        Required sum of each row.
 
     Returns
     -------
@@ -108,9 +109,9 @@ def maximum_likelihood(noisy: npt.ArrayLike, users: int) -> FloatArray:
 
 
 def nearest_integers(counts: FloatArray, users: int, possible: BoolArray | None = None) -> IntArray:
-    """The integer counts nearest to real ones that are not negative and sum to the number of users already.
+    """Round non-negative counts with the required sum to the nearest integers with that sum.
 
-    Largest remainders: round down, then give the missing units to the greatest fractional parts, which is the
+    Largest remainders: round down, then assign the missing units to the largest fractional parts. This is the
     least-squares choice among all integer rows of that sum.
 
     Parameters
@@ -120,7 +121,7 @@ def nearest_integers(counts: FloatArray, users: int, possible: BoolArray | None 
     users
         The sum.
     possible
-        ``(T, m)`` booleans; the other places stay zero. ``None``: every place is possible.
+        ``(T, m)`` mask; other places stay zero. None means that every place is possible.
     """
     whole = np.floor(counts + 1e-9)
     remainder = counts - whole
@@ -135,57 +136,57 @@ def nearest_integers(counts: FloatArray, users: int, possible: BoolArray | None 
 def post_process(
     noisy: npt.ArrayLike,
     transition: Any,
-    users: int,
+    users: PositiveInt,
     scale: npt.ArrayLike,
     prior: Prior | npt.ArrayLike = "frequency",
     integer: bool = False,
     coupled: bool | Literal["online"] = False,
     solver: Solver = "newton",
 ) -> FloatArray | IntArray:
-    """Counts that are not negative and sum to the number of users, estimated from noisy ones.
+    """Estimate non-negative counts that sum to the number of users from noisy counts.
 
-    Nothing but the noisy counts and public knowledge enters, so the result is as private as the noisy counts are.
+    The result depends only on the noisy counts and public knowledge. It is therefore as private as the noisy counts.
 
     Parameters
     ----------
     noisy
-        Noisy counts ``(T, m)``, in order of time. A row of whole numbers counts as one with discrete Laplace noise, as
-        `dphmm.counts.release` draws it; any other as one with Laplace noise in real numbers.
+        Noisy counts ``(T, m)``, in temporal order. A row of integers is treated as having discrete Laplace noise, as
+        from `dphmm.counts.release`; any other row as having Laplace noise in real numbers.
     transition
-        How each user moves from one time to the next: ``(m, m)``, dense or sparse, row-stochastic.
+        Transition matrix of each user: ``(m, m)``, dense or sparse, row-stochastic.
     users
-        The number of users ``n``, which is public.
+        The public number of users ``n``.
     scale
-        The scale of the noise: one number, or one per time; ``2 / epsilon`` for either kind.
+        The scale of the noise, one number or one per time: ``2 / epsilon`` for both types of noise.
     prior
-        What stands for the users' distribution at the first time. A distribution ``(m,)``, or
+        The users' distribution at the first time: a distribution ``(m,)``, or
 
         ``"frequency"``
-            learnt from the noisy counts. On its own: the normalised first row, in which places without a positive
-            noisy count get zero. Coupled: all count vectors are alike at the start, so that the first row is used once.
+            estimated from the noisy counts. Uncoupled: the normalised first row, with zero for places without a
+            positive noisy count. Coupled: a uniform prior over count vectors, so that the first row is used only once.
         ``"uniform"``
-            every user is in any place with the same probability.
+            every place has the same probability for every user.
     integer
-        Return integers: on their own, the exact integer optimum; coupled, the integers nearest to the real estimate.
+        Return integers. Uncoupled: the exact integer optimum. Coupled: the integers nearest to the real estimate.
     coupled
-        False: the most probable counts of each time on its own (Cao et al., DBSec 2023, with the exact multinomial in
-        place of Stirling's formula). True: the smoother over the whole chain, which uses that the counts of successive
-        times come from the same users moving. ``"online"``: the filter, which uses the past only. The coupled
-        estimates are approximate posterior means, projected on the counts that are possible.
+        False: the most probable counts of each time separately (Cao et al., DBSec 2023, with the exact multinomial
+        instead of Stirling's formula). True: the smoother over the complete chain, which uses that successive counts
+        come from the same moving users. ``"online"``: the filter, which uses the past only. The coupled estimates are
+        approximate posterior means, projected on the possible counts.
     solver
-        How the most probable real-valued counts of each time are found. ``"newton"``: this package's iteration.
+        Solver of the most probable real-valued counts of each time. ``"newton"``: this package's iteration.
         ``"cvxopt"``: CVXOPT's interior-point method, an independent and much slower check of it. It solves the same
         problem to a relative tolerance of ``1e-6`` of the objective and supports neither `integer` nor `coupled`.
 
     Returns
     -------
     FloatArray or IntArray
-        ``(T, m)``; zero in places that the prior and the transition matrix make impossible at that time.
+        ``(T, m)``; zero in places that are impossible at that time under the prior and the transition matrix.
 
     Raises
     ------
     CountError, StochasticError, BudgetError, ConfigurationError
-        For counts, a matrix, scales or options that make no sense.
+        When counts, matrix, scales or options are invalid.
     ConvergenceError
         If CVXOPT does not reach its tolerance.
 
@@ -195,14 +196,12 @@ def post_process(
     array([[6, 0],
            [0, 6]])
     """
-    stream, total = as_noisy(noisy), as_whole(users)
+    stream = as_noisy(noisy)
+    total = as_whole(users)
     steps, size = stream.shape
-    scales, matrix = as_scales(scale, steps), as_transition(transition, size)
+    scales = as_scales(scale, steps)
+    matrix = as_transition(transition, size)
     first = first_distribution(stream, prior)
-    if not isinstance(coupled, (bool, str)) or coupled not in (False, True, "online"):
-        raise ConfigurationError(f"coupled is {coupled!r}; give False, True or 'online'")
-    if not isinstance(solver, str) or solver not in get_args(Solver):
-        raise ConfigurationError(f"solver must be one of {', '.join(get_args(Solver))}, got {shown(solver)}")
     if solver == "cvxopt" and (integer or coupled):
         raise ConfigurationError("solver must be 'newton' for integer or coupled estimates, got 'cvxopt'")
     if not coupled:
@@ -210,8 +209,9 @@ def post_process(
         if solver == "cvxopt":
             return real_map_cvxopt(stream, log_p, total, scales)
         return integer_map(stream, log_p, total, scales) if integer else real_map(stream, log_p, total, scales)[0]
-    if isinstance(prior, str) and prior == "frequency":  # the first row speaks once, as a row
-        first, start = np.full(size, 1.0 / size), Start.flat(size, total)
+    if isinstance(prior, str) and prior == "frequency":  # use the first row once, as an observation
+        first = np.full(size, 1.0 / size)
+        start = Start.flat(size, total)
     else:
         start = Start.multinomial(first, total)
     if coupled == "online":
@@ -226,36 +226,36 @@ def post_process(
 ESTIMATORS: Mapping[str, str] = {
     "coupled": "smoother over the whole stream",
     "online": "filter: the past only",
-    "single": "most probable counts of each time on its own",
+    "single": "most probable counts of each time separately",
     "least-squares": "nearest counts with the total, without mobility",
-    "maximum-likelihood": "likeliest counts with the total, without mobility",
+    "maximum-likelihood": "most likely counts with the total, without mobility",
 }
-"""Name → what it does."""
+"""Name → description of each estimator."""
 
 RAW = "noisy"
-"""How `compare` calls the counts as they were released."""
+"""Name of the released counts in `compare`."""
 
 
 @checked
 def estimate(
-    name: str,
+    name: Annotated[str, Choice(*ESTIMATORS)],
     noisy: npt.ArrayLike,
     transition: Any,
-    users: int,
+    users: PositiveInt,
     scale: npt.ArrayLike,
     prior: Prior | npt.ArrayLike = "frequency",
     integer: bool = False,
     solver: Solver = "newton",
 ) -> FloatArray | IntArray:
-    """Estimate counts by the estimator of a name.
+    """Estimate counts with a named estimator.
 
     Parameters
     ----------
     name
         One of `ESTIMATORS`.
     noisy, transition, users, scale, prior, integer
-        As in `post_process`. Estimators without mobility ignore ``transition``, ``scale`` and ``prior``; ``transition``
-        may be None for them.
+        As in `post_process`. Estimators without mobility ignore ``transition``, ``scale`` and ``prior``. Their
+        ``transition`` can be None.
     solver
         As in `post_process`; estimators other than ``"single"`` support ``"newton"`` only.
 
@@ -267,24 +267,22 @@ def estimate(
     Raises
     ------
     ConfigurationError
-        For another name, or a matrix that is missing where it is needed.
+        When the name is unknown, or a required matrix is missing.
     CountError, StochasticError, BudgetError, ConvergenceError
         As `post_process`.
     """
-    if not isinstance(name, str) or name not in ESTIMATORS:
-        raise ConfigurationError(f"estimator is {name!r}; give one of {', '.join(ESTIMATORS)}")
     if name in ("least-squares", "maximum-likelihood"):
         if solver != "newton":
             raise ConfigurationError(f"solver must be 'newton' for estimator {name!r}, got {shown(solver)}")
         plain = (least_squares if name == "least-squares" else maximum_likelihood)(noisy, users)
         return nearest_integers(plain, users) if integer else plain
     if transition is None:
-        raise ConfigurationError(f"estimator {name!r} needs to know how people move; give a model or a matrix")
+        raise ConfigurationError(f"estimator {name!r} needs transitions: use a model or a matrix")
     coupled: Any = {"coupled": True, "online": "online", "single": False}[name]
     return post_process(noisy, transition, users, scale, prior, integer, coupled, solver)
 
 
-_MOST_RUNS = 10_000_000
+_MAX_RUNS = 10_000_000
 
 
 @checked
@@ -293,15 +291,15 @@ def compare(
     epsilons: Budget | Sequence[Budget] | FloatArray,
     transition: Any,
     prior: Prior | npt.ArrayLike = "frequency",
-    runs: int = 1,
+    runs: Annotated[int, Integers(1, _MAX_RUNS, ConfigurationError)] = 1,
     rng: Rng = None,
     names: Iterable[str] = tuple(ESTIMATORS),
     watch: Callable[[Iterable[int]], Iterable[int]] = iter,
     mechanism: CountMechanism = "lattice",
 ) -> dict[str, FloatArray]:
-    """Mean squared errors of the estimators over independent releases of the same counts.
+    """Compute mean squared errors of the estimators over independent releases.
 
-    Errors tell about the truth: they are for data that may be looked at.
+    Errors depend on the true counts. Use data that can be disclosed.
 
     Parameters
     ----------
@@ -312,13 +310,13 @@ def compare(
     transition, prior
         As in `post_process`.
     runs
-        How many releases, at least one; every estimator sees the same ones.
+        Number of releases, at least one. All estimators use the same releases.
     rng
-        Where the noise comes from.
+        Source of randomness.
     names
-        Of the estimators.
+        Names of the estimators.
     watch
-        Goes through the numbers of the runs, such as with a bar of progress.
+        Wraps the iteration over runs, for example with a progress bar.
     mechanism
         As in `release`.
 
@@ -330,20 +328,20 @@ def compare(
     Raises
     ------
     ConfigurationError
-        For less than one run.
+        When there is less than one run.
     DphmmError
         As `release` and `estimate`.
     """
     counts = as_counts(true)
-    if not isinstance(runs, int) or not 1 <= runs <= _MOST_RUNS:
-        raise ConfigurationError(f"runs is {runs}; give 1 to {_MOST_RUNS:,}")
-    source, users = random_source(rng), int(counts[0].sum())
+    source = random_source(rng)
+    users = int(counts[0].sum())
     budgets = as_budgets(epsilons, len(counts))
     scale = SENSITIVITY / np.array([float(budget) for budget in budgets])
-    wanted, found = tuple(names), dict[str, FloatArray]()
+    wanted = tuple(names)
+    errors = dict[str, FloatArray]()
     for run in watch(range(runs)):
         noisy = release(counts, budgets, source, mechanism)
-        made = {RAW: noisy} | {name: estimate(name, noisy, transition, users, scale, prior) for name in wanted}
-        for name, values in made.items():
-            found.setdefault(name, np.empty(runs))[run] = float(np.mean((values - counts) ** 2))
-    return found
+        results = {RAW: noisy} | {name: estimate(name, noisy, transition, users, scale, prior) for name in wanted}
+        for name, values in results.items():
+            errors.setdefault(name, np.empty(runs))[run] = float(np.mean((values - counts) ** 2))
+    return errors

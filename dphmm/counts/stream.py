@@ -1,36 +1,38 @@
-"""Streams of counts: how many users are in each place at each time, validated, and noise added to them.
+"""Streams of counts of users per place and time: validation, and noise.
 
-Discrete Laplace noise is drawn exactly; the Laplace mechanism in real numbers is there for comparison.
+Discrete Laplace noise is sampled exactly. The Laplace mechanism in real numbers is for comparison.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dphmm.arrays import LARGEST, SMALLEST, BoolArray, FloatArray, IntArray, Rng, as_numbers, random_source
-from dphmm.errors import BudgetError, ConfigurationError, CountError, StateError, StochasticError
+from dphmm.arrays import MAX_SCALE, MIN_SCALE, BoolArray, FloatArray, IntArray, as_numbers
+from dphmm.errors import BudgetError, CountError, StateError, StochasticError
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
-from dphmm.mechanisms.norm_noise import laplace_noise
-from dphmm.stochastic import MatrixLike, as_stochastic
+from dphmm.mechanisms.norm_noise import sample_laplace
+from dphmm.random import Rng, random_source
+from dphmm.stochastic_matrix import MatrixLike, as_stochastic
 from dphmm.tables.values import shown
+from dphmm.validation import checked
 
 
 def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
-    """True counts per time and place from the users' state sequences.
+    """Count users per time and place from their state sequences.
 
     Parameters
     ----------
     sequences
-        Integers ``(users, T)``: where each user is at each time, every user at every time.
+        Integers ``(users, T)``: the state of each user at each time.
     size
-        The number of places ``m``; states are ``0 .. m - 1``.
+        The number of places ``m``. States are ``0 .. m - 1``.
 
     Returns
     -------
@@ -53,68 +55,68 @@ def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
     try:
         states = np.asarray(sequences)
     except ValueError as error:
-        raise CountError("sequences have different lengths; give every user's state at every time") from error
+        raise CountError("sequences must have equal lengths: one state per user and time") from error
     if states.ndim != 2 or states.size == 0 or not np.issubdtype(states.dtype, np.integer):
         raise CountError(
-            f"sequences have shape {states.shape} and type {states.dtype}; give integers, one row per user"
+            f"sequences must be integers, one row per user, got shape {states.shape} and type {states.dtype}"
         )
     size = as_whole(size, "the number of places")
     if states.min() < 0 or states.max() >= size:
         user, time = (int(i) for i in np.argwhere((states < 0) | (states >= size))[0])
-        raise StateError(f"user {user} at time {time} is in state {states[user, time]}; states are 0 to {size - 1}")
+        raise StateError(f"states must be 0 to {size - 1}, got {states[user, time]} for user {user} at time {time}")
     steps = states.shape[1]
     flat = states.astype(np.int64) + size * np.arange(steps)
     return np.bincount(flat.ravel(), minlength=steps * size).reshape(steps, size)
 
 
-_MOST = 1 << 53
-"""The most that a count can be and still be told from its neighbours."""
+# Largest count that a double distinguishes from its neighbours.
+_MAX_COUNT = 1 << 53
 
 
 def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:
-    """Counts as integers ``(T, m)`` that are not negative and have one sum at all times.
+    """Convert counts to non-negative integers ``(T, m)`` with the same sum at all times.
 
     Raises
     ------
     CountError
-        When they are not.
+        When they are not such counts.
     """
     counts = as_noisy(values, name)
     _refuse(counts, counts != np.floor(counts), name, "integers")
-    _refuse(counts, counts < 0, name, "not negative")
-    _refuse(counts, counts > _MOST, name, f"at most {_MOST}")
+    _refuse(counts, counts < 0, name, "non-negative")
+    _refuse(counts, counts > _MAX_COUNT, name, f"at most {_MAX_COUNT}")
     totals = counts.sum(axis=1)
     if (totals != totals[0]).any():
         time = int(np.flatnonzero(totals != totals[0])[0])
         raise CountError(
-            f"{name}: time {time} has {totals[time]:g} users and time 0 has {totals[0]:g}; every user is somewhere"
+            f"{name} must have one sum at all times, got {totals[time]:g} at time {time} and {totals[0]:g} at time 0"
         )
     return counts.astype(np.int64)
 
 
 def as_noisy(values: npt.ArrayLike, name: str = "noisy counts") -> FloatArray:
-    """Noisy counts as finite floats ``(T, m)``, a copy.
+    """Copy noisy counts as finite floats ``(T, m)``.
 
     Raises
     ------
     CountError
-        When the shape is another one or a value is not finite.
+        When the shape is wrong or a value is not finite.
     """
     stream = as_numbers(values, name, CountError)
     if stream.ndim != 2 or stream.size == 0:
-        raise CountError(f"{name} have shape {stream.shape}; give one row per time and one column per place")
+        raise CountError(f"{name} must have one row per time and one column per place, got shape {stream.shape}")
     _refuse(stream, ~np.isfinite(stream), name, "finite")
-    _refuse(stream, np.abs(stream) > LARGEST, name, f"at most {LARGEST:g}")
+    _refuse(stream, np.abs(stream) > MAX_SCALE, name, f"at most {MAX_SCALE:g}")
     return stream
 
 
 def _refuse(counts: FloatArray, wrong: BoolArray, name: str, what: str) -> None:
     for time, place in np.argwhere(wrong)[:1]:
-        raise CountError(f"{name}: time {time}, place {place} is {counts[time, place]}; counts are {what}")
+        raise CountError(f"{name} must be {what}, got {counts[time, place]} at time {time}, place {place}")
 
 
 def as_whole(value: int, name: str = "the number of users") -> int:
-    """A number of users or places, at least one.
+    """Return a number of users or places as a positive integer.
 
     Raises
     ------
@@ -122,85 +124,87 @@ def as_whole(value: int, name: str = "the number of users") -> int:
         When it is not a positive integer, or above ``2**53``.
     """
     try:
-        if not isinstance(value, bool) and int(value) == value and 1 <= value <= _MOST:
+        if not isinstance(value, bool) and int(value) == value and 1 <= value <= _MAX_COUNT:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise CountError(f"{name} is {shown(value)}; give a positive integer")
+    raise CountError(f"{name} must be a positive integer, got {shown(value)}")
 
 
 def as_transition(matrix: MatrixLike, size: int) -> sparse.csr_array:
-    """A row-stochastic matrix ``(m, m)``, dense or sparse, as CSR, renormalised within the tolerance.
+    """Convert a row-stochastic matrix ``(m, m)`` to CSR, renormalised within the tolerance.
 
     Raises
     ------
     StochasticError
-        When it is not square, not of this size, or a row is no distribution.
+        When it is not square, not of this size, or a row is not a distribution.
     """
     transition: sparse.csr_array = as_stochastic(matrix, "the transition matrix", compressed=True)
     if transition.shape[0] != size:
         raise StochasticError(
-            f"the transition matrix has shape {transition.shape}; there are {size} places, so give ({size}, {size})"
+            f"the transition matrix must have shape ({size}, {size}), one row per place, got {transition.shape}"
         )
     return transition
 
 
 def as_scales(scale: npt.ArrayLike, steps: int) -> FloatArray:
-    """The scale of the Laplace noise at each of ``steps`` times.
+    """Return the scale of the noise at each of ``steps`` times.
 
     Raises
     ------
     BudgetError
-        When it is neither one number nor one per time, not positive or not finite, or so small or large that its square
-        leaves a double.
+        When it is neither one number nor one per time, not positive or not finite, or its square is outside the range
+        of a double.
     """
     scales = as_numbers(scale, "scales of noise", BudgetError)
     if scales.ndim > 1 or (scales.ndim == 1 and scales.size != steps):
         raise BudgetError(
-            f"the noise scale has shape {scales.shape}; give one number, or one for each of {steps} times"
+            f"the noise scale must be one number, or one for each of {steps} times, got shape {scales.shape}"
         )
-    for wrong in scales[~((scales >= SMALLEST) & (scales <= LARGEST))].flat:
-        raise BudgetError(f"the noise scale is {wrong}; give a number from {SMALLEST:g} to {LARGEST:g}")
+    for wrong in scales[~((scales >= MIN_SCALE) & (scales <= MAX_SCALE))].flat:
+        raise BudgetError(f"the noise scale must be in [{MIN_SCALE:g}, {MAX_SCALE:g}], got {wrong}")
     return np.broadcast_to(scales, (steps,)).copy()
 
 
 SENSITIVITY = 2
-"""One user's move changes two counts by one each."""
+"""Sensitivity of a row of counts: moving one user changes two counts by one each."""
 
-_WIDEST = 2**42
-"""Largest scale of noise: it then passes 64 bits with a chance below ``exp(-10**6)``."""
+# Largest scale of noise. Noise then exceeds 64 bits with probability below ``exp(-10**6)``.
+_MAX_SCALE = 2**42
 
 Budget = float | int | str | Fraction
 
 CountMechanism = Literal["lattice", "laplace"]
-"""How noise on counts is drawn: exactly, as integers, or in real numbers; names as in `dphmm.mechanisms`."""
+"""Noise on counts: exact integers or real numbers. Names as in `dphmm.mechanisms`."""
 
 
+@checked
 def release(
     true: npt.ArrayLike,
     epsilons: Budget | Sequence[Budget] | FloatArray,
     rng: Rng = None,
     mechanism: CountMechanism = "lattice",
 ) -> IntArray | FloatArray:
-    """Noisy counts of which each time's row is epsilon-differentially private.
+    """Release noisy counts. Each time's row is epsilon-differentially private.
 
-    Two data sets are neighbours when one user's place at one time differs, which changes two counts by one. Noise of
-    scale ``2 / epsilon`` on every count of the row makes it ``epsilon``-differentially private; the budgets of
-    several times add up for a user who may differ at all of them.
+    Two data sets are neighbours if one user's place at one time differs, which changes two counts by one. Noise of
+    scale ``2 / epsilon`` on every count makes the row ``epsilon``-differentially private. The budgets of several times
+    add up for a user who differs at all of them.
 
     Parameters
     ----------
     true
-        Counts ``(T, m)``, integers with one sum at all times.
+        Counts ``(T, m)``, integers with the same sum at all times.
     epsilons
-        One budget for all times or one per time, positive. A float stands for the decimal number that it prints as; a
-        `fractions.Fraction` or a string is taken as it is.
+        One budget for all times or one per time, positive. A float denotes its shortest decimal representation. A
+        `fractions.Fraction` or a string is exact.
     rng
-        Where randomness comes from; ``None`` for the operating system.
+        Source of randomness. None means the operating system.
     mechanism
-        ``"lattice"``: discrete Laplace noise, drawn with integers alone (Canonne, Kamath and Steinke 2020), so that the
-        promise holds exactly. ``"laplace"``, as in the paper: a double-precision Laplace number, with which it holds up
-        to floating-point rounding, and the known attack on the low bits (Mironov, CCS 2012) applies.
+        ``"lattice"``: discrete Laplace noise, sampled with integers only (Canonne, Kamath and Steinke 2020). The
+        guarantee is then exact in finite precision. ``"laplace"``, as in the paper: Laplace noise in double precision.
+        The guarantee then holds for real numbers only, and the known attack on the low bits (Mironov, CCS 2012)
+        applies.
 
     Returns
     -------
@@ -210,12 +214,12 @@ def release(
     Raises
     ------
     CountError
-        For counts that are negative, not whole, or of changing sum.
+        When counts are negative, not integers, or have different sums.
     BudgetError
-        For a budget that is not positive and finite, or budgets whose number is not ``T``; for one so small that
-        integer noise might not fit 64 bits.
+        When a budget is not positive and finite, the number of budgets is not ``T``, or integer noise can exceed 64
+        bits.
     ConfigurationError
-        For another mechanism.
+        When the mechanism is unknown.
 
     Examples
     --------
@@ -225,44 +229,42 @@ def release(
     """
     counts = as_counts(true)
     budgets = as_budgets(epsilons, len(counts))
-    if not isinstance(mechanism, str) or mechanism not in get_args(CountMechanism):
-        raise ConfigurationError(f"mechanism is {mechanism!r}; choose one of {', '.join(get_args(CountMechanism))}")
     source = random_source(rng)
     if mechanism == "laplace":
         scales = SENSITIVITY / np.array([float(budget) for budget in budgets])
-        return np.asarray(counts + scales[:, None] * laplace_noise(counts.shape, source))
+        return np.asarray(counts + scales[:, None] * sample_laplace(counts.shape, source))
     decays = [budget / SENSITIVITY for budget in budgets]
-    if min(decays) * _WIDEST < 1:
-        raise BudgetError(f"epsilon is {float(min(budgets)):g}; its noise may pass 64 bits, so give a larger one")
+    if min(decays) * _MAX_SCALE < 1:
+        raise BudgetError(f"noise for epsilon {float(min(budgets)):g} can exceed 64 bits: use a larger epsilon")
     noise = np.empty_like(counts)
     for decay in dict.fromkeys(decays):
-        rows = [time for time, own in enumerate(decays) if own == decay]
+        rows = [time for time, row_decay in enumerate(decays) if row_decay == decay]
         noise[rows] = laplace_steps(decay, len(rows) * counts.shape[1], source).reshape(len(rows), -1)
     return counts + noise
 
 
 def as_budgets(epsilons: Budget | Sequence[Budget] | FloatArray, steps: int) -> list[Fraction]:
-    """One budget per time, as the rationals that they print as.
+    """Return one rational budget per time, the shortest decimal of a float.
 
     Raises
     ------
     BudgetError
-        When one is not positive and finite, or so small or large that its noise leaves a double, or there are neither
-        one nor ``steps`` of them.
+        When a budget is not positive and finite, its noise is outside the range of a double, or their number is neither
+        one nor ``steps``.
     """
     if isinstance(epsilons, (str, Fraction, int, float, np.number)):
         return [_budget(epsilons, "epsilon")] * steps
     try:
         listed = list(epsilons)
     except TypeError:
-        raise BudgetError(f"epsilon is {epsilons}; give one budget, or one for each of {steps} times") from None
+        raise BudgetError(f"epsilon must be one budget, or one for each of {steps} times, got {epsilons}") from None
     if len(listed) != steps:
-        raise BudgetError(f"there are {len(listed)} budgets; give one, or one for each of {steps} times")
+        raise BudgetError(f"epsilon must be one budget, or one for each of {steps} times, got {len(listed)} budgets")
     return [_budget(budget, f"epsilon at time {time}") for time, budget in enumerate(listed)]
 
 
 def _budget(written: Rational, name: str) -> Fraction:
     budget = rational(written, name)
-    if not SMALLEST <= budget <= LARGEST:
-        raise BudgetError(f"{name} is {float(budget):g}; give a number from {SMALLEST:g} to {LARGEST:g}")
+    if not MIN_SCALE <= budget <= MAX_SCALE:
+        raise BudgetError(f"{name} must be in [{MIN_SCALE:g}, {MAX_SCALE:g}], got {float(budget):g}")
     return budget

@@ -1,4 +1,4 @@
-"""What an evaluation compares, in a TOML file, checked before anything is read."""
+"""Configuration of an evaluation, checked before the data are read."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.input_data import Data
 from dphmm.mechanisms.base import MechanismName
-from dphmm.model.time_classes import By
-from dphmm.policy.by_component import Calibration
+from dphmm.model.time_classes import ClassScheme
+from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonical_policy
-from dphmm.policy.hull_repair import Objective
-from dphmm.policy.protection import Method
+from dphmm.policy.repair import Method
+from dphmm.policy.repair_objective import Objective
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule
 from dphmm.space.grid import PRESETS as GRIDS
 from dphmm.tables.json_toml import first_flaw, read_keys
+from dphmm.validation import checked
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to release, that a comparison puts beside others.
+    """One release setting of a comparison.
 
     Parameters
     ----------
     policy
-        ``"utility"``, ``"transition"``, ``"complete"`` on the δ-location set, which is the earlier method that the
-        DPHMM paper compares itself with (there called DPLS), or any policy as text, see `dphmm.policy.parse_policy`.
+        ``"utility"``, ``"transition"``, ``"complete"`` or any policy string, see `dphmm.policy.parse_policy`.
+        ``"complete"`` on the δ-location set is the earlier method that the DPHMM paper calls DPLS and compares with.
     radius_km
-        The radius of ``"utility"``, between the centres of cells as in the paper (``centres:1km``); 0.0 for the others.
+        Radius of ``"utility"``, between the centres of cells as in the paper (``centres:1km``); 0.0 for other policies.
     epsilon
-        The budget of a release.
-    mechanism, repair, objective, calibration
-        As in `dphmm.ReleaseSettings`.
+        Budget of one release.
+    mechanism, repair, repair_objective, noise_scope
+        See `dphmm.ReleaseSettings`.
     delta
-        What the δ-location set may leave out; 0.0 for the policies whose constraint set is the whole support.
-    target_error_km, day_epsilon
-        Those of a `dphmm.Schedule`, under which no release costs more than epsilon; 0.0 for none.
+        Maximum probability outside the δ-location set; 0.0 if the constraint set is the whole support.
+    target_error_km, window_epsilon
+        Aims of a `dphmm.Schedule`, under which no release costs more than `epsilon`; 0.0 for none.
     """
 
     policy: str
@@ -52,78 +52,125 @@ class Setting:
     epsilon: float
     mechanism: MechanismName
     repair: Method
-    objective: Objective
+    repair_objective: Objective
     delta: float
-    calibration: Calibration = "graph"
+    noise_scope: NoiseScope = "graph"
     target_error_km: float = 0.0
-    day_epsilon: float = 0.0
+    window_epsilon: float = 0.0
 
     @property
     def release_settings(self) -> ReleaseSettings:
-        """The settings of the engine; a state that is known is released as it is."""
+        """The settings of the engine; the state of a singleton constraint set is released exactly."""
         policy = f"centres:{self.radius_km!r}km" if self.policy == "utility" else self.policy
-        aims = self.target_error_km or None, self.day_epsilon or None
+        aims = self.target_error_km or None, self.window_epsilon or None
         schedule = Schedule(*aims) if any(aims) else None
-        own = {name: getattr(self, name) for name in ("epsilon", "mechanism", "repair", "objective", "calibration")}
-        return ReleaseSettings(policy, **own, delta=self.delta or None, allow_known=True, schedule=schedule)
+        shared = {
+            name: getattr(self, name) for name in ("epsilon", "mechanism", "repair", "repair_objective", "noise_scope")
+        }
+        return ReleaseSettings(policy, **shared, delta=self.delta or None, allow_singleton=True, schedule=schedule)
 
     @property
     def label(self) -> str:
-        """What tells this setting from every other, in a text."""
+        """A string that identifies the setting: equal settings have equal labels."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
 class EvaluationConfig(BaseModel):
-    """An evaluation: a data set, how people are split, what is compared.
+    """The configuration of an evaluation: data, split of the users, and comparison.
 
-    A TOML file has the same keys, each of which ``docs/how-to/scaling.md`` explains; ``preset`` fills in those of a
-    published setting. Paths are relative to the folder in which the command is run.
+    A TOML file has the same keys. Paths are relative to the folder in which the command is run.
 
     Parameters
     ----------
     preset
-        The published setting that the other keys start from, see `PRESETS`.
+        ``"geolife"`` or ``"gowalla"``: settings of the DPHMM paper. Other keys take precedence.
     name
-        The title of the report.
-    data, format, columns, skip_bad, user_per_file, time_unit, time_zone
-        What to read; see `dphmm.jobs.input_data.Data`.
+        Title of the report.
+    data
+        Files, folders or archives.
+    input_format
+        ``"geolife"``, ``"checkins"``, ``"table"``, ``"gpx"`` or ``"owntracks"``. By default it is detected.
+    columns
+        Tables: column names, such as ``{time = "when"}``.
+    skip_bad
+        Whether malformed records are skipped.
+    user_per_file
+        Whether each file without a user column contains one user.
+    time_unit
+        Tables: unit of numeric times, ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+    time_zone
+        Tables: zone of times without an offset. Defaults to UTC.
     model
-        The file of a model that knows its states and its step, learned from others; then nothing is learned, and the
-        next nine keys are left out.
+        File of a model with states and a step, trained on other users. Nothing is trained then, and the next nine keys
+        must be omitted.
     grid
-        The preset of `dphmm.space.grid` that the states come from, on its published cells unless `cell_km` is given.
+        Region and cells of the paper: ``"geolife"`` (0.34 km) or ``"gowalla"`` (0.89 km).
     bbox
-        South, west, north, east, degrees; with `cell_km`. It replaces the `grid` of a preset.
+        South, west, north, east in degrees; with `cell_km`. It replaces the `grid` of a preset.
     polygon
-        A GeoJSON file of polygons; with `cell_km`. It replaces the `grid` of a preset.
+        GeoJSON file of polygons; with `cell_km`. It replaces the `grid` of a preset.
+    places
+        CSV of named places. It replaces the `grid` of a preset.
+    within_km
+        Maximum distance of a fix from its place. By default any.
     cell_km
-        The side of a cell, kilometres.
-    places, within_km
-        A CSV of named places, and how far from its place a fix may lie; left out, any distance.
+        Side length of a cell in kilometres. Defaults to that of the `grid`.
     step_seconds
-        One time step on the clock. Left out, each place of a person within the region is a time step, whenever it was,
-        which is what check-ins are good for.
+        Length of a timestep in seconds. By default, each location of a user within the region is one timestep, whatever
+        its time, which suits check-ins.
     smoothing
-        Added to each move seen, both ways, when a model is learned, so that only what was seen is possible. Left out,
-        models are learned as `dphmm learn` does by itself: possible is what speed allows. Without `step_seconds` there
-        is no speed, and 0.5 is added.
-    by, zone
-        How models vary with time, as ``dphmm learn`` takes them.
+        Pseudo-count of each observed transition and its reverse; only these are then possible (presets: 0.5 and 0).
+        Defaults to the training of `dphmm learn`, where transitions are possible up to a maximum speed. Without
+        `step_seconds` there are no speeds, and the default is 0.5.
+    by
+        ``"hour"`` or ``"weekday-hour"``: time-dependent models.
+    zone
+        With `by`: time zone.
     folds
-        Into how many groups people are dealt: who is evaluated is so under a model of everybody outside their group.
-    sequences, length
-        How many sequences are evaluated, one per user, and their number of time steps.
+        Number of groups of users. Each user is evaluated under a model of the users outside the own group.
+    sequences
+        Number of evaluated sequences, one per user.
+    length
+        Timesteps of a sequence.
     start
-        ``"known"``: the adversary knows the place one time step before the first release (the nearest state that the
-        model can leave), so that the constraint set grows from there. ``"anywhere"``: the model's initial distribution.
-    policies, radius_km, epsilon, delta, mechanism, repair, objective, calibration
-        The comparison at the middle of everything: see `Setting`.
-    epsilons, radii_km, repairs, mechanisms, calibrations, target_errors_km, day_epsilons
-        Sweeps around it, each with the rest left as it is; empty for none. The last two are schedules: see `Setting`.
+        ``"known"``: the adversary knows the location one timestep before the first release (the nearest state that the
+        model can leave), and the constraint set grows from it. ``"anywhere"``: the model's initial distribution.
+    policies
+        ``"utility"``, ``"transition"``, ``"complete"`` (all states of the δ-location set; DPLS in the DPHMM paper), or
+        any policy string.
+    radius_km
+        Radius of ``"utility"``, between the centres of cells.
+    epsilon
+        Budget of one release.
+    delta
+        ``"complete"``: maximum probability outside its δ-location set.
+    mechanism
+        ``"lattice"``, ``"k-norm"``, ``"laplace"``, ``"planar-isotropic"`` or ``"planar-laplace"``.
+    repair
+        ``"exact"``, ``"greedy"`` (Algorithm 1) or ``"sequential"`` (Algorithm 3).
+    repair_objective
+        Objective of the exact repair: ``"error"`` or ``"volume"``.
+    noise_scope
+        ``"graph"``, or ``"component"``: one hull per connected component.
+    epsilons
+        Budgets to compare.
+    radii_km
+        Radii of ``"utility"`` to compare.
+    repairs
+        Repairs of ``"utility"`` to compare.
+    mechanisms
+        Mechanisms to compare.
+    noise_scopes
+        Noise scopes to compare.
+    target_errors_km
+        Schedules to compare: maximum expected error in kilometres, at most `epsilon` per release.
+    window_epsilons
+        Schedules to compare: daily budgets, at most `epsilon` per release. A withheld timestep has the error of the
+        prediction.
     seed
-        Of the split and of the noise.
+        Seed of the split and of the noise.
     task_sequences
-        How many sequences one task works through, at most.
+        Maximum number of sequences of one task.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -131,7 +178,7 @@ class EvaluationConfig(BaseModel):
     preset: Literal["geolife", "gowalla"] | None = None
     name: str = "Evaluation"
     data: tuple[str, ...] = Field(strict=False, min_length=1)
-    format: str | None = None
+    input_format: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     skip_bad: bool = False
     user_per_file: bool = False
@@ -146,7 +193,7 @@ class EvaluationConfig(BaseModel):
     cell_km: float | None = Field(default=None, gt=0)
     step_seconds: float | None = Field(default=None, gt=0)
     smoothing: float | None = Field(default=None, ge=0)
-    by: By | None = None
+    by: ClassScheme | None = None
     zone: str | None = None
     folds: int = Field(default=5, ge=2)
     sequences: int = Field(default=20, ge=2)
@@ -158,213 +205,222 @@ class EvaluationConfig(BaseModel):
     delta: float = Field(default=0.01, gt=0, lt=1)
     mechanism: MechanismName = "lattice"
     repair: Method = "exact"
-    objective: Objective = "error"
-    calibration: Calibration = "graph"
+    repair_objective: Objective = "error"
+    noise_scope: NoiseScope = "graph"
     epsilons: tuple[float, ...] = Field(default=(), strict=False)
     radii_km: tuple[float, ...] = Field(default=(), strict=False)
     repairs: tuple[Method, ...] = Field(default=(), strict=False)
     mechanisms: tuple[MechanismName, ...] = Field(default=(), strict=False)
-    calibrations: tuple[Calibration, ...] = Field(default=(), strict=False)
+    noise_scopes: tuple[NoiseScope, ...] = Field(default=(), strict=False)
     target_errors_km: tuple[float, ...] = Field(default=(), strict=False)
-    day_epsilons: tuple[float, ...] = Field(default=(), strict=False)
+    window_epsilons: tuple[float, ...] = Field(default=(), strict=False)
     seed: int = Field(default=0, ge=0)
     task_sequences: int = Field(default=5, ge=1)
 
     @property
-    def people(self) -> Data:
-        """Whose data."""
+    def user_data(self) -> Data:
+        """The input files with their format."""
         return Data.from_options(self.data, vars(self))
 
     def base(self, policy: str) -> Setting:
-        """The setting of a policy in the middle of all sweeps.
+        """Return the default setting of a policy, from which the sweeps start.
 
         Parameters
         ----------
         policy
-            The name of the policy.
+            Name of the policy.
 
         Returns
         -------
         Setting
-            It.
+            The setting.
         """
-        radius, delta = self.radius_km if policy == "utility" else 0.0, self.delta if policy == "complete" else 0.0
-        own = {name: getattr(self, name) for name in ("epsilon", "mechanism", "repair", "objective", "calibration")}
-        return Setting(policy, radius, delta=delta, **own)
+        radius = self.radius_km if policy == "utility" else 0.0
+        delta = self.delta if policy == "complete" else 0.0
+        shared = {
+            name: getattr(self, name) for name in ("epsilon", "mechanism", "repair", "repair_objective", "noise_scope")
+        }
+        return Setting(policy, radius, delta=delta, **shared)
 
     def settings(self) -> tuple[Setting, ...]:
-        """Every setting once: the default comparison first, then the sweeps.
+        """Return every setting once: the default comparison first, then the sweeps.
 
         Returns
         -------
         tuple of Setting
-            In the order of tables.
+            The settings in the order of the tables.
         """
-        found = [self.base(policy) for policy in self.policies]
-        for base in tuple(found):
-            found += [replace(base, epsilon=float(epsilon)) for epsilon in self.epsilons]
-            found += [replace(base, mechanism=mechanism) for mechanism in self.mechanisms]
-            found += [replace(base, calibration=calibration) for calibration in self.calibrations]
-            found += [replace(base, target_error_km=float(error)) for error in self.target_errors_km]
-            found += [replace(base, day_epsilon=float(epsilon)) for epsilon in self.day_epsilons]
+        settings = [self.base(policy) for policy in self.policies]
+        for base in tuple(settings):
+            settings += [replace(base, epsilon=float(epsilon)) for epsilon in self.epsilons]
+            settings += [replace(base, mechanism=mechanism) for mechanism in self.mechanisms]
+            settings += [replace(base, noise_scope=noise_scope) for noise_scope in self.noise_scopes]
+            settings += [replace(base, target_error_km=float(error)) for error in self.target_errors_km]
+            settings += [replace(base, window_epsilon=float(epsilon)) for epsilon in self.window_epsilons]
         if "utility" in self.policies:
             base = self.base("utility")
-            found += [replace(base, radius_km=float(radius)) for radius in self.radii_km]
-            found += [replace(base, repair=repair) for repair in self.repairs]
-        return tuple(dict.fromkeys(found))
+            settings += [replace(base, radius_km=float(radius)) for radius in self.radii_km]
+            settings += [replace(base, repair=repair) for repair in self.repairs]
+        return tuple(dict.fromkeys(settings))
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
-        """The keys that differ from the preset's published setting, each with the published and the present value."""
+        """The keys that differ from the preset, each with its published and its present value."""
         if self.preset is None:
             return {}
         published = EvaluationConfig.model_validate({"preset": self.preset, "data": self.data, **PRESETS[self.preset]})
         return {
             key: (getattr(published, key), getattr(self, key))
             for key in type(self).model_fields
-            if key not in _NOT_PUBLISHED and getattr(published, key) != getattr(self, key)
+            if key not in _UNPUBLISHED_KEYS and getattr(published, key) != getattr(self, key)
         }
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of everything that this says, in hexadecimal: equal configurations have equal digests."""
+        """The hexadecimal SHA-256 digest of all keys: equal configurations have equal digests."""
         return hashlib.sha256(json.dumps(self.keys, sort_keys=True).encode()).hexdigest()
 
     @property
     def keys(self) -> dict[str, Any]:
-        """All keys as plain JSON values, which `parse_config` takes."""
+        """All keys as plain JSON values, which `parse_config` accepts."""
         return self.model_dump(mode="json")
 
 
-_NOT_PUBLISHED = (
-    "name", "data", "format", "columns", "skip_bad", "user_per_file", "time_unit", "time_zone", "seed",
+# Keys that no published setting states: the input files, the seed and the division of the work.
+_UNPUBLISHED_KEYS = (
+    "name", "data", "input_format", "columns", "skip_bad", "user_per_file", "time_unit", "time_zone", "seed",
     "task_sequences",
 )  # fmt: skip
-"""Keys that no published setting states: the input files, and how the work is divided."""
 
-_BOTH = {
+# Shared by both settings of the paper.
+_COMMON_KEYS = {
     "mechanism": "planar-isotropic",
     "repair": "greedy",
     "epsilons": [0.5, 1.0, 2.0],
     "repairs": ["greedy", "sequential", "exact"],
     "mechanisms": ["planar-isotropic", "k-norm", "laplace", "lattice"],
 }
-"""What both of the paper's settings share."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "geolife": {
         "name": "GeoLife, Beijing",
-        "format": "geolife",
+        "input_format": "geolife",
         "grid": "geolife",
         "cell_km": GRIDS["geolife"][1],
         "step_seconds": 30.0,
         "smoothing": 0.5,
         "radius_km": 1.0,
         "radii_km": [0.5, 1.0, 2.0],
-        **_BOTH,
+        **_COMMON_KEYS,
     },
     "gowalla": {
         "name": "Gowalla, Los Angeles",
-        "format": "checkins",
+        "input_format": "checkins",
         "grid": "gowalla",
         "cell_km": GRIDS["gowalla"][1],
         "radius_km": 2.0,
         "smoothing": 0.0,
         "radii_km": [1.0, 2.0, 4.0],
-        **_BOTH,
+        **_COMMON_KEYS,
     },
 }
-"""Name → the keys of the DPHMM paper's settings (Section 8).
+"""Name → keys of the DPHMM paper's settings (Section 8).
 
-Cell sizes, radii, epsilon, delta, the numbers of sequences and of time steps, planar isotropic noise and the repair by
-nearest partners (Algorithm 1, which Algorithm 2 calls) are the paper's. It leaves open the time step, who the model is
-learned from, its smoothing, and what is known at the start; those, and the values of the sweeps, are this package's
-choice.
+The paper states cell sizes, radii, epsilon, delta, the numbers of sequences and of timesteps, planar isotropic noise
+and the repair with nearest partners (Algorithm 1, which Algorithm 2 calls). It does not state the timestep, the
+training users, the smoothing and the first belief. These, and the values of the sweeps, are choices of this package.
 """
 
 
 @checked
 def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> EvaluationConfig:
-    """The evaluation that keys describe, on top of those of the ``preset`` that they may name.
+    """Return the configuration with the provided keys.
+
+    Other keys come from ``preset``, if it is set.
 
     Parameters
     ----------
     keys
         Key → value, as in a file.
     source
-        What messages call it.
+        Name of the source in messages.
 
     Returns
     -------
     EvaluationConfig
-        The evaluation.
+        The configuration.
 
     Raises
     ------
     ConfigurationError
-        Naming the first key that is unknown, missing, or of a wrong value; or when no single region is given.
+        If a key is unknown, missing or has an invalid value, naming the first such key; or if the keys do not specify
+        exactly one region.
     """
-    given = dict(keys)
-    preset = given.get("preset")
+    values = dict(keys)
+    preset = values.get("preset")
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
-        raise ConfigurationError(f"{source}: preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
+        raise ConfigurationError(f"{source}: preset must be one of {', '.join(PRESETS)}, got {preset!r}")
     try:
-        config = EvaluationConfig.model_validate(_preset(preset, given) | given)
+        config = EvaluationConfig.model_validate(_preset_keys(preset, values) | values)
     except ValidationError as problem:
-        raise ConfigurationError(_explained(problem, source)) from None
+        raise ConfigurationError(_explain_error(problem, source)) from None
     _check_region(config, source)
     _check_policies(config, source)
-    if config.day_epsilons and config.step_seconds is None and config.model is None:
-        raise ConfigurationError(f"{source}: 'day_epsilons' are about the clock; give 'step_seconds' too")
-    for key in ("epsilons", "radii_km", "target_errors_km", "day_epsilons"):
+    if config.window_epsilons and config.step_seconds is None and config.model is None:
+        raise ConfigurationError(f"{source}: 'window_epsilons' requires 'step_seconds'")
+    for key in ("epsilons", "radii_km", "target_errors_km", "window_epsilons"):
         if any(not 0 < value < float("inf") for value in getattr(config, key)):
-            raise ConfigurationError(f"{source}: key '{key}' holds {list(getattr(config, key))}; give positive numbers")
+            raise ConfigurationError(
+                f"{source}: '{key}' must contain positive numbers, got {list(getattr(config, key))}"
+            )
     return config
 
 
-def _preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a preset, except the ones that a model or another region of the file replaces."""
+def _preset_keys(name: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a preset without those that a model or another region replaces."""
     replaced: tuple[str, ...] = ()
-    if given.get("model") is not None:
-        replaced = _OF_A_MODEL
-    elif given.get("places") is not None:
+    if values.get("model") is not None:
+        replaced = _KEYS_FIXED_BY_MODEL
+    elif values.get("places") is not None:
         replaced = ("grid", "cell_km")
-    elif given.get("bbox") is not None or given.get("polygon") is not None:
+    elif values.get("bbox") is not None or values.get("polygon") is not None:
         replaced = ("grid",)
     return {key: value for key, value in PRESETS.get(name or "", {}).items() if key not in replaced}
 
 
-_OF_A_MODEL = (
+# Keys that cannot be combined with `model`, which contains its states, step and time classes and is not trained.
+_KEYS_FIXED_BY_MODEL = (
     "grid", "bbox", "polygon", "places", "within_km", "cell_km", "step_seconds", "smoothing", "by", "zone",
     "folds",
 )  # fmt: skip
-"""What a model that was given has settled."""
 
 
 def _check_region(config: EvaluationConfig, source: str) -> None:
     if config.model is not None:
-        # Compared by value: the configuration that a run's folder stores sets every key.
+        # Compare values, not the presence of keys: the configuration stored in a run's folder sets every key.
         defaults = EvaluationConfig.model_fields
-        settled = [key for key in _OF_A_MODEL if getattr(config, key) != defaults[key].default]
+        settled = [key for key in _KEYS_FIXED_BY_MODEL if getattr(config, key) != defaults[key].default]
         if settled:
-            raise ConfigurationError(f"{source}: '{settled[0]}' is settled by the 'model'; leave one of them out")
+            raise ConfigurationError(
+                f"{source}: '{settled[0]}' cannot be combined with 'model': the model determines it"
+            )
         return
     cell_needed = config.bbox is not None or config.polygon is not None
-    if sum(one is not None for one in (config.grid, config.bbox, config.polygon, config.places)) != 1:
+    if sum(region is not None for region in (config.grid, config.bbox, config.polygon, config.places)) != 1:
         raise ConfigurationError(
-            f"{source}: give one region: 'grid' (a preset's name), 'places', 'bbox' or 'polygon' with 'cell_km', or a "
-            "'model' that has one"
+            f"{source}: exactly one region is required: 'grid' (a preset's name), 'places', 'bbox' or 'polygon' with "
+            "'cell_km', or a 'model' with states"
         )
     if cell_needed and config.cell_km is None:
-        raise ConfigurationError(f"{source}: 'bbox' and 'polygon' need 'cell_km', the side of a cell in kilometres")
+        raise ConfigurationError(f"{source}: 'bbox' and 'polygon' require 'cell_km', the side of a cell in kilometres")
     if config.places is not None and config.cell_km is not None:
         raise ConfigurationError(f"{source}: 'cell_km' cannot be combined with 'places': named places have no cells")
     if config.by is not None and config.step_seconds is None:
-        raise ConfigurationError(f"{source}: 'by' is about the clock; give 'step_seconds' too")
+        raise ConfigurationError(f"{source}: 'by' requires 'step_seconds'")
     if (config.by is None) != (config.zone is None):
-        raise ConfigurationError(f"{source}: 'by' goes with 'zone', such as 'Asia/Shanghai'; give both or neither")
+        raise ConfigurationError(f"{source}: 'by' and 'zone', such as 'Asia/Shanghai', must be set together")
     if config.within_km is not None and config.places is None:
-        raise ConfigurationError(f"{source}: 'within_km' goes with 'places'; leave it out")
+        raise ConfigurationError(f"{source}: 'within_km' requires 'places'")
 
 
 def _check_policies(config: EvaluationConfig, source: str) -> None:
@@ -373,12 +429,12 @@ def _check_policies(config: EvaluationConfig, source: str) -> None:
             if policy != "utility":
                 canonical_policy(policy)
         except PolicyError as problem:
-            raise ConfigurationError(f"{source}: key 'policies': {problem}, or utility with its 'radius_km'") from None
+            raise ConfigurationError(f"{source}: key 'policies': {problem}, or 'utility' with 'radius_km'") from None
 
 
 @checked
 def load_config(path: str | Path) -> EvaluationConfig:
-    """The evaluation in a TOML file.
+    """Read the configuration of an evaluation from a TOML file.
 
     Parameters
     ----------
@@ -388,20 +444,20 @@ def load_config(path: str | Path) -> EvaluationConfig:
     Returns
     -------
     EvaluationConfig
-        The evaluation.
+        The configuration.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read or is no TOML.
+        If the file cannot be read or is not valid TOML.
     ConfigurationError
-        As `parse_config` says.
+        If a key is invalid, see `parse_config`.
     """
     return parse_config(read_keys(Path(path), "docs/how-to/scaling.md for an example"), str(path))
 
 
-def _explained(problem: ValidationError, source: str) -> str:
-    key, flaw, said = first_flaw(problem)
+def _explain_error(problem: ValidationError, source: str) -> str:
+    key, flaw, message = first_flaw(problem)
     if flaw == "extra_forbidden":
-        said = f"is unknown; the keys are {', '.join(EvaluationConfig.model_fields)}"
-    return f"{source}: key '{key}' {said}"
+        message = f"is unknown; the keys are {', '.join(EvaluationConfig.model_fields)}"
+    return f"{source}: key '{key}' {message}"

@@ -1,4 +1,7 @@
-"""Kinds of noise at equal budgets and at equal promises: what is released, and what can be made of it."""
+"""Comparison of noise mechanisms at equal budgets and at equal guarantees.
+
+Releases, estimates and smoothed estimates are compared by their errors.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
-from dphmm.arrays import IntArray, as_integers, random_source
+from dphmm.arrays import IntArray, as_integers
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.split import model_file
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.mechanisms.base import MechanismName
 from dphmm.model.forward_backward import smooth
 from dphmm.model.model import MarkovModel
-from dphmm.policy.by_component import Calibration
+from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import policy_label
-from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, names_of
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.policy.lengths import length
+from dphmm.random import random_source
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.states import StateSpace
 from dphmm.tables import new_file, write_csv
 from dphmm.tables.values import shorten
+from dphmm.validation import NonNegativeInt, checked
 
-NOISES: tuple[tuple[str, MechanismName, Calibration], ...] = (
+NOISES: tuple[tuple[str, MechanismName, NoiseScope], ...] = (
     ("K-norm, one hull", "lattice", "graph"),
     ("K-norm, by component", "lattice", "component"),
     ("planar isotropic, one hull", "planar-isotropic", "graph"),
@@ -40,33 +44,33 @@ NOISES: tuple[tuple[str, MechanismName, Calibration], ...] = (
     ("graph-exponential", "graph-exponential", "component"),
     ("optimal", "optimal", "component"),
 )
-"""What is compared: a name, its mechanism, and what its noise is measured for. The first is the reference."""
+"""The compared noises: name, mechanism and noise scope. The first is the reference."""
 
-_COARSE = 0.85
-"""A hull whose inner radius is below this share of its outer one is said to be coarse."""
+# Below this ratio of its inner to its outer radius, a hull is reported as coarse.
+_MIN_RADIUS_RATIO = 0.85
 
 
 @dataclass(frozen=True)
 class NoiseRow:
-    """One kind of noise at one budget.
+    """The errors of one noise at one budget.
 
     Parameters
     ----------
     noise
-        One of `NOISES`.
+        Name of the noise, one of `NOISES`.
     equal
-        ``"edge"``: the budget of an edge is that of all other rows. ``"any two"``: it is such that the loss between
-        the two possible states that are told apart most is that of the first kind.
+        ``"edge"``: all rows have the same budget on every edge. ``"any two"``: the budget is chosen so that the largest
+        loss between any two possible states equals that of the first noise.
     epsilon, factor
-        The budget of an edge, and how many times that any two possible states differ by before the first release;
-        infinite where a release may tell components apart.
-    released, estimate, hindsight
-        The root mean square distances from the true places, in kilometres: of what is released, of the posterior mean
-        at the time, and of the mean given all releases, as an adversary with the model knows it afterwards.
+        Budget on an edge, and the largest loss between any two possible states before the first release as a multiple
+        of it. The factor is infinite if a release may distinguish components.
+    released, estimate, smoothed
+        Root mean square distances from the true locations in kilometres: of the releases, of the posterior mean after
+        each release, and of the posterior mean given all releases, which an adversary with the model can compute.
     releases
-        Over how many releases.
+        Number of releases.
     note
-        Why there are no figures, where there are none.
+        Reason why there are no errors; empty otherwise.
     """
 
     noise: str
@@ -75,7 +79,7 @@ class NoiseRow:
     factor: float
     released: float = nan
     estimate: float = nan
-    hindsight: float = nan
+    smoothed: float = nan
     releases: int = 0
     note: str = ""
 
@@ -85,28 +89,29 @@ def compare_noise(
     model: MarkovModel,
     settings: ReleaseSettings,
     sequences: Sequence[IntArray] | IntArray,
-    seed: int = 0,
+    seed: NonNegativeInt = 0,
     policy: PolicyLike | None = None,
 ) -> tuple[NoiseRow, ...]:
-    """All kinds of noise on the same true sequences, first at equal budgets and then at equal promises.
+    """Compare all noises on the same true sequences at equal budgets and equal guarantees.
 
     Parameters
     ----------
     model
-        A model that knows its states, from whose first distribution every sequence begins.
+        A model with states. Every sequence starts from its initial distribution.
     settings
-        The policy, the budget of an edge, and everything else but the noise.
+        The policy, the budget of an edge and all other settings. Mechanism and noise scope are replaced.
     sequences
-        True states, one sequence a row.
+        True states, one sequence per row.
     seed
-        Of the noise. Nothing here is private.
+        Seed of the noise. Seeded noise provides no privacy.
     policy
-        The policy's graph, in place of the settings' text; a `PolicyGraph` or a `networkx.Graph`.
+        The policy's graph, in place of the settings' string; a `PolicyGraph` or a `networkx.Graph`.
 
     Returns
     -------
     tuple of NoiseRow
-        In the order of `NOISES`; a kind that promises nothing between some two states has no row at equal promises.
+        Rows in the order of `NOISES`. A noise without a guarantee for some pair of states has no row at equal
+        guarantees.
 
     Examples
     --------
@@ -117,56 +122,59 @@ def compare_noise(
     >>> sorted({row.equal for row in rows}), {row.releases for row in rows}
     (['any two', 'edge'], {3})
     """
-    given: object = sequences
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidInputError(f"sequences are {shorten(given)}; give a list of sequences of states")
+    argument: object = sequences
+    if isinstance(argument, str) or not isinstance(argument, Iterable):
+        raise InvalidInputError(f"sequences must be a list of sequences of states, got {shorten(argument)}")
     paths = [model.space.check(as_integers(sequence, "the states of a sequence").ravel()) for sequence in sequences]
     if not sum(map(len, paths)):
-        raise InvalidInputError("sequences are empty; give at least one state")
+        raise InvalidInputError("sequences must contain at least one state, got none")
     random_source(seed)
-    graph = settings.graph(model) if policy is None else as_policy(policy, model.size, names_of(model.space))
+    graph = settings.graph(model) if policy is None else as_policy(policy, model.size, get_state_names(model.space))
     rows: list[NoiseRow] = []
     reference = nan
     for equal in ("edge", "any two"):
-        for name, mechanism, calibration in NOISES:
-            own = replace(settings, mechanism=mechanism, calibration=calibration)
-            factor = _factor(own, model, graph)
+        for name, mechanism, noise_scope in NOISES:
+            noise_settings = replace(settings, mechanism=mechanism, noise_scope=noise_scope)
+            factor = _compute_factor(noise_settings, model, graph)
             if name == NOISES[0][0]:
                 reference = factor
             if equal == "any two":
                 if not (isfinite(factor) and isfinite(reference) and factor > 0):
                     continue
-                if factor == reference:  # the same noise
+                if factor == reference:  # equal budgets are equal guarantees: reuse the row
                     rows.append(replace(next(row for row in rows if row.noise == name), equal=equal))
                     continue
-                own = replace(own, epsilon=settings.epsilon * reference / factor)
-            row = NoiseRow(name, equal, own.epsilon, factor)
+                noise_settings = replace(noise_settings, epsilon=settings.epsilon * reference / factor)
+            row = NoiseRow(name, equal, noise_settings.epsilon, factor)
             try:
-                rows.append(_measured(row, own, model, graph, paths, seed))
+                rows.append(_measure(row, noise_settings, model, graph, paths, seed))
             except DphmmError as problem:
                 rows.append(replace(row, note=str(problem)))
     return tuple(rows)
 
 
-def _factor(settings: ReleaseSettings, model: MarkovModel, graph: PolicyGraph) -> float:
+def _compute_factor(settings: ReleaseSettings, model: MarkovModel, graph: PolicyGraph) -> float:
     try:
-        engine = Releaser.made(settings, model, model.space, graph)
-        return engine.plan(engine.prior()).protection.diameter
+        engine = Releaser.from_space(settings, model, model.space, graph)
+        return engine.planner.build_plan(engine.predict()).protection.diameter
     except DphmmError:
         return nan
 
 
-def _measured(
+def _measure(
     row: NoiseRow, settings: ReleaseSettings, model: MarkovModel, graph: PolicyGraph, paths: list[IntArray], seed: int
 ) -> NoiseRow:
-    engine = Releaser.made(settings, model, model.space, graph, seed)
-    points, squares = engine.measurements.points, []
-    transition = model.moves_inside
+    engine = Releaser.from_space(settings, model, model.space, graph, seed)
+    points = engine.measurements.points
+    squares = []
+    transition = model.inside_transition
     for path in paths:
         engine.restart()
-        logs, true = [], points[path]
-        released, estimates = [], []
-        first = engine.prior().probabilities
+        logs = []
+        true = points[path]
+        released = []
+        estimates = []
+        first = engine.predict().probabilities
         for state in path.tolist():
             step = engine.prepare()
             record = engine.draw(step, state)
@@ -174,63 +182,69 @@ def _measured(
             logs.append(engine.log_likelihood(step, record.released))
             released.append(record.released)
             estimates.append(record.estimate)
-        hindsight = smooth(transition, first, np.array(logs)) @ points
+        smoothed = smooth(transition, first, np.array(logs)) @ points
         squares.append(
-            np.stack([np.square(np.array(at) - true).sum(axis=1) for at in (released, estimates, hindsight)], axis=1)
+            np.stack([np.square(np.array(at) - true).sum(axis=1) for at in (released, estimates, smoothed)], axis=1)
         )
     everything = np.concatenate(squares)
     means = [sqrt(float(mean)) for mean in everything.mean(axis=0)]
-    return replace(row, released=means[0], estimate=means[1], hindsight=means[2], releases=len(everything))
+    return replace(row, released=means[0], estimate=means[1], smoothed=means[2], releases=len(everything))
 
 
-def _uneven_reach(graph: PolicyGraph, space: StateSpace) -> str | None:
-    """How much shorter a graph's sensitivity hull is in one direction than in another; None where that is little.
+def _describe_uneven_reach(graph: PolicyGraph, space: StateSpace) -> str | None:
+    """Describe how a hull's radii differ by direction; None if it is nearly a disc.
 
-    On cells that are coarse beside its radius a policy ``utility`` has few offsets to be the hull of: with cells of
-    half the radius it is a diamond. People expect a disc, which planar Laplace noise is drawn from.
+    On cells that are large relative to its radius, the policy ``utility`` has few offsets: with cells of half the
+    radius, the hull is a diamond. Users expect a disc, which planar Laplace noise has.
 
     Examples
     --------
     >>> from dphmm.space import Grid
     >>> cells = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.5)
-    >>> _uneven_reach(PolicyGraph.utility(cells.measurements(), 1.0), cells)
-    'reaches 1km one way and 708m another'
+    >>> _describe_uneven_reach(PolicyGraph.utility(cells.measurements(), 1.0), cells)
+    'reaches 1km in one direction and 708m in another'
     >>> fine = Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.2)
-    >>> _uneven_reach(PolicyGraph.utility(fine.measurements(), 1.0), fine)
+    >>> _describe_uneven_reach(PolicyGraph.utility(fine.measurements(), 1.0), fine)
     """
     hull = SensitivityHull(graph.differences(space.measurements()))
     if hull.dimension < 2:
         return None
     normals = hull.norm_form.normals
-    inner, outer = float((1 / np.linalg.norm(normals, axis=1)).min()), hull.circumradius
-    return None if inner >= _COARSE * outer else f"reaches {length(outer)} one way and {length(inner)} another"
+    inner = float((1 / np.linalg.norm(normals, axis=1)).min())
+    outer = hull.circumradius
+    if inner >= _MIN_RADIUS_RATIO * outer:
+        return None
+    return f"reaches {length(outer)} in one direction and {length(inner)} in another"
 
 
-def _say_coarse(settings: ReleaseSettings, model: MarkovModel) -> None:
-    said = _uneven_reach(settings.graph(model), model.space)
-    if said is not None:
+def _warn_if_coarse(settings: ReleaseSettings, model: MarkovModel) -> None:
+    reach = _describe_uneven_reach(settings.graph(model), model.space)
+    if reach is not None:
         logging.getLogger(__name__).warning(
-            "dphmm: the cells are coarse: the hull of %s %s; planar Laplace is the disc",
+            "dphmm: the cells are coarse: the hull of %s %s, while planar Laplace uses a disc",
             policy_label(settings.policy),
-            said,
+            reach,
         )
 
 
-def compared_noise(
-    config: EvaluationConfig | str | Path, folder: str | Path, resume: bool = False, watch: Watch = unwatched
+def compare_noise_on_data(
+    config: EvaluationConfig | str | Path, folder: str | Path, resume: bool = False, watch: ProgressCallback = unwatched
 ) -> dict[str, list[NoiseRow]]:
-    """Compare kinds of noise on a data set, as ``dphmm evaluate --compare-noise`` does but for its pictures.
+    """Compare noises on a data set.
+
+    Equivalent to ``dphmm evaluate --compare-noise`` without its pictures.
 
     Parameters
     ----------
     config
-        The data, the policies and the budget, or the TOML file that says them; its mechanisms and sweeps do not count.
+        Data, policies and budget, or the path of their TOML file. Its mechanisms and sweeps are ignored.
     folder
-        New or empty, unless `resume` is true. It gets ``PRIVATE-noise.csv``, which comes from true places.
+        New or empty, unless `resume` is true. ``PRIVATE-noise.csv`` is written to it and is derived from true
+        locations.
     resume
-        Whether the folder may hold a run of the same configuration, whose people and models are then taken up.
+        Whether the folder may contain a run of the same configuration, of which users and models are reused.
     watch
-        Who is shown the progress.
+        Callback that shows the progress.
 
     Returns
     -------
@@ -240,41 +254,46 @@ def compared_noise(
     Raises
     ------
     DphmmError
-        As `load_config` and `Evaluation.open`, and for a policy with a ``delta``: what a δ-location set alone promises
-        for two states is no constant.
+        See `load_config` and `Evaluation.open`. Also if a policy has a ``delta``: the guarantee of a δ-location set for
+        two states is not a constant.
     """
-    what = config if isinstance(config, EvaluationConfig) else load_config(config)
-    for policy in what.policies:
-        if what.base(policy).release_settings.delta is not None:
-            raise ConfigurationError(f"policy {policy!r} has a delta; compare noise without one")
-    data = what.people
-    found: dict[str, list[NoiseRow]] = {}
-    with closing(Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
-        split, at = evaluation.split, evaluation.checkpoint.folder
-        for policy in what.policies:
-            base, kinds = what.base(policy).release_settings, dict[tuple[str, str], list[NoiseRow]]()
-            _say_coarse(base, MarkovModel.load(model_file(at, int(split.folds[0]))))
+    loaded = config if isinstance(config, EvaluationConfig) else load_config(config)
+    for policy in loaded.policies:
+        if loaded.base(policy).release_settings.delta is not None:
+            raise ConfigurationError(f"policy {policy!r} has a delta and cannot be compared: remove it from 'policies'")
+    data = loaded.user_data
+    rows_by_policy: dict[str, list[NoiseRow]] = {}
+    with closing(Evaluation.open(loaded, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
+        split = evaluation.split
+        at = evaluation.checkpoint.folder
+        for policy in loaded.policies:
+            base = loaded.base(policy).release_settings
+            rows_by_noise = dict[tuple[str, str], list[NoiseRow]]()
+            _warn_if_coarse(base, MarkovModel.load(model_file(at, int(split.folds[0]))))
             for fold in watch(np.unique(split.folds).tolist(), f"Comparing under {policy}"):
-                model, states = MarkovModel.load(model_file(at, fold)), split.states[split.folds == fold][:, 1:]
-                for row in compare_noise(model, base, states, what.seed):
-                    kinds.setdefault((row.noise, row.equal), []).append(row)
-            found[base.policy] = [_pooled(rows) for rows in kinds.values()]
+                model = MarkovModel.load(model_file(at, fold))
+                states = split.states[split.folds == fold][:, 1:]
+                for row in compare_noise(model, base, states, loaded.seed):
+                    rows_by_noise.setdefault((row.noise, row.equal), []).append(row)
+            rows_by_policy[base.policy] = [_pool_rows(rows) for rows in rows_by_noise.values()]
     names = [field.name for field in fields(NoiseRow)]
     with new_file(Path(folder) / "PRIVATE-noise.csv", overwrite=True, private=True) as part:
-        lines = ([policy, *(getattr(row, name) for name in names)] for policy, rows in found.items() for row in rows)
+        lines = (
+            [policy, *(getattr(row, name) for name in names)] for policy, rows in rows_by_policy.items() for row in rows
+        )
         write_csv(part, ["policy", *names], lines)
-    return found
+    return rows_by_policy
 
 
-def _pooled(rows: list[NoiseRow]) -> NoiseRow:
-    """The rows of one kind over several models as one, by numbers of releases."""
+def _pool_rows(rows: list[NoiseRow]) -> NoiseRow:
+    """Pool the rows of one noise over several models, weighted by their numbers of releases."""
     measured = [row for row in rows if row.releases]
     if not measured:
         return rows[0]
     counts = [row.releases for row in measured]
-    said: dict[str, Any] = {
+    pooled: dict[str, Any] = {
         name: float(np.mean([getattr(row, name) for row in rows])) for name in ("epsilon", "factor")
     }
-    for name in ("released", "estimate", "hindsight"):
-        said[name] = sqrt(float(np.average([getattr(row, name) ** 2 for row in measured], weights=counts)))
-    return replace(rows[0], **said, releases=sum(counts))
+    for name in ("released", "estimate", "smoothed"):
+        pooled[name] = sqrt(float(np.average([getattr(row, name) ** 2 for row in measured], weights=counts)))
+    return replace(rows[0], **pooled, releases=sum(counts))

@@ -1,4 +1,4 @@
-"""The report of an evaluation: means with their intervals, the paper's claims checked against them, one HTML page.
+"""HTML report of an evaluation: means with intervals, and a check of the paper's claims.
 
 The claims are those that the DPHMM paper's evaluation (Section 8) makes in words.
 """
@@ -24,15 +24,15 @@ from dphmm.errors import InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.evaluation.figures.base import Claim, Verdict
 from dphmm.evaluation.run import Evaluation, StepTable
-from dphmm.evaluation.split import space_of
-from dphmm.reports import Cell, Picture, Section, html_page
+from dphmm.evaluation.split import make_space
+from dphmm.html_report import Cell, Picture, Section, html_page
 
 ROOTS = {"rms_error_km": "squared_error_km2"}
-"""A root mean square → the column that the mean is taken of: Error as Equation 3 of the paper has it."""
+"""Metric that is a root mean square → column of its squares. The paper defines Error (Equation 3) in this way."""
 
-RESAMPLES = 2000
-_ENDS = (0.025, 0.975)  # of an interval of level 95 %
-_SEED = 20170710  # fixed, so that a report of the same table says the same
+NUM_RESAMPLES = 2000
+_QUANTILES = (0.025, 0.975)  # ends of a 95 % interval
+_SEED = 20170710  # fixed: reports of one table are equal
 
 
 class Interval(NamedTuple):
@@ -50,53 +50,55 @@ class Interval(NamedTuple):
 
 
 def bootstrap(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean over the first axis and the 95 % percentile bootstrap interval for it, whole rows being drawn again.
+    """Compute the mean over the first axis with its 95 % percentile bootstrap interval.
 
     Parameters
     ----------
     values
-        ``(n, ...)``: one row per sequence. The sequences are taken as independent; the steps within one are not.
+        ``(n, ...)``: one row per sequence. Whole rows are resampled, as if sequences were independent; the steps of one
+        sequence are not.
 
     Returns
     -------
     mean, low, high
-        Shape ``(...)`` each. With one sequence the interval is the mean: it says nothing then. With few sequences it is
-        too narrow, as percentile intervals are.
+        Shape ``(...)`` each. With one row the interval equals the mean and is uninformative. With few rows it is too
+        narrow, as percentile intervals are.
 
     Raises
     ------
     InvalidInputError
-        Without any row.
+        If there are no rows.
     """
     rows = np.asarray(values, dtype=np.float64)
-    low, high = np.quantile(_resampled_means(rows), _ENDS, axis=0)
+    low, high = np.quantile(_resampled_means(rows), _QUANTILES, axis=0)
     return rows.mean(axis=0), np.asarray(low), np.asarray(high)
 
 
 def _resampled_means(rows: FloatArray) -> FloatArray:
-    """Return the means of bootstrap samples of rows, ``(RESAMPLES, ...)``; samples of equally many rows are the same.
+    """Return the means of bootstrap samples of rows, ``(NUM_RESAMPLES, ...)``.
 
-    So quotients of two results are those of paired samples.
+    Inputs with equal numbers of rows have equal samples. The quotient of two results is therefore that of paired
+    samples.
     """
     if not len(rows):
-        raise InvalidInputError("there is no sequence to take a mean of; give at least one")
-    drawn = np.random.default_rng(_SEED).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), RESAMPLES)
-    return np.asarray(np.tensordot(drawn / len(rows), rows, axes=1))
+        raise InvalidInputError("values must have at least one row, got none")
+    counts = np.random.default_rng(_SEED).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), NUM_RESAMPLES)
+    return np.asarray(np.tensordot(counts / len(rows), rows, axes=1))
 
 
 def total(table: StepTable, setting: Setting, metric: str) -> Interval:
-    """The mean of a metric over everything under a setting; an infinite value stays infinite in it.
+    """Compute the mean of a metric over all steps of a setting; it is infinite if a value is.
 
-    Of one of `ROOTS` the root of the mean.
+    For a metric of `ROOTS`, the result is the root of the mean.
     """
-    found = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric)).mean(axis=1)))
-    return Interval(*(np.sqrt(found) if metric in ROOTS else found).tolist())
+    interval = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric)).mean(axis=1)))
+    return Interval(*(np.sqrt(interval) if metric in ROOTS else interval).tolist())
 
 
 def over_time(table: StepTable, setting: Setting, metric: str) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The mean of a metric over sequences at each time step under a setting, with its interval; ``(length,)`` each."""
-    found = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric))))
-    mean, low, high = np.sqrt(found) if metric in ROOTS else found
+    """Compute a metric's mean and interval at each timestep; shape ``(length,)`` each."""
+    interval = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric))))
+    mean, low, high = np.sqrt(interval) if metric in ROOTS else interval
     return mean, low, high
 
 
@@ -125,9 +127,9 @@ def smooth_curve(values: FloatArray, width: int = 5) -> FloatArray:
 
 
 def ratio(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
-    """Divide the mean of a metric under one setting by that under another, on the same bootstrap samples of sequences.
+    """Divide the means of a metric under two settings, with the interval of paired samples.
 
-    For a metric of `ROOTS` this is the quotient of the roots of the means. NaN if a denominator is 0.
+    For a metric of `ROOTS`, the result is the quotient of the roots of the means. NaN if a denominator is 0.
     """
     sides = [table.where(setting).matrix(ROOTS.get(metric, metric)).mean(axis=1) for setting in (first, second)]
     quotient = _quotient(*sides)
@@ -135,9 +137,9 @@ def ratio(table: StepTable, first: Setting, second: Setting, metric: str) -> Int
 
 
 def _quotient(above: FloatArray, below: FloatArray) -> Interval:
-    """Divide the means of two columns ``(n,)``; the interval is that of paired bootstrap samples."""
+    """Divide the means of two columns ``(n,)``, with the interval of paired bootstrap samples."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.quantile(_resampled_means(above) / _resampled_means(below), _ENDS)
+        low, high = np.quantile(_resampled_means(above) / _resampled_means(below), _QUANTILES)
         return Interval(float(above.mean() / below.mean()), float(low), float(high))
 
 
@@ -147,39 +149,38 @@ HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold"
 UNDECIDED: Verdict = "not decided"
 
-# The paper gives most claims in words. Where a word needs a number, these are this package's reading of it.
-SETTLED = 0.15
-"""A level counts as stable when the last two quarters of the steps differ by less than this share.
+# The paper states most claims in words. The numbers are this package's interpretation of these words.
+STABLE_TOLERANCE = 0.15
+"""A level is stable if the means of the last two quarters of the steps differ by less than this share.
 
-One that grows in proportion to time differs by 0.29.
+A level proportional to time differs by 0.29.
 """
-SAME = 0.05
-"""Means count as the same when two of them differ by at most this share of the larger."""
-LITTLE_ERROR = 1.25
-"""An error counts as little higher when it is at most this many times the other."""
-LITTLE_LONGER = 2.0
-"""A step counts as a little longer when it takes at most this many times as long."""
-AGREES = 0.2
-"""A mean agrees with one of the paper's, which are read off a curve and rounded, within this share of it."""
+EQUAL_TOLERANCE = 0.05
+"""Two means are equal if they differ by at most this share of the larger."""
+MAX_SLIGHT_ERROR_RATIO = 1.25
+"""An error is little higher if it is at most this multiple of the other."""
+MAX_SLIGHT_TIME_RATIO = 2.0
+"""A step takes a little longer if it takes at most this multiple of the other's time."""
+AGREEMENT_TOLERANCE = 0.2
+"""A mean agrees with the paper's, which is read off a curve and rounded, within this share of it."""
 
 PRINTED_PROTECTION: Mapping[str, float] = {"geolife": 100.0, "gowalla": 70.0}
-"""Preset → the states that protect the true one under transition, the only figures that Section 8.2 prints."""
+"""Preset → number of states that protect the true one under transition, as printed in Section 8.2."""
 
+# Metric → factor to its printed unit, and the unit.
 _UNITS = {
     "runtime_s": (1e3, "ms"),
     "protection": (1.0, "states"),
     "rms_error_km": (1.0, "km"),
-    "possible": (1.0, "states"),
+    "num_possible_states": (1.0, "states"),
     "area_km2": (1.0, "km²"),
 }
-"""Metric → the factor and the unit that it is stated in."""
-
 
 CLAIM_COLUMNS = tuple(field.name for field in fields(Claim))
 
 
 def check_claims(table: StepTable, config: EvaluationConfig) -> tuple[Claim, ...]:
-    """Compare every claim of Section 8 that the settings of an evaluation allow to check with what was found."""
+    """Check every claim of Section 8 for which the evaluation has the required settings."""
     claims: list[Claim] = []
     if {"utility", "transition", "complete"} <= set(config.policies):
         claims += _runtime_claims(table, config) + _policy_claims(table, config)
@@ -195,13 +196,16 @@ def _runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     claims = []
     for setting in (utility, transition):
         statement = (
-            f"A step under {setting.policy} takes a little longer than one of DPLS (up to {LITTLE_LONGER:g} times)."
+            f"A step under {setting.policy} takes a little longer than one of DPLS "
+            f"(up to {MAX_SLIGHT_TIME_RATIO:g} times)."
         )
         claims.append(
-            _larger(table, "10", statement, "a little longer", setting, dpls, "runtime_s", at_most=LITTLE_LONGER)
+            _larger(
+                table, "10", statement, "a little longer", setting, dpls, "runtime_s", at_most=MAX_SLIGHT_TIME_RATIO
+            )
         )
     statement = "The constraint set of DPLS is smaller than that under transition."
-    claims.append(_larger(table, "10", statement, "a tighter constraint", transition, dpls, "possible"))
+    claims.append(_larger(table, "10", statement, "a tighter constraint", transition, dpls, "num_possible_states"))
     for metric, name in (("runtime_s", "runtime of a step"), ("area_km2", "area of the sensitivity hull")):
         for setting in (utility, transition):
             claims.append(_settles(table, setting, metric, f"Under {setting.policy} the {name} converges."))
@@ -210,7 +214,8 @@ def _runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
 
 def _policy_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     utility, transition, dpls = (config.base(policy) for policy in ("utility", "transition", "complete"))
-    dop, error = "protection", "rms_error_km"
+    dop = "protection"
+    error = "rms_error_km"
     ordered = (
         ("DoP under transition is above that of DPLS.", "the strongest", transition, dpls, dop),
         ("DoP under transition is above that under utility.", "the strongest", transition, utility, dop),
@@ -235,7 +240,7 @@ def _larger(
     metric: str,
     at_most: float = np.inf,
 ) -> Claim:
-    """Check that a metric is larger under one setting than under another, by a factor of at most `at_most`."""
+    """Check that a metric is larger under one setting than under another, by at most a factor."""
     factor = ratio(table, larger, smaller, metric)
     means = "; ".join(
         f"{_name(setting)} {_shown(total(table, setting, metric), metric)}" for setting in (larger, smaller)
@@ -245,16 +250,16 @@ def _larger(
 
 
 def _verdict(interval: Interval, low: float, high: float) -> Verdict:
-    """Decide whether an interval lies within ``(low, high]``, outside of it, or across an end.
+    """Decide whether an interval lies within ``(low, high]``, outside it, or across an end.
 
-    NaN decides nothing, as every comparison with it is false.
+    With NaN the result is `UNDECIDED`, as every comparison is false.
     """
     if low < interval.low and interval.high <= high:
         return HOLDS
     return FAILS if interval.high <= low or high < interval.low else UNDECIDED
 
 
-def _all_of(verdicts: Iterable[Verdict]) -> Verdict:
+def _combine_verdicts(verdicts: Iterable[Verdict]) -> Verdict:
     """Combine the verdicts of several comparisons that all have to support a claim."""
     distinct = set(verdicts)
     return FAILS if FAILS in distinct else UNDECIDED if UNDECIDED in distinct else HOLDS
@@ -267,29 +272,34 @@ def _settles(table: StepTable, setting: Setting, metric: str, statement: str) ->
     factor = _quotient(last, third)
     means = [_shown(Interval(*map(float, bootstrap(part))), metric) for part in (third, last)]
     measured = f"third quarter of the steps {means[0]}; last {means[1]}; ratio {_stated_interval(factor)}"
-    return Claim("10", statement, "a stable level", measured, _verdict(factor, 1 - SETTLED, 1 / (1 - SETTLED)))
+    return Claim(
+        "10", statement, "a stable level", measured, _verdict(factor, 1 - STABLE_TOLERANCE, 1 / (1 - STABLE_TOLERANCE))
+    )
 
 
 def _printed_protection(table: StepTable, setting: Setting, printed: float) -> Claim:
     mean = total(table, setting, "protection")
-    words = f"Transition protects the true state among {printed:g} possible states (within {100 * AGREES:g} %)."
-    verdict = _verdict(mean, (1 - AGREES) * printed, (1 + AGREES) * printed)
+    tolerance = 100 * AGREEMENT_TOLERANCE
+    words = f"Transition protects the true state among {printed:g} possible states (within {tolerance:g} %)."
+    verdict = _verdict(mean, (1 - AGREEMENT_TOLERANCE) * printed, (1 + AGREEMENT_TOLERANCE) * printed)
     return Claim("11", words, f"{printed:g} states", _shown(mean, "protection"), verdict)
 
 
 def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     claims = []
     for policy in config.policies:
-        sweep = sweep_of(config, policy, "epsilon")
+        sweep = select_sweep(config, policy, "epsilon")
         under = f"Under {_name(sweep[0])}"
         ratios = [ratio(table, sweep[0], setting, "protection") for setting in sweep[1:]]
-        verdict = _all_of(_verdict(interval, 1 - SAME, 1 / (1 - SAME)) for interval in ratios)
+        verdict = _combine_verdicts(
+            _verdict(interval, 1 - EQUAL_TOLERANCE, 1 / (1 - EQUAL_TOLERANCE)) for interval in ratios
+        )
         measured = _along(table, sweep, "protection", "epsilon", "ratio to the first", ratios)
-        statement = f"{under}, DoP does not depend on ε (within {100 * SAME:g} %)."
+        statement = f"{under}, DoP does not depend on ε (within {100 * EQUAL_TOLERANCE:g} %)."
         claims.append(Claim("12", statement, "the same", measured, verdict))
         ratios = [ratio(table, smaller, larger, "rms_error_km") for smaller, larger in pairwise(sweep)]
         measured = _along(table, sweep, "rms_error_km", "epsilon", "ratio to the next", ratios)
-        verdict = _all_of(_verdict(interval, 1.0, np.inf) for interval in ratios)
+        verdict = _combine_verdicts(_verdict(interval, 1.0, np.inf) for interval in ratios)
         claims.append(Claim("12", f"{under}, the error falls as ε grows.", "smaller", measured, verdict))
     if {"transition", "complete"} <= set(config.policies):
         claims += _transition_claims(table, config)
@@ -298,31 +308,32 @@ def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
 
 def _transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     """Compare transition with the paper's other policies at every epsilon."""
-    transition = sweep_of(config, "transition", "epsilon")
-    measured, verdicts = [], []
+    transition = select_sweep(config, "transition", "epsilon")
+    measured = []
+    verdicts = []
     for policy in ("utility", "complete"):
         if policy in config.policies:
-            other = sweep_of(config, policy, "epsilon")
+            other = select_sweep(config, policy, "epsilon")
             ratios = [ratio(table, *pair, "protection") for pair in zip(transition, other, strict=True)]
             measured.append(f"ratio to {_name(other[0])} {_at_each(transition, ratios, 'epsilon')}")
             verdicts += [_verdict(interval, 1.0, np.inf) for interval in ratios]
     statement = "Transition has the largest DoP at every ε."
-    largest = Claim("12", statement, "the largest", "; ".join(measured), _all_of(verdicts))
-    dpls = sweep_of(config, "complete", "epsilon")
+    largest = Claim("12", statement, "the largest", "; ".join(measured), _combine_verdicts(verdicts))
+    dpls = select_sweep(config, "complete", "epsilon")
     ratios = [ratio(table, *pair, "rms_error_km") for pair in zip(transition, dpls, strict=True)]
-    statement = f"Transition costs little error against DPLS at every ε (up to {LITTLE_ERROR} times)."
-    verdict = _all_of(_verdict(interval, 0.0, LITTLE_ERROR) for interval in ratios)
+    statement = f"Transition costs little error against DPLS at every ε (up to {MAX_SLIGHT_ERROR_RATIO} times)."
+    verdict = _combine_verdicts(_verdict(interval, 0.0, MAX_SLIGHT_ERROR_RATIO) for interval in ratios)
     ratio_text = f"ratio to DPLS {_at_each(transition, ratios, 'epsilon')}"
     return [largest, Claim("12", statement, "little sacrifice", ratio_text, verdict)]
 
 
 def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
-    sweep = sweep_of(config, "utility", "radius_km")
+    sweep = select_sweep(config, "utility", "radius_km")
     claims = []
     for metric, name in (("protection", "DoP"), ("rms_error_km", "the error")):
         ratios = [ratio(table, larger, smaller, metric) for smaller, larger in pairwise(sweep)]
         measured = _along(table, sweep, metric, "radius_km", "ratio to the one before", ratios)
-        verdict = _all_of(_verdict(interval, 1.0, np.inf) for interval in ratios)
+        verdict = _combine_verdicts(_verdict(interval, 1.0, np.inf) for interval in ratios)
         claims.append(Claim("13", f"Under utility, {name} grows with r.", "grows", measured, verdict))
     if "complete" in config.policies:
         ratios = [ratio(table, config.base("complete"), setting, "rms_error_km") for setting in sweep]
@@ -356,11 +367,16 @@ def _symbol(setting: Setting, free: str) -> str:
     return f"r = {setting.radius_km:g} km" if free == "radius_km" else f"ε = {setting.epsilon:g}"
 
 
-def sweep_of(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:
-    """The settings of a policy that differ from its base in one parameter at most, in its order where it has one."""
-    own = [setting for setting in config.settings() if setting.policy == policy]
-    found = [one for one in own if replace(one, **{free: getattr(own[0], free)}) == own[0]]
-    return sorted(found, key=lambda one: float(getattr(one, free))) if free in ("epsilon", "radius_km") else found
+def select_sweep(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:
+    """Return a policy's settings that differ from its first at most in one parameter.
+
+    Settings are sorted by the parameter if it is numeric.
+    """
+    settings = [setting for setting in config.settings() if setting.policy == policy]
+    sweep = [setting for setting in settings if replace(setting, **{free: getattr(settings[0], free)}) == settings[0]]
+    return (
+        sorted(sweep, key=lambda setting: float(getattr(setting, free))) if free in ("epsilon", "radius_km") else sweep
+    )
 
 
 def _name(setting: Setting) -> str:
@@ -378,7 +394,7 @@ def _stated_interval(value: Interval) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Format a number with at least some significant digits, without an exponent.
+    """Format a number with at least `digits` significant digits and without an exponent.
 
     Examples
     --------
@@ -397,96 +413,99 @@ _TABLE_METRICS: tuple[tuple[str, str, float], ...] = (
     ("runtime_s", "time of a step, ms", 1e3),
     ("protection", "DoP", 1.0),
     ("rms_error_km", "error (Equation 3), km", 1.0),
-    ("error_km", "distance of the draws, km", 1.0),
+    ("error_km", "error of the sampled releases, km", 1.0),
     ("estimate_error_km", "error of the posterior mean, km", 1.0),
     ("adversary_error_km", "adversary's expected error, km", 1.0),
-    ("possible", "possible states", 1.0),
-    ("stood_in", "stand-ins, %", 100.0),
-    ("edges_added", "edges added", 1.0),
-    ("area_km2", "hull's area, km²", 1.0),
-    ("constrained_factor", "constrained factor", 1.0),
+    ("num_possible_states", "possible states", 1.0),
+    ("used_surrogate", "surrogates, %", 100.0),
+    ("num_added_edges", "added edges", 1.0),
+    ("area_km2", "area of the hull, km²", 1.0),
+    ("constrained_dp_factor", "constrained DP factor", 1.0),
     ("withheld", "withheld, %", 100.0),
-    ("spent_epsilon", "ε spent a moment", 1.0),
+    ("spent_epsilon", "ε spent per timestep", 1.0),
 )
 
 _CAPTIONS = {
-    "settings": "Every setting: means over sequences and time, with their intervals.",
+    "settings": "Means over sequences and time under every setting, with 95 % intervals.",
     "figure-10-runtime": "Processor time of a step (Figure 10), after a warm-up. Each sequence has a new engine.",
     "figure-11-over-time": "Degree of protection of the true state, and error of the release (Figure 11, Equation 3).",
-    "possible-and-estimate": "Size of the constraint set, and error of the posterior mean, which costs nothing.",
-    "figure-12-epsilon": "Epsilon (Figure 12): means over sequences and time.",
-    "figure-13-radius": "The radius of the utility policy (Figure 13); dashed: the policies that have none.",
-    "map": "Some sequences. Private: it shows true places.",
+    "possible-and-estimate": "Size of the constraint set, and error of the posterior mean, which spends no ε.",
+    "figure-12-epsilon": "Means over sequences and time by ε (Figure 12).",
+    "figure-13-radius": "Means by radius of the utility policy (Figure 13). Dashed: policies without a radius.",
+    "map": "True locations, releases and estimates of a few sequences. Private.",
 }
 
 
 def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: str) -> str:
-    """The report as one page.
+    """Return the report as one HTML page.
 
     Parameters
     ----------
     evaluation
-        A finished one.
+        A finished evaluation.
     pictures
-        Name → PNG, which go into the page.
+        Name → PNG, embedded in the page.
     command
-        The command that made it.
+        The command that created the report.
 
     Returns
     -------
     str
-        HTML that loads nothing from elsewhere.
+        HTML that loads no external resources.
     """
     table = evaluation.table()
     claims = check_claims(table, evaluation.config)
-    same, header, rows = _settings(table, evaluation)
-    drawn = [Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]
+    common, header, rows = _tabulate_settings(table, evaluation)
+    figures = [Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]
     sections = [
-        Section("Whose data", [_data_words(evaluation), _states_words(evaluation.config), _split_words(evaluation)]),
         Section(
-            "What each setting does on them",
-            [f"Means over sequences and time; the figures have their intervals. {same}", _ABBREVIATIONS],
+            "Data and split", [_data_words(evaluation), _states_words(evaluation.config), _split_words(evaluation)]
+        ),
+        Section(
+            "Settings",
+            [f"Means over sequences and time; the figures show their intervals. {common}", _ABBREVIATIONS],
             header,
             rows,
         ),
-        Section("Figures", [_INTERVALS], pictures=drawn),
+        Section("Figures", [_INTERVALS], pictures=figures),
         Section(
-            "What the DPHMM paper claims, on these data",
-            [_counted(claims, evaluation.clock), _VERDICTS],
-            ("figure of the paper", "claim", "the paper's value", "measured", "verdict"),
+            "Claims of the DPHMM paper",
+            [_summarize_claims(claims, evaluation.clock), _VERDICTS],
+            ("figure of the paper", "claim", "published", "measured", "verdict"),
             [(*list(asdict(claim).values())[:4], Cell(claim.verdict, mark=_MARKS[claim.verdict])) for claim in claims],
         ),
-        Section("How this was made", verbatim=_origin(evaluation, command)),
+        Section("Provenance", verbatim=_origin(evaluation, command)),
     ]
     warning = (
-        "The map and the table of steps beside this report show true places, and the other figures are computed from "
-        "them without any noise: keep them to yourself."
+        "The map and the table of steps in this folder show true locations. The other figures are computed from true "
+        "locations without noise. Do not publish them."
     )
     return html_page(_title(evaluation), warning, True, sections)
 
 
 def _split_words(evaluation: Evaluation) -> str:
-    config, split = evaluation.config, evaluation.split
+    config = evaluation.config
+    split = evaluation.split
     dropped = "; ".join(f"{number} {reason}" for reason, number in split.dropped.items())
-    start = "is known" if config.start == "known" else "is as probable as in the model"
-    learned = f"under the model {config.model}, of unknown training people"
+    start = "is known to the adversary" if config.start == "known" else "has the initial distribution of the model"
+    models = f"under the model {config.model}, the training users of which are not verified"
     if split.learned_from:
-        fewest, most = (pick(map(len, split.learned_from)) for pick in (min, max))
-        number = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        learned = (
-            f"each under one of {len(split.learned_from)} models, learned from the {number} users outside of the "
-            "evaluated one's fold"
+        smallest, largest = (pick(map(len, split.learned_from)) for pick in (min, max))
+        number = f"{smallest}" if smallest == largest else f"{smallest} to {largest}"
+        models = (
+            f"each under one of {len(split.learned_from)} models, trained on the {number} users outside the evaluated "
+            "user's fold"
         )
     return (
-        f"{len(split.users)} sequences of {config.length} time steps, one per user ({evaluation.clock}), {learned}; "
-        f"the place before the first release {start}. Users that could not be evaluated: {dropped or 'none'}. Who is "
-        "what stands in PRIVATE-split.json."
+        f"{len(split.users)} sequences of {config.length} timesteps, one per user ({evaluation.clock}), {models}. The "
+        f"location before the first release {start}. Users that were not evaluated: {dropped or 'none'}. "
+        "PRIVATE-split.json contains the names."
     )
 
 
 def _states_words(config: EvaluationConfig) -> str:
     """State the number of states, and every key that differs from the preset."""
-    space = space_of(config)
+    space = make_space(config)
     cells = f" of {space.cell_km:g} km" if space.cell_km else ""
     words = f"{space.size:,} states{cells}."
     if config.preset is None:
@@ -502,27 +521,27 @@ def _plain(value: Any) -> str:
 
 
 _VERDICTS = (
-    f"A claim {HOLDS} if the whole 95 % interval of what is compared lies where the claim says, {FAILS} if none of it "
-    "does. Intervals are of paired bootstrap samples of sequences. Numbers in the claims are this package's reading of "
-    "the paper's words."
+    f"A claim {HOLDS} if the 95 % interval of the compared quantity lies within the claimed range, and {FAILS} if it "
+    "lies outside. Intervals are computed from paired bootstrap samples of sequences. Numbers in the claims are this "
+    "package's interpretation of the paper's words."
 )
 _MARKS: Mapping[str, Literal["", "good", "bad"]] = {HOLDS: "good", FAILS: "bad", UNDECIDED: ""}
 
 
-def _counted(claims: Sequence[Claim], clock: str) -> str:
-    """Count the verdicts, and state the time step: after a longer one more states are possible."""
+def _summarize_claims(claims: Sequence[Claim], clock: str) -> str:
+    # The number of possible states depends on the timestep, so it is stated with the counts.
     verdicts = [claim.verdict for claim in claims]
     if not claims:
-        return "The settings compared here allow to check none of them."
-    held, failed, open_ = (verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNDECIDED))
+        return "No claim can be checked with these settings."
+    held, failed, undecided = (verdicts.count(verdict) for verdict in (HOLDS, FAILS, UNDECIDED))
     return (
-        f"Of {len(claims)} claims {held} hold, {failed} do not, and {open_} are not decided at this sample size, with "
-        f"{clock}; the paper does not state its time step."
+        f"Of {len(claims)} claims, {held} hold, {failed} do not hold, and {undecided} are not decided at this sample "
+        f"size, with {clock}. The paper does not state its timestep."
     )
 
 
 def setting_rows(table: StepTable, config: EvaluationConfig) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Return a header, and for every setting its parameters and each metric's mean with its 95 % interval."""
+    """Return a header and a row per setting: parameters and means with 95 % intervals."""
     names = tuple(name for metric, _, _ in _TABLE_METRICS for name in (metric, f"{metric}_low", f"{metric}_high"))
     rows = [
         (
@@ -535,17 +554,17 @@ def setting_rows(table: StepTable, config: EvaluationConfig) -> tuple[tuple[str,
 
 
 _INTERVALS = (
-    "Bars and bands are 95 % bootstrap intervals over sequences. They are too narrow for few sequences, and they do "
-    "not contain how much another split into folds would change: all sequences of a fold share one model and its hulls."
+    "Bars and bands are 95 % bootstrap intervals over sequences. They are too narrow for few sequences. They do not "
+    "include the variation between splits into folds: all sequences of a fold share one model and its hulls."
 )
 _ABBREVIATIONS = (
-    "DoP is the degree of protection of the true place; error (Equation 3) the root mean square distance of a release "
-    "from the true place; DPLS the complete policy over a δ-location set."
+    "DoP: degree of protection of the true location. Error (Equation 3): root mean square distance between a release "
+    "and the true location. DPLS: the complete policy on a δ-location set."
 )
 
 
 def _title(evaluation: Evaluation) -> str:
-    """What the evaluation is called, or whose data it is about."""
+    """Return the name of the evaluation; by default it includes the names of the data."""
     config = evaluation.config
     if config.name != type(config).model_fields["name"].default:
         return config.name
@@ -553,18 +572,20 @@ def _title(evaluation: Evaluation) -> str:
 
 
 def _data_words(evaluation: Evaluation) -> str:
-    """Which files, and over which region."""
-    paths = [Path(path).name for path in evaluation.checkpoint.facts["data_sha256"]]
-    some = ", ".join(paths[:6]) + (f" and {len(paths) - 6:,} more" if len(paths) > 6 else "")
+    """State the input files and the policies."""
+    paths = [Path(path).name for path in evaluation.checkpoint.record["data_sha256"]]
+    names = ", ".join(paths[:6]) + (f" and {len(paths) - 6:,} more" if len(paths) > 6 else "")
     config = evaluation.config
-    return f"{len(paths):,} file{'s' if len(paths) != 1 else ''} ({some}), under {', '.join(config.policies)}."
+    return f"{len(paths):,} file{'s' if len(paths) != 1 else ''} ({names}), under {', '.join(config.policies)}."
 
 
-def _settings(table: StepTable, evaluation: Evaluation) -> tuple[str, tuple[str, ...], list[tuple[str | Cell, ...]]]:
-    """What all settings have in common, in a sentence; a header; and a row for each, of what differs and the means."""
+def _tabulate_settings(
+    table: StepTable, evaluation: Evaluation
+) -> tuple[str, tuple[str, ...], list[tuple[str | Cell, ...]]]:
+    """Return a sentence on common values, a header, and a row of values per setting."""
     settings = evaluation.config.settings()
-    stated = [_stated(setting) for setting in settings]
-    varies = [name for name in stated[0] if len({one[name] for one in stated}) > 1 or name == "policy"]
+    stated = [_describe_setting(setting) for setting in settings]
+    varies = [name for name in stated[0] if len({values[name] for values in stated}) > 1 or name == "policy"]
     fixed = [f"{name} {stated[0][name]}" for name in stated[0] if name not in varies and stated[0][name]]
     means = {
         label: [f"{factor * total(table, setting, metric).mean:.3g}" for setting in settings]
@@ -572,18 +593,18 @@ def _settings(table: StepTable, evaluation: Evaluation) -> tuple[str, tuple[str,
     }
     differ = {label: values for label, values in means.items() if len(set(values)) > 1}
     fixed += [f"{label} {values[0]}" for label, values in means.items() if label not in differ and len(settings) > 1]
-    same = f"The same in all: {'; '.join(fixed)}." if fixed else ""
+    common = f"Common to all settings: {'; '.join(fixed)}." if fixed else ""
     columns = differ if len(settings) > 1 else means
     rows: list[tuple[str | Cell, ...]] = [
-        (*(one[name] for name in varies), *(values[number] for values in columns.values()))
-        for number, one in enumerate(stated)
+        (*(values[name] for name in varies), *(values[number] for values in columns.values()))
+        for number, values in enumerate(stated)
     ]
-    return same, (*varies, *columns), rows
+    return common, (*varies, *columns), rows
 
 
-def _stated(setting: Setting) -> dict[str, str]:
-    """What a setting is called by: name → value, empty where it has none."""
-    schedule = ((setting.target_error_km, "target {:g} km"), (setting.day_epsilon, "{:g} a day"))
+def _describe_setting(setting: Setting) -> dict[str, str]:
+    """Return the parameters of a setting: name → value, empty if not applicable."""
+    schedule = ((setting.target_error_km, "target {:g} km"), (setting.window_epsilon, "ε {:g} per 24 h"))
     return {
         "policy": setting.policy,
         "r, km": f"{setting.radius_km:g}" if setting.radius_km else "",
@@ -591,19 +612,19 @@ def _stated(setting: Setting) -> dict[str, str]:
         "ε": f"{setting.epsilon:g}",
         "mechanism": setting.mechanism,
         "repair": setting.repair,
-        "objective": setting.objective if setting.repair == "exact" else "",
-        "calibration": setting.calibration,
+        "repair_objective": setting.repair_objective if setting.repair == "exact" else "",
+        "noise_scope": setting.noise_scope,
         "schedule": " ".join(words.format(value) for value, words in schedule if value),
     }
 
 
 def _origin(evaluation: Evaluation, command: str) -> str:
-    facts = evaluation.checkpoint.facts
+    record = evaluation.checkpoint.record
     versions = [f"Python {platform.python_version()}", f"dphmm {dphmm.__version__}", *map(_version, _LIBRARIES)]
-    lines = [f"$ {command}", "", ", ".join(versions), f"version of the run: {facts['version']}", ""]
-    lines += [f"sha256 {digest}  {Path(path).name}" for path, digest in facts["data_sha256"].items()]
-    lines += [f"sha256 {facts['configuration_sha256']}  (configuration)", ""]
-    lines += [f"{key} = {value!r}" for key, value in facts["configuration"].items()]
+    lines = [f"$ {command}", "", ", ".join(versions), f"run by version: {record['version']}", ""]
+    lines += [f"sha256 {digest}  {Path(path).name}" for path, digest in record["data_sha256"].items()]
+    lines += [f"sha256 {record['configuration_sha256']}  (configuration)", ""]
+    lines += [f"{key} = {value!r}" for key, value in record["configuration"].items()]
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
-"""An evaluation from its configuration to its table of one row per setting, sequence and time step.
+"""The run of an evaluation: from its configuration to a table of all timesteps.
 
-The work falls into tasks, some sequences under one setting each, which processes share and a later run takes up.
+The table has one row per setting, sequence and timestep. The work is divided into tasks, each of a few sequences under
+one setting. Processes share the tasks, and a later run can resume them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.compilation import compiled_at_first_call
 from dphmm.errors import DataFileError, OutputError, need
 from dphmm.evaluation.config import EvaluationConfig, Setting, load_config, parse_config
-from dphmm.evaluation.split import Split, check_policies, model_file, space_of, split_people
+from dphmm.evaluation.split import Split, check_policies, make_space, model_file, split_users
 from dphmm.geometry.measurements import Measurements
-from dphmm.jobs.models import load_model
-from dphmm.jobs.progress import Watch, unwatched
-from dphmm.jobs.run_folder import Checkpoint, file_hash
-from dphmm.jobs.workers import Engine, Processes
+from dphmm.jobs.batch.run_folder import Checkpoint, file_hash
+from dphmm.jobs.batch.workers import Engine, Processes
+from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import canonical_policy
@@ -39,9 +39,10 @@ from dphmm.release.ledger import constrained_cost
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import new_file, read_document
 from dphmm.tables.binary_files import read_parquet, write_parquet
+from dphmm.validation import checked
 
 COLUMNS: Mapping[str, str] = {
-    **{one.name: "float64" if one.type == "float" else "object" for one in fields(Setting)},
+    **{field.name: "float64" if field.type == "float" else "object" for field in fields(Setting)},
     "sequence": "int64",
     "step": "int64",
     "runtime_s": "float64",
@@ -51,15 +52,15 @@ COLUMNS: Mapping[str, str] = {
     "estimate_error_km": "float64",
     "adversary_error_km": "float64",
     "expected_error_km": "float64",
-    "possible": "int64",
-    "stood_in": "bool",
+    "num_possible_states": "int64",
+    "used_surrogate": "bool",
     "withheld": "bool",
     "spent_epsilon": "float64",
-    "edges_added": "int64",
-    "certified": "bool",
-    "already_known": "bool",
+    "num_added_edges": "int64",
+    "repair_is_optimal": "bool",
+    "singleton": "bool",
     "area_km2": "float64",
-    "constrained_factor": "float64",
+    "constrained_dp_factor": "float64",
     "true_x_km": "float64",
     "true_y_km": "float64",
     "released_x_km": "float64",
@@ -67,22 +68,24 @@ COLUMNS: Mapping[str, str] = {
     "estimate_x_km": "float64",
     "estimate_y_km": "float64",
 }
-"""Column → its type. It holds true places: the table is for the owner of the data.
+"""Column → its type. The table contains true locations and is private.
 
-``epsilon`` is the setting's, ``spent_epsilon`` what the release cost: nothing where a schedule withheld it, and both
-errors of the release are those of the prediction then. ``protection`` is the degree of protection of the state that
-was released; ``error_km`` the distance of the one release that was drawn; ``squared_error_km2`` the mean of its
-square over all that could have been, in closed form (the square of the paper's Error, Equation 3, given the releases
-before); ``adversary_error_km`` the expected distance from the truth of a place drawn from the posterior;
-``runtime_s`` the processor time of a step (thread time: a busy machine does not lengthen it), after a warm-up by the
-same sequence and with a new engine for each, so that the first step includes what an engine sets up. The other columns
-follow from the seeds.
+* ``epsilon`` is the setting's budget, ``spent_epsilon`` the budget that the release spent: 0 if a schedule withheld it.
+  Both errors of a withheld release are those of the prediction.
+* ``protection`` is the degree of protection of the released state.
+* ``error_km`` is the distance between the sampled release and the true location. ``squared_error_km2`` is the mean of
+  its square over the noise in closed form: the square of the paper's Error (Equation 3), given the earlier releases.
+* ``adversary_error_km`` is the expected distance between the true location and a location sampled from the posterior.
+* ``runtime_s`` is the thread's processor time of a step, which the load of the machine does not lengthen. Each sequence
+  is released once as a warm-up and has a new engine; its first step therefore includes the engine's setup.
+
+All columns except ``runtime_s`` follow from the seeds.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """Columns of equal length, those of `COLUMNS`.
+    """A table with the columns of `COLUMNS` and one row per timestep.
 
     Parameters
     ----------
@@ -99,85 +102,85 @@ class StepTable:
         return self.columns[name]
 
     def where(self, setting: Setting) -> StepTable:
-        """The rows of a setting, in the order of sequences and steps."""
+        """Return the rows of a setting, in the order of sequences and steps."""
         chosen: BoolArray = np.ones(len(self), dtype=np.bool_)
         for name, value in asdict(setting).items():
             chosen &= self.columns[name] == value
         return StepTable({name: array[chosen] for name, array in self.columns.items()})
 
     def matrix(self, name: str) -> FloatArray:
-        """A column of numbers as ``(sequences, steps)``; for the rows of one setting."""
+        """Return a numeric column of the rows of one setting as ``(sequences, steps)``."""
         values = self.columns[name].astype(np.float64)
         return np.asarray(values.reshape(len(np.unique(self.columns["sequence"])), -1))
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]]) -> StepTable:
-        """A table of rows: name → value."""
+        """Return a table of rows, each a mapping name → value."""
         return cls({name: np.array([row[name] for row in rows], kind) for name, kind in COLUMNS.items()})
 
     def write(self, path: Path) -> None:
-        """Write as Parquet.
+        """Write the table as Parquet.
 
         Raises
         ------
         MissingDependencyError
-            Without pyarrow.
+            If pyarrow is not installed.
         """
         write_parquet(path, {name: self.columns[name] for name in COLUMNS}, write_page_checksum=True)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> StepTable:
-        """The rows of several files of `write`, one after another.
+        """Read and concatenate several files written by `write`.
 
         Raises
         ------
         DataFileError
-            When a file is absent, damaged or something else.
+            If a file is missing, damaged or not such a table.
         MissingDependencyError
-            Without pyarrow.
+            If pyarrow is not installed.
         """
-        parts = [_columns(path) for path in paths]
+        parts = [_read_columns(path) for path in paths]
         return cls({name: np.concatenate([part[name] for part in parts]) for name in COLUMNS})
 
 
-def _columns(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The columns of a part, each of its type."""
-    wrong = "holds no steps of an evaluation ({}); delete it and resume"
+def _read_columns(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Read the columns of a part, each with its type."""
+    wrong = "is not a table of an evaluation's steps ({}): delete it and use --resume"
     try:
         table = read_parquet(read_document(path), lambda names: [name for name in COLUMNS if name in names])
     except DataFileError as problem:
         raise DataFileError(path, wrong.format(problem.problem)) from None
-    found = {}
+    columns = {}
     for name, kind in COLUMNS.items():
         column = table[name] if name in table.column_names else None
-        if column is None or str(column.type) != _STORED[kind] or column.null_count:
+        if column is None or str(column.type) != _ARROW_TYPES[kind] or column.null_count:
             raise DataFileError(path, wrong.format(f"column {name!r} is {None if column is None else column.type}"))
-        found[name] = column.to_numpy().astype(kind)
-    return found
+        columns[name] = column.to_numpy().astype(kind)
+    return columns
 
 
-_STORED = {"object": "string", "float64": "double", "int64": "int64", "bool": "bool"}
-"""The type of a column → what Arrow calls it."""
+# Type of a column → its name in Arrow.
+_ARROW_TYPES = {"object": "string", "float64": "double", "int64": "int64", "bool": "bool"}
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is told: a folder, a setting, which sequences. It finds whose they are in the folder.
+    """A few sequences under one setting. A worker reads their states from the folder.
 
     Parameters
     ----------
     index
-        The number of the task, which names its part of the table.
+        Index of the task, which names its part of the table.
     folder
-        The evaluation's folder, which every worker must see under this path.
+        Folder of the evaluation, which every worker must see under this path.
     config
-        What is compared.
+        Configuration of the evaluation.
     setting
-        How to release.
+        Release setting.
     fold
-        The number of the model.
+        Index of the model.
     sequences
-        The numbers of the sequences.
+        Indices of the sequences.
     """
 
     index: int
@@ -188,30 +191,31 @@ class Task:
     sequences: tuple[int, ...]
 
 
-def tasks_of(config: EvaluationConfig, folder: Path, folds: IntArray) -> tuple[Task, ...]:
-    """All tasks of an evaluation of sequences of these folds, in the order of the table."""
-    blocks, most = [], config.task_sequences
+def make_tasks(config: EvaluationConfig, folder: Path, folds: IntArray) -> tuple[Task, ...]:
+    """Return all tasks of an evaluation, in the order of the table."""
+    blocks = []
+    block_size = config.task_sequences
     for fold in np.unique(folds).tolist():
         rows = np.flatnonzero(folds == fold).tolist()
-        blocks += [(fold, tuple(rows[first : first + most])) for first in range(0, len(rows), most)]
+        blocks += [(fold, tuple(rows[first : first + block_size])) for first in range(0, len(rows), block_size)]
     pairs = [(setting, *block) for setting in config.settings() for block in blocks]
     return tuple(Task(index, str(folder.absolute()), config, *pair) for index, pair in enumerate(pairs))
 
 
-def randomness_of(seed: int, setting: Setting, sequence: int) -> np.random.Generator:
-    """The noise of one sequence under one setting: a stream of its own, the same in every process."""
+def make_generator(seed: int, setting: Setting, sequence: int) -> np.random.Generator:
+    """Return the generator of one sequence and setting, which is equal in every process."""
     words = np.frombuffer(hashlib.sha256(setting.label.encode()).digest()[:16], dtype="<u4").tolist()
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, sequence, *words)))
 
 
 def run_task(task: Task) -> int:
-    """Release the sequences of a task and write its part of the table; the number of the task."""
-    Checkpoint(Path(task.folder)).write_part(task.index, StepTable.of(list(_rows(task))).write)
+    """Release the sequences of a task, write its part, and return the task's index."""
+    Checkpoint(Path(task.folder)).write_part(task.index, StepTable.of(list(_release_rows(task))).write)
     return task.index
 
 
 def is_finished(task: Task) -> bool:
-    """Whether the part of a task is there and whole."""
+    """Return whether the part of a task exists and is complete."""
     part = Checkpoint(Path(task.folder)).part(task.index)
     try:
         return part.exists() and len(StepTable.read([part])) == len(task.sequences) * task.config.length
@@ -219,43 +223,44 @@ def is_finished(task: Task) -> bool:
         return False
 
 
-def _rows(task: Task) -> Iterator[dict[str, Any]]:
+def _release_rows(task: Task) -> Iterator[dict[str, Any]]:
     with compiled_at_first_call():
         for sequence in task.sequences:
-            # Each sequence is released twice with the same noise, and recorded the second time: the first time takes
-            # the same path, so that no recorded step includes imports or the loading of compiled loops.
+            # Each sequence is released twice with the same noise, and only the second time is recorded. The first is a
+            # warm-up on the same path: no recorded step includes imports or the loading of compiled loops.
             for is_recorded in (False, True):
-                rng = randomness_of(task.config.seed, task.setting, sequence)
+                rng = make_generator(task.config.seed, task.setting, sequence)
                 rows = list(_sequence_rows(task, sequence, rng))
                 if is_recorded:
                     yield from rows
 
 
 def _sequence_rows(task: Task, sequence: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-    """Release one sequence without anything that earlier sequences left in caches: with a new engine, above all."""
+    """Release one sequence with a new engine and without cached results of earlier sequences."""
     constrained_cost.cache_clear()
-    model, states, firsts = _common(task.folder, task.config.digest, task.fold)
-    setting, slot = task.setting, int(firsts[sequence])
+    model, states, firsts = _load_fold(task.folder, task.config.digest, task.fold)
+    setting = task.setting
+    slot = int(firsts[sequence])
     releaser = setting.release_settings.engine(model, rng)
     releaser.restart(first=slot + 1)
     if task.config.start == "known":
-        releaser.resume(_known(model, releaser.measurements, int(states[sequence, 0]), slot), 0, slot=slot)
+        releaser.resume(_make_known_belief(model, releaser.measurements, int(states[sequence, 0]), slot), 0, slot=slot)
     for step, state in enumerate(states[sequence, 1:].tolist()):
-        yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_released(releaser, state)}
+        yield {**asdict(setting), "sequence": sequence, "step": step + 1, **_release_and_measure(releaser, state)}
 
 
-def _known(model: MarkovModel, measurements: Measurements, state: int, slot: int) -> Belief:
-    """The belief of one who knows the state, or else the nearest one that the model can leave."""
-    leaves = np.flatnonzero(np.diff(model.structure.indptr) > 1)
-    if not len(leaves):
-        leaves = np.arange(model.size)
-    away = np.linalg.norm(measurements.points[leaves] - measurements.points[state], axis=1)
-    return Belief.first(model, slot, np.eye(1, model.size, int(leaves[int(np.argmin(away))]))[0])
+def _make_known_belief(model: MarkovModel, measurements: Measurements, state: int, slot: int) -> Belief:
+    """Return the point belief in the state, or in the nearest one that the model can leave."""
+    candidates = np.flatnonzero(np.diff(model.structure.indptr) > 1)
+    if not len(candidates):
+        candidates = np.arange(model.size)
+    distances = np.linalg.norm(measurements.points[candidates] - measurements.points[state], axis=1)
+    return Belief.initial(model, slot, np.eye(1, model.size, int(candidates[int(np.argmin(distances))]))[0])
 
 
-def _released(releaser: Releaser, state: int) -> dict[str, Any]:
+def _release_and_measure(releaser: Releaser, state: int) -> dict[str, Any]:
     collects = gc.isenabled()
-    gc.disable()  # as timeit does: a collection takes time for objects of earlier steps
+    gc.disable()  # as timeit does: a collection would count the time for objects of earlier steps
     try:
         started = time.thread_time()
         record = releaser.release(state)
@@ -263,14 +268,19 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
     finally:
         if collects:
             gc.enable()
-    private, measurements = releaser.private_diagnostics(state), releaser.measurements
-    place, (x, y) = measurements.points[state], record.released or (nan, nan)
-    moved = measurements.points[private.used_state] - place  # where a stand-in was released
+    private = releaser.private_diagnostics(state)
+    measurements = releaser.measurements
+    true_point = measurements.points[state]
+    (x, y) = record.released or (nan, nan)
+    offset = measurements.points[private.released_state] - true_point  # non-zero if a surrogate was released
     belief = releaser.belief
     assert belief is not None
-    error, squared = private.error, private.expected_error**2 + float(moved @ moved)  # the noise is symmetric
+    error = private.error
+    # The noise has mean zero, so its mean square and the square of the surrogate's offset add up.
+    squared = private.expected_error**2 + float(offset @ offset)
     if record.withheld:
-        error, squared = private.estimate_error, private.estimate_error**2
+        error = private.estimate_error
+        squared = private.estimate_error**2
     return {
         "runtime_s": seconds,
         "protection": private.degree_of_protection,
@@ -279,17 +289,17 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
         "withheld": record.withheld,
         "spent_epsilon": record.epsilon,
         "estimate_error_km": private.estimate_error,
-        "adversary_error_km": float(belief.probabilities @ np.linalg.norm(measurements.points - place, axis=1)),
+        "adversary_error_km": belief.infer(measurements.points).sampled_error(true_point),
         "expected_error_km": private.expected_error,
-        "possible": record.possible,
-        "stood_in": private.stood_in,
-        "edges_added": len(record.added),
-        "certified": record.certified,
-        "already_known": record.already_known,
-        "area_km2": record.area,
-        "constrained_factor": record.constrained_factor,
-        "true_x_km": float(place[0]),
-        "true_y_km": float(place[1]),
+        "num_possible_states": record.num_possible_states,
+        "used_surrogate": private.used_surrogate,
+        "num_added_edges": len(record.added_edges),
+        "repair_is_optimal": record.repair_is_optimal,
+        "singleton": record.is_singleton,
+        "area_km2": record.hull_volume,
+        "constrained_dp_factor": record.constrained_dp_factor,
+        "true_x_km": float(true_point[0]),
+        "true_y_km": float(true_point[1]),
         "released_x_km": x,
         "released_y_km": y,
         "estimate_x_km": record.estimate[0],
@@ -298,28 +308,28 @@ def _released(releaser: Releaser, state: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _common(folder: str, digest: str, fold: int) -> tuple[MarkovModel, IntArray, IntArray]:  # noqa: ARG001 - part of the key
-    """What a worker reads once per fold of an evaluation."""
+def _load_fold(folder: str, digest: str, fold: int) -> tuple[MarkovModel, IntArray, IntArray]:  # noqa: ARG001 - part of the key
+    """Read the model, true states and first slots of a fold, once per worker."""
     split = Split.load(Path(folder))
     return MarkovModel.load(model_file(Path(folder), fold)), split.states, split.firsts
 
 
 TABLE = "PRIVATE-steps.parquet"
-"""The name of the table in a run's folder; it holds true places."""
+"""Name of the table in a run's folder. The table contains true locations."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation in its folder.
+    """An evaluation with its folder.
 
     Parameters
     ----------
     config
-        What is compared.
+        Configuration of the evaluation.
     checkpoint
-        The folder.
+        Its folder.
     split
-        Who is evaluated.
+        Evaluated and training users.
     """
 
     config: EvaluationConfig
@@ -328,50 +338,54 @@ class Evaluation:
 
     @classmethod
     def open(
-        cls, config: EvaluationConfig, folder: Path, people: Callable[[], Sequence[Trajectory]], resume: bool = False
+        cls,
+        config: EvaluationConfig,
+        folder: Path,
+        load_tracks: Callable[[], Sequence[Trajectory]],
+        resume: bool = False,
     ) -> Evaluation:
-        """Begin an evaluation, or take up the one that the folder holds; the folder is this one's until `close`.
+        """Start an evaluation or resume the one in a folder, which is locked until `close`.
 
         Parameters
         ----------
         config
-            What to compare.
+            Configuration of the evaluation.
         folder
             New or empty, unless `resume` is true.
-        people
-            Reads the data; called only where the split was not made before.
+        load_tracks
+            Reads the data; called only if the folder contains no split.
         resume
-            Whether the folder may hold a run of the same configuration, data and version.
+            Whether the folder may contain a run with the same configuration, data and version.
 
         Raises
         ------
         OutputError, ConfigurationError
-            As `Checkpoint.open` and `split_people` say.
+            See `Checkpoint.open` and `split_users`.
         DataFileError
-            When data are missing.
+            If data are missing.
         MissingDependencyError
-            Without pyarrow.
+            If pyarrow is not installed.
         """
-        need("pyarrow", "files")  # refuses at once what would fail for want of it at the first part
-        space = space_of(config)
+        need("pyarrow", "files")  # otherwise the first part would fail, after all the training
+        space = make_space(config)
         check_policies(config, space)  # before the data are read
         digests = {str(path): file_hash(path) for path in config.data}
         facts = {"configuration_sha256": config.digest, "configuration": config.keys, "data_sha256": digests}
-        facts["policy"] = [one if one == "utility" else canonical_policy(one) for one in config.policies]
+        facts["policy"] = [policy if policy == "utility" else canonical_policy(policy) for policy in config.policies]
         if config.model is not None:
             facts["model_sha256"] = file_hash(config.model)
         begun = (folder / "run.json").exists()
 
         def split_and_check() -> tuple[Split, tuple[MarkovModel, ...]]:
-            split, models = split_people(people(), config)
+            split, models = split_users(load_tracks(), config)
             check_policies(config, space, models)
             return split, models
 
-        made = None if begun else split_and_check()  # refuses before there is a folder
+        new_split = None if begun else split_and_check()  # raises before the folder exists
         checkpoint = Checkpoint.open(folder, facts, resume)
         try:
             if not Split.is_saved(folder):
-                split, models = made or split_and_check()
+                split, models = new_split or split_and_check()
                 split.save(folder, models)
             return cls(config, checkpoint, Split.load(folder))
         except BaseException:
@@ -379,57 +393,57 @@ class Evaluation:
             raise
 
     def close(self) -> None:
-        """Let other runs take the folder up."""
+        """Release the lock on the folder."""
         self.checkpoint.close()
 
     @property
     def clock(self) -> str:
-        """What a time step is, in words: every figure depends on it."""
+        """A description of the timestep, on which every result depends."""
         step = self.config.step_seconds if self.config.model is None else load_model(self.config.model).step
-        return "each place a step" if step is None else f"steps of {step:g} s"
+        return "one step per location" if step is None else f"steps of {step:g} s"
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """All tasks, finished or not."""
-        return tasks_of(self.config, self.checkpoint.folder, self.split.folds)
+        return make_tasks(self.config, self.checkpoint.folder, self.split.folds)
 
     @property
     def unfinished(self) -> tuple[Task, ...]:
-        """The tasks that are still to be run: those without a part, or with one that is damaged."""
+        """The tasks of which the part is missing or damaged."""
         return tuple(task for task in self.tasks if not is_finished(task))
 
     def run(self, engine: Engine) -> Iterator[int]:
-        """Run what is unfinished; yields the number of each task as it is finished.
+        """Run the unfinished tasks.
 
         Parameters
         ----------
         engine
-            Where the tasks are worked on.
+            Workers that run the tasks.
 
         Returns
         -------
         iterator of int
-            The number of each task, as it is finished.
+            The index of each task when it finishes.
         """
         return engine.run(run_task, self.unfinished)
 
     def table(self) -> StepTable:
-        """The table of everything, out of the finished parts, in the order of the tasks.
+        """Read the table of all finished tasks, in their order.
 
         Returns
         -------
         StepTable
-            A row for each step of each task.
+            One row for each step of each task.
         """
         return StepTable.read(self.checkpoint.part(task.index) for task in self.tasks)
 
     def write_table(self) -> Path:
-        """Write the table beside the parts; its path.
+        """Write the table of all tasks to the folder.
 
         Returns
         -------
         Path
-            Where it is.
+            Path of the table.
         """
         path = self.checkpoint.folder / TABLE
         with new_file(path, overwrite=True, private=True) as part:
@@ -438,22 +452,22 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """What one run of an evaluation did.
+class EvaluationResult:
+    """The result of one run of an evaluation.
 
     Parameters
     ----------
     evaluation
-        It, with every task finished and its table written.
-    tasks_run, tasks_found_finished
-        How many tasks this run worked through, and how many were finished before.
+        The evaluation, with every task finished and its table written.
+    tasks_run, tasks_already_finished
+        Number of tasks that this run finished, and that were finished before.
     seconds_reading, seconds_releasing
-        How long it read and learned, and how long it released.
+        Seconds for reading and training, and for releasing.
     """
 
     evaluation: Evaluation
     tasks_run: int
-    tasks_found_finished: int
+    tasks_already_finished: int
     seconds_reading: float
     seconds_releasing: float
 
@@ -463,78 +477,80 @@ def evaluate(
     folder: str | Path,
     engine: Engine | None = None,
     resume: bool = False,
-    watch: Watch = unwatched,
-) -> Evaluated:
-    """Compare policies, mechanisms and budgets on a data set, as ``dphmm evaluate`` does but for its report.
+    watch: ProgressCallback = unwatched,
+) -> EvaluationResult:
+    """Compare policies, mechanisms and budgets on a data set.
+
+    Equivalent to ``dphmm evaluate`` without its report.
 
     Parameters
     ----------
     config
-        What to compare, or the TOML file that says it.
+        Configuration, or the path of its TOML file.
     folder
         New or empty, unless `resume` is true.
     engine
-        Who does the work; left out, one process per processor.
+        Workers that run the tasks. Defaults to one process per processor.
     resume
-        Whether the folder may hold a run of the same configuration, data and version.
+        Whether the folder may contain a run with the same configuration, data and version.
     watch
-        Who is shown the progress.
+        Callback that shows the progress.
 
     Returns
     -------
-    Evaluated
-        The evaluation, and what this run did.
+    EvaluationResult
+        The evaluation, with the numbers of tasks and the durations of this run.
 
     Raises
     ------
     DphmmError
-        As `load_config`, `Evaluation.open` and the engine's ``run``.
+        See `load_config`, `Evaluation.open` and the engine's ``run``.
     """
-    what = config if isinstance(config, EvaluationConfig) else load_config(config)
+    loaded = config if isinstance(config, EvaluationConfig) else load_config(config)
     runner = engine or Processes()
-    data = what.people
+    data = loaded.user_data
     started = time.perf_counter()
-    with closing(Evaluation.open(what, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
+    with closing(Evaluation.open(loaded, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
         prepared = time.perf_counter()
-        left = evaluation.unfinished
-        for _ in watch(runner.run(run_task, left), "Evaluating", len(left)):
+        unfinished = evaluation.unfinished
+        for _ in watch(runner.run(run_task, unfinished), "Evaluating", len(unfinished)):
             pass
         finished = time.perf_counter()
         evaluation.write_table()
-    count = len(left)
-    return Evaluated(evaluation, count, len(evaluation.tasks) - count, prepared - started, finished - prepared)
+    count = len(unfinished)
+    return EvaluationResult(evaluation, count, len(evaluation.tasks) - count, prepared - started, finished - prepared)
 
 
 @checked
-def finished_evaluation(folder: str | Path) -> Evaluation:
-    """The evaluation that a folder holds, without its data being read again.
+def load_evaluation(folder: str | Path) -> Evaluation:
+    """Load a finished evaluation from its folder without reading its data again.
 
     Parameters
     ----------
     folder
-        The folder of an evaluation.
+        Folder of the evaluation.
 
     Returns
     -------
     Evaluation
-        It.
+        The evaluation.
 
     Raises
     ------
     DataFileError
-        When there is none.
+        If the folder contains no evaluation.
     OutputError
-        When parts of it are missing.
+        If parts of the evaluation are missing.
     """
     folder = Path(folder)
     checkpoint = Checkpoint(folder)
-    facts = checkpoint.facts
+    facts = checkpoint.record
     try:
         config = parse_config(facts["configuration"], str(folder))
         split = Split.load(folder)
     except (KeyError, OSError, json.JSONDecodeError):
-        raise DataFileError(folder, "holds no evaluation; make one with: dphmm evaluate") from None
-    found = Evaluation(config, checkpoint, split)
-    if found.unfinished:
-        raise OutputError(f"{folder}: {len(found.unfinished)} tasks are unfinished; go on with --resume")
-    return found
+        raise DataFileError(folder, "contains no evaluation: create one with 'dphmm evaluate'") from None
+    evaluation = Evaluation(config, checkpoint, split)
+    if evaluation.unfinished:
+        raise OutputError(f"{folder}: {len(evaluation.unfinished)} tasks are unfinished: use 'dphmm evaluate --resume'")
+    return evaluation

@@ -1,8 +1,9 @@
-"""What releases tell of things that happen over time, and caps on it.
+"""Events over time, the information that releases reveal about them, and caps on it.
 
-An event is a value (`Presence`, `Pattern`, `Times`, joined by ``|``, ``&``, ``~`` and `AtLeast`), also out of words
-(`parse_event`). `log_odds` says what releases told of it, one after another, `EventOdds` as they come in, `happened_by`
-in hindsight. `CapKeeper` chooses budgets at which no output can tell more of an event than a `Cap` allows.
+An event is a value: `Presence`, `Pattern` or `Times`, combined with ``|``, ``&``, ``~`` and `AtLeast`. `parse_event`
+reads events from text. `log_odds` computes the change of an event's log odds after each release, `EventOdds`
+incrementally. `happened_by` computes the smoothed probability that the event has happened. `CapTracker` chooses budgets
+under which no output raises or lowers the probability of an event beyond the bounds of a `Cap`.
 
 Source: Y. Cao, Y. Xiao, L. Xiong, L. Bai, "PriSTE: From Location Privacy to Spatiotemporal Event Privacy", ICDE 2019.
 """
@@ -10,7 +11,7 @@ Source: Y. Cao, Y. Xiao, L. Xiong, L. Bai, "PriSTE: From Location Privacy to Spa
 from __future__ import annotations
 
 from dphmm.events.calendar import Clock
-from dphmm.events.cap import Cap, CapKeeper, Choice, read_priors
+from dphmm.events.cap import Cap, CapTracker, Choice, read_priors
 from dphmm.events.event import AtLeast, Event, Not, Pattern, Presence, Times
 from dphmm.events.expression import EventText, parse_event
 from dphmm.events.product_chain import EventOdds, Split, happened_by, log_odds
@@ -18,7 +19,7 @@ from dphmm.events.product_chain import EventOdds, Split, happened_by, log_odds
 __all__ = [
     "AtLeast",
     "Cap",
-    "CapKeeper",
+    "CapTracker",
     "Choice",
     "Clock",
     "Event",

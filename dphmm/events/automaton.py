@@ -1,4 +1,4 @@
-"""An event compiled for a number of states: which progress follows which, time by time, in every state."""
+"""Automata of events: an event compiled for a number of states, step by step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import EventError
 from dphmm.events.event import Event, Progress, States, Verdict
 
-MOST = 512
-"""An event that needs more progress states than this at a time is refused."""
+MAX_PROGRESS = 512
+"""The largest number of progress states of an event at a step."""
 
-LONGEST = 1_000_000
-"""And one that needs more than this over all times: its odds would take many minutes."""
+MAX_TOTAL_PROGRESS = 1_000_000
+"""The largest number of progress states over all steps. The odds of larger events would take many minutes."""
 
 Arcs = tuple[tuple[int, int, BoolArray | slice], ...]
-"""``(source, target, where)``: which rows add to which, and in which states; a slice, which comes first, is of all."""
+"""Transitions ``(source row, target row, states)`` of the progress. Slices, which mean all states, come first."""
 
 Part = tuple[frozenset[States], BoolArray]
-"""Some sets of states, and the states ``(N,)`` that lie in these and in no other."""
+"""Sets of states, and the mask ``(N,)`` of the states that lie in exactly these sets."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Which of some progress states are verdicts: they come first, no before yes."""
+class ProgressSlices:
+    """Slices of the verdicts and the undecided progress states among sorted progress states.
+
+    Verdicts come first, no before yes.
+    """
 
     yes: slice
     no: slice
@@ -35,14 +38,14 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What a time does to the progress of an event.
+    """The effect of one step on the progress of an event.
 
     Parameters
     ----------
     before, after
-        The progress states before the time and after it, a `Verdict` for those that are decided.
+        Progress states before and after the step. Decided ones are a `Verdict`.
     arcs
-        What leads from which to which, and in which states.
+        Transitions of the progress, by state.
     """
 
     before: tuple[Progress, ...]
@@ -50,25 +53,25 @@ class Layer:
     arcs: Arcs = field(repr=False)
 
     def lift(self, states: IntArray) -> Layer:
-        """The same over more states, ``(P,)``, of which each is in one of these."""
+        """Return the layer over more states. ``states``, ``(P,)``, maps each to a present one."""
         lifted = (where if isinstance(where, slice) else where[states] for *_, where in self.arcs)
         arcs = ((source, target, where) for (source, target, _), where in zip(self.arcs, lifted, strict=True))
         return Layer(self.before, self.after, tuple(arcs))
 
     @cached_property
-    def cut_before(self) -> Cut:
-        """Which of those before are verdicts."""
-        return _cut(self.before)
+    def slices_before(self) -> ProgressSlices:
+        """The slices of the progress states before the step."""
+        return _slice_by_verdict(self.before)
 
     @cached_property
-    def cut_after(self) -> Cut:
-        """Which of those after are verdicts."""
-        return _cut(self.after)
+    def slices_after(self) -> ProgressSlices:
+        """The slices of the progress states after the step."""
+        return _slice_by_verdict(self.after)
 
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
-    """An event over ``N`` states.
+    """An event compiled over ``N`` states.
 
     Parameters
     ----------
@@ -77,7 +80,7 @@ class Automaton:
     size
         ``N``.
     layers
-        One for each time from the event's first to its last.
+        One layer for each step from the event's first to its last.
     """
 
     event: Event
@@ -91,130 +94,145 @@ class Automaton:
         Raises
         ------
         EventError
-            When it names a state that does not exist, or needs more than `MOST` progress states at a time, or more
-            than `LONGEST` over all times.
+            If it contains a state that does not exist, or needs more than `MAX_PROGRESS` progress states at a step or
+            `MAX_TOTAL_PROGRESS` over all steps.
         """
-        compiler, layers = _Compiler(event, size), list[Layer]()
+        # Construct the automaton step by step: only progress that a path can reach is built.
+        compiler = _Compiler(event, size)
+        layers = list[Layer]()
         progress: tuple[Progress, ...] = (event.start,)
-        if event.last - event.first >= LONGEST:
-            raise _too_long("steps")
-        held = 0
-        for time in range(event.first, event.last + 1):
-            layer = compiler.layer(time, progress)
+        if event.last - event.first >= MAX_TOTAL_PROGRESS:
+            raise _too_long_error("steps")
+        num_progress = 0
+        for step in range(event.first, event.last + 1):
+            layer = compiler.layer(step, progress)
             layers.append(layer)
             progress = layer.after
-            held += len(progress)
-            if held > LONGEST:
-                raise _too_long("progress states over all its steps")
+            num_progress += len(progress)
+            if num_progress > MAX_TOTAL_PROGRESS:
+                raise _too_long_error("progress states")
         return cls(event, size, tuple(layers))
 
     def lift(self, states: IntArray) -> Automaton:
-        """The same over more states, ``(P,)``, of which each is in one of these."""
-        made = {id(layer): layer for layer in self.layers}
-        lifted = {key: layer.lift(states) for key, layer in made.items()}
+        """Return the automaton over more states. ``states``, ``(P,)``, maps each to a present one."""
+        distinct = {id(layer): layer for layer in self.layers}
+        lifted = {key: layer.lift(states) for key, layer in distinct.items()}
         return Automaton(self.event, len(states), tuple(lifted[id(layer)] for layer in self.layers))
 
     def happens(self, paths: IntArray) -> BoolArray:
-        """Whether the event happens on each of some paths of states ``(n, T)`` from time 0, all beyond its last."""
+        """Return whether the event happens on each path of states ``(n, T)``.
+
+        Paths start at step 0 and extend beyond the event's last step.
+        """
         progress = np.zeros(len(paths), dtype=np.int64)
-        for time, layer in enumerate(self.layers, self.event.first):
+        for step, layer in enumerate(self.layers, self.event.first):
             table = np.zeros((len(layer.before), self.size), dtype=np.int64)
             for source, target, where in layer.arcs:
                 table[source, where] = target
-            progress = table[progress, paths[:, time]]
-        yes = self.cut(self.event.last).yes
+            progress = table[progress, paths[:, step]]
+        yes = self.slices_at(self.event.last).yes
         return np.asarray((progress >= yes.start) & (progress < yes.stop))
 
-    def layer(self, time: int) -> Layer | None:
-        """What a time does to the progress; None where it does nothing."""
-        index = time - self.event.first
+    def layer(self, step: int) -> Layer | None:
+        """Return the layer of a step; None if the step has no effect."""
+        index = step - self.event.first
         return self.layers[index] if 0 <= index < len(self.layers) else None
 
-    def cut(self, time: int) -> Cut:
-        """Which progress states after a time are yes, no, and undecided."""
-        index = min(time - self.event.first, len(self.layers) - 1)
-        return self.layers[index].cut_after if index >= 0 else self.layers[0].cut_before
+    def slices_at(self, step: int) -> ProgressSlices:
+        """Return the slices of the progress states after a step."""
+        index = min(step - self.event.first, len(self.layers) - 1)
+        return self.layers[index].slices_after if index >= 0 else self.layers[0].slices_before
 
 
-def _too_long(what: str) -> EventError:
-    return EventError(f"the event has more than {LONGEST:,} {what}; give a shorter window")
+def _too_long_error(unit: str) -> EventError:
+    return EventError(f"the event must have at most {MAX_TOTAL_PROGRESS:,} {unit}; use a shorter window")
 
 
 class _Compiler:
-    """What the layers of one event share.
+    """The shared state of the layers of one event.
 
     Parameters
     ----------
     event, size
-        As for `Automaton`.
+        Arguments of `Automaton`.
     """
 
     def __init__(self, event: Event, size: int) -> None:
-        self.event, self.size = event, size
-        self._parts, self._mask = cache(self._parts_of), cache(self._mask_of)
+        self.event = event
+        self.size = size
+        self._parts, self._mask = cache(self._partition), cache(self._get_mask)
         self._layers: dict[tuple[object, ...], Layer] = {}
-        self._kinds: dict[tuple[object, ...], Layer] = {}
+        self._layers_by_signature: dict[tuple[object, ...], Layer] = {}
 
-    def layer(self, time: int, before: tuple[Progress, ...]) -> Layer:
-        """What a time does to some progress states."""
-        key = (before, self.event.kind(time))
-        if key not in self._kinds:
-            self._kinds[key] = self._compiled(time, before)
-        return self._kinds[key]
+    def layer(self, step: int, before: tuple[Progress, ...]) -> Layer:
+        """Return the layer of a step for given progress states."""
+        key = (before, self.event.step_signature(step))
+        if key not in self._layers_by_signature:
+            self._layers_by_signature[key] = self._build_layer(step, before)
+        return self._layers_by_signature[key]
 
-    def _compiled(self, time: int, before: tuple[Progress, ...]) -> Layer:
-        decided = all(isinstance(one, Verdict) for one in before)
-        sets = () if decided else tuple(sorted(self.event.sets(time)))
+    def _build_layer(self, step: int, before: tuple[Progress, ...]) -> Layer:
+        decided = all(isinstance(state, Verdict) for state in before)
+        sets = () if decided else tuple(sorted(self.event.sets(step)))
         parts = self._parts(sets)
         targets: list[list[Progress]] = [
-            [one] * len(parts)
-            if isinstance(one, Verdict)
-            else [self.event.step(one, time, within.__contains__) for within, _ in parts]
-            for one in before
+            [state] * len(parts)
+            if isinstance(state, Verdict)
+            else [self.event.advance(state, step, within.__contains__) for within, _ in parts]
+            for state in before
         ]
-        if len({one for row in targets for one in row}) > MOST:
-            raise EventError(f"the event needs more than {MOST} progress states at time {time}; make it simpler")
+        if len({state for row in targets for state in row}) > MAX_PROGRESS:
+            raise EventError(
+                f"the event must need at most {MAX_PROGRESS} progress states at a step, got more at step {step}; "
+                "simplify it"
+            )
+        # Steps with the same effect share one layer, because masks dominate the memory of a long window.
         key = (before, sets, tuple(map(tuple, targets)))
         if key not in self._layers:
-            self._layers[key] = self._made(before, targets, [states for _, states in parts])
+            self._layers[key] = self._make_layer(before, targets, [states for _, states in parts])
         return self._layers[key]
 
-    def _parts_of(self, sets: tuple[States, ...]) -> list[Part]:
-        """The ways in which states lie within some sets and not in others, each with its states."""
+    def _partition(self, sets: tuple[States, ...]) -> list[Part]:
+        """Return the parts of the states that lie in the same sets."""
         if not sets:
             return [(frozenset(), np.ones(self.size, dtype=np.bool_))]
-        rows, which = np.unique(np.stack([self._mask(one) for one in sets]), axis=1, return_inverse=True)
-        which = np.asarray(which).ravel()
+        # States in the same sets lead to the same progress, so a step is computed once for each part.
+        rows, row_of_state = np.unique(np.stack([self._mask(members) for members in sets]), axis=1, return_inverse=True)
+        row_of_state = np.asarray(row_of_state).ravel()
         return [
-            (frozenset(one for one, within in zip(sets, rows[:, index], strict=True) if within), which == index)
+            (
+                frozenset(members for members, within in zip(sets, rows[:, index], strict=True) if within),
+                row_of_state == index,
+            )
             for index in range(rows.shape[1])
         ]
 
-    def _mask_of(self, states: States) -> BoolArray:
+    def _get_mask(self, states: States) -> BoolArray:
         if states and states[-1] >= self.size:
-            raise EventError(f"the event names state {states[-1]}; states are 0 to {self.size - 1}")
+            raise EventError(f"states of an event must be from 0 to {self.size - 1}, got {states[-1]}")
         mask = np.zeros(self.size, dtype=np.bool_)
         mask[np.array(states, dtype=np.int64)] = True
         return mask
 
     @staticmethod
-    def _made(before: tuple[Progress, ...], targets: list[list[Progress]], parts: list[BoolArray]) -> Layer:
-        after = tuple(sorted({one for row in targets for one in row}, key=_order))
-        place = {one: row for row, one in enumerate(after)}
+    def _make_layer(before: tuple[Progress, ...], targets: list[list[Progress]], parts: list[BoolArray]) -> Layer:
+        after = tuple(sorted({state for row in targets for state in row}, key=_sort_key))
+        row_of = {state: row for row, state in enumerate(after)}
         arcs: list[tuple[int, int, BoolArray | slice]] = []
         for source, row in enumerate(targets):
-            for one in dict.fromkeys(row):
-                there = [states for target, states in zip(row, parts, strict=True) if target == one]
-                where = slice(None) if len(there) == len(parts) else np.any(there, axis=0)
-                arcs.append((source, place[one], where))
+            for state in dict.fromkeys(row):
+                masks = [states for target, states in zip(row, parts, strict=True) if target == state]
+                where = slice(None) if len(masks) == len(parts) else np.any(masks, axis=0)
+                arcs.append((source, row_of[state], where))
         return Layer(before, after, tuple(sorted(arcs, key=lambda arc: not isinstance(arc[2], slice))))
 
 
-def _order(progress: Progress) -> tuple[int, str]:
-    """Verdicts first, then by their text: any fixed order does."""
+def _sort_key(progress: Progress) -> tuple[int, str]:
+    """Sort verdicts first, then by text. Any fixed order would do."""
     return (progress.value, "") if isinstance(progress, Verdict) else (2, repr(progress))
 
 
-def _cut(progress: tuple[Progress, ...]) -> Cut:
-    no, yes = Verdict.NO in progress, Verdict.YES in progress
-    return Cut(slice(no, no + yes), slice(0, no), slice(no + yes, len(progress)))
+def _slice_by_verdict(progress: tuple[Progress, ...]) -> ProgressSlices:
+    no = Verdict.NO in progress
+    yes = Verdict.YES in progress
+    return ProgressSlices(slice(no, no + yes), slice(0, no), slice(no + yes, len(progress)))

@@ -1,4 +1,4 @@
-"""When an event may happen, in words: steps, dates, instants, hours of certain days in a time zone."""
+"""Windows of events: steps, dates, instants, or hours of certain days in a time zone."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, EventError
 from dphmm.space.trajectory import microseconds, time_zone
+from dphmm.validation import checked
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-KINDS: dict[str, tuple[int, ...]] = {
+WEEKDAYS_BY_NAME: dict[str, tuple[int, ...]] = {
     "day": tuple(range(7)),
     "weekday": tuple(range(5)),
     "weekend": (5, 6),
-    **{name: (number,) for number, name in enumerate(DAYS)},
+    **{name: (index,) for index, name in enumerate(DAYS)},
 }
-"""Which days of the week a word means, 0 for Monday."""
+"""The days of the week that a word stands for, 0 for Monday."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_MOST_DAYS = 36_600
+_MAX_DAYS = 36_600
 _HOUR = re.compile(r"(\d{1,2})(?::(\d{2}))?")
 
 Bound = int | date | datetime
-"""A step, counted from the first release; a day; or an instant, without a zone where it is that of the window."""
+"""A step, counted from the first release; a day; or an instant. An instant without a zone has that of the window."""
 
 Span = tuple[int, int]
-"""The first and the last of some steps in a row."""
+"""The first and the last of consecutive steps."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What turns instants into steps.
+    """A conversion of instants to steps.
 
     Parameters
     ----------
     step_seconds
-        How long a step is; None where it is unknown: events must then be worded in steps.
+        Length of a step. With None, events must be given in steps.
     first
-        The step of the first release, counted from 1970 (see `dphmm.Session.slot_of`): time 0 of an event without a
-        lead. None where it is unknown: events must then be worded in steps.
+        Slot of the first release (see `dphmm.Session.to_slot`), which is step 0 of an event without a lead. With None,
+        events must be given in steps.
     lead
-        By how many steps time 0 of an event lies before the first release: 0, or more for an event about the time
+        Number of steps by which step 0 of an event precedes the first release; positive for an event about the time
         before it.
     """
 
@@ -54,7 +54,9 @@ class Clock:
     lead: int = 0
 
     def span(self, start: datetime, end: datetime) -> Span:
-        """The steps at ``start <= t < end``, counted from time 0; where there is none, the last is less.
+        """Return the steps at ``start <= t < end``, counted from step 0.
+
+        If there are none, the last is smaller than the first.
 
         Parameters
         ----------
@@ -69,40 +71,42 @@ class Clock:
         Raises
         ------
         EventError
-            When the length of a step or the first release is not known.
+            If the length of a step or the slot of the first release is unknown.
         """
         step = self._step()
-        ends = [-((_EPOCH - moment) // _MICROSECOND // step) for moment in (start, end)]
+        ends = [-((_EPOCH - instant) // _MICROSECOND // step) for instant in (start, end)]
         return ends[0] - self._zero(), ends[1] - 1 - self._zero()
 
     @checked
-    def step_at(self, moment: datetime) -> int:
-        """The step whose instant this is, or that it lies within, counted from time 0.
+    def step_at(self, instant: datetime) -> int:
+        """Return the step of an instant, counted from step 0.
+
+        An instant belongs to the step that contains it or ends with it.
 
         Parameters
         ----------
-        moment
-            An instant with a time zone.
+        instant
+            Instant with a time zone.
 
         Returns
         -------
         int
-            Its step, negative before time 0.
+            The step; negative before step 0.
 
         Raises
         ------
         EventError
-            When the length of a step or the first release is not known.
+            If the length of a step or the slot of the first release is unknown.
         """
-        return -(-((moment - _EPOCH) // _MICROSECOND) // self._step()) - self._zero()
+        return -(-((instant - _EPOCH) // _MICROSECOND) // self._step()) - self._zero()
 
     def instant(self, step: int) -> str:
-        """When a step is, in UTC, for messages; its number where that is unknown.
+        """Return the time of a step in UTC, for messages; its index if the time is unknown.
 
         Parameters
         ----------
         step
-            A step, counted from time 0.
+            Step, counted from step 0.
 
         Returns
         -------
@@ -111,22 +115,20 @@ class Clock:
         """
         if self.step_seconds is None or self.first is None:
             return f"step {step}"
-        moment = np.datetime64((self._zero() + step) * self._step(), "us").astype("datetime64[s]")
-        return f"{moment}Z"
+        instant = np.datetime64((self._zero() + step) * self._step(), "us").astype("datetime64[s]")
+        return f"{instant}Z"
 
     def _zero(self) -> int:
         if self.first is None:
             raise EventError(
-                "the event names dates, and it is not known when the first release is; say it, or give steps: "
-                "between 0 and 9"
+                "an event with dates needs the slot of the first release: pass it, or use steps such as 'between 0 "
+                "and 9'"
             )
         return self.first - self.lead
 
     def _step(self) -> int:
         if self.step_seconds is None:
-            raise EventError(
-                "the event names dates, and the model has no step_seconds; give steps such as 'between 0 and 9'"
-            )
+            raise EventError("an event with dates needs a model with step_seconds: use steps such as 'between 0 and 9'")
         return microseconds(self.step_seconds, "step")
 
 
@@ -137,10 +139,10 @@ class Daily:
     Parameters
     ----------
     kind
-        One of `KINDS`.
+        A key of `WEEKDAYS_BY_NAME`.
     start, end
-        From which time of the day to before which, in minutes after midnight, 0 to 1440; where the end is not later it
-        is on the next day, and the hours belong to the day on which they begin.
+        Start (included) and end (excluded) in minutes after midnight, 0 to 1440. If the end is not later than the
+        start, it is on the next day. The hours belong to the day on which they begin.
     """
 
     kind: str
@@ -148,125 +150,135 @@ class Daily:
     end: int = 1440
 
     def __str__(self) -> str:
-        hours = "" if (self.start, self.end) == (0, 1440) else f" {_clock(self.start)}-{_clock(self.end)}"
+        hours = (
+            "" if (self.start, self.end) == (0, 1440) else f" {_format_minutes(self.start)}-{_format_minutes(self.end)}"
+        )
         return f"any {self.kind}{hours}"
 
 
 @dataclass(frozen=True)
 class Window:
-    """When an event may happen.
+    """The time at which an event may happen.
 
     Parameters
     ----------
     start, end
-        Both ends: steps and days are included, an instant is where the window ends.
+        Both ends. Steps and days are included; an instant ends the window.
     daily
-        Only then, or None for all the time.
+        Hours to which the window is restricted; None for all.
     zone
-        The time zone of days, hours, and instants that name none.
-    clipped
-        Whether only what lies from the first release on is meant.
+        Time zone of days, hours, and instants without a zone.
+    is_clipped
+        Whether the part before the first release is ignored.
     """
 
     start: Bound
     end: Bound
     daily: Daily | None = None
     zone: str = "UTC"
-    clipped: bool = False
+    is_clipped: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.start, int) != isinstance(self.end, int):
-            raise EventError(f"window '{self}' goes from a step to a time; give two steps, or two times")
-        if isinstance(self.start, int) and self.clipped:
-            raise EventError(f"window '{self}' counts steps, which are from the first release anyway; leave that out")
+            raise EventError(f"window '{self}' must be between two steps or between two times")
+        if isinstance(self.start, int) and self.is_clipped:
+            raise EventError(
+                f"window '{self}': 'from the first release' cannot be combined with steps, which count from it anyway"
+            )
         if isinstance(self.start, int) and (self.daily is not None or self.zone != "UTC"):
-            raise EventError(f"window '{self}' counts steps, which have no days and no zone; give dates")
-        zone_of(self.zone)
+            raise EventError(f"window '{self}': days and zones cannot be combined with steps; use dates")
+        get_zone(self.zone)
         if not isinstance(self.start, int):
             first, last = self._ends()
+            # In spring an hour is missing: different local times may then stand for the same instant.
             if last == first and isinstance(self.start, datetime) and self.start != self.end:
-                raise EventError(f"window '{self}' lies where the clock is put forward; give times that it shows")
+                raise EventError(
+                    f"window '{self}' must not lie in the hour that is skipped when clocks are set forward"
+                )
             if last <= first:
-                raise EventError(f"window '{self}' ends before it begins; give both in order")
+                raise EventError(f"window '{self}' must not end before it begins")
         elif self.end < self.start:  # type: ignore[operator]
-            raise EventError(f"window '{self}' ends before it begins; give both in order")
+            raise EventError(f"window '{self}' must not end before it begins")
 
     def spans(self, clock: Clock) -> list[Span]:
-        """The steps that lie within, as runs in order, counted from time 0 of the clock.
+        """Return the steps in the window as consecutive runs, counted from step 0 of the clock.
 
         Raises
         ------
         EventError
-            When there is none, the window begins before time 0 and is not clipped, or dates are named and the length of
-            a step is unknown.
+            If there are none, the window begins before step 0 and is not clipped, or it has dates and the length of a
+            step is unknown.
         """
         if isinstance(self.start, int):
             return [(self.start + clock.lead, int(self.end) + clock.lead)]  # type: ignore[arg-type]
-        found: list[Span] = []
+        # Adjacent runs are merged, because an event is about steps and not about their days.
+        spans: list[Span] = []
         for first, last in self._runs(clock):
-            begin = found.pop()[0] if found and found[-1][1] >= first - 1 else first
-            found.append((begin, last))
-        if not found:
+            begin = spans.pop()[0] if spans and spans[-1][1] >= first - 1 else first
+            spans.append((begin, last))
+        if not spans:
             raise EventError(
-                f"window '{self}' holds no step from the first release on, at {clock.instant(clock.lead)}; "
-                "give a later window"
+                f"window '{self}' must contain a step from the first release on, at {clock.instant(clock.lead)}; use a "
+                "later window"
             )
-        return found
+        return spans
 
-    def begins(self, clock: Clock) -> int:
-        """Its first step, negative where it begins before the first release and is not clipped; 0 for none."""
-        if isinstance(self.start, int) or self.clipped:
+    def first_step(self, clock: Clock) -> int:
+        """Return the first step, negative before the first release; 0 if clipped or empty."""
+        if isinstance(self.start, int) or self.is_clipped:
             return 0
-        return min((first for first, last in self._stretches(clock) if first <= last), default=0)
+        return min((first for first, last in self._step_spans(clock) if first <= last), default=0)
 
     def is_past(self, clock: Clock) -> bool:
-        """Whether it was over before the first release; a window of steps never was."""
+        """Return whether the window ended before the first release; False for steps."""
         return not isinstance(self.start, int) and clock.span(*self._ends())[1] < clock.lead
 
     def days(self, clock: Clock) -> list[list[Span]]:
-        """The same for each day alone, without days that hold no step.
+        """Return the runs of steps for each day separately, without days that contain none.
 
         Raises
         ------
         EventError
-            As `spans`, and for a window of steps.
+            If `spans` raises it, or the window is given in steps.
         """
         if isinstance(self.start, int):
-            raise EventError(f"window '{self}' counts steps, which have no days; give dates")
-        found = [[run] for run in self._runs(clock, by_day=True)]
-        if not found:
+            raise EventError(f"window '{self}' must be given in dates to count days, got steps")
+        days = [[run] for run in self._runs(clock, by_day=True)]
+        if not days:
             self.spans(clock)
-        return found
+        return days
 
     def _runs(self, clock: Clock, by_day: bool = False) -> list[Span]:
-        """The steps of each stretch of time, without stretches that hold none."""
-        spans = [(first, last) for first, last in self._stretches(clock, by_day) if first <= last]
-        if self.clipped:
+        """Return the steps of each time range, without empty ranges."""
+        spans = [(first, last) for first, last in self._step_spans(clock, by_day) if first <= last]
+        if self.is_clipped:
             return [(max(first, clock.lead), last) for first, last in spans if clock.lead <= last]
         if spans and spans[-1][1] < 0:
             return []
         if spans and spans[0][0] < 0:
             raise EventError(
-                f"window '{self}' begins before the first release, at {clock.instant(clock.lead)}, and nothing is said "
-                "of the time before it unless the model begins at rest; write 'from the first release' behind the "
-                "window to ask about that part alone"
+                f"window '{self}' must not begin before the first release, at {clock.instant(clock.lead)}, unless the "
+                "model starts in its stationary distribution; append 'from the first release' to ignore that part"
             )
         return spans
 
-    def _stretches(self, clock: Clock, by_day: bool = False) -> list[Span]:
-        return [clock.span(*piece) for piece in self._pieces(by_day)]
+    def _step_spans(self, clock: Clock, by_day: bool = False) -> list[Span]:
+        return [clock.span(*piece) for piece in self._time_ranges(by_day)]
 
-    def _pieces(self, by_day: bool = False) -> list[tuple[datetime, datetime]]:
-        """The stretches of time, in order."""
+    def _time_ranges(self, by_day: bool = False) -> list[tuple[datetime, datetime]]:
+        """Return the time ranges of the window, in order."""
         start, end = self._ends()
         if self.daily is None and not by_day:
             return [(start, end)]
-        daily, zone = self.daily or Daily("day"), zone_of(self.zone)
-        day, pieces = start.astimezone(zone).date() - timedelta(days=1), []
+        daily = self.daily or Daily("day")
+        zone = get_zone(self.zone)
+        day = start.astimezone(zone).date() - timedelta(days=1)
+        pieces = []
         while day <= end.astimezone(zone).date():
-            if day.weekday() in KINDS[daily.kind]:
-                until = day + timedelta(days=daily.end <= daily.start)
-                first, last = _moment(day, daily.start, zone), _moment(until, daily.end, zone, end=True)
+            if day.weekday() in WEEKDAYS_BY_NAME[daily.kind]:
+                end_day = day + timedelta(days=daily.end <= daily.start)
+                first = _to_utc(day, daily.start, zone)
+                last = _to_utc(end_day, daily.end, zone, end=True)
                 if first < start:  # a night belongs to the day on which it begins
                     first = start if isinstance(self.start, datetime) else last
                 if first < end < last and isinstance(self.end, datetime):
@@ -277,28 +289,29 @@ class Window:
         return pieces
 
     def _ends(self) -> tuple[datetime, datetime]:
-        start, end = instant_of(self.start, self.zone), instant_of(self.end, self.zone, end=True)
-        if (end - start).days > _MOST_DAYS:
-            raise EventError(f"window '{self}' is longer than a hundred years; give a shorter one")
+        start = to_instant(self.start, self.zone)
+        end = to_instant(self.end, self.zone, end=True)
+        if (end - start).days > _MAX_DAYS:
+            raise EventError(f"window '{self}' must be at most a hundred years long")
         return start, end
 
     def __str__(self) -> str:
         if self.start == self.end and not isinstance(self.start, datetime):
             text = f"at {self.start}" if isinstance(self.start, int) else f"on {self.start}"
         else:
-            text = f"between {written(self.start)} and {written(self.end)}"
+            text = f"between {format_bound(self.start)} and {format_bound(self.end)}"
         zone = "" if self.zone == "UTC" else f" in {self.zone}"
-        clipped = " from the first release" if self.clipped else ""
+        clipped = " from the first release" if self.is_clipped else ""
         return text + ("" if self.daily is None else f" {self.daily}") + zone + clipped
 
 
-def zone_of(name: str) -> tzinfo:
-    """A time zone by its name.
+def get_zone(name: str) -> tzinfo:
+    """Return a time zone by name.
 
     Raises
     ------
     EventError
-        When it is unknown.
+        If it is unknown.
     """
     try:
         return time_zone(name)
@@ -307,12 +320,12 @@ def zone_of(name: str) -> tzinfo:
 
 
 def parse_bound(text: str) -> Bound:
-    """A step, a day or an instant.
+    """Parse a step, a day or an instant.
 
     Raises
     ------
     EventError
-        When the text is neither.
+        If the text is none of these.
 
     Examples
     --------
@@ -328,88 +341,89 @@ def parse_bound(text: str) -> Bound:
             return datetime.fromisoformat(text)
     except ValueError:
         pass
-    raise EventError(f"{text!r} is no time; give 2024-03-04, 2024-03-04T09:30Z, or a step such as 12")
+    raise EventError(f"time must be a date, an instant such as 2024-03-04T09:30Z, or a step such as 12, got {text!r}")
 
 
 def parse_daily(kind: str, hours: str | None) -> Daily:
-    """Hours of certain days, such as ``weekday`` and ``9-12:30``.
+    """Parse hours of certain days, such as ``weekday`` and ``9-12:30``.
 
     Raises
     ------
     EventError
-        When the days have no such name, or the hours are none.
+        If the days or the hours are invalid.
     """
-    if kind.lower() not in KINDS:
-        raise EventError(f"days {kind!r} are unknown; give one of {', '.join(KINDS)}")
+    if kind.lower() not in WEEKDAYS_BY_NAME:
+        raise EventError(f"days must be one of {', '.join(WEEKDAYS_BY_NAME)}, got {kind!r}")
     if hours is None:
         return Daily(kind.lower())
-    ends = [_minutes(part.strip()) for part in re.split("[-\u2013]", hours)]
+    ends = [_parse_minutes(part.strip()) for part in re.split("[-\u2013]", hours)]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] == ends[1]:
-        raise EventError(f"hours {hours!r} are none; give them as 9-12 or 22:30-6")
+        raise EventError(f"hours must have the form 9-12 or 22:30-6, got {hours!r}")
     return Daily(kind.lower(), ends[0], ends[1])
 
 
-def _minutes(text: str) -> int | None:
-    """Minutes after midnight of a time such as 9 or 22:30; None where it is none."""
-    found = _HOUR.fullmatch(text)
-    minutes = 60 * int(found[1]) + int(found[2] or 0) if found else -1
-    return minutes if 0 <= minutes <= 1440 and (not found or int(found[2] or 0) < 60) else None
+def _parse_minutes(text: str) -> int | None:
+    """Parse a time such as 9 or 22:30 as minutes after midnight; None if invalid."""
+    match = _HOUR.fullmatch(text)
+    minutes = 60 * int(match[1]) + int(match[2] or 0) if match else -1
+    return minutes if 0 <= minutes <= 1440 and (not match or int(match[2] or 0) < 60) else None
 
 
-def instant_of(bound: Bound, zone: str, end: bool = False) -> datetime:
-    """An instant, or the beginning (or the end) of a day, in UTC.
+def to_instant(bound: Bound, zone: str, end: bool = False) -> datetime:
+    """Convert an instant, or the beginning or end of a day, to UTC.
 
-    Where the clock shows a time twice, it is the first as the beginning of a window and the second as its end; one that
-    the clock skips is the moment at which it does.
+    A local time that occurs twice is the first one as the beginning of a window and the second one as its end. A local
+    time that is skipped is the instant at which the clock is changed.
 
     Raises
     ------
     EventError
-        When the zone is unknown, or it is out of range.
+        If the zone is unknown or the time is out of range.
     """
     try:
         if isinstance(bound, datetime):
-            return bound.astimezone(UTC) if bound.tzinfo else _shown(bound, zone_of(zone), end)
-        assert isinstance(bound, date), "steps are no instants"
-        return _moment(bound + timedelta(days=end), 0, zone_of(zone))
+            return bound.astimezone(UTC) if bound.tzinfo else _resolve_local(bound, get_zone(zone), end)
+        assert isinstance(bound, date), "a step is not an instant"
+        return _to_utc(bound + timedelta(days=end), 0, get_zone(zone))
     except OverflowError:
-        raise EventError(f"time {bound} is out of range; give one in the years 2 to 9998") from None
+        raise EventError(f"times must be in the years 2 to 9998, got {bound}") from None
 
 
-def _moment(day: date, minutes: int, zone: tzinfo, end: bool = False) -> datetime:
-    """A time of a day in a zone, in UTC: see `_shown`."""
-    return _shown(datetime.combine(day, time(0)) + timedelta(minutes=minutes), zone, end)
+def _to_utc(day: date, minutes: int, zone: tzinfo, end: bool = False) -> datetime:
+    """Convert a time of a day in a zone to UTC; see `_resolve_local`."""
+    return _resolve_local(datetime.combine(day, time(0)) + timedelta(minutes=minutes), zone, end)
 
 
-def _shown(local: datetime, zone: tzinfo, end: bool) -> datetime:
-    """From when on (``end``: until when) a window holds that begins (ends) as a zone's clock shows a time, in UTC.
+def _resolve_local(local: datetime, zone: tzinfo, end: bool) -> datetime:
+    """Convert a local time to UTC, as the beginning or the end of a window.
 
-    It begins when the clock first shows that time or a later one, and ends when it shows an earlier one no more:
-    nothing that the clock shows within a window is lost where it is put forward or back.
+    A window begins when the clock first shows its start or a later time. It ends when the clock last stops showing an
+    earlier time than its end. So a window contains all that the clock shows within it, even if it is set forward or
+    back.
     """
     first, last = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-    if last < first:  # skipped: an offset of before gives a time after the change, and that of after one before it
+    if last < first:  # skipped: the old offset gives a time after the change, and the new offset one before it
         while first - last > _MICROSECOND:
             middle = last + (first - last) // 2
-            if _reading(middle, zone) < local:
+            if _local_time(middle, zone) < local:
                 last = middle
             else:
                 first = middle
         return first
-    return last if end and _reading(last - _MICROSECOND, zone) < local else first
+    return last if end and _local_time(last - _MICROSECOND, zone) < local else first
 
 
-def _reading(moment: datetime, zone: tzinfo) -> datetime:
-    """What a zone's clock shows."""
-    return moment.astimezone(zone).replace(tzinfo=None)
+def _local_time(instant: datetime, zone: tzinfo) -> datetime:
+    """Return the local time of an instant in a zone."""
+    return instant.astimezone(zone).replace(tzinfo=None)
 
 
-def _clock(minutes: int) -> str:
+def _format_minutes(minutes: int) -> str:
     return f"{minutes // 60}" + (f":{minutes % 60:02d}" if minutes % 60 else "")
 
 
-def written(bound: Bound) -> str:
-    """A bound as `parse_bound` reads it."""
+def format_bound(bound: Bound) -> str:
+    """Format a bound as text that `parse_bound` parses."""
     if not isinstance(bound, datetime):
         return str(bound)
     text = bound.isoformat(timespec="seconds" if bound.second else "minutes")

@@ -1,61 +1,69 @@
-"""Never more than q sure: the largest budget at which no output can tell too much of an event.
+"""Event caps: the largest budget under which no output reveals too much about an event.
 
-Before a release all that is known of an event, and of what a release may add, is public: the belief, cut in two by the
-event, and the shape of the noise. So the budget may be chosen such that *no* output takes the probability of the event
-above a cap. What the person did plays no part, and nothing is learned from the choice.
-Caps can be kept for other first distributions too, which adversaries may believe: `read_priors` reads a table of them.
+Before a release, everything known about an event, and everything that a release may add, is public: the belief, split
+by the event, and the shape of the noise. Therefore the budget can be chosen such that *no* output raises the
+probability of the event above a cap. The choice does not depend on the true state, and reveals nothing.
+
+Caps can also hold for other initial distributions that adversaries may assume; `read_priors` reads a table of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil, floor, log, log2, log10
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_distribution, check_budget
-from dphmm.errors import DataFileError, EventError, StochasticError
-from dphmm.events.automaton import LONGEST
+from dphmm.errors import DataFileError, EventError, InvalidInputError, StochasticError
+from dphmm.events.automaton import MAX_TOTAL_PROGRESS
 from dphmm.events.calendar import Clock
 from dphmm.events.event import Event
 from dphmm.events.expression import EventText, parse_event
-from dphmm.events.outputs import Outputs, Questions
+from dphmm.events.outputs import OddsBounds, Outputs
 from dphmm.events.product_chain import Chain, EventOdds, Split, Transition
 from dphmm.model.transition_operator import log_sum
 from dphmm.space.states import Places, StateSpace
 from dphmm.tables.table import Table
+from dphmm.validation import Interval, checked
 
-RUNGS = 96
-"""Budgets are tried down to a sixty-fourth of the whole, sixteen to a factor of two: below, a release is all noise."""
+NUM_RUNGS = 96
+"""The number of budgets that are tried below the requested one.
 
-_PER_OCTAVE = 16
+There are sixteen per factor of two, down to a sixty-fourth of the requested budget. Below that, the noise dominates.
+"""
 
-Earlier = Callable[[int], tuple[Chain, FloatArray] | None]
-"""A number of steps before the first release → the model and the distribution of the state then, if any."""
+_RUNGS_PER_OCTAVE = 16
+
+EarlierStart = Callable[[int], tuple[Chain, FloatArray] | None]
+"""A function from a number of steps before the first release to a chain and the distribution of its first state."""
+
+_Probability = Annotated[float, Interval(0, 1, "neither", error=EventError)]
+_MinProbability = Annotated[float, Interval(0, 1, "left", error=EventError)]
 
 
 @dataclass(frozen=True)
 class Cap:
-    """A bound on how sure an adversary may get of an event: its probability stays between two numbers.
+    """A bound on the posterior probability of an event for an adversary with the model.
 
     Parameters
     ----------
     event
-        The event, in words or as a value.
+        The event, as text or as a value.
     probability
-        Never more than this, above 0 and below 1.
-    least
-        Never less than this; 0 for no such bound.
+        Upper bound, in (0, 1).
+    min_probability
+        Lower bound, below `probability`; 0 for none.
 
     Raises
     ------
     EventError
-        When the event cannot be read, or a probability is none.
+        If the event cannot be parsed, or a probability is invalid.
 
     Examples
     --------
@@ -65,58 +73,56 @@ class Cap:
 
     event: EventText | Event
     probability: float
-    least: float = 0.0
+    min_probability: float = 0.0
 
-    NAMES: ClassVar = ("event", "probability", "least")
-    """The names of what a cap says."""
+    NAMES: ClassVar = ("event", "probability", "min_probability")
+    """The names of the fields."""
 
     @checked
-    def __init__(self, event: str | EventText | Event, probability: float, least: float = 0.0) -> None:
-        numbers = [one for one in (probability, least) if isinstance(one, int | float) and not isinstance(one, bool)]
-        if len(numbers) < 2 or not 0 <= least < probability < 1:
-            raise EventError(
-                f"the cap on an event is {probability!r}, and the floor {least!r}; give probabilities above 0 and "
-                "below 1, the floor below the cap"
-            )
-        read = parse_event(event) if isinstance(event, str) else event
-        vars(self).update(event=read, probability=float(probability), least=float(least))
+    def __init__(
+        self, event: str | EventText | Event, probability: _Probability, min_probability: _MinProbability = 0.0
+    ) -> None:
+        if not min_probability < probability:
+            raise EventError(f"min_probability must be below probability, got {min_probability!r} and {probability!r}")
+        parsed = parse_event(event) if isinstance(event, str) else event
+        vars(self).update(event=parsed, probability=float(probability), min_probability=float(min_probability))
 
     def to_dict(self) -> dict[str, Any]:
-        """The cap as plain JSON values, from which ``Cap(**…)`` makes it again.
+        """Return the cap as plain JSON values. ``Cap(**…)`` restores it.
 
         Returns
         -------
         dict
-            Event, probability and least.
+            The fields by name.
         """
-        return {"event": str(self.event), "probability": self.probability, "least": self.least}
+        return {"event": str(self.event), "probability": self.probability, "min_probability": self.min_probability}
 
     @property
     def canonical(self) -> str:
-        """The cap as it is hashed: files of places by their content."""
+        """The cap as text for hashing. Files of locations are included by their content."""
         text = self.event.canonical if isinstance(self.event, EventText) else str(self.event)
-        return f"{self.least!r} <= {text} <= {self.probability!r}"
+        return f"{self.min_probability!r} <= {text} <= {self.probability!r}"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What caps leave of a budget.
+    """The budget that caps allow.
 
     Parameters
     ----------
     epsilon
-        The largest budget tried at which no output passes a cap; None where there was none.
-    highest
-        How probable some output can make the event that is nearest to its cap, as far as outputs were looked at, for
-        each cap. The most that any output can is between this and the cap.
+        Largest budget tried under which no output exceeds a cap; None if there is none.
+    max_probabilities
+        For each cap, the largest probability of its event after any of the outputs that were checked. The maximum over
+        all outputs lies between this value and the cap.
     """
 
     epsilon: float | None
-    highest: tuple[float, ...]
+    max_probabilities: tuple[float, ...]
 
 
-class Watched(NamedTuple):
-    """A cap that is kept for one first distribution: the model's, which has the number 0, or another prior."""
+class TrackedCap(NamedTuple):
+    """A cap under one initial distribution: the model's (index 0), or another prior."""
 
     number: int
     prior: int
@@ -124,30 +130,45 @@ class Watched(NamedTuple):
     odds: EventOdds
 
 
-class CapKeeper:
-    """Keeps caps over one person's releases.
+class CapState(NamedTuple):
+    """The last step of a cap under one initial distribution, and the masses after it."""
+
+    number: int
+    prior: int
+    last_step: int
+    masses: FloatArray
+
+
+class TrackerState(NamedTuple):
+    """The state of a `CapTracker` after releases: the position of its search, and its caps."""
+
+    rung: int
+    caps: tuple[CapState, ...]
+
+
+class CapTracker:
+    """A tracker of event caps over the releases about one user.
 
     Parameters
     ----------
     caps
         The caps.
     transition, initial
-        The model that the caps are kept for: see `EventOdds`.
+        The model under which the caps hold; see `EventOdds`.
     space, clock
-        What events in words need: see `EventText.resolve`.
+        Arguments of `EventText.resolve` for events in text form.
     priors
-        Other distributions of the first state, ``(N,)`` each: the caps are kept for each of them too.
+        Other distributions of the first state, ``(N,)`` each, under which the caps must also hold.
     without
-        The numbers of caps that are passed over, counted from 0.
+        Indices of caps to ignore.
     earlier
-        A number of steps before the first release → the model and the distribution of the state then, or None where
-        nothing is said of that time: see `dphmm.release.event_caps.earlier`. Events in words that begin before the
-        first release are asked about from their beginning on.
+        Function that starts the model some steps before the first release; see `dphmm.release.caps.make_earlier_start`.
+        An event in text form that begins before the first release is tracked from its beginning.
 
     Raises
     ------
     EventError
-        When an event cannot be asked about, or is above its cap or below its floor before anything is released.
+        If an event cannot be evaluated, or its probability is outside its bounds before the first release.
     """
 
     @checked
@@ -160,252 +181,330 @@ class CapKeeper:
         clock: Clock | None = None,
         priors: Sequence[npt.ArrayLike] = (),
         without: Collection[int] = (),
-        earlier: Earlier | None = None,
+        earlier: EarlierStart | None = None,
     ) -> None:
-        self.watched: list[Watched] = []
-        """What is kept: caps in their order, each for the model and then for each prior that may believe the event."""
-        self.count = len(caps)
-        """How many caps there are."""
+        # The caps in order, each under the model and then under each prior that gives the event a positive probability.
+        self.tracked_caps: list[TrackedCap] = []
+        self.num_caps = len(caps)
         for number, cap in enumerate(caps):
             if number in without:
                 continue
-            begun, event, lead = (transition, initial), cap.event, 0
+            start = (transition, initial)
+            event = cap.event
+            lead = 0
             if isinstance(event, EventText):
-                event, lead, sooner = placed(event, space, clock, earlier)
-                begun = sooner or begun
+                event, lead, earlier_start = resolve_from_start(event, space, clock, earlier)
+                start = earlier_start or start
             if lead and priors:
                 raise EventError(
-                    f"event '{cap.event}' begins before the first release, of which other priors say nothing; leave "
-                    "them out, or write 'from the first release' behind the window"
+                    f"priors cannot be combined with event '{cap.event}': it begins before the first release. Remove "
+                    "the priors, or add 'from the first release' to the window"
                 )
-            odds = EventOdds(*begun, event, str(cap.event), lead)
+            odds = EventOdds(*start, event, str(cap.event), lead)
             for prior, first in enumerate((None, *priors)):
                 if first is not None:
                     odds = odds.with_initial(first)
-                    if odds.prior == -np.inf and cap.least == 0:
-                        continue  # an adversary with this prior never believes it
+                    if odds.prior == -np.inf and cap.min_probability == 0:
+                        continue  # under this prior the event stays impossible
                 _check_prior(cap, odds, first is not None)
-                self.watched.append(Watched(number, prior, cap, odds))
+                self.tracked_caps.append(TrackedCap(number, prior, cap, odds))
         self._rung = 0
 
-    def copy(self) -> CapKeeper:
-        """Another one that knows the same releases, and goes on by itself.
+    def copy(self) -> CapTracker:
+        """Return an independent copy that has processed the same releases.
 
         Returns
         -------
-        CapKeeper
+        CapTracker
             The copy.
         """
-        other = type(self).__new__(type(self))
-        vars(other).update(vars(self), watched=[one._replace(odds=one.odds.copy()) for one in self.watched])
-        return other
+        tracker = copy(self)
+        tracker.tracked_caps = [tracked._replace(odds=tracked.odds.copy()) for tracked in self.tracked_caps]
+        return tracker
+
+    @property
+    def state(self) -> TrackerState:
+        """The state after at least one release, which `with_state` restores."""
+        caps = []
+        for number, prior, _, odds in self.tracked_caps:
+            assert odds.last_step is not None, "there is a release"
+            assert odds.masses is not None, "there is a release"
+            caps.append(CapState(number, prior, odds.last_step, odds.masses))
+        return TrackerState(self._rung, tuple(caps))
+
+    def with_state(self, state: TrackerState) -> CapTracker:
+        """Return the tracker after earlier releases.
+
+        Parameters
+        ----------
+        state
+            The `state` of a tracker with the same caps, priors and model. Priors that the releases excluded are not in
+            it.
+
+        Returns
+        -------
+        CapTracker
+            A copy of this tracker that has processed these releases.
+
+        Raises
+        ------
+        InvalidInputError
+            If the state is that of other caps.
+        """
+        tracker = copy(self)
+        states = {(cap.number, cap.prior): cap for cap in state.caps}
+        tracked_caps = {(tracked.number, tracked.prior): tracked for tracked in self.tracked_caps}
+        required = {key for key, tracked in tracked_caps.items() if tracked.odds.is_model_prior}
+        if not required <= states.keys() <= tracked_caps.keys() or len(states) < len(state.caps):
+            raise InvalidInputError(
+                f"the state must be that of {len(tracked_caps)} tracked caps, got {len(state.caps)} others"
+            )
+        if not 0 <= state.rung <= NUM_RUNGS:
+            raise InvalidInputError(f"rung must be in [0, {NUM_RUNGS}], got {state.rung}")
+        tracker.tracked_caps = [
+            tracked._replace(odds=tracked.odds.with_masses(states[key].last_step, states[key].masses))
+            for key, tracked in tracked_caps.items()
+            if key in states
+        ]
+        tracker._rung = state.rung
+        return tracker
 
     @checked
     def choose(self, outputs: Outputs, epsilon: float, steps: int = 1) -> Choice:
-        """The largest budget, at most the given one, at which no output of the next release passes a cap.
+        """Choose the largest budget under which no output of the next release exceeds a cap.
 
         Parameters
         ----------
         outputs
-            The noise about what each state would be released as.
+            Outputs of the noise, for the value that is released for each state.
         epsilon
-            The budget to stay within.
+            Upper bound on the budget.
         steps
-            The time steps since the last release; the first is at time 0.
+            Number of timesteps since the last release. The first release is at step 0.
 
         Returns
         -------
         Choice
-            The budget, and how near outputs come to each cap.
+            The budget, and the largest probability of each event.
 
         Notes
         -----
-        The budgets tried are a sixteenth of an octave apart. Each is accepted only where it is certain that no output
-        passes a cap; the search for the largest supposes that a smaller budget tells less.
+        The budgets tried are a sixteenth of an octave apart. A budget is accepted only if it is certain that no output
+        exceeds a cap. The search for the largest one assumes that a smaller budget reveals less.
         """
         epsilon = check_budget(epsilon)
-        if not self.watched:
-            return Choice(epsilon, self._by_cap((), ()))
-        of_cap, questions, now = self._questions(outputs, steps)
-        room = questions.log_odds - now
+        if not self.tracked_caps:
+            return Choice(epsilon, self._max_by_cap((), ()))
+        cap_indices, bounds, current_log_odds = self._build_bounds(outputs, steps)
+        # Everything here follows from the belief and the noise, so the choice of a budget reveals nothing about the
+        # state.
+        margin = bounds.log_odds - current_log_odds
 
-        def ask(rung: int) -> tuple[bool, FloatArray, float]:
-            """Whether a rung holds, the highest log odds seen, and by which factor the budget may be off."""
-            finding = outputs.ask(questions, rung_of(epsilon, rung))
+        def check(rung: int) -> tuple[bool, FloatArray, float]:
+            """Return whether a rung is safe, the largest log odds, and the allowed budget factor."""
+            result = outputs.check(bounds, budget_at_rung(epsilon, rung))
             with np.errstate(divide="ignore", invalid="ignore"):
-                factors = room / np.maximum(finding.highest - now, 0.0)
-            return finding.certain, finding.highest, float(np.nan_to_num(factors, nan=np.inf, posinf=np.inf).min())
+                factors = margin / np.maximum(result.max_log_odds - current_log_odds, 0.0)
+            return (
+                result.is_certain,
+                result.max_log_odds,
+                float(np.nan_to_num(factors, nan=np.inf, posinf=np.inf).min()),
+            )
 
-        found = _largest(ask, self._rung) if (room > 0).all() else None
-        self._rung = RUNGS if found is None else found[0]
-        if found is None:
-            beliefs = [(one.number, one.odds.log_odds) for one in self.watched]
-            return Choice(None, self._by_cap(*zip(*beliefs, strict=True)))
-        return Choice(rung_of(epsilon, found[0]), self._by_cap(of_cap, found[1].tolist()))
+        best = _find_first_safe_rung(check, self._rung) if (margin > 0).all() else None
+        # The next search starts where this one ended: consecutive releases have similar margins.
+        self._rung = NUM_RUNGS if best is None else best[0]
+        if best is None:
+            beliefs = [(tracked.number, tracked.odds.log_odds) for tracked in self.tracked_caps]
+            return Choice(None, self._max_by_cap(*zip(*beliefs, strict=True)))
+        return Choice(budget_at_rung(epsilon, best[0]), self._max_by_cap(cap_indices, best[1].tolist()))
 
     def cells(self, outputs: Outputs, epsilon: float, steps: int = 1) -> list[tuple[bool, tuple[str, ...]]]:
-        """Cells of outputs that show that no output of the next release passes a cap: see `Outputs.cells`.
+        """Return cells of outputs that prove that no output of the next release exceeds a cap.
+
+        See `Outputs.cells`.
 
         Parameters
         ----------
         outputs, steps
-            As of `choose`.
+            Arguments of `choose`.
         epsilon
-            The budget of the release.
+            Budget of the release.
 
         Returns
         -------
         list of tuple
-            Of what is watched one after another, a floor behind its cap: whether it is certain, and the cells.
+            For each tracked cap, and for its lower bound after it: whether it is certain, and the cells.
         """
-        if not self.watched:
+        if not self.tracked_caps:
             return []
-        questions = self._questions(outputs, steps)[1]
-        return [outputs.cells(questions.only(number), epsilon) for number in range(len(questions.log_odds))]
+        bounds = self._build_bounds(outputs, steps)[1]
+        return [outputs.cells(bounds.select(index), epsilon) for index in range(len(bounds.log_odds))]
 
-    def _questions(self, outputs: Outputs, steps: int) -> tuple[list[int], Questions, FloatArray]:
-        """Whether an output passes a bound: of which cap (-1: a floor) each question is, and the log odds now."""
+    def _build_bounds(self, outputs: Outputs, steps: int) -> tuple[list[int], OddsBounds, FloatArray]:
+        """Return the cap index of each bound, the bounds, and the current log odds.
+
+        The cap index of a lower bound is -1.
+        """
         columns: list[tuple[FloatArray, FloatArray, float]] = []
-        of_cap: list[int] = []
-        for number, _, cap, odds in self.watched:
+        cap_indices: list[int] = []
+        for number, _, cap, odds in self.tracked_caps:
             split = odds.split(steps)
             columns.append((split.log_with, split.log_without, _logit(cap.probability)))
-            of_cap.append(number)
-            if cap.least > 0:
-                columns.append((split.log_without, split.log_with, -_logit(cap.least)))
-                of_cap.append(-1)
-        masses = [outputs.gathered(np.stack([column[part] for column in columns], axis=1)) for part in range(2)]
-        questions = Questions.from_masses(masses[0], masses[1], np.array([column[2] for column in columns]))
-        return of_cap, questions, np.array([log_sum(first) - log_sum(second) for first, second, _ in columns])
+            cap_indices.append(number)
+            # A lower bound on the event is an upper bound on its complement.
+            if cap.min_probability > 0:
+                columns.append((split.log_without, split.log_with, -_logit(cap.min_probability)))
+                cap_indices.append(-1)
+        masses = [outputs.sum_by_place(np.stack([column[part] for column in columns], axis=1)) for part in range(2)]
+        bounds = OddsBounds.from_masses(masses[0], masses[1], np.array([column[2] for column in columns]))
+        return cap_indices, bounds, np.array([log_sum(first) - log_sum(second) for first, second, _ in columns])
 
-    def _by_cap(self, of_cap: Sequence[int], log_odds: Sequence[float]) -> tuple[float, ...]:
-        """The greatest of some probabilities for each cap, given by their log odds."""
-        found = [0.0] * self.count
-        for number, one in zip(of_cap, log_odds, strict=True):
-            if number >= 0:
-                found[number] = max(found[number], _expit(one))
-        return tuple(found)
+    def _max_by_cap(self, cap_indices: Sequence[int], log_odds: Sequence[float]) -> tuple[float, ...]:
+        """Return the largest probability for each cap, from log odds."""
+        max_probabilities = [0.0] * self.num_caps
+        for index, value in zip(cap_indices, log_odds, strict=True):
+            if index >= 0:
+                max_probabilities[index] = max(max_probabilities[index], _expit(value))
+        return tuple(max_probabilities)
 
     @checked
     def update(self, log_likelihood: npt.ArrayLike, steps: int = 1) -> None:
-        """Take in a release: see `EventOdds.update`. Priors that it rules out are forgotten.
+        """Process a release; see `EventOdds.update`. Priors that the release excludes are dropped.
 
         Parameters
         ----------
         log_likelihood
             ``(N,)``: ``log p(z | s)``.
         steps
-            The time steps since the last release.
+            Number of timesteps since the last release.
         """
         kept = []
-        for one in self.watched:
+        for tracked in self.tracked_caps:
             try:
-                one.odds.update(log_likelihood, steps)
+                tracked.odds.update(log_likelihood, steps)
             except StochasticError:
-                if one.odds.is_model:
+                # A release that is impossible under another prior refutes that prior. Under the model it is an error.
+                if tracked.odds.is_model_prior:
                     raise
                 continue
-            kept.append(one)
-        self.watched = kept
+            kept.append(tracked)
+        self.tracked_caps = kept
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """The belief before a release at the next step, cut by the event of each cap, prior by prior."""
-        return tuple(one.odds.split() for one in self.watched)
+        """The beliefs before a release at the next step, split by the event, for each tracked cap."""
+        return tuple(tracked.odds.split() for tracked in self.tracked_caps)
 
 
-def placed(
-    event: EventText, space: StateSpace | None, clock: Clock | None, earlier: Earlier | None
+def resolve_from_start(
+    event: EventText, space: StateSpace | None, clock: Clock | None, earlier: EarlierStart | None
 ) -> tuple[Event, int, tuple[Chain, FloatArray] | None]:
-    """An event in words over states, from its beginning on if that is before the first release.
+    """Resolve an event over states, including the part before the first release.
 
     Parameters
     ----------
     event
-        The event in words.
+        Event in text form.
     space, clock
-        See `EventText.resolve`; the clock has no lead.
+        Arguments of `EventText.resolve`. The clock must have no lead.
     earlier
-        As in `CapKeeper`.
+        Argument of `CapTracker`.
 
     Returns
     -------
     tuple
-        The event, in steps from time 0; by how many steps that is before the first release; and, where it is, the
-        model and the distribution of the state from then on.
+        The event, in steps from step 0; the number of steps by which step 0 precedes the first release; and, if it
+        does, the chain and the distribution of the state at step 0.
 
     Raises
     ------
     EventError
-        As `EventText.resolve`, so where the event begins before the first release and nothing is said of that time.
+        If `EventText.resolve` raises it, for example because the event begins before the first release and the model
+        contains nothing about that time.
     """
-    timed = clock or Clock()
-    lead = -event.begins(timed)
-    if lead > LONGEST:
-        raise EventError(f"event '{event}' begins over a million steps before the first release; begin it later")
-    sooner = earlier(lead) if lead and earlier is not None else None
-    if sooner is None:
-        return event.resolve(space, timed), 0, None
-    return event.resolve(space, replace(timed, lead=lead)), lead, sooner
+    clock = clock or Clock()
+    lead = -event.first_step(clock)
+    if lead > MAX_TOTAL_PROGRESS:
+        raise EventError(
+            f"event '{event}' must begin at most {MAX_TOTAL_PROGRESS:,} steps before the first release, got {lead:,}"
+        )
+    earlier_start = earlier(lead) if lead and earlier is not None else None
+    if earlier_start is None:
+        return event.resolve(space, clock), 0, None
+    return event.resolve(space, replace(clock, lead=lead)), lead, earlier_start
 
 
-def rung_of(epsilon: float, rung: int) -> float:
-    """The budget on a rung of the ladder down from another, rounded down to four digits below the first.
+def budget_at_rung(epsilon: float, rung: int) -> float:
+    """Return the budget on a rung below another budget, rounded down to four digits.
 
     Examples
     --------
-    >>> [rung_of(0.5, rung) for rung in (0, 1, 16, 96)]
+    >>> [budget_at_rung(0.5, rung) for rung in (0, 1, 16, 96)]
     [0.5, 0.4788, 0.25, 0.007812]
     """
     if rung == 0:
         return epsilon
-    exact = epsilon * 2.0 ** (-rung / _PER_OCTAVE)
+    # Round down, so that a rung never spends more than it states. The factor 1 + 1e-12 preserves four-digit numbers.
+    exact = epsilon * 2.0 ** (-rung / _RUNGS_PER_OCTAVE)
     digits = 3 - floor(log10(exact))
     return float(floor(exact * 10.0**digits * (1 + 1e-12)) / 10.0**digits)
 
 
-def _largest(ask: Callable[[int], tuple[bool, FloatArray, float]], start: int) -> tuple[int, FloatArray] | None:
-    """About the first rung that holds and the highest log odds seen there; None where the last does not hold.
+def _find_first_safe_rung(
+    check: Callable[[int], tuple[bool, FloatArray, float]], start: int
+) -> tuple[int, FloatArray] | None:
+    """Return the first safe rung and the largest log odds seen there; None if none is safe.
 
-    How far a rung is from holding, or from failing, says where to look next: log odds grow about as the budget does.
+    The log odds grow approximately in proportion to the budget. Therefore the distance of a rung from being safe, or
+    from failing, predicts the next rung to check.
 
     Parameters
     ----------
-    ask
-        A rung → whether it holds, the highest log odds seen, and the factor of the budget that these would allow.
+    check
+        Function of a rung that returns whether it is safe, the largest log odds seen, and the factor of the budget that
+        these would allow.
     start
-        A guess.
+        Initial guess.
     """
-    fails, rung, found = -1, min(start, RUNGS), None
+    # Invariant: rung `failing` is not safe, and `best` is. The prediction is kept strictly between them, so the search
+    # ends after at most 96 checks, usually after two or three.
+    failing = -1
+    rung = min(start, NUM_RUNGS)
+    best = None
     while True:
-        holds, highest, factor = ask(rung)
-        if holds:
-            found = (rung, highest)
-            better = rung - int(_PER_OCTAVE * log2(min(factor, 2.0**RUNGS)))
+        is_safe, max_log_odds, factor = check(rung)
+        if is_safe:
+            best = (rung, max_log_odds)
+            better = rung - int(_RUNGS_PER_OCTAVE * log2(min(factor, 2.0**NUM_RUNGS)))
         else:
-            if rung == RUNGS:
+            if rung == NUM_RUNGS:
                 return None
-            fails = rung
-            better = rung + max(1, ceil(_PER_OCTAVE * log2(1 / factor)) if 0 < factor < 1 else 1)
-            better = min(better, RUNGS)
-        if found is not None:
-            better = max(min(better, found[0]), fails + 1)
-            if better == found[0]:
-                return found
+            failing = rung
+            better = rung + max(1, ceil(_RUNGS_PER_OCTAVE * log2(1 / factor)) if 0 < factor < 1 else 1)
+            better = min(better, NUM_RUNGS)
+        if best is not None:
+            better = max(min(better, best[0]), failing + 1)
+            if better == best[0]:
+                return best
         rung = better
 
 
 def _check_prior(cap: Cap, odds: EventOdds, is_other: bool) -> None:
-    """Refuse a cap that is passed before anything is released."""
-    for side, remedy, bound, is_passed in (
-        ("below", "cap above", cap.probability, odds.prior >= _logit(cap.probability)),
-        ("above", "floor below", cap.least, cap.least > 0 and odds.prior <= _logit(cap.least)),
+    """Check that a cap is not exceeded before the first release."""
+    for name, relation, bound, is_violated in (
+        ("probability", "above", cap.probability, odds.prior >= _logit(cap.probability)),
+        (
+            "min_probability",
+            "below",
+            cap.min_probability,
+            cap.min_probability > 0 and odds.prior <= _logit(cap.min_probability),
+        ),
     ):
-        if is_passed:
+        if is_violated:
             raise EventError(
-                f"event '{cap.event}' has probability {_expit(odds.prior):.4g} under "
-                f"{'another prior' if is_other else 'the model'} before anything is released, and is to stay at "
-                f"{bound:g} or {side}; give a {remedy} it"
+                f"{name} of event '{cap.event}' must be {relation} its probability {_expit(odds.prior):.4g} before the "
+                f"first release under {'another prior' if is_other else 'the model'}, got {bound:g}"
             )
 
 
@@ -414,53 +513,53 @@ def _logit(probability: float) -> float:
 
 
 def _expit(log_odds: float) -> float:
-    from scipy.special import expit  # which takes a tenth of a second to import
+    from scipy.special import expit  # imported here, because the import takes a tenth of a second
 
     return float(expit(log_odds))
 
 
 @checked
 def read_priors(path: str | Path, space: StateSpace) -> tuple[FloatArray, ...]:
-    """Distributions over the states of a space, ``(N,)`` each.
+    """Read initial distributions over the states of a space.
 
     Parameters
     ----------
     path
-        A CSV with a column ``state`` (the names of places, the numbers of cells); every other column is a distribution
-        under its own name. States without a row have probability zero.
+        CSV file with a column ``state`` (names of locations, or indices of cells). Every other column is a distribution
+        with its own name. States without a row have probability zero.
     space
         The states.
 
     Returns
     -------
     tuple of FloatArray
-        Distributions ``(N,)``.
+        Distributions, ``(N,)`` each.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, a state is named twice or does not exist, there is no distribution, or a column
-        is none.
+        If the file cannot be read, a state is repeated or does not exist, there is no distribution, or a column is not
+        a distribution.
     """
     table = Table.read(path)
     names = space.names if isinstance(space, Places) else tuple(str(state) for state in range(space.size))
-    place = {name: state for state, name in enumerate(names)}
+    state_of_name = {name: state for state, name in enumerate(names)}
     rows: list[int] = []
     for row, name in enumerate(table.texts("state")):
-        if name not in place or place[name] in rows:
-            what = "does not exist" if name not in place else "is named twice"
-            raise table.refusal(row, f"state {name!r} {what}; name states of the model once each")
-        rows.append(place[name])
-    found = []
+        if name not in state_of_name or state_of_name[name] in rows:
+            problem = "is not a state of the model" if name not in state_of_name else "must occur once, got it twice"
+            raise table.refusal(row, f"state {name!r} {problem}")
+        rows.append(state_of_name[name])
+    priors = []
     for column in table.columns:
         if column == "state":
             continue
         values = np.zeros(space.size)
         values[rows] = table.values(column, float)
         try:
-            found.append(as_distribution(values, space.size, f"column {column!r}"))
+            priors.append(as_distribution(values, space.size, f"column {column!r}"))
         except StochasticError as problem:
             raise DataFileError(path, str(problem)) from None
-    if not found:
-        raise DataFileError(path, "holds no prior; give a column of probabilities for each, beside 'state'")
-    return tuple(found)
+    if not priors:
+        raise DataFileError(path, "must have a column of probabilities for each prior, next to 'state'")
+    return tuple(priors)

@@ -1,4 +1,7 @@
-"""Events as values: what may be true of a whole path, such as 'was at the clinic at some time this week'."""
+"""Events as values: conditions on a whole path, such as a visit to a clinic this week.
+
+A *step* is an index of the model's time grid, relative to the first release, as in `dphmm.release`.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +15,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked_as
 from dphmm.errors import EventError
+from dphmm.validation import NonNegativeInt, PositiveInt, checked_as
 
 States = tuple[int, ...]
-"""A set of states: ascending, each once."""
+"""A set of states in ascending order, without repetition."""
 
 
 class Verdict(Enum):
-    """What is known of an event once it is decided."""
+    """The outcome of an event once it is decided."""
 
     NO = 0
     YES = 1
 
 
 UNDECIDED = None
-"""The progress of an event of which nothing need be kept but that it is not decided."""
+"""The progress of an event without further state that is not decided yet."""
 
 Progress = Verdict | Hashable
-"""How far a path has come with an event: a verdict, or whatever else is needed to go on."""
+"""The progress of an event along a path: a verdict, or the state of its automaton."""
 
 Inside = Callable[[States], bool]
-"""Whether the path is within a set of states now."""
+"""A predicate: whether the path is in a set of states at the current step."""
 
 
 class Event(ABC):
-    """Something that a path ``s_0, s_1, …`` of states does or does not do, decided by its states at ``first .. last``.
+    """A condition on a path ``s_0, s_1, …``, decided by its states at steps ``first .. last``.
 
-    Times are steps of the model, counted from 0, the first release. Events are values: they compare, hash, and their
-    text reads back with `dphmm.events.parse_event`. ``a | b``, ``a & b`` and ``~a`` are events too.
+    Steps are counted from 0, the first release. Events are values: they can be compared and hashed, and
+    `dphmm.events.parse_event` parses their text. ``a | b``, ``a & b`` and ``~a`` are events, too.
 
-    An event is a small automaton that reads a path from ``first`` to ``last``: `step` goes from one progress to the
-    next and comes to a verdict at ``last`` at the latest.
+    An event is a small automaton that reads a path from ``first`` to ``last``. `advance` maps one progress to the next
+    and reaches a verdict at ``last`` at the latest.
     """
 
     first: int
@@ -55,59 +58,59 @@ class Event(ABC):
         return UNDECIDED
 
     @abstractmethod
-    def sets(self, time: int) -> Iterable[States]:
-        """The sets of states that `step` may ask about at a time.
+    def sets(self, step: int) -> Iterable[States]:
+        """Return the sets of states that `advance` may query at a step.
 
         Parameters
         ----------
-        time
-            A time of ``first .. last``.
+        step
+            A step of ``first .. last``.
 
         Returns
         -------
         Iterable of States
-            Each a tuple of ascending state numbers.
+            Tuples of ascending state indices.
         """
 
     @abstractmethod
-    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:
-        """The progress after a time of ``first .. last``, for one that is not decided before it.
+    def advance(self, progress: Progress, step: int, inside: Inside) -> Progress:
+        """Return the progress after a step, given an undecided progress before it.
 
         Parameters
         ----------
         progress
-            The progress before the time.
-        time
-            A time of ``first .. last``.
+            Progress before the step.
+        step
+            A step of ``first .. last``.
         inside
-            A set of `sets` → whether the path is in it now.
+            Predicate of a set of `sets`: whether the path is in it at this step.
 
         Returns
         -------
         Progress
-            The progress after the time; a `Verdict` at ``last`` at the latest.
+            Progress after the step; a `Verdict` at ``last`` at the latest.
         """
 
     @abstractmethod
-    def kind(self, time: int) -> Hashable:
-        """What `step` does at a time, which is the same at all times of one kind.
+    def step_signature(self, step: int) -> Hashable:
+        """Return a value that is equal for steps at which `advance` acts alike.
 
         Parameters
         ----------
-        time
-            A time of ``first .. last``.
+        step
+            A step of ``first .. last``.
 
         Returns
         -------
         Hashable
-            Equal for times at which `step` does the same.
+            The signature.
         """
 
     def __or__(self, other: Event) -> Event:
-        return AtLeast(1, (*_parts(self, 1), *_parts(other, 1)))
+        return AtLeast(1, (*_get_operands(self, 1), *_get_operands(other, 1)))
 
     def __and__(self, other: Event) -> Event:
-        parts = (*_parts(self, None), *_parts(other, None))
+        parts = (*_get_operands(self, None), *_get_operands(other, None))
         return AtLeast(len(parts), parts)
 
     def __invert__(self) -> Event:
@@ -117,85 +120,94 @@ class Event(ABC):
 @checked_as(EventError)
 @dataclass(frozen=True)
 class Times(Event):
-    """The path is in some states at several times of a window at least, or enters them several times.
+    """The path is in given states at a minimum number of steps, or enters them as often.
 
     Parameters
     ----------
     states
         The states: integers, or a boolean array ``(N,)``.
     first, last
-        The window, both ends included.
-    least
-        At how many times at least; at least 1.
+        First and last step of the window.
+    min_count
+        Minimum number of steps or entries, at least 1.
     visits
-        Whether times in a row count once: entering counts, and so does being there when the window begins.
+        Whether consecutive steps count once. Then entering counts, and so does being inside when the window begins.
 
     Raises
     ------
     EventError
-        When a state or a time is no integer that can be, the window ends before it begins, or a number of times is no
+        If a state or a step is not a non-negative integer, the window ends before it begins, or the count is not a
         positive integer.
 
     Examples
     --------
-    >>> print(Times([2], 0, 9, least=3), Times([2], 0, 9, least=3, visits=True), sep=", ")
+    >>> print(Times([2], 0, 9, 3), Times([2], 0, 9, 3, visits=True), sep=", ")
     state:2 at least 3 times between 0 and 9, state:2 at least 3 visits between 0 and 9
     """
 
     states: States
     first: int
     last: int
-    least: int
+    min_count: int
     visits: bool = False
 
-    def __init__(self, states: npt.ArrayLike, first: int, last: int, least: int, visits: bool = False) -> None:
-        _set(self, states=as_states(states), **_window(first, last), least=_count(least), visits=bool(visits))
+    def __init__(
+        self,
+        states: npt.ArrayLike,
+        first: NonNegativeInt,
+        last: NonNegativeInt,
+        min_count: PositiveInt,
+        visits: bool = False,
+    ) -> None:
+        _set_fields(
+            self, states=as_states(states), **_check_window(first, last), min_count=int(min_count), visits=bool(visits)
+        )
 
     @property
     def start(self) -> Progress:
-        """None yet, and not there."""
+        """The count 0, and not inside."""
         return (0, False)
 
-    def sets(self, time: int) -> Iterable[States]:  # noqa: ARG002 - the same at every time
-        """The states."""
+    def sets(self, step: int) -> Iterable[States]:  # noqa: ARG002 - constant over time
+        """Return the states."""
         return (self.states,)
 
-    def kind(self, time: int) -> Hashable:
-        """How many times are left, as far as that matters."""
-        return min(self.last - time, 2 * self.least)
+    def step_signature(self, step: int) -> Hashable:
+        """Return the number of remaining steps, truncated to where it can matter."""
+        return min(self.last - step, 2 * self.min_count)
 
-    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:
-        """Count."""
+    def advance(self, progress: Progress, step: int, inside: Inside) -> Progress:
+        """Return the updated count, or a verdict."""
         count, was_inside = progress  # type: ignore[misc]
-        now = inside(self.states)
-        count += now and not (self.visits and was_inside)
-        if count >= self.least:
+        is_inside = inside(self.states)
+        count += is_inside and not (self.visits and was_inside)
+        if count >= self.min_count:
             return Verdict.YES
-        left = self.last - time
-        most = (left + (not now)) // 2 if self.visits else left
-        return Verdict.NO if count + most < self.least else (count, now and self.visits)
+        num_steps_left = self.last - step
+        max_further = (num_steps_left + (not is_inside)) // 2 if self.visits else num_steps_left
+        return Verdict.NO if count + max_further < self.min_count else (count, is_inside and self.visits)
 
     def __str__(self) -> str:
-        what = "visits" if self.visits else "times"
-        return f"{_named(self.states)} at least {self.least} {what} {_between(self.first, self.last)}"
+        unit = "visits" if self.visits else "times"
+        return f"{_format_states(self.states)} at least {self.min_count} {unit} {_format_window(self.first, self.last)}"
 
 
 @checked_as(EventError)
 @dataclass(frozen=True)
 class Presence(Times):
-    """The path is in one of some states at some time of a window.
+    """The path is in one of the given states at some step of a window.
 
     Parameters
     ----------
     states
         The states: integers, or a boolean array ``(N,)``.
     first, last
-        The window, both ends included.
+        First and last step of the window.
 
     Raises
     ------
     EventError
-        When a state or a time is no integer that can be, or the window ends before it begins.
+        If a state or a step is not a non-negative integer, or the window ends before it begins.
 
     Examples
     --------
@@ -203,32 +215,32 @@ class Presence(Times):
     state:2,4 between 1 and 2 | !state:0 at 3
     """
 
-    least: int = field(default=1, repr=False)
+    min_count: int = field(default=1, repr=False)
     visits: bool = field(default=False, repr=False)
 
-    def __init__(self, states: npt.ArrayLike, first: int, last: int) -> None:
+    def __init__(self, states: npt.ArrayLike, first: NonNegativeInt, last: NonNegativeInt) -> None:
         super().__init__(states, first, last, 1)
 
     def __str__(self) -> str:
-        return f"{_named(self.states)} {_between(self.first, self.last)}"
+        return f"{_format_states(self.states)} {_format_window(self.first, self.last)}"
 
 
 @checked_as(EventError)
 @dataclass(frozen=True)
 class Pattern(Event):
-    """The path is in given states at each of several times in a row.
+    """The path is in given states at each of several consecutive steps.
 
     Parameters
     ----------
     sets
-        The states at each time; each as in `Presence`.
+        The states at each step; see `Presence`.
     first
-        When the first of them is.
+        First of the steps.
 
     Raises
     ------
     EventError
-        As `Presence`, and when there is no set.
+        If a state or a step is invalid, or there is no set.
 
     Examples
     --------
@@ -239,95 +251,101 @@ class Pattern(Event):
     pattern: tuple[States, ...]
     first: int
 
-    def __init__(self, sets: Sequence[npt.ArrayLike], first: int) -> None:
-        pattern = tuple(as_states(one) for one in sets)
+    def __init__(self, sets: Sequence[npt.ArrayLike], first: NonNegativeInt) -> None:
+        pattern = tuple(as_states(states) for states in sets)
         if not pattern:
-            raise EventError("the pattern is empty; give the states of one time or more")
-        _set(self, pattern=pattern, first=_window(first, first)["first"])
+            raise EventError("the pattern must contain the states of at least one step")
+        _set_fields(self, pattern=pattern, first=int(first))
 
     @property
     def last(self) -> int:  # type: ignore[override]
-        """The time of the last set."""
+        """The step of the last set."""
         return self.first + len(self.pattern) - 1
 
-    def sets(self, time: int) -> Iterable[States]:
-        """The states of that time."""
-        return (self.pattern[time - self.first],)
+    def sets(self, step: int) -> Iterable[States]:
+        """Return the states of the step."""
+        return (self.pattern[step - self.first],)
 
-    def kind(self, time: int) -> Hashable:
-        """Every time is one of its own."""
-        return time
+    def step_signature(self, step: int) -> Hashable:
+        """Return the step itself: every step has its own states."""
+        return step
 
-    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:  # noqa: ARG002 - there is one alone
-        """No as soon as the path is elsewhere."""
-        if not inside(self.pattern[time - self.first]):
+    def advance(self, progress: Progress, step: int, inside: Inside) -> Progress:  # noqa: ARG002 - there is a single progress
+        """Return a negative verdict as soon as the path is elsewhere."""
+        if not inside(self.pattern[step - self.first]):
             return Verdict.NO
-        return Verdict.YES if time == self.last else UNDECIDED
+        return Verdict.YES if step == self.last else UNDECIDED
 
     def __str__(self) -> str:
-        return f"{' then '.join(_named(one) for one in self.pattern)} from {self.first}"
+        return f"{' then '.join(_format_states(states) for states in self.pattern)} from {self.first}"
 
 
 @dataclass(frozen=True)
 class Not(Event):
-    """An event does not happen.
+    """The complement of an event.
 
     Parameters
     ----------
     event
-        That event.
+        The event that does not happen.
     """
 
     event: Event
 
     @property
     def first(self) -> int:  # type: ignore[override]
-        """When the event begins."""
+        """The first step of the event."""
         return self.event.first
 
     @property
     def last(self) -> int:  # type: ignore[override]
-        """When it is decided at the latest."""
+        """The step at which the event is decided at the latest."""
         return self.event.last
 
     @property
     def start(self) -> Progress:
-        """As the event's."""
+        """The initial progress of the event."""
         return self.event.start
 
-    def sets(self, time: int) -> Iterable[States]:
-        """As the event's."""
-        return self.event.sets(time)
+    def sets(self, step: int) -> Iterable[States]:
+        """Return the sets of the event."""
+        return self.event.sets(step)
 
-    def kind(self, time: int) -> Hashable:
-        """As the event's."""
-        return self.event.kind(time)
+    def step_signature(self, step: int) -> Hashable:
+        """Return the signature of the event."""
+        return self.event.step_signature(step)
 
-    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:
-        """The event's, with its verdict turned round."""
-        ahead = self.event.step(progress, time, inside)
-        return Verdict(1 - ahead.value) if isinstance(ahead, Verdict) else ahead
+    def advance(self, progress: Progress, step: int, inside: Inside) -> Progress:
+        """Return the progress of the event with an inverted verdict."""
+        advanced = self.event.advance(progress, step, inside)
+        return Verdict(1 - advanced.value) if isinstance(advanced, Verdict) else advanced
 
     def __str__(self) -> str:
-        return f"!({self.event})" if _joins(self.event, "|") or _joins(self.event, "&") else f"!{self.event}"
+        return (
+            f"!({self.event})"
+            if _is_combined_by(self.event, "|") or _is_combined_by(self.event, "&")
+            else f"!{self.event}"
+        )
 
 
 @checked_as(EventError)
 @dataclass(frozen=True)
 class AtLeast(Event):
-    """At least a given number of several events happen. One is a union, all an intersection; both have their operators.
+    """A minimum number of several events happen: one for a union, all for an intersection.
+
+    The operators ``|`` and ``&`` create unions and intersections.
 
     Parameters
     ----------
     count
-        How many at least, 1 to the number of events.
+        Minimum number, from 1 to the number of events.
     events
         The events.
 
     Raises
     ------
     EventError
-        When there is no event, or the count is no such number.
+        If there is no event, or the count is out of range.
 
     Examples
     --------
@@ -338,25 +356,25 @@ class AtLeast(Event):
     count: int
     events: tuple[Event, ...]
 
-    def __init__(self, count: int, events: Iterable[Event]) -> None:
+    def __init__(self, count: PositiveInt, events: Iterable[Event]) -> None:
         parts = tuple(events)
-        _set(self, count=_count(count), events=parts)
+        _set_fields(self, count=int(count), events=parts)
         if not parts or count > len(parts):
-            raise EventError(f"at least {count} of {len(parts)} events cannot be; give as many events or more")
+            raise EventError(f"count must be from 1 to the number of events ({len(parts)}), got {count}")
 
     @cached_property
     def first(self) -> int:  # type: ignore[override]
-        """When the first of the events begins."""
+        """The first step of the earliest event."""
         return min(event.first for event in self.events)
 
     @cached_property
     def last(self) -> int:  # type: ignore[override]
-        """When the last of them is decided at the latest."""
+        """The step at which the last event is decided at the latest."""
         return max(event.last for event in self.events)
 
     @property
     def start(self) -> Progress:
-        """None happened, none is under way."""
+        """No event has happened, and none is active."""
         return (0, ())
 
     @cached_property
@@ -367,108 +385,109 @@ class AtLeast(Event):
         return starting
 
     @cached_property
-    def _under_way(self) -> dict[int, list[int]]:
+    def _active(self) -> dict[int, list[int]]:
         active: dict[int, list[int]] = {}
         for index, event in enumerate(self.events):
-            for time in range(event.first, event.last + 1):
-                active.setdefault(time, []).append(index)
+            for step in range(event.first, event.last + 1):
+                active.setdefault(step, []).append(index)
         return active
 
     @cached_property
-    def _begun(self) -> npt.NDArray[np.int64]:
-        """The first times of the events in order: how many have begun by a time is a search."""
+    def _sorted_first_steps(self) -> npt.NDArray[np.int64]:
+        """The first steps of the events in ascending order, for binary search."""
         return np.sort([event.first for event in self.events])
 
-    def sets(self, time: int) -> Iterable[States]:
-        """Those of all events that are under way."""
-        return {one for index in self._under_way.get(time, ()) for one in self.events[index].sets(time)}
+    def sets(self, step: int) -> Iterable[States]:
+        """Return the sets of all active events."""
+        return {states for index in self._active.get(step, ()) for states in self.events[index].sets(step)}
 
-    def kind(self, time: int) -> Hashable:
-        """What every event that is under way does, which of them begin, and how many are to come."""
-        active = self._under_way.get(time, ())
-        kinds = tuple((index, self.events[index].kind(time)) for index in active)
-        return kinds, tuple(self._starting.get(time, ())), self._to_come(time)
+    def step_signature(self, step: int) -> Hashable:
+        """Return the signatures of the active and the beginning events, and the number to come."""
+        active = self._active.get(step, ())
+        kinds = tuple((index, self.events[index].step_signature(step)) for index in active)
+        return kinds, tuple(self._starting.get(step, ())), self._num_to_come(step)
 
-    def _to_come(self, time: int) -> int:
-        """How many of the events begin later."""
-        return len(self.events) - int(np.searchsorted(self._begun, time, side="right"))
+    def _num_to_come(self, step: int) -> int:
+        """Return the number of events that begin later."""
+        return len(self.events) - int(np.searchsorted(self._sorted_first_steps, step, side="right"))
 
-    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:
-        """A step of every event that is under way; what is decided is only counted."""
+    def advance(self, progress: Progress, step: int, inside: Inside) -> Progress:
+        """Advance every active event and count the decided ones."""
         count, active = progress  # type: ignore[misc]
-        going = []
-        for index, one in (*active, *((index, self.events[index].start) for index in self._starting.get(time, ()))):
-            ahead = self.events[index].step(one, time, inside)
-            if ahead is Verdict.YES:
+        undecided = []
+        for index, event_progress in (
+            *active,
+            *((index, self.events[index].start) for index in self._starting.get(step, ())),
+        ):
+            advanced = self.events[index].advance(event_progress, step, inside)
+            if advanced is Verdict.YES:
                 count += 1
-            elif ahead is not Verdict.NO:
-                going.append((index, ahead))
+            elif advanced is not Verdict.NO:
+                undecided.append((index, advanced))
         if count >= self.count:
             return Verdict.YES
-        return Verdict.NO if count + len(going) + self._to_come(time) < self.count else (count, tuple(going))
+        return (
+            Verdict.NO if count + len(undecided) + self._num_to_come(step) < self.count else (count, tuple(undecided))
+        )
 
     def __str__(self) -> str:
         if self.count == 1:
             return " | ".join(str(event) for event in self.events)
         if self.count == len(self.events):
-            return " & ".join(f"({event})" if _joins(event, "|") else str(event) for event in self.events)
+            return " & ".join(f"({event})" if _is_combined_by(event, "|") else str(event) for event in self.events)
         return f"{self.count} of ({'; '.join(str(event) for event in self.events)})"
 
 
 def as_states(states: npt.ArrayLike) -> States:
-    """A set of states, ascending: out of integers, or a boolean array ``(N,)``.
+    """Return a set of states in ascending order, from integers or a boolean array ``(N,)``.
 
     Raises
     ------
     EventError
-        For something else.
+        If the argument is of another type, or contains negative integers.
     """
-    given = np.asarray(states)
-    if given.dtype == np.bool_ and given.ndim == 1:
-        return tuple(np.flatnonzero(given).tolist())
-    if given.size == 0:
+    values = np.asarray(states)
+    if values.dtype == np.bool_ and values.ndim == 1:
+        return tuple(np.flatnonzero(values).tolist())
+    if values.size == 0:
         return ()
-    if given.ndim > 1 or given.dtype.kind not in "iu" or given.min() < 0:
-        raise EventError(f"states are {given.tolist()!r:.60}; give whole numbers from 0, or a boolean for every state")
-    return tuple(np.unique(given).tolist())
+    if values.ndim > 1 or values.dtype.kind not in "iu" or values.min() < 0:
+        raise EventError(
+            f"states must be non-negative integers or a boolean for every state, got {values.tolist()!r:.60}"
+        )
+    return tuple(np.unique(values).tolist())
 
 
-def _joins(event: Event, sign: str) -> bool:
-    """Whether the text of an event joins others by a sign."""
+def _is_combined_by(event: Event, sign: str) -> bool:
+    """Return whether the text of an event combines others by an operator."""
     if isinstance(event, AtLeast) and len(event.events) == 1:
-        return _joins(event.events[0], sign)
+        return _is_combined_by(event.events[0], sign)
     return isinstance(event, AtLeast) and event.count == (1 if sign == "|" else len(event.events))
 
 
-def _parts(event: Event, count: int | None) -> tuple[Event, ...]:
-    """The events that a union (count 1) or an intersection (None) joins: those of one within another count singly."""
+def _get_operands(event: Event, count: int | None) -> tuple[Event, ...]:
+    """Return the operands of a union (count 1) or an intersection (count None).
+
+    A nested event of the same type is replaced by its operands.
+    """
     if isinstance(event, AtLeast) and event.count == (len(event.events) if count is None else count):
         return event.events
     return (event,)
 
 
-def _set(event: Event, **values: Any) -> None:
+def _set_fields(event: Event, **values: Any) -> None:
     vars(event).update(values)
 
 
-def _count(value: int) -> int:
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise EventError(f"a number of times is {value!r}; give a whole number from 1")
-    return int(value)
-
-
-def _window(first: int, last: int) -> dict[str, int]:
-    for time in (first, last):
-        if isinstance(time, bool) or not isinstance(time, int | np.integer) or time < 0:
-            raise EventError(f"a time of the event is {time!r}; give a whole number of steps from 0")
+def _check_window(first: int, last: int) -> dict[str, int]:
     if last < first:
-        raise EventError(f"the event's window ends at {last}, before it begins at {first}; give both in order")
+        raise EventError(f"the last step of a window must not precede its first step {first}, got {last}")
     return {"first": int(first), "last": int(last)}
 
 
-def _named(states: States) -> str:
+def _format_states(states: States) -> str:
     return "state:" + (",".join(str(state) for state in states) or "none")
 
 
-def _between(first: int, last: int) -> str:
+def _format_window(first: int, last: int) -> str:
     return f"at {first}" if first == last else f"between {first} and {last}"

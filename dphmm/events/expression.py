@@ -1,4 +1,4 @@
-"""Events as text, and in words: places, windows and how they are joined, before states and a clock are known."""
+"""Events as text: locations, windows and their combination, before resolving states."""
 
 from __future__ import annotations
 
@@ -9,34 +9,47 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dphmm.arguments import checked
 from dphmm.errors import EventError
-from dphmm.events.calendar import Bound, Clock, Span, Window, instant_of, parse_bound, parse_daily, written, zone_of
+from dphmm.events.calendar import (
+    Bound,
+    Clock,
+    Span,
+    Window,
+    format_bound,
+    get_zone,
+    parse_bound,
+    parse_daily,
+    to_instant,
+)
 from dphmm.events.event import AtLeast, Event, Not, Pattern, Presence, States, Times
 from dphmm.space.states import Places, StateSpace
 from dphmm.tables.source import file_hash
+from dphmm.validation import checked
 
-_PLAIN = re.compile(r"[^\s()|&!;,\"#]+")
+_UNQUOTED = re.compile(r"[^\s()|&!;,\"#]+")
 
 
 Part = TypeVar("Part")
 
 
 class EventText(ABC):
-    """An event in words: what `parse_event` reads and `str` writes, before states and a clock are known."""
+    """An event in text form, as `parse_event` parses and `str` formats it.
+
+    It can be resolved once the states and the clock are known.
+    """
 
     @abstractmethod
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """The event over the states of a space, in steps from time 0 of a clock.
+        """Resolve the event over the states of a space, in steps from step 0 of a clock.
 
         Parameters
         ----------
         space
-            The states; not needed where the text numbers them (``state:3``).
+            The states. Not needed if the text contains state indices (``state:3``).
         clock
-            When the first release is, and how long a step is; not needed where the text counts steps. Without a lead
-            time 0 is the first release, and a window that begins before it is refused unless its text says ``from the
-            first release``: then what it holds before that is left out.
+            Time of the first release and length of a step. Not needed if the text contains steps. Without a lead, step
+            0 is the first release, and a window that begins before it raises an error. If the text contains ``from the
+            first release``, the earlier part is ignored instead.
 
         Returns
         -------
@@ -46,49 +59,53 @@ class EventText(ABC):
         Raises
         ------
         EventError
-            When a place is unknown or holds no state, a time lies before the first release, or something is missing.
+            If a location is unknown or contains no state, a time precedes the first release, or an argument is missing.
         DataFileError
-            As a file of places does.
+            If a file of locations cannot be read.
         """
 
     @abstractmethod
-    def begins(self, clock: Clock) -> int:
-        """The first step that it is about, negative before the first release; what is clipped begins there.
+    def first_step(self, clock: Clock) -> int:
+        """Return the first step of the event, negative before the first release.
+
+        Parts that are clipped begin at the first release.
 
         Parameters
         ----------
         clock
-            When the first release is, without a lead.
+            Time of the first release, without a lead.
 
         Returns
         -------
         int
-            The step, counted from the first release; 0 where it is later.
+            The step, counted from the first release; 0 if it is later.
         """
 
     @abstractmethod
     def is_past(self, clock: Clock) -> bool:
-        """Whether all of it was over before the first release, so that the model says nothing of it.
+        """Return whether the whole event was over before the first release.
+
+        The model contains nothing about it then.
 
         Parameters
         ----------
         clock
-            When the first release is.
+            Time of the first release.
 
         Returns
         -------
         bool
-            True where none of it is left.
+            Whether nothing of it is left.
         """
 
     @abstractmethod
-    def written(self, where: Callable[[Where], str]) -> str:
-        """The text, with places written by a function.
+    def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
+        """Return the text, with locations formatted by a function.
 
         Parameters
         ----------
         where
-            A place → its text.
+            Function that formats a location.
 
         Returns
         -------
@@ -98,31 +115,31 @@ class EventText(ABC):
 
     @property
     def canonical(self) -> str:
-        """The text as it is hashed: files by the SHA-256 of their content.
+        """The text for hashing, with files replaced by the SHA-256 of their content.
 
         Raises
         ------
         DataFileError
-            When a file that the text names cannot be read.
+            If a file in the text cannot be read.
         """
-        return self.written(Where.canonical)
+        return self.format_with(PlaceSpec.canonical)
 
     def __str__(self) -> str:
-        return self.written(str)
+        return self.format_with(str)
 
 
 @dataclass(frozen=True)
-class Where:
-    """A place in words: names, numbers of states, or polygons of a GeoJSON file.
+class PlaceSpec:
+    """A location in text form: names, state indices, or polygons of a GeoJSON file.
 
     Parameters
     ----------
     kind
         ``"name"``, ``"state"`` or ``"file"``.
     names
-        Names, numbers, or the one file.
+        Names, indices, or the single file.
     part
-        Which of the file's polygons by name; None for all.
+        Name of one of the file's polygons; None for all.
     """
 
     kind: str
@@ -130,26 +147,26 @@ class Where:
     part: str | None = None
 
     def states(self, space: StateSpace | None) -> States:
-        """The states. Errors as `EventText.resolve`."""
+        """Return the states. Raises the errors of `EventText.resolve`."""
         if self.kind == "state":
-            return tuple(sorted({state_number(name) for name in self.names if name != "none"}))
+            return tuple(sorted({parse_state(name) for name in self.names if name != "none"}))
         if space is None:
-            raise EventError(f"'{self}' names a place, and the model does not say where its states are; give state:3")
+            raise EventError(f"'{self}' needs a model with state locations: use state indices such as state:3")
         if self.kind == "file":
             return self._in_file(space)
         numbers = {name: state for state, name in enumerate(space.names)} if isinstance(space, Places) else None
-        found = set()
+        states = set()
         for name in self.names:
-            state = numbers.get(name, -1) if numbers is not None else state_number(name) if name.isdecimal() else -1
+            state = numbers.get(name, -1) if numbers is not None else parse_state(name) if name.isdecimal() else -1
             if not 0 <= state < space.size:
-                known = (
+                options = (
                     f"{space.size} places, such as {next(iter(numbers))!r}"
                     if numbers
                     else f"cells 0 to {space.size - 1}"
                 )
-                raise EventError(f"place {name!r} is unknown; give one of the {known}, or a .geojson file")
-            found.add(state)
-        return tuple(sorted(found))
+                raise EventError(f"location must be one of the {options}, or a .geojson file, got {name!r}")
+            states.add(state)
+        return tuple(sorted(states))
 
     def _in_file(self, space: StateSpace) -> States:
         from dphmm.policy.zones import categories
@@ -157,236 +174,238 @@ class Where:
         layer = categories(self.names[0], space, centres=False)
         if self.part is not None and self.part not in layer:
             names = ", ".join(repr(name) for name in list(layer)[:8])
-            raise EventError(f"{self.names[0]} has no polygon named {self.part!r}; it has {names}")
+            raise EventError(f"polygon of {self.names[0]} must be one of {names}, got {self.part!r}")
         parts = layer.values() if self.part is None else [layer[self.part]]
-        found = tuple(sorted({state for states in parts for state in states.tolist()}))
-        if not found:
-            raise EventError(f"'{self}' covers no state of the model; draw it around the point of one at least")
-        return found
+        members = tuple(sorted({state for states in parts for state in states.tolist()}))
+        if not members:
+            raise EventError(f"'{self}' must contain the point of at least one state of the model")
+        return members
 
     def canonical(self) -> str:
-        """The text with a file's content in place of its name."""
+        """Return the text with the hash of a file's content in place of its name."""
         if self.kind != "file":
             return str(self)
-        return str(Where("file", (file_hash(self.names[0], "in the event") + ".geojson",), self.part))
+        return str(PlaceSpec("file", (file_hash(self.names[0], "in the event") + ".geojson",), self.part))
 
     def __str__(self) -> str:
-        names = ",".join(_spelled(name) for name in self.names)
-        part = "" if self.part is None else f"#{_spelled(self.part)}"
+        names = ",".join(_quote(name) for name in self.names)
+        part = "" if self.part is None else f"#{_quote(self.part)}"
         return f"{'state' if self.kind == 'state' else 'at'}:{names}{part}"
 
 
 @dataclass(frozen=True)
 class Visit(EventText):
-    """Being at a place in a window, once or a number of times."""
+    """Presence at a location in a window, once or several times."""
 
-    where: Where
+    where: PlaceSpec
     when: Window
-    least: int | None = None
+    min_count: int | None = None
     unit: str = "times"
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """As `EventText.resolve`."""
-        states, timed = self.where.states(space), clock or Clock()
-        if self.least is None:
-            return _presence(states, self.when.spans(timed))
+        """Resolve the event; see `EventText.resolve`."""
+        states = self.where.states(space)
+        clock = clock or Clock()
+        if self.min_count is None:
+            return _make_presence(states, self.when.spans(clock))
         if self.unit == "days":
-            days = self.when.days(timed)
-            if len(days) < self.least:
-                raise EventError(f"'{self}' asks for {self.least} days, and the window has {len(days)}")
-            return AtLeast(self.least, [_presence(states, day) for day in days])
-        spans = self.when.spans(timed)
+            days = self.when.days(clock)
+            if len(days) < self.min_count:
+                raise EventError(f"'{self}': the window must have at least {self.min_count} days, got {len(days)}")
+            return AtLeast(self.min_count, [_make_presence(states, day) for day in days])
+        spans = self.when.spans(clock)
         if len(spans) == 1:
-            return Times(states, *spans[0], self.least, self.unit == "visits")
+            return Times(states, *spans[0], self.min_count, self.unit == "visits")
         if self.unit == "visits":
-            raise EventError(f"'{self}' counts visits within hours of a day; count 'times' or 'days' there")
-        moments = [step for first, last in spans for step in range(first, last + 1)]
-        if len(moments) < self.least:
-            raise EventError(f"'{self}' asks for {self.least} times, and the window has {len(moments)} steps")
-        return AtLeast(self.least, [Presence(states, step, step) for step in moments])
+            raise EventError(f"'{self}': visits cannot be combined with hours of a day; use 'times' or 'days'")
+        steps = [step for first, last in spans for step in range(first, last + 1)]
+        if len(steps) < self.min_count:
+            raise EventError(f"'{self}': the window must have at least {self.min_count} steps, got {len(steps)}")
+        return AtLeast(self.min_count, [Presence(states, step, step) for step in steps])
 
-    def begins(self, clock: Clock) -> int:
-        """As `EventText.begins`."""
-        return min(0, self.when.begins(clock))
+    def first_step(self, clock: Clock) -> int:
+        """Return the first step; see `EventText.first_step`."""
+        return min(0, self.when.first_step(clock))
 
     def is_past(self, clock: Clock) -> bool:
-        """As `EventText.is_past`."""
+        """Return whether the event is past; see `EventText.is_past`."""
         return self.when.is_past(clock)
 
-    def written(self, where: Callable[[Where], str]) -> str:
-        """As `EventText.written`."""
-        count = "" if self.least is None else f" at least {self.least} {self.unit}"
+    def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
+        """Return the text; see `EventText.format_with`."""
+        count = "" if self.min_count is None else f" at least {self.min_count} {self.unit}"
         return f"{where(self.where)}{count} {self.when}"
 
 
 @dataclass(frozen=True)
 class Sequence(EventText):
-    """Places step by step."""
+    """Locations at consecutive steps."""
 
-    places: tuple[Where, ...]
+    places: tuple[PlaceSpec, ...]
     start: Bound
     zone: str
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """As `EventText.resolve`."""
-        timed = clock or Clock()
+        """Resolve the event; see `EventText.resolve`."""
+        clock = clock or Clock()
         if isinstance(self.start, int):
-            first = self.start + timed.lead
+            first = self.start + clock.lead
         else:
-            first = timed.step_at(instant_of(self.start, self.zone))
+            first = clock.step_at(to_instant(self.start, self.zone))
         if first < 0:
             raise EventError(
-                f"'{self}' begins before the first release, at {timed.instant(timed.lead)}, and nothing is said "
-                "of the time before it unless the model begins at rest; give a later time"
+                f"'{self}' must not begin before the first release, at {clock.instant(clock.lead)}, unless the model "
+                "starts in its stationary distribution; use a later time"
             )
         return Pattern([place.states(space) for place in self.places], first)
 
-    def begins(self, clock: Clock) -> int:
-        """As `EventText.begins`."""
-        return 0 if isinstance(self.start, int) else min(0, clock.step_at(instant_of(self.start, self.zone)))
+    def first_step(self, clock: Clock) -> int:
+        """Return the first step; see `EventText.first_step`."""
+        return 0 if isinstance(self.start, int) else min(0, clock.step_at(to_instant(self.start, self.zone)))
 
     def is_past(self, clock: Clock) -> bool:
-        """As `EventText.is_past`."""
+        """Return whether the event is past; see `EventText.is_past`."""
         if isinstance(self.start, int):
             return False
-        return clock.step_at(instant_of(self.start, self.zone)) + len(self.places) <= clock.lead
+        return clock.step_at(to_instant(self.start, self.zone)) + len(self.places) <= clock.lead
 
-    def written(self, where: Callable[[Where], str]) -> str:
-        """As `EventText.written`."""
+    def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
+        """Return the text; see `EventText.format_with`."""
         zone = "" if self.zone == "UTC" else f" in {self.zone}"
-        return f"{' then '.join(where(place) for place in self.places)} from {written(self.start)}{zone}"
+        return f"{' then '.join(where(place) for place in self.places)} from {format_bound(self.start)}{zone}"
 
 
 @dataclass(frozen=True)
 class Negated(EventText):
-    """Not an event."""
+    """The complement of an event."""
 
     event: EventText
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """As `EventText.resolve`."""
+        """Resolve the event; see `EventText.resolve`."""
         return Not(self.event.resolve(space, clock))
 
-    def begins(self, clock: Clock) -> int:
-        """As `EventText.begins`."""
-        return self.event.begins(clock)
+    def first_step(self, clock: Clock) -> int:
+        """Return the first step; see `EventText.first_step`."""
+        return self.event.first_step(clock)
 
     def is_past(self, clock: Clock) -> bool:
-        """As `EventText.is_past`."""
+        """Return whether the event is past; see `EventText.is_past`."""
         return self.event.is_past(clock)
 
-    def written(self, where: Callable[[Where], str]) -> str:
-        """As `EventText.written`."""
-        text = self.event.written(where)
-        return f"!({text})" if isinstance(self.event, Joined) and self.event.sign != "of" else f"!{text}"
+    def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
+        """Return the text; see `EventText.format_with`."""
+        text = self.event.format_with(where)
+        return f"!({text})" if isinstance(self.event, Combination) and self.event.sign != "of" else f"!{text}"
 
 
 @dataclass(frozen=True)
-class Joined(EventText):
-    """At least a number of several events: joined by ``|`` (one), ``&`` (all) or ``of``."""
+class Combination(EventText):
+    """A minimum number of several events, combined by ``|`` (one), ``&`` (all) or ``of``."""
 
     count: int
     events: tuple[EventText, ...]
     sign: str
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """As `EventText.resolve`."""
+        """Resolve the event; see `EventText.resolve`."""
         return AtLeast(self.count, [event.resolve(space, clock) for event in self.events])
 
-    def begins(self, clock: Clock) -> int:
-        """As `EventText.begins`."""
-        return min(event.begins(clock) for event in self.events)
+    def first_step(self, clock: Clock) -> int:
+        """Return the first step; see `EventText.first_step`."""
+        return min(event.first_step(clock) for event in self.events)
 
     def is_past(self, clock: Clock) -> bool:
-        """As `EventText.is_past`."""
+        """Return whether the event is past; see `EventText.is_past`."""
         return all(event.is_past(clock) for event in self.events)
 
-    def written(self, where: Callable[[Where], str]) -> str:
-        """As `EventText.written`."""
+    def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
+        """Return the text; see `EventText.format_with`."""
         if self.sign == "of":
-            return f"{self.count} of ({'; '.join(event.written(where) for event in self.events)})"
+            return f"{self.count} of ({'; '.join(event.format_with(where) for event in self.events)})"
         inner = [
-            f"({event.written(where)})"
-            if self.sign == "&" and isinstance(event, Joined) and event.sign == "|"
-            else event.written(where)
+            f"({event.format_with(where)})"
+            if self.sign == "&" and isinstance(event, Combination) and event.sign == "|"
+            else event.format_with(where)
             for event in self.events
         ]
         return f" {self.sign} ".join(inner)
 
 
-def _presence(states: States, spans: list[Span]) -> Event:
+def _make_presence(states: States, spans: list[Span]) -> Event:
     parts = [Presence(states, first, last) for first, last in spans]
     return parts[0] if len(parts) == 1 else AtLeast(1, parts)
 
 
-def state_number(text: str) -> int:
-    """A state's number in a text.
+def parse_state(text: str) -> int:
+    """Parse a state index.
 
     Raises
     ------
     EventError
-        When it is none.
+        If the text is not a non-negative integer.
     """
     if not (text.isdecimal() and len(text) < 12):
-        raise EventError(f"state {text!r} is no number; number states from 0, as in state:3,4")
+        raise EventError(f"state must be a non-negative integer, as in state:3,4, got {text!r}")
     return int(text)
 
 
-def _spelled(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+def _quote(name: str) -> str:
+    return name if _UNQUOTED.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 GRAMMAR = (
     "at:PLACE between TIME and TIME [any weekday 9-12] [in ZONE] [from the first release], "
     "at:PLACE at least 3 visits on DAY, at:PLACE then at:PLACE from TIME, joined by |, & and !"
 )
-"""What an event may be, for help texts and messages."""
+"""The syntax of events in short, for help texts and messages."""
 
 UNITS = ("times", "visits", "days")
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _PLACE = re.compile(rf"(?:at|state):(?:{_QUOTED}|[^\s()|&!;\"])+", re.IGNORECASE)
 _TOKEN = re.compile(rf"\s*({_PLACE.pattern}|[()|&!;]|[^\s()|&!;]+)", re.IGNORECASE)
-_DEEPEST = 64
-"""How many brackets and negations may lie in each other."""
-_MOST_DIGITS = 18
+# The largest nesting depth of parentheses and negations.
+_MAX_DEPTH = 64
+_MAX_DIGITS = 18
 _ITEM = re.compile(rf"(?:{_QUOTED}|[^,\"])+")
 _FILE = re.compile(rf"({_QUOTED}|[^\"#]+?\.(?:geo)?json)(?:#(.+))?", re.IGNORECASE)
 
 
 @checked
 def parse_event(text: str) -> EventText:
-    """The event that a text describes.
+    """Parse an event.
 
     Parameters
     ----------
     text
-        ``at:PLACE WINDOW``: the path is there at some time of the window.
+        ``at:PLACE WINDOW``: the path is in PLACE at some step of the window.
 
-        A place is a name or several (``at:home,work``; the numbers of a grid's cells), all polygons of a file
-        (``at:FILE.geojson``), or one of them (``at:FILE.geojson#oncology``); ``state:3,4`` numbers states. Quotes hold
-        what has blanks.
+        A place is a name or several (``at:home,work``; cell indices for a grid), all polygons of a file
+        (``at:FILE.geojson``), or one of them (``at:FILE.geojson#oncology``). ``state:3,4`` are state indices. Names
+        with blanks are quoted.
 
-        A window is ``between 2024-03-04 and 2024-03-10`` (days are included; of instants, such as
-        ``2024-03-04T08:30Z``, the second is where it ends), ``on 2024-03-04``, or steps counted from the first release
-        (``between 0 and 9``, included; ``at 3``). Then may follow ``any weekday 9-12`` (also ``day``, ``weekend``,
-        ``monday``, …; hours may cross midnight) and ``in Europe/Berlin``, the zone of days, hours, and instants that
-        name none; and ``from the first release``, which leaves out what a window in dates holds before it.
+        A window is ``between 2024-03-04 and 2024-03-10``, ``on 2024-03-04``, or steps counted from the first release
+        (``between 0 and 9``, ``at 3``). Days and steps are included. Of instants, such as ``2024-03-04T08:30Z``, the
+        second one ends the window. It may be followed by ``any weekday 9-12`` (also ``day``, ``weekend``, ``monday``,
+        …; hours may cross midnight), by ``in Europe/Berlin``, the zone of days, hours and instants without a zone, and
+        by ``from the first release``, which ignores the part of the window before it.
 
-        ``at:PLACE at least 3 times WINDOW`` counts the steps there, ``3 visits`` how often it is entered, ``3 days``
-        the days. ``at:A then at:B then at:B from TIME`` is a place for each step in a row.
+        ``at:PLACE at least 3 times WINDOW`` counts steps, ``3 visits`` counts entries, and ``3 days`` counts days.
+        ``at:A then at:B then at:B from TIME`` is a place for each of several consecutive steps.
 
-        ``|`` unites, ``&`` intersects and binds more tightly, ``!`` negates; ``2 of (… ; … ; …)`` counts events.
+        ``|`` is the union, ``&`` the intersection, which binds more tightly, and ``!`` the complement. ``2 of (… ; … ;
+        …)`` counts events.
 
     Returns
     -------
     EventText
-        The event in words; `EventText.resolve` gives it over states.
+        The event in text form. `EventText.resolve` resolves it over states.
 
     Raises
     ------
     EventError
-        When the text is no event.
+        If the text is not an event.
 
     Examples
     --------
@@ -399,166 +418,175 @@ def parse_event(text: str) -> EventText:
     return _Parser(text).parsed()
 
 
-def place_of(text: str) -> Where:
-    """The place that a text names, as it stands behind ``at:`` in an event.
+def parse_place(text: str) -> PlaceSpec:
+    """Parse a location in the form that follows ``at:`` in an event.
 
     Parameters
     ----------
     text
-        Such as ``home``, ``95,99``, ``clinic.geojson`` or ``state:3``; ``at:`` may stand before it.
+        Such as ``home``, ``95,99``, ``clinic.geojson`` or ``state:3``. A leading ``at:`` is optional.
 
     Returns
     -------
-    Where
-        The place; `Where.states` says which states it is.
+    PlaceSpec
+        The location. `PlaceSpec.states` returns its states.
 
     Raises
     ------
     EventError
-        When the text names no place.
+        If the text is not a location.
     """
     return _Parser(text if text.lower().startswith(("at:", "state:")) else f"at:{text}").place()
 
 
 class _Parser:
-    """One text, token by token."""
+    """A recursive-descent parser of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens, at = [], 0
-        while at < len(text.rstrip()):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self._problem(f"cannot be read from {text[at:].strip()[:20]!r} on")
-            self._tokens.append(found[1])
-            at = found.end()
+        self._tokens = []
+        position = 0
+        while position < len(text.rstrip()):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise self._error(f"cannot be parsed at {text[position:].strip()[:20]!r}")
+            self._tokens.append(match[1])
+            position = match.end()
         self._at = self._depth = 0
 
     def parsed(self) -> EventText:
-        event = self._union()
+        event = self._parse_union()
         if self._at < len(self._tokens):
-            raise self._problem(f"goes on with {self._tokens[self._at]!r}")
+            raise self._error(f"continues with {self._tokens[self._at]!r} after its end")
         return event
 
-    def place(self) -> Where:
-        found = self._place()
+    def place(self) -> PlaceSpec:
+        place = self._place()
         if self._at < len(self._tokens):
-            raise self._problem("goes on behind the place")
-        return found
+            raise self._error("continues after the location")
+        return place
 
-    def _all(self, sign: str, part: Callable[[], Part]) -> list[Part]:
-        """What a sign joins."""
+    def _parse_separated(self, sign: str, part: Callable[[], Part]) -> list[Part]:
+        """Parse one or more parts that are separated by a sign."""
         parts = [part()]
-        while self._took(sign):
+        while self._accept(sign):
             parts.append(part())
         return parts
 
-    def _union(self) -> EventText:
-        return _joined(self._all("|", lambda: _joined(self._all("&", self._factor), "&")), "|")
+    def _parse_union(self) -> EventText:
+        return _join(
+            self._parse_separated("|", lambda: _join(self._parse_separated("&", self._parse_factor), "&")), "|"
+        )
 
-    def _factor(self) -> EventText:
+    def _parse_factor(self) -> EventText:
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise self._problem(f"is nested more than {_DEEPEST} deep")
-        if self._took("!"):
-            made: EventText = Negated(self._factor())
-        elif self._took("("):
-            made = self._union()
-            self._need(")")
+        if self._depth > _MAX_DEPTH:
+            raise self._error(f"must be nested at most {_MAX_DEPTH} deep")
+        if self._accept("!"):
+            event: EventText = Negated(self._parse_factor())
+        elif self._accept("("):
+            event = self._parse_union()
+            self._expect(")")
         elif [token.lower() for token in self._tokens[self._at + 1 : self._at + 2]] == ["of"]:
-            made = self._counted()
+            event = self._parse_count()
         else:
-            made = self._atom()
+            event = self._parse_atom()
         self._depth -= 1
-        return made
+        return event
 
-    def _counted(self) -> EventText:
+    def _parse_count(self) -> EventText:
         count = self._integer(self._next("a number"))
-        self._need("of")
-        self._need("(")
-        parts = self._all(";", self._union)
-        self._need(")")
+        self._expect("of")
+        self._expect("(")
+        parts = self._parse_separated(";", self._parse_union)
+        self._expect(")")
         if not 1 <= count <= len(parts):
-            raise self._problem(f"asks for {count} of {len(parts)} events")
-        return Joined(count, tuple(parts), "of")
+            raise self._error(f"requires {count} of {len(parts)} events")
+        return Combination(count, tuple(parts), "of")
 
-    def _atom(self) -> EventText:
-        places = self._all("then", self._place)
-        if self._took("from"):
+    def _parse_atom(self) -> EventText:
+        places = self._parse_separated("then", self._place)
+        if self._accept("from"):
             return Sequence(tuple(places), parse_bound(self._next("a time")), self._zone())
         if len(places) > 1:
-            raise self._problem("has 'then' and no 'from'; say when the first place is, such as from 2024-03-04T09:00Z")
-        least, unit = None, "times"
-        if self._ahead("at", "least"):
+            raise self._error(
+                "has 'then' without 'from'; append the time of the first location: from 2024-03-04T09:00Z"
+            )
+        min_count = None
+        unit = "times"
+        if self._is_next("at", "least"):
             self._at += 2
-            least, unit = self._integer(self._next("a number")), self._next("times, visits or days").lower()
-            if unit not in UNITS or least < 1:
-                raise self._problem(f"counts '{least} {unit}'; give a number from 1 of times, visits or days")
-        return Visit(places[0], self._window(), least, unit)
+            min_count = self._integer(self._next("a number"))
+            unit = self._next("times, visits or days").lower()
+            if unit not in UNITS or min_count < 1:
+                raise self._error(f"must count 1 or more times, visits or days; got '{min_count} {unit}'")
+        return Visit(places[0], self._window(), min_count, unit)
 
     def _window(self) -> Window:
         word = self._next("between, on or at").lower()
         if word in ("on", "at"):
             start = end = parse_bound(self._next("a time"))
             if isinstance(start, int) != (word == "at"):
-                raise self._problem(f"says '{word} {start}'; give 'on 2024-03-04' or 'at 3', a step")
+                raise self._error(f"must have a day after 'on' or a step after 'at'; got '{word} {start}'")
         elif word == "between":
             start = parse_bound(self._next("a time"))
-            self._need("and")
+            self._expect("and")
             end = parse_bound(self._next("a time"))
         else:
-            raise self._problem(f"has {word!r} where a window begins; give between … and …, on 2024-03-04, or at 3")
+            raise self._error(f"must have a window: between … and …, on 2024-03-04, or at 3; got {word!r}")
         daily = None
-        if self._took("any"):
-            kind, hours = self._next("a day"), None
+        if self._accept("any"):
+            kind = self._next("a day")
+            hours = None
             if self._at < len(self._tokens) and self._tokens[self._at][0].isdecimal():
                 hours = self._next("hours")
             daily = parse_daily(kind, hours)
-        zone, clipped = self._zone(), self._ahead("from", "the", "first", "release")
+        zone = self._zone()
+        clipped = self._is_next("from", "the", "first", "release")
         self._at += 4 * clipped
         return Window(start, end, daily, zone, clipped)
 
     def _zone(self) -> str:
-        if not self._took("in"):
+        if not self._accept("in"):
             return "UTC"
         name = self._next("a time zone")
-        zone_of(name)
+        get_zone(name)
         return name
 
-    def _place(self) -> Where:
+    def _place(self) -> PlaceSpec:
         token = self._next("a place")
         if not _PLACE.fullmatch(token):
-            raise self._problem(f"has {token!r} where a place is named; give at:home, at:clinic.geojson or state:3")
+            raise self._error(f"must have a location such as at:home, at:clinic.geojson or state:3; got {token!r}")
         kind, _, rest = token.partition(":")
         if kind.lower() == "state":
-            return Where(
-                "state", tuple(name if name == "none" else str(state_number(name)) for name in rest.split(","))
+            return PlaceSpec(
+                "state", tuple(name if name == "none" else str(parse_state(name)) for name in rest.split(","))
             )
         file = _FILE.fullmatch(rest)
-        if file and _unquoted(file[1]).lower().endswith("json"):
-            return Where("file", (_unquoted(file[1]),), None if file[2] is None else _unquoted(file[2]))
-        names = tuple(_unquoted(name) for name in _ITEM.findall(rest))
+        if file and _unquote(file[1]).lower().endswith("json"):
+            return PlaceSpec("file", (_unquote(file[1]),), None if file[2] is None else _unquote(file[2]))
+        names = tuple(_unquote(name) for name in _ITEM.findall(rest))
         if not all(names) or ",".join(_ITEM.findall(rest)) != rest:
-            raise self._problem(f"names an empty place in {token!r}")
-        return Where("name", names)
+            raise self._error(f"has an empty location in {token!r}")
+        return PlaceSpec("name", names)
 
     # ---- tokens --------------------------------------------------------------------------------------------------
 
-    def _took(self, word: str) -> bool:
-        taken = self._ahead(word)
+    def _accept(self, word: str) -> bool:
+        taken = self._is_next(word)
         self._at += taken
         return taken
 
-    def _ahead(self, *words: str) -> bool:
+    def _is_next(self, *words: str) -> bool:
         return [token.lower() for token in self._tokens[self._at : self._at + len(words)]] == list(words)
 
-    def _need(self, word: str) -> None:
-        if not self._took(word):
-            raise self._problem(f"misses {word!r}{self._before()}")
+    def _expect(self, word: str) -> None:
+        if not self._accept(word):
+            raise self._error(f"must have {word!r}{self._before()}")
 
     def _next(self, what: str) -> str:
         if self._at >= len(self._tokens):
-            raise self._problem(f"ends where {what} is missing")
+            raise self._error(f"ends where {what} is expected")
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -567,29 +595,29 @@ class _Parser:
 
     def _integer(self, token: str) -> int:
         if not token.isdecimal():
-            raise self._problem(f"has {token!r} where a whole number is expected")
-        if len(token) > _MOST_DIGITS:
-            raise self._problem(f"has a number of {len(token)} digits, more than {_MOST_DIGITS}")
+            raise self._error(f"must have an integer in place of {token!r}")
+        if len(token) > _MAX_DIGITS:
+            raise self._error(f"must have integers of at most {_MAX_DIGITS} digits, got {len(token)}")
         return int(token)
 
-    def _problem(self, what: str) -> EventError:
+    def _error(self, what: str) -> EventError:
         text = self._text if len(self._text) <= 60 else self._text[:57] + "…"
         remedy = "" if ";" in what else "; write it as at:home between 2024-03-04 and 2024-03-10"
         return EventError(f"event {text!r} {what}{remedy}")
 
 
-def _joined(parts: list[EventText], sign: str) -> EventText:
-    """Events joined by a sign; what is joined by the same sign in parentheses is taken in."""
+def _join(parts: list[EventText], sign: str) -> EventText:
+    """Combine events by a sign; nested combinations by the same sign are merged."""
     if len(parts) == 1:
         return parts[0]
     flat: list[EventText] = []
     for part in parts:
-        flat += part.events if isinstance(part, Joined) and part.sign == sign else [part]
-    return Joined(1 if sign == "|" else len(flat), tuple(flat), sign)
+        flat += part.events if isinstance(part, Combination) and part.sign == sign else [part]
+    return Combination(1 if sign == "|" else len(flat), tuple(flat), sign)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     try:
         return str(json.loads(text)) if text.startswith('"') else text
     except ValueError:
-        raise EventError(f'{text} is no quoted name; write a quote within as \\"') from None
+        raise EventError(f'quoted name {text} is invalid; write a quote within it as \\"') from None

@@ -1,17 +1,17 @@
-"""Can any output of a noise take a likelihood ratio too far? Answered for all outputs at once, and never wrongly yes.
+"""Bounds on likelihood ratios over all outputs of a noise, by branch and bound.
 
-A question is a list of coefficients ``c(s)`` over the states: may ``sum over s of c(s) k(z | s)`` be positive for some
-output ``z`` of the noise ``k``? 'No output takes ``Pr(E | z)`` above q' is the one with ``c(s) = (1 - q) Pr(s, E) - q
-Pr(s, not E)``.
+The problem: given coefficients ``c(s)`` over the states, is ``sum over s of c(s) k(z | s)`` positive for some output
+``z`` of the noise ``k``? The bound ``Pr(E | z) <= q`` for all outputs has ``c(s) = (1 - q) Pr(s, E) - q Pr(s, not E)``.
+The answer 'no' is always correct; 'yes' may be a failure to decide.
 
-Take a centre among the places ``x`` and the sector of outputs ``z`` over one facet of the body: with the ends ``v, w``
-of the facet, ``z`` is the centre plus ``a v + b w`` for ``a, b >= 0``. Less what it is at the centre, the distance
+Take a centre among the locations ``x`` and the sector of outputs ``z`` over one facet of the body. With the ends ``v,
+w`` of the facet, ``z`` is the centre plus ``a v + b w`` for ``a, b >= 0``. The difference of distances
 
     ``‖z - x‖ - ‖z - centre‖ = max over facets k of (- a (1 - n_k v) - b (1 - n_k w) - n_k x)``
 
-falls in both ``a`` and ``b``, is bounded, and has a limit where either goes to infinity. So between two corners
-``(a, b)`` and ``(a', b')`` of a cell, infinite ones too, every place's distance lies between its values there: two
-evaluations bound the densities of a whole cell of outputs, and the sectors cover all of the plane.
+decreases in ``a`` and in ``b``, is bounded, and has a limit if either goes to infinity. So between two corners
+``(a, b)`` and ``(a', b')`` of a cell, which may be infinite, every difference lies between its values at the corners.
+Two evaluations bound the densities of a whole cell of outputs, and the sectors cover the plane.
 """
 
 from __future__ import annotations
@@ -31,34 +31,38 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.mechanisms.base import Mechanism
 
 ROUNDING = 1e-9
-"""By how much of itself a sum must be less than another, so that rounding cannot have made it so."""
+"""The relative margin by which a sum must be smaller than another one to exclude rounding error."""
 
-MOST_CELLS = 500
-"""The number of cells looked at before a question is given up."""
+MAX_CELLS = 500
+"""The number of cells after which a bound counts as undecided."""
 
-_HELD = 1 << 23
-"""Distances at corners are kept up to this number of values."""
+# The number of cached values of distances at corners.
+_CACHE_VALUES = 1 << 23
 
-_LITTLE = 0.25
-"""A side along which distances change by less than this share of what they do along the other is not split."""
+# A side is not split if distances change along it by less than this share of the change along the other side.
+_MIN_CHANGE = 0.25
 
-_FARTHEST = 4096.0
-"""Cells are not split farther out than this many times as far as places are from their centre."""
+# Cells are not split beyond this multiple of the largest distance of a location from the centre.
+_MAX_DISTANCE = 4096.0
 
-_OFF_SPAN = 4e-15
-"""Places that are off each other's span by more than this share of their coordinates are not on it."""
+# Locations are in different spans if they are farther apart across the span than this share of their coordinates.
+_SPAN_TOLERANCE = 4e-15
 
+# A bound on the quotient of two sums is written as one digit to base 36, in units of 1/35.
 _DIGITS = digits + ascii_lowercase
 _PARTS = len(_DIGITS) - 1
-_MOST_WRITTEN = 4 * MOST_CELLS
-"""After this many cells none is halved any more where they are written down."""
 
-_BEGIN = (0.0, 0.25, 1.0, np.inf)
-"""The corners that cells begin with, in multiples of how far places are from the centre."""
+# The number of written cells after which no cell is split any more.
+_MAX_WRITTEN_CELLS = 4 * MAX_CELLS
+
+# The corners of the initial cells, in multiples of the largest distance of a location from the centre.
+_FIRST_CORNERS = (0.0, 0.25, 1.0, np.inf)
 
 
 class Sectors:
-    """All outputs about some places, in cells that are split where a question needs it, and stay so for the next.
+    """All outputs about given locations, in cells that are split when a bound requires it.
+
+    Splits are kept for the next bound.
 
     Parameters
     ----------
@@ -67,187 +71,209 @@ class Sectors:
     normals
         ``(m, d)``: the body is ``|normals v| <= 1`` within its span, of up to two dimensions.
     equations
-        ``(e, d)``: orthonormal rows across the span. Places off each other's span have no output in common, so that
-        each such group has sectors of its own.
+        ``(e, d)``: orthonormal rows across the span. Locations in different spans have no common output, so each such
+        group has its own sectors.
     """
 
     def __init__(self, places: FloatArray, normals: FloatArray, equations: FloatArray) -> None:
         self._fans: list[_Fan] = []
         self._corners: dict[tuple[int, int, float, float], int] = {}
         self._cells: list[_Cell] = []
+        # The largest distance of a location from its centre, in the body's norm.
         self.reach = 0.0
-        """How far a place is from its centre at most, in the body's norm."""
-        for members in _groups(places, equations):
+        for members in _group_by_span(places, equations):
             fan = _Fan.about(places, members, normals)
             self.reach = max(self.reach, fan.reach)
             self._fans.append(fan)
-        first = sum(1 + len(fan.normals) * (len(_BEGIN) - 1) * len(_BEGIN) for fan in self._fans)
-        self._most = max(_HELD // len(places), first)
-        self._distances = np.empty((self._most, len(places)))  # memory is taken for what is written alone
-        for number, fan in enumerate(self._fans):
-            ends = [end * fan.reach if end else 0.0 for end in _BEGIN] if fan.reach > 0 else [0.0, np.inf]
+        first = sum(1 + len(fan.normals) * (len(_FIRST_CORNERS) - 1) * len(_FIRST_CORNERS) for fan in self._fans)
+        self._max_corners = max(_CACHE_VALUES // len(places), first)
+        self._distances = np.empty((self._max_corners, len(places)))  # memory is allocated only for rows that are used
+        for fan_index, fan in enumerate(self._fans):
+            ends = [end * fan.reach if end else 0.0 for end in _FIRST_CORNERS] if fan.reach > 0 else [0.0, np.inf]
             across = ends if fan.is_planar else [0.0, 0.0]
             for sector in range(len(fan.normals) if fan.reach > 0 else 1):
                 for a, a_end in pairwise(ends):
                     for b, b_end in pairwise(across):
-                        self._add(number, sector, a, a_end, b, b_end)
+                        self._add_cell(fan_index, sector, a, a_end, b, b_end)
         self._start = np.arange(len(self._cells))
         self._ends: IntArray = np.array([(cell.near, cell.far) for cell in self._cells], dtype=np.int64)
 
-    def ask(self, parts: FloatArray, epsilon: float) -> tuple[bool, FloatArray]:
-        """Whether at every output the sums of some coefficients are less than those of others.
+    def check(self, parts: FloatArray, epsilon: float) -> tuple[bool, FloatArray]:
+        """Check that one sum of coefficients is below another one at every output.
 
         Parameters
         ----------
         parts
-            ``(n, 3 j)``, not negative: ``j`` columns of the one kind, of the other, and of a third to be summed too.
+            ``(n, 3 j)``, non-negative: ``j`` columns of the first sum, of the second, and of a third that is also
+            summed.
         epsilon
-            The budget: each place counts with ``exp(-epsilon distance)``. Times `reach` a few hundred at most.
+            Budget: each location has the weight ``exp(-epsilon distance)``. Its product with `reach` must be at most a
+            few hundred.
 
         Returns
         -------
-        certain
-            False also where cells do not suffice to tell.
+        is_certain
+            Whether it is certain; False also if it remains undecided.
         sums
-            ``(c, 3 j)``: at all corners that were looked at.
+            ``(c, 3 j)``: the sums at all corners that were checked.
         """
         count = parts.shape[1] // 3
-        sums, known = np.empty((self._most, parts.shape[1])), np.zeros(self._most, dtype=np.bool_)
-        certain, frontier, looked = True, self._start, 0
+        sums = np.empty((self._max_corners, parts.shape[1]))
+        is_asked = np.zeros(self._max_corners, dtype=np.bool_)
+        is_certain = True
+        frontier = self._start
+        num_checked = 0
         while len(frontier):
             near, far = self._ends[frontier].T
-            wanted = ~known
-            known[near] = known[far] = True
-            new = np.flatnonzero(wanted & known)
+            # Cells share corners, so each corner is summed once for a bound.
+            wanted = ~is_asked
+            is_asked[near] = is_asked[far] = True
+            new = np.flatnonzero(wanted & is_asked)
             sums[new] = np.exp(-epsilon * self._distances[new]) @ parts
-            looked += len(frontier)
-            open_ = frontier[~is_below(sums[far, :count], sums[near, count : 2 * count]).all(axis=1)]
-            passed = len(open_) and not is_below(sums[new, :count], sums[new, count : 2 * count]).all()
-            splits = [] if passed or looked > MOST_CELLS else [self._split(cell) for cell in open_.tolist()]
-            if len(splits) < len(open_) or not all(splits):
-                certain = False
+            num_checked += len(frontier)
+            undecided = frontier[~is_below(sums[far, :count], sums[near, count : 2 * count]).all(axis=1)]
+            # Weights do not decrease from the near to the far corner. In a cell the first sum is therefore at most that
+            # at the far corner, and the second at least that at the near corner. A corner is an output itself, so a
+            # corner that fails decides the result.
+            is_exceeded = len(undecided) and not is_below(sums[new, :count], sums[new, count : 2 * count]).all()
+            splits = (
+                [] if is_exceeded or num_checked > MAX_CELLS else [self._split(cell) for cell in undecided.tolist()]
+            )
+            if len(splits) < len(undecided) or not all(splits):
+                is_certain = False
                 break
             frontier = np.array([cell for cells in splits for cell in cells], dtype=np.int64)
-        return certain, sums[known]
+        return is_certain, sums[is_asked]
 
     def cells(self, plus: FloatArray, minus: FloatArray, epsilon: float) -> tuple[bool, str]:
-        """Cells of all outputs, in each of which the sum of some coefficients is less than that of others.
+        """Return cells of all outputs, in each of which one sum is below another one.
 
-        They are for bodies with whole corners, and are written sector by sector, from the corner on the positive half
-        of the first axis or next to it on, counter-clockwise; places off each other's span from the right of its
-        direction to the left.
+        The corners of the body must be integers. Cells are written sector by sector, counter-clockwise, from the corner
+        on the positive half of the first axis or the next one after it. Locations in different spans are written from
+        the right of their direction to the left.
 
         Parameters
         ----------
         plus, minus
-            ``(n,)``, not negative.
+            ``(n,)``, non-negative.
         epsilon
-            The budget.
+            Budget.
 
         Returns
         -------
-        certain
-            False where cells do not suffice to tell.
+        is_certain
+            Whether it is certain; False if it remains undecided.
         signs
-            For each cell A, B or C where it is halved along the first side, the second, or both; else the bound on the
-            quotient of both sums, as a digit to base 36, in parts of 35.
+            For each cell A, B or C if it is split along the first side, the second, or both. Otherwise the bound on the
+            quotient of the sums, as a digit to base 36, in units of 1/35.
         """
-        found: dict[tuple[int, bool], float] = {}
+        results: dict[tuple[int, bool], float] = {}
 
         def summed(corner: int, is_far: bool) -> float:
-            if (corner, is_far) not in found:
+            if (corner, is_far) not in results:
                 weights = np.exp(-epsilon * self._distances[corner])
-                found[corner, is_far] = float(weights @ (plus if is_far else minus))
-            return found[corner, is_far]
+                results[corner, is_far] = float(weights @ (plus if is_far else minus))
+            return results[corner, is_far]
 
-        signs, certain, looked = list[str](), True, 0
-        waiting = [cell for cell in self._in_order() if self._fans[self._cells[cell].fan].reach > 0][::-1]
-        while waiting:
-            number, looked = waiting.pop(), looked + 1
-            cell = self._cells[number]
-            above, below = summed(cell.far, True), summed(cell.near, False)
+        signs = list[str]()
+        is_certain = True
+        num_checked = 0
+        pending = [cell for cell in self._sorted_start_cells() if self._fans[self._cells[cell].fan].reach > 0][::-1]
+        while pending:
+            index = pending.pop()
+            num_checked = num_checked + 1
+            cell = self._cells[index]
+            above = summed(cell.far, True)
+            below = summed(cell.near, False)
             if is_below(above, below):
                 share = above / below if above > 0 else 0.0
-                signs.append(_DIGITS[max(1, ceil(_PARTS * share * (1 + ROUNDING)))])  # faint masses count as some
+                # Round up, to at least 1: a bound may be too large, but never too small. Masses may underflow to 0.
+                signs.append(_DIGITS[max(1, ceil(_PARTS * share * (1 + ROUNDING)))])
                 continue
-            parts = self._split(number) if looked < _MOST_WRITTEN else []
+            parts = self._split(index) if num_checked < _MAX_WRITTEN_CELLS else []
             if not parts:
-                certain = False
+                is_certain = False
                 signs.append(_DIGITS[_PARTS])
                 continue
             first, second = (self._cells[part] for part in parts[:2])
             signs.append("C" if len(parts) > 2 else "A" if first.a != second.a else "B")
-            waiting += parts[::-1]
-        return certain, "".join(signs)
+            pending += parts[::-1]
+        return is_certain, "".join(signs)
 
-    def _in_order(self) -> list[int]:
-        """The cells that each sector begins with, sector by sector in the order of `cells`."""
+    def _sorted_start_cells(self) -> list[int]:
+        """Return the initial cells, sector by sector in the order of `cells`."""
 
-        def place(number: int) -> tuple[float, int, float]:
-            cell = self._cells[number]
+        def sort_key(index: int) -> tuple[float, int, float]:
+            cell = self._cells[index]
             fan = self._fans[cell.fan]
             x, y = np.rint([*fan.corners[cell.sector], 0.0][:2]).tolist()
-            is_lower, (first, second) = y < 0 or (y == 0 and x < 0), [*fan.first.tolist(), 0.0][:2]
+            is_lower = y < 0 or (y == 0 and x < 0)
+            (first, second) = [*fan.first.tolist(), 0.0][:2]
             if is_lower:
-                x, y = -x, -y
+                x = -x
+                y = -y
             return (0.0 if fan.is_planar else x * second - y * first), int(is_lower), atan2(y, x)
 
-        return sorted(self._start.tolist(), key=place)
+        return sorted(self._start.tolist(), key=sort_key)
 
     # ---- cells ---------------------------------------------------------------------------------------------------
 
-    def _split(self, number: int) -> list[int]:
-        """The cells that a cell is split into; none where no more can be kept, or none would differ."""
-        cell = self._cells[number]
+    def _split(self, index: int) -> list[int]:
+        """Return the parts of a cell; none if the cache is full or they would not differ."""
+        cell = self._cells[index]
         if not cell.parts:
-            if len(self._corners) + 7 > self._most:
+            if len(self._corners) + 7 > self._max_corners:
                 return []
-            fan, begin = self._fans[cell.fan], len(self._cells)
-            by_a, by_b = self._change(cell)
-            along, across = [(cell.a, cell.a_end)], [(cell.b, cell.b_end)]
-            if by_a > by_b * _LITTLE:
-                along = _halves(cell.a, cell.a_end, fan.reach)
-            if by_b > by_a * _LITTLE:
-                across = _halves(cell.b, cell.b_end, fan.reach)
+            fan = self._fans[cell.fan]
+            begin = len(self._cells)
+            by_a, by_b = self._measure_change(cell)
+            along = [(cell.a, cell.a_end)]
+            across = [(cell.b, cell.b_end)]
+            if by_a > by_b * _MIN_CHANGE:
+                along = _halve(cell.a, cell.a_end, fan.reach)
+            if by_b > by_a * _MIN_CHANGE:
+                across = _halve(cell.b, cell.b_end, fan.reach)
             if len(along) * len(across) == 1:
                 return []
             for a, a_end in along:
                 for b, b_end in across:
-                    self._add(cell.fan, cell.sector, a, a_end, b, b_end)
+                    self._add_cell(cell.fan, cell.sector, a, a_end, b, b_end)
             cell.parts.extend(range(begin, len(self._cells)))
             added = [(part.near, part.far) for part in self._cells[begin:]]
             self._ends = np.concatenate([self._ends, np.array(added, dtype=np.int64)])
         return cell.parts
 
-    def _change(self, cell: _Cell) -> tuple[float, float]:
-        """By how much distances change along each side of a cell, in all."""
+    def _measure_change(self, cell: _Cell) -> tuple[float, float]:
+        """Return the total change of distances along each side of a cell."""
         fan = self._fans[cell.fan]
         far = fan.distances(cell.sector, cell.a_end, cell.b_end)
         by_a = fan.distances(cell.sector, cell.a, cell.b_end) - far
         return float(by_a.sum()), float((fan.distances(cell.sector, cell.a_end, cell.b) - far).sum())
 
-    def _add(self, fan: int, sector: int, a: float, a_end: float, b: float, b_end: float) -> None:
-        near, far = self._corner(fan, sector, a, b), self._corner(fan, sector, a_end, b_end)
+    def _add_cell(self, fan: int, sector: int, a: float, a_end: float, b: float, b_end: float) -> None:
+        near = self._get_corner(fan, sector, a, b)
+        far = self._get_corner(fan, sector, a_end, b_end)
         self._cells.append(_Cell(fan, sector, a, a_end, b, b_end, near, far))
 
-    def _corner(self, fan: int, sector: int, a: float, b: float) -> int:
+    def _get_corner(self, fan: int, sector: int, a: float, b: float) -> int:
         facets = len(self._fans[fan].normals)
-        if b == 0 or a == 0:  # on a ray, where two sectors meet, or at the centre
+        # Two sectors share a ray, and all of them share the centre. Each shared corner has one key.
+        if b == 0 or a == 0:
             ray = -1 if a == b == 0 else sector if b == 0 else (sector - 1) % facets
             key = (fan, -2 - ray, a + b, 0.0)
         else:
             key = (fan, sector, a, b)
         if key not in self._corners:
-            number = len(self._corners)
-            self._distances[number] = np.inf  # for places that are no members
-            self._distances[number, self._fans[fan].members] = self._fans[fan].distances(sector, a, b)
-            self._corners[key] = number
+            corner = len(self._corners)
+            self._distances[corner] = np.inf  # for locations that are not members
+            self._distances[corner, self._fans[fan].members] = self._fans[fan].distances(sector, a, b)
+            self._corners[key] = corner
         return self._corners[key]
 
 
 @dataclass
 class _Cell:
-    """Outputs of a sector from one corner to another, and the cells that it is split into."""
+    """Outputs of a sector between two corners, and the cells into which they are split."""
 
     fan: int
     sector: int
@@ -261,25 +287,25 @@ class _Cell:
 
 
 def is_below(plus: FloatArray | float, minus: FloatArray | float) -> BoolArray:
-    """Whether sums are less than others by more than rounding can have made of it, or nothing at all."""
+    """Return whether sums are smaller than others beyond rounding, or zero."""
     return np.asarray((np.asarray(plus) == 0) | (np.asarray(plus) * (1 + ROUNDING) < minus))
 
 
 class _Fan:
-    """The sectors about the centre of some places, each over a facet.
+    """The sectors about the centre of given locations, each over a facet.
 
     Parameters
     ----------
     members
-        The numbers of the places that the sectors are about.
+        Indices of the locations.
     points
-        ``(m, r)``: where they are from the centre.
+        ``(m, r)``: their coordinates relative to the centre.
     normals
-        ``(f, r)``: one for each facet, in the order of their angles, opposite ones too.
+        ``(f, r)``: one for each facet, in the order of their angles, including opposite ones.
     first
-        ``(d,)``: where the first member is.
+        ``(d,)``: location of the first member.
     axis
-        ``(d,)``: the direction of a body that is a segment.
+        ``(d,)``: direction of a body that is a segment.
     """
 
     def __init__(
@@ -290,95 +316,101 @@ class _Fan:
         first: FloatArray,
         axis: FloatArray | None = None,
     ) -> None:
-        self.members, self.normals, self.first = members, normals, first
+        self.members = members
+        self.normals = normals
+        self.first = first
         self._heights = np.ascontiguousarray((points @ normals.T).T)
+        # The largest distance of a member from the centre, in the body's norm.
         self.reach = float(self._heights.max(initial=0.0))
-        """How far a member is from the centre at most, in the body's norm."""
         self.is_planar = normals.shape[1] == 2
         facets = len(normals)
         if self.is_planar:
             ends = np.stack([np.linalg.solve(normals[[k, (k + 1) % facets]], np.ones(2)) for k in range(facets)])
         else:
             ends = normals / (normals * normals).sum(axis=1, keepdims=True)
+        # (f, d): the corner of the body at which each sector begins.
         self.corners = np.roll(ends, 1, axis=0) if self.is_planar else ends if axis is None else ends * axis
-        """``(f, d)``: the corner of the body at which each sector begins."""
-        self._falls = np.maximum(1 - normals @ ends.T, 0.0)  # of each facet along each ray
+        # The rate by which the norm of each facet grows more slowly than the body's norm along each ray. It must be
+        # exactly 0 for the facets that meet there, because an infinite end times a rounding error would be infinite.
+        self._decreases = np.maximum(1 - normals @ ends.T, 0.0)
         for ray in range(facets):
-            self._falls[[ray, (ray + 1) % facets] if self.is_planar else [ray], ray] = 0.0
+            self._decreases[[ray, (ray + 1) % facets] if self.is_planar else [ray], ray] = 0.0
 
     @classmethod
     def about(cls, places: FloatArray, members: IntArray, normals: FloatArray) -> _Fan:
-        """The sectors about some of the places, for the walls ``|normals v| <= 1`` of a body."""
-        some = places[members]
-        points, axis = some - (some.max(axis=0) + some.min(axis=0)) / 2, None
+        """Create the sectors about given locations, for the body ``|normals v| <= 1``."""
+        distinct = places[members]
+        points = distinct - (distinct.max(axis=0) + distinct.min(axis=0)) / 2
+        axis = None
         if np.linalg.matrix_rank(normals) == 1:
             axis = normals[0] / np.linalg.norm(normals[0])
-            points, normals = (points @ axis)[:, np.newaxis], np.abs(normals @ axis).max().reshape(1, 1)
+            points = (points @ axis)[:, np.newaxis]
+            normals = np.abs(normals @ axis).max().reshape(1, 1)
         both = np.concatenate([normals, -normals])
         if both.shape[1] == 2:
             both = both[np.argsort(np.arctan2(both[:, 1], both[:, 0]))]
-        return cls(members, points, both, some[0], axis)
+        return cls(members, points, both, distinct[0], axis)
 
     def distances(self, sector: int, a: float, b: float) -> FloatArray:
-        """``‖z - x‖ - ‖z - centre‖`` of every member, ``(m,)``.
+        """Return ``‖z - x‖ - ‖z - centre‖`` of every member, ``(m,)``.
 
         Parameters
         ----------
         sector
-            Over which facet ``z`` lies.
+            Index of the facet over which ``z`` lies.
         a, b
-            How far along the ray at the facet's end, and along that at its beginning; infinity is a limit.
+            Coordinates along the rays at the facet's end and at its beginning. Infinity is a limit.
         """
         fall = np.zeros(len(self.normals))
         for far, ray in ((a, sector), (b, sector - 1)):
             if far:
-                along = self._falls[:, ray]
+                along = self._decreases[:, ray]
                 fall[along > 0] += far * along[along > 0]
         active = np.flatnonzero(fall < np.inf)
         return np.asarray((-fall[active, np.newaxis] - self._heights[active]).max(axis=0))
 
 
-def _groups(places: FloatArray, equations: FloatArray) -> list[IntArray]:
-    """Places on each other's span, group by group. A place near the span, but not on it, is in a group of its own.
+def _group_by_span(places: FloatArray, equations: FloatArray) -> list[IntArray]:
+    """Group locations by span. A location near a span, but not on it, has its own group.
 
-    That is the safe side: what holds for the outputs of every group by itself holds for all of them together.
+    This is conservative: a bound that holds for the outputs of every group separately holds for all of them together.
     """
     if not len(equations):
         return [np.arange(len(places))]
     offsets = places @ equations.T
-    step = _OFF_SPAN * max(float(np.abs(places).max()), 1e-300)
-    which = np.unique(np.rint(offsets / step), axis=0, return_inverse=True)[1].ravel()
-    return [np.flatnonzero(which == group) for group in range(int(which.max()) + 1)]
+    step = _SPAN_TOLERANCE * max(float(np.abs(places).max()), 1e-300)
+    group_of = np.unique(np.rint(offsets / step), axis=0, return_inverse=True)[1].ravel()
+    return [np.flatnonzero(group_of == group) for group in range(int(group_of.max()) + 1)]
 
 
-def _halves(start: float, end: float, reach: float) -> list[tuple[float, float]]:
-    """A side in two parts; in one where it is too short or too far out for doubles to tell more."""
+def _halve(start: float, end: float, reach: float) -> list[tuple[float, float]]:
+    """Return the two halves of a side, or the side if it is too short or too far out."""
     middle = (start + end) / 2 if end < np.inf else max(2 * start, reach)
-    if middle > _FARTHEST * reach or not start < middle < end:
+    if middle > _MAX_DISTANCE * reach or not start < middle < end:
         return [(start, end)]
     return [(start, middle), (middle, end)]
 
 
-_STEEP = 300.0
-"""Where noise falls by more than the exponential of this between two states, a question is answered 'it may be'."""
+# If the noise decreases by more than the exponential of this between two states, a bound counts as undecided.
+_MAX_EXPONENT = 300.0
 
-_CENTRES = 32
-"""How many places privacy losses are taken from where nothing more is known of a noise."""
+# The number of locations from which privacy losses are taken if only the losses of a noise are known.
+_NUM_CENTRES = 32
 
-_FAINT = 1e-300
-"""Positive coefficients below this share of the greatest count as this share, and negative ones as nothing."""
+# Positive coefficients below this share of the largest are raised to it, and negative ones are dropped.
+_MIN_COEFFICIENT = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
-    """Whether the odds of some masses against others pass a bound at some output: several questions at once.
+class OddsBounds:
+    """Upper bounds on the odds of one mass against another one, for all outputs.
 
     Parameters
     ----------
     log_odds
-        ``(j,)``: the logarithms of the bounds.
+        ``(j,)``: logarithms of the bounds.
     plus, minus
-        ``(n, j)``: the parts above and below zero of ``with - exp(log_odds) without`` at each place, up to a factor.
+        ``(n, j)``: positive and negative parts of ``with - exp(log_odds) without`` at each location, up to a factor.
     against
         ``(n, j)``: ``exp(log_odds) without``, up to the same factor.
     """
@@ -390,105 +422,107 @@ class Questions:
 
     @cached_property
     def parts(self) -> FloatArray:
-        """All three beside each other, ``(n, 3 j)``."""
+        """The three arrays side by side, ``(n, 3 j)``."""
         return np.concatenate([self.plus, self.minus, self.against], axis=1)
 
     @classmethod
-    def from_masses(cls, log_with: FloatArray, log_without: FloatArray, log_odds: FloatArray) -> Questions:
-        """The questions about masses ``(n, j)`` that are given by their logarithms, minus infinity for none."""
+    def from_masses(cls, log_with: FloatArray, log_without: FloatArray, log_odds: FloatArray) -> OddsBounds:
+        """Create bounds from the logarithms of masses, ``(n, j)``, -inf for zero."""
         against = log_without + log_odds
         top = np.maximum(np.maximum(log_with.max(axis=0), against.max(axis=0)), -np.finfo(np.float64).max)
-        first, second = np.exp(log_with - top), np.exp(against - top)
+        first = np.exp(log_with - top)
+        second = np.exp(against - top)
         with np.errstate(invalid="ignore"):
-            share = -np.expm1(-np.abs(log_with - against))  # NaN where both are none
-        plus = np.where(log_with > against, np.maximum(first * share, _FAINT), 0.0)
+            share = -np.expm1(-np.abs(log_with - against))  # NaN if both masses are zero
+        plus = np.where(log_with > against, np.maximum(first * share, _MIN_COEFFICIENT), 0.0)
         minus = np.where(against > log_with, second * share, 0.0)
-        return cls(log_odds, plus, np.where(minus < _FAINT, 0.0, minus), second)
+        return cls(log_odds, plus, np.where(minus < _MIN_COEFFICIENT, 0.0, minus), second)
 
-    def only(self, number: int) -> Questions:
-        """One of them alone."""
-        one = slice(number, number + 1)
-        return Questions(self.log_odds[one], self.plus[:, one], self.minus[:, one], self.against[:, one])
+    def select(self, index: int) -> OddsBounds:
+        """Return a single bound."""
+        column = slice(index, index + 1)
+        return OddsBounds(self.log_odds[column], self.plus[:, column], self.minus[:, column], self.against[:, column])
 
-    def reached(self, plus: FloatArray, minus: FloatArray, against: FloatArray) -> FloatArray:
-        """The log odds ``(c, j)`` at some outputs, from the sums of the three parts there."""
+    def log_odds_at(self, plus: FloatArray, minus: FloatArray, against: FloatArray) -> FloatArray:
+        """Return the log odds ``(c, j)`` at some outputs, from the sums of the three parts there."""
         with np.errstate(divide="ignore", invalid="ignore"):
             odds = self.log_odds + np.log1p(np.maximum((plus - minus) / against, -1.0))
         return np.where(against > 0, odds, np.where(plus > 0, np.inf, -np.inf))
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
-    """What was found of some questions.
+class BoundCheck:
+    """The result of checking bounds.
 
     Parameters
     ----------
-    certain
-        Whether no output passes any bound. Never wrongly true.
-    highest
-        ``(j,)``: the highest log odds among the outputs that were looked at.
+    is_certain
+        Whether no output exceeds any bound. It is never wrongly true.
+    max_log_odds
+        ``(j,)``: the largest log odds among the outputs that were checked.
     """
 
-    certain: bool
-    highest: FloatArray
+    is_certain: bool
+    max_log_odds: FloatArray
 
 
 class Outputs(ABC):
-    """All outputs of a noise of one shape about ``N`` places, at any budget.
+    """All outputs of a noise of one shape about ``N`` locations, for any budget.
 
     Parameters
     ----------
     values
-        ``(N, d)``: the place that the noise of each state is about.
+        ``(N, d)``: the location to which the noise of each state is added.
     """
 
     def __init__(self, values: npt.ArrayLike) -> None:
         places, which = np.unique(np.asarray(values), axis=0, return_inverse=True)
+        # (n, d): the distinct locations.
         self.places: FloatArray = places.astype(np.float64)
-        """``(n, d)``: the different places."""
-        self.which: IntArray = np.asarray(which, dtype=np.int64).ravel()
+        self.place_index: IntArray = np.asarray(which, dtype=np.int64).ravel()
 
-    def gathered(self, log_masses: FloatArray) -> FloatArray:
-        """The logarithms ``(n, j)`` of the mass at each place, from those ``(N, j)`` of each state."""
+    def sum_by_place(self, log_masses: FloatArray) -> FloatArray:
+        """Return the log masses ``(n, j)`` of the locations, from those ``(N, j)`` of the states."""
         if len(self.places) == len(log_masses):
-            found = np.empty_like(log_masses)
-            found[self.which] = log_masses
-            return found
-        found = np.full((len(self.places), log_masses.shape[1]), -np.inf)
-        np.logaddexp.at(found, self.which, log_masses)
-        return found
+            sums = np.empty_like(log_masses)
+            sums[self.place_index] = log_masses
+            return sums
+        sums = np.full((len(self.places), log_masses.shape[1]), -np.inf)
+        np.logaddexp.at(sums, self.place_index, log_masses)
+        return sums
 
     @abstractmethod
-    def ask(self, questions: Questions, epsilon: float) -> Finding:
-        """Whether some output at a budget passes some bound."""
+    def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
+        """Check that no output exceeds a bound, for a budget."""
 
-    def cells(self, questions: Questions, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """Whether no output passes one question's bound, and cells that show it, of each part: see `Sectors.cells`.
+    def cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Check a single bound, and return cells that prove it; see `Sectors.cells`.
 
         Parameters
         ----------
-        questions
-            A single one.
+        bounds
+            A single bound.
         epsilon
-            The budget.
+            Budget.
 
         Returns
         -------
         tuple
-            Whether it is certain, and the signs; none where outputs are finitely many, or are in no cells.
+            Whether it is certain, and the signs of each part. The signs are empty if there are finitely many outputs or
+            no cells.
         """
-        return self.ask(questions, epsilon).certain, ("",)
+        return self.check(bounds, epsilon).is_certain, ("",)
 
 
 class PolytopeOutputs(Outputs):
-    """The outputs of noise ``exp(-epsilon ‖z - x‖_K)`` for a symmetric polytope of up to two dimensions.
+    """Outputs of noise ``exp(-epsilon ‖z - x‖_K)`` for a polytope of up to two dimensions.
 
     Parameters
     ----------
     values
         ``(N, d)``.
     normals
-        ``(m, d)``: the body is ``|normals v| <= 1`` within its span.
+        ``(m, d)``: the symmetric body is ``|normals v| <= 1`` within its span.
     equations
         ``(e, d)``: orthonormal rows across the span.
     """
@@ -497,134 +531,141 @@ class PolytopeOutputs(Outputs):
         super().__init__(values)
         self._sectors = Sectors(self.places, normals, equations) if len(normals) else None
 
-    def ask(self, questions: Questions, epsilon: float) -> Finding:
-        """By branch and bound over all outputs: see `dphmm.events.outputs`."""
-        if self._sectors is None:  # every place is its own output
-            parts = questions.plus, questions.minus, questions.against
-            return Finding(bool(is_below(*parts[:2]).all()), questions.reached(*parts).max(axis=0))
-        if epsilon * self._sectors.reach > _STEEP:
-            return Finding(False, np.full(len(questions.log_odds), -np.inf))
-        certain, sums = self._sectors.ask(questions.parts, epsilon)
-        return Finding(certain, questions.reached(*np.split(sums, 3, axis=1)).max(axis=0))
+    def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
+        """Check bounds by branch and bound over all outputs; see `dphmm.events.outputs`."""
+        if self._sectors is None:  # every location is its own only output
+            parts = bounds.plus, bounds.minus, bounds.against
+            return BoundCheck(bool(is_below(*parts[:2]).all()), bounds.log_odds_at(*parts).max(axis=0))
+        if epsilon * self._sectors.reach > _MAX_EXPONENT:
+            return BoundCheck(False, np.full(len(bounds.log_odds), -np.inf))
+        is_certain, sums = self._sectors.check(bounds.parts, epsilon)
+        return BoundCheck(is_certain, bounds.log_odds_at(*np.split(sums, 3, axis=1)).max(axis=0))
 
-    def cells(self, questions: Questions, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """As `Outputs.cells`."""
-        if self._sectors is None or epsilon * self._sectors.reach > _STEEP:
-            return super().cells(questions, epsilon)
-        certain, signs = self._sectors.cells(questions.plus[:, 0], questions.minus[:, 0], epsilon)
-        return certain, (signs,)
+    def cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Check a single bound, and return cells that prove it; see `Outputs.cells`."""
+        if self._sectors is None or epsilon * self._sectors.reach > _MAX_EXPONENT:
+            return super().cells(bounds, epsilon)
+        is_certain, signs = self._sectors.cells(bounds.plus[:, 0], bounds.minus[:, 0], epsilon)
+        return is_certain, (signs,)
 
 
 class BoundedOutputs(Outputs):
-    """The outputs of any noise of which only privacy losses between places are known: sound, and wasteful.
+    """Outputs of a noise of which only privacy losses are known. Sound, but not tight.
 
-    The density of an output is, at every place, that at another within a factor of the exponential of the loss between
-    the two. This is used of one place after another.
+    The density of an output under one location is within a factor of exp(loss) of its density under another one. This
+    is applied from several locations in turn.
 
     Parameters
     ----------
     values
         ``(N, d)``.
     mechanism
-        The noise at any budget: losses scale with it.
+        The noise for any budget. Losses are proportional to it.
     """
 
     def __init__(self, values: npt.ArrayLike, mechanism: Mechanism) -> None:
         super().__init__(values)
-        place = self.places[np.linspace(0, len(self.places) - 1, min(_CENTRES, len(self.places))).astype(np.int64)]
-        whole = np.asarray(values).dtype.kind in "iu"
-        kind = np.int64 if whole else np.float64
-        self._losses = np.stack([mechanism.privacy_loss(one.astype(kind), self.places.astype(kind)) for one in place])
+        centres = self.places[
+            np.linspace(0, len(self.places) - 1, min(_NUM_CENTRES, len(self.places))).astype(np.int64)
+        ]
+        is_integer = np.asarray(values).dtype.kind in "iu"
+        dtype = np.int64 if is_integer else np.float64
+        self._losses = np.stack(
+            [mechanism.privacy_loss(output.astype(dtype), self.places.astype(dtype)) for output in centres]
+        )
         self._losses /= float(mechanism.epsilon)
 
-    def ask(self, questions: Questions, epsilon: float) -> Finding:
-        """From one of a few places to all others."""
+    def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
+        """Check bounds from each of a few locations to all others."""
         reach = epsilon * self._losses
-        grown = np.exp(reach[reach.max(axis=1) <= _STEEP])
-        certain = is_below(grown @ questions.plus, (1 / grown) @ questions.minus).any(axis=0).all()
-        sums = (part.sum(axis=0, keepdims=True) for part in (questions.plus, questions.minus, questions.against))
-        return Finding(bool(certain), questions.reached(*sums)[0])
+        ratios = np.exp(reach[reach.max(axis=1) <= _MAX_EXPONENT])
+        is_certain = is_below(ratios @ bounds.plus, (1 / ratios) @ bounds.minus).any(axis=0).all()
+        sums = (part.sum(axis=0, keepdims=True) for part in (bounds.plus, bounds.minus, bounds.against))
+        return BoundCheck(bool(is_certain), bounds.log_odds_at(*sums)[0])
 
 
 class PartedOutputs(Outputs):
-    """The outputs of a noise that is another one for each part of the states: sound, and wasteful.
+    """Outputs of a noise with different parts for different states. Sound, but not tight.
 
-    No output passes a bound by all states together if it passes it by none of the parts. (Far out, and where the noises
-    have different supports, an output tells the part, so that little is wasted.)
+    No output exceeds a bound over all states if it exceeds it over none of the parts. Far out, or if the supports
+    differ, an output identifies the part, and little is lost.
 
     Parameters
     ----------
     parts
-        The outputs of each part's noise about the places of its states, and the numbers of those states.
+        The outputs of each part's noise about the locations of its states, and the indices of those states.
     at
-        A function from a budget to ``(c, N)``: the log density, in every state, of some outputs to look at.
+        Function from a budget to ``(c, N)``: log densities of some outputs to check, in every state.
     """
 
     def __init__(self, parts: Sequence[tuple[Outputs, IntArray]], at: Callable[[float], FloatArray]) -> None:
         super().__init__(np.arange(sum(len(states) for _, states in parts))[:, np.newaxis])
-        self._parts, self._at = parts, at
+        self._parts = parts
+        self._at = at
 
-    def ask(self, questions: Questions, epsilon: float) -> Finding:
-        """Part by part; the highest odds are those of all parts together at the outputs to look at."""
-        certain = all(part.ask(_gathered(part, questions, states), epsilon).certain for part, states in self._parts)
+    def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
+        """Check bounds part by part. The largest odds are those over all parts together."""
+        is_certain = all(
+            part.check(_restrict(part, bounds, states), epsilon).is_certain for part, states in self._parts
+        )
         log_table = self._at(epsilon)
         top = log_table.max(axis=1, keepdims=True)
         weights = np.exp(log_table - np.where(np.isfinite(top), top, 0.0))
-        sums = (weights @ part for part in (questions.plus, questions.minus, questions.against))
-        return Finding(certain, questions.reached(*sums).max(axis=0))
+        sums = (weights @ part for part in (bounds.plus, bounds.minus, bounds.against))
+        return BoundCheck(is_certain, bounds.log_odds_at(*sums).max(axis=0))
 
-    def cells(self, questions: Questions, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """Part by part."""
-        found = [part.cells(_gathered(part, questions, states), epsilon) for part, states in self._parts]
-        return all(certain for certain, _ in found), tuple(signs for _, (signs,) in found)
+    def cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Check a single bound part by part."""
+        results = [part.cells(_restrict(part, bounds, states), epsilon) for part, states in self._parts]
+        return all(is_certain for is_certain, _ in results), tuple(signs for _, (signs,) in results)
 
 
-def _gathered(part: Outputs, questions: Questions, states: IntArray) -> Questions:
-    """The questions about the states of one part, by its places."""
+def _restrict(part: Outputs, bounds: OddsBounds, states: IntArray) -> OddsBounds:
+    """Return the bounds over the states of one part, by its locations."""
 
     def summed(values: FloatArray) -> FloatArray:
-        found = np.zeros((len(part.places), values.shape[1]))
-        np.add.at(found, part.which, values[states])
-        return found
+        sums = np.zeros((len(part.places), values.shape[1]))
+        np.add.at(sums, part.place_index, values[states])
+        return sums
 
-    return Questions(questions.log_odds, summed(questions.plus), summed(questions.minus), summed(questions.against))
+    return OddsBounds(bounds.log_odds, summed(bounds.plus), summed(bounds.minus), summed(bounds.against))
 
 
 class TableOutputs(Outputs):
-    """The outputs of finite tables ``k(z | s)``, one for each budget: all are looked at, so that nothing is wasted.
+    """Outputs of finite tables ``k(z | s)``, one for each budget. All outputs are checked.
 
     Parameters
     ----------
     size
-        The number of states ``N``.
+        Number of states ``N``.
     at
-        A budget → ``(N, Z)``: the logarithm of the probability of each output in each state.
+        Function from a budget to ``(N, Z)``: the log probability of each output in each state.
     """
 
     def __init__(self, size: int, at: Callable[[float], FloatArray]) -> None:
         super().__init__(np.arange(size)[:, np.newaxis])
         self._at = at
-        self._made: dict[float, FloatArray] = {}
+        self._tables: dict[float, FloatArray] = {}
 
-    def ask(self, questions: Questions, epsilon: float) -> Finding:
-        """Output by output."""
-        if epsilon not in self._made:
+    def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
+        """Check bounds at every output."""
+        if epsilon not in self._tables:
             logs = self._at(epsilon)
             top = logs.max(axis=0, keepdims=True)
-            self._made[epsilon] = np.exp(logs - np.where(np.isfinite(top), top, 0.0)).T
-        sums = [self._made[epsilon] @ part for part in (questions.plus, questions.minus, questions.against)]
-        return Finding(bool(is_below(*sums[:2]).all()), questions.reached(*sums).max(axis=0))
+            self._tables[epsilon] = np.exp(logs - np.where(np.isfinite(top), top, 0.0)).T
+        sums = [self._tables[epsilon] @ part for part in (bounds.plus, bounds.minus, bounds.against)]
+        return BoundCheck(bool(is_below(*sums[:2]).all()), bounds.log_odds_at(*sums).max(axis=0))
 
 
-def outputs_of(mechanism: Mechanism, values: npt.ArrayLike) -> Outputs:
-    """The outputs of a mechanism of the package, at any budget.
+def make_outputs(mechanism: Mechanism, values: npt.ArrayLike) -> Outputs:
+    """Create the outputs of a mechanism, for any budget.
 
     Parameters
     ----------
     mechanism
-        The mechanism, of whose shape the noise is.
+        The mechanism that determines the shape of the noise.
     values
-        ``(N, d)``: the true value that each state is released as.
+        ``(N, d)``: the true value that is released for each state.
     """
-    walls = mechanism.walls
-    return BoundedOutputs(values, mechanism) if walls is None else PolytopeOutputs(values, *walls)
+    halfspaces = mechanism.halfspaces
+    return BoundedOutputs(values, mechanism) if halfspaces is None else PolytopeOutputs(values, *halfspaces)

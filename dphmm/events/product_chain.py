@@ -1,15 +1,17 @@
-"""What releases tell of an event: its odds, over the product of the Markov chain and the event's automaton.
+"""The odds of an event over the product of the Markov chain and the event's automaton.
 
-The product has a row of the chain's states for each progress of the event. Masses of the releases so far move forward
-over it; the probabilities that the event will happen, or not, move backward; their product is the posterior of the
+The product has one row of chain states for each progress of the event. The masses of the releases so far move forward
+over it. The probabilities that the event will and will not happen move backward. Their product is the posterior of the
 event (PriSTE, Cao et al., ICDE 2019). All of them are logarithms, so that nothing underflows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import isqrt
 from sys import float_info
@@ -19,267 +21,283 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_floats, as_integers
 from dphmm.errors import EventError, InvalidInputError, StochasticError
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event
-from dphmm.model.away import Away
 from dphmm.model.forward_backward import backward_pass
-from dphmm.model.gaps import Gap, one_matrix
+from dphmm.model.gaps import Gap, homogeneous_gap
 from dphmm.model.model import MarkovModel
-from dphmm.model.transition_operator import IDENTITY, NARROW, Operator, TransitionOperator, log_sum
-from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
+from dphmm.model.outside_states import OutsideStates
+from dphmm.model.transition_operator import IDENTITY, LOG_RANGE, Operator, TransitionOperator, log_sum
+from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic
+from dphmm.validation import checked
 
-_HELD = 1 << 23
-"""What is still to happen is kept for all times up to this number of values, and beyond that made anew by blocks."""
+# Backward probabilities are cached for all steps up to this number of values. Beyond it they are recomputed by blocks.
+_CACHE_VALUES = 1 << 23
 
 
 class Chain:
-    """How a path goes on from one time to a later one.
+    """The transitions of a path from one step to a later one.
 
     Parameters
     ----------
     size
-        The number of states of the chain, ``P``.
+        Number of states of the chain, ``P``.
     operator
-        A function from a time and a number of steps, at least one, to the operator that leads from one to the other.
-    away
-        The chain's contexts, where its model knows of people outside; None where they are the ``N`` states that events
-        and releases are about.
+        Function of a step and a positive number of steps that returns the transition operator from this step.
+    outside
+        Outside states of the model; None if the states of the chain are the ``N`` states of events and releases.
     """
 
-    def __init__(self, size: int, operator: Callable[[int, int], Operator], away: Away | None = None) -> None:
-        self.size, self.operator, self.away = size, operator, away
-        self.states = None if away is None else away.last
-        self.state_count = size if away is None else away.size
-        """The number of states ``N`` that events and releases are about."""
+    def __init__(
+        self, size: int, operator: Callable[[int, int], Operator], outside: OutsideStates | None = None
+    ) -> None:
+        self.size = size
+        self.operator = operator
+        self.outside = outside
+        self.states = None if outside is None else outside.state_of_context
+        # The number of states N of events and releases.
+        self.num_states = size if outside is None else outside.size
 
     @classmethod
-    def of_model(cls, model: MarkovModel, first: int | None) -> Chain:
-        """The chain of a model.
+    def from_model(cls, model: MarkovModel, first: int | None) -> Chain:
+        """Create the chain of a model.
 
         Parameters
         ----------
         model
             The model.
         first
-            The slot of time 0; it matters where the model varies with time.
+            Slot of step 0, for a time-dependent model.
         """
-
-        def operator(time: int, steps: int) -> Operator:
-            return model.operator(steps, None if first is None else first + time)
-
-        return cls(model.chain_size, operator, model.away)
+        return cls(model.chain_size, partial(_get_model_operator, model, first), model.outside)
 
     @classmethod
-    def of_matrices(cls, transition: MatrixLike | Sequence[MatrixLike], size: int) -> Chain:
-        """The chain of a matrix for all steps, or of one for each.
+    def from_matrices(cls, transition: MatrixLike | Sequence[MatrixLike], size: int) -> Chain:
+        """Create a chain from a matrix for all steps, or one for each step.
 
         Parameters
         ----------
         transition
-            The matrix ``(N, N)``, dense or sparse, or a matrix for each step.
+            A matrix ``(N, N)``, dense or sparse, or one matrix for each step.
         size
-            The number of states, where there is no matrix.
+            Number of states if there is no matrix.
 
         Raises
         ------
         StochasticError
-            When a matrix is none, or has a positive probability below 1e-200.
+            If a matrix is not stochastic, or has a positive probability below 1e-200.
         EventError
-            When sizes differ.
+            If the sizes differ.
         """
-        several = _several(transition)
+        several = _as_matrices(transition)
         names = ["transition matrix"] if several is None else [f"transition matrix {i}" for i in range(len(several))]
-        made = [
-            TransitionOperator(as_stochastic(one, name, compressed=True, smallest=SMALLEST_PROBABILITY))
-            for one, name in zip([transition] if several is None else several, names, strict=True)
+        steppers = [
+            TransitionOperator(as_stochastic(matrix, name, compressed=True, smallest=MIN_PROBABILITY))
+            for matrix, name in zip([transition] if several is None else several, names, strict=True)
         ]
-        sizes = [int(step.matrix.shape[0]) for step in made] or [size]
+        sizes = [int(stepper.matrix.shape[0]) for stepper in steppers] or [size]
         for other in sizes:
             if other != sizes[0]:
-                raise EventError(f"transition matrices of {sizes[0]} and {other} states are given; give one size")
-
-        def operator(time: int, steps: int) -> Operator:
-            if several is None:
-                return made[0] if steps == 1 else one_matrix(made[0], steps)
-            if time + steps > len(made):
-                raise EventError(
-                    f"there are {len(made)} transition matrices, and the event or a release is after step "
-                    f"{time + steps}; give one for each step, or one for all"
-                )
-            return Gap([([(step, 1)], 1) for step in made[time : time + steps]])
-
-        return cls(sizes[0], operator)
+                raise EventError(f"transition matrices must have the same size, got {sizes[0]} and {other} states")
+        return cls(sizes[0], partial(_get_matrix_operator, steppers, several is None))
 
     def begin(self, initial: npt.ArrayLike, name: str = "initial distribution") -> FloatArray:
-        """The logarithms ``(1, P)`` of a distribution ``(N,)`` of the state at time 0."""
-        first = as_distribution(initial, self.state_count, name)
+        """Return the logarithms ``(1, P)`` of a distribution ``(N,)`` of the state at step 0."""
+        first = as_distribution(initial, self.num_states, name)
         with np.errstate(divide="ignore"):
-            return np.log((first if self.away is None else self.away.begun(first))[np.newaxis])
+            return np.log((first if self.outside is None else self.outside.split_initial(first))[np.newaxis])
 
     def compile(self, event: Event) -> Automaton:
-        """An event compiled over the chain's own states."""
-        if self.away is None:
-            return Automaton.compile(event, self.state_count)
-        # People outside are in state N, one more than the model has: in none of the event's places.
-        return Automaton.compile(event, self.state_count + 1).lift(self.away.present)
+        """Compile an event over the states of the chain."""
+        if self.outside is None:
+            return Automaton.compile(event, self.num_states)
+        # Users outside the region are in an additional state N, which is in no location of the event.
+        return Automaton.compile(event, self.num_states + 1).lift(self.outside.inside_state)
 
-    def spread(self, rows: FloatArray) -> FloatArray:
-        """What is known of states, ``(…, N)``, for each state of the chain, ``(…, P)``."""
+    def expand(self, rows: FloatArray) -> FloatArray:
+        """Map values of states, ``(…, N)``, to the states of the chain, ``(…, P)``."""
         return rows if self.states is None else rows[..., self.states]
 
-    def gathered(self, logs: FloatArray) -> FloatArray:
-        """Logarithms of masses of the chain's states, ``(P,)``, summed up for each state, ``(N,)``."""
+    def sum_by_state(self, logs: FloatArray) -> FloatArray:
+        """Sum log masses of the chain's states, ``(P,)``, for each state, ``(N,)``."""
         if self.states is None:
             return logs
-        found = np.full(self.state_count, -np.inf)
-        np.logaddexp.at(found, self.states, logs)
-        return found
+        sums = np.full(self.num_states, -np.inf)
+        np.logaddexp.at(sums, self.states, logs)
+        return sums
 
 
 Transition = MatrixLike | Sequence[MatrixLike] | Chain
 """A transition matrix ``(N, N)``, dense or sparse; one for each step, from time 0 to 1 first; or a `Chain`."""
 
 
-def _several(transition: Any) -> list[Any] | None:
-    """The matrices where there is one for each step; None where there is one alone."""
+# Functions of this module rather than of a chain, so that chains can be pickled.
+
+
+def _get_model_operator(model: MarkovModel, first: int | None, step: int, steps: int) -> Operator:
+    return model.operator(steps, None if first is None else first + step)
+
+
+def _get_matrix_operator(
+    steppers: Sequence[TransitionOperator], is_homogeneous: bool, step: int, steps: int
+) -> Operator:
+    if is_homogeneous:
+        return steppers[0] if steps == 1 else homogeneous_gap(steppers[0], steps)
+    if step + steps > len(steppers):
+        raise EventError(
+            f"there must be a transition matrix for each of {step + steps} steps, or one for all, got {len(steppers)}"
+        )
+    return Gap([([(stepper, 1)], 1) for stepper in steppers[step : step + steps]])
+
+
+def _as_matrices(transition: Any) -> list[Any] | None:
+    """Return the list of matrices if there is one for each step; None for a single matrix."""
     if sparse.issparse(transition):
         return None
-    if isinstance(transition, Sequence) and any(sparse.issparse(one) for one in transition):
+    if isinstance(transition, Sequence) and any(sparse.issparse(matrix) for matrix in transition):
         return list(transition)
     try:
         array = np.asarray(transition)
     except ValueError:
-        raise StochasticError("the transition matrix has rows of different lengths; give n rows of n numbers") from None
+        raise StochasticError("the transition matrix must be square, got rows of different lengths") from None
     return list(array) if array.ndim == 3 else None
 
 
 class ProductChain:
-    """A chain with the progress of an event, of which there is a row of states each.
+    """The product of a chain and the automaton of an event.
 
     Parameters
     ----------
     chain
-        How a path goes on.
+        The chain.
     event
         The event.
     """
 
     def __init__(self, chain: Chain, event: Event) -> None:
         self.chain, self.automaton, self.size, self._last = chain, chain.compile(event), chain.size, event.last
-        most = max(len(layer.after) for layer in self.automaton.layers)
-        # What is to come is kept for all times, or at the end of each block: those within are then worked out again.
+        max_progress = max(len(layer.after) for layer in self.automaton.layers)
+        # Backward probabilities are kept for all steps, or only at the end of each block and recomputed within it. With
+        # blocks of √T steps the memory is O(√T) instead of O(T), for at most twice the time.
         self._block = event.last + 1
-        if 2 * most * self.size * event.last > _HELD:
+        if 2 * max_progress * self.size * event.last > _CACHE_VALUES:
             self._block = max(1, isqrt(event.last))
         to_come = np.empty((2, 0, self.size))
         self._marks, self._within = {event.last: to_come}, dict[int, FloatArray]()
-        for time in range(event.last - 1, -1, -1):
-            to_come = self._earlier(to_come, time)
-            if time % self._block == 0:
-                self._marks[time] = to_come
-            if time < self._block:
-                self._within[time] = to_come
+        for step in range(event.last - 1, -1, -1):
+            to_come = self._step_back(to_come, step)
+            if step % self._block == 0:
+                self._marks[step] = to_come
+            if step < self._block:
+                self._within[step] = to_come
 
     def begin(self, initial: FloatArray) -> FloatArray:
-        """The masses at time 0, ``(k, P)``, by the progress after it, of a first distribution ``(1, P)``."""
-        return self._joined(initial, 0)
+        """Return the log masses ``(k, P)`` at step 0, by progress, of a distribution ``(1, P)``."""
+        return self._apply_layer(initial, 0)
 
-    def ahead(self, masses: FloatArray, time: int, until: int) -> FloatArray:
-        """Masses of a time, by progress, moved to a later one: step by step as long as the event goes on."""
-        while time < until:
-            pause = until if time >= self._last else min(until, self.automaton.event.first - 1)
-            steps = max(1, pause - time)
-            masses = _moved(self.chain.operator(time, steps), masses, back=False)
-            time += steps
-            masses = self._joined(masses, time)
+    def advance(self, masses: FloatArray, step: int, end: int) -> FloatArray:
+        """Return the masses at a later step, by progress."""
+        while step < end:
+            # Without layers in between, one operator covers many steps. It has faster ways to cross a gap.
+            pause = end if step >= self._last else min(end, self.automaton.event.first - 1)
+            steps = max(1, pause - step)
+            masses = _move_rows(self.chain.operator(step, steps), masses, back=False)
+            step += steps
+            masses = self._apply_layer(masses, step)
         return masses
 
-    def odds(self, masses: FloatArray, time: int) -> tuple[float, float]:
-        """The logarithms of the mass with which the event happens, and with which it does not."""
-        happens, fails = self._ways(masses, time)
+    def odds(self, masses: FloatArray, step: int) -> tuple[float, float]:
+        """Return the log masses with which the event happens and does not happen."""
+        happens, fails = self._split_by_outcome(masses, step)
         return log_sum(happens), log_sum(fails)
 
-    def outcomes(self, masses: FloatArray, time: int) -> tuple[FloatArray, FloatArray]:
-        """The logarithms ``(P,)`` of the mass of each state with which the event happens, and does not."""
-        happens, fails = (np.logaddexp.reduce(way, axis=0, initial=-np.inf) for way in self._ways(masses, time))
+    def outcomes(self, masses: FloatArray, step: int) -> tuple[FloatArray, FloatArray]:
+        """Return the log masses ``(P,)`` of each state with and without the event."""
+        happens, fails = (
+            np.logaddexp.reduce(half, axis=0, initial=-np.inf) for half in self._split_by_outcome(masses, step)
+        )
         return happens, fails
 
-    def _ways(self, masses: FloatArray, time: int) -> list[FloatArray]:
-        """Masses ``(j, P)`` of which the event happens, and of which it does not."""
-        cut = self.automaton.cut(time)
-        ways = [masses[cut.yes], masses[cut.no]]
+    def _split_by_outcome(self, masses: FloatArray, step: int) -> list[FloatArray]:
+        """Return the log masses ``(j, P)`` with and without the event."""
+        cut = self.automaton.slices_at(step)
+        halves = [masses[cut.yes], masses[cut.no]]
         if cut.open.start == cut.open.stop:
-            return ways
-        to_come = self._to_come(time)
-        return [np.concatenate([way, masses[cut.open] + half]) for way, half in zip(ways, to_come, strict=True)]
+            return halves
+        # Undecided mass splits by the backward probability h_t(s) = Pr(E | s_t = s, progress).
+        to_come = self._log_outcome_probabilities(step)
+        return [np.concatenate([way, masses[cut.open] + half]) for way, half in zip(halves, to_come, strict=True)]
 
-    def _joined(self, masses: FloatArray, time: int) -> FloatArray:
-        """The masses by the progress after a time, from those by the progress before it."""
-        layer = self.automaton.layer(time)
+    def _apply_layer(self, masses: FloatArray, step: int) -> FloatArray:
+        """Return the masses by the progress after a step, from those by the progress before it."""
+        layer = self.automaton.layer(step)
         if layer is None:
             return masses
-        found = np.full((len(layer.after), self.size), -np.inf)
+        # Arcs without a mask come first (see `automaton`). So a row is filled as a whole before masses are added to
+        # parts of it. Entries that no arc fills stay -inf, because they are impossible.
+        joined = np.full((len(layer.after), self.size), -np.inf)
         filled = set[int]()
         for source, target, where in layer.arcs:
             added = masses[source, where]
-            found[target, where] = np.logaddexp(found[target, where], added) if target in filled else added
+            joined[target, where] = np.logaddexp(joined[target, where], added) if target in filled else added
             filled.add(target)
-        return found
+        return joined
 
-    def _to_come(self, time: int) -> FloatArray:
-        """The log probabilities that the event will happen, and that it will not, by undecided progress.
+    def _log_outcome_probabilities(self, step: int) -> FloatArray:
+        """Return the log probabilities that the event will and will not happen.
+
+        They are those of each undecided progress and state.
 
         Returns
         -------
         FloatArray
             ``(2, k, P)``.
         """
-        if time not in self._within:
-            begin = time - time % self._block
+        if step not in self._within:
+            begin = step - step % self._block
             end = min(begin + self._block, self._last)
-            to_come, self._within = self._marks[end], {}
-            for earlier in range(end - 1, begin - 1, -1):
-                self._within[earlier] = to_come = self._earlier(to_come, earlier)
-        return self._within[time]
+            to_come = self._marks[end]
+            self._within = {}
+            for earlier_step in range(end - 1, begin - 1, -1):
+                self._within[earlier_step] = to_come = self._step_back(to_come, earlier_step)
+        return self._within[step]
 
-    def _earlier(self, later: FloatArray, time: int) -> FloatArray:
-        """What is to come after a time, from what is to come after the next: see `_to_come`."""
-        layer = self.automaton.layer(time + 1)
+    def _step_back(self, later: FloatArray, step: int) -> FloatArray:
+        """Return the log outcome probabilities after a step, from those after the next step."""
+        layer = self.automaton.layer(step + 1)
         if layer is not None:
             after = np.full((2, len(layer.after), self.size), -np.inf)
-            after[0, layer.cut_after.yes] = after[1, layer.cut_after.no] = 0.0
-            after[:, layer.cut_after.open] = later
+            after[0, layer.slices_after.yes] = after[1, layer.slices_after.no] = 0.0
+            after[:, layer.slices_after.open] = later
             later = np.empty((2, len(layer.before), self.size))
             for source, target, where in layer.arcs:
                 later[:, source, where] = after[:, target, where]
-            later = later[:, layer.cut_before.open]
-        moved = _moved(self.chain.operator(time, 1), later.reshape(-1, self.size), back=True)
+            later = later[:, layer.slices_before.open]
+        moved = _move_rows(self.chain.operator(step, 1), later.reshape(-1, self.size), back=True)
         return moved.reshape(later.shape)
 
 
-def _moved(operator: Operator, logs: FloatArray, back: bool) -> FloatArray:
-    """Rows of logarithms moved forward or back, together where plain floats do for all of them."""
-    if operator.floats is not None and len(logs) > 1:
+def _move_rows(operator: Operator, logs: FloatArray, back: bool) -> FloatArray:
+    """Move rows of logarithms forward or backward, in one product if plain floats suffice."""
+    if operator.linear_products is not None and len(logs) > 1:
         tops = np.maximum(logs.max(axis=1, keepdims=True), -float_info.max)
         below = logs - tops
-        if not (below[below < -NARROW] > -np.inf).any():
+        if not (below[below < -LOG_RANGE] > -np.inf).any():
             with np.errstate(divide="ignore"):
-                return np.asarray(np.log(operator.floats[back].plain(np.exp(below).T).T) + tops)
+                return np.asarray(np.log(operator.linear_products[back].multiply(np.exp(below).T).T) + tops)
     return np.array([operator.backward(row) if back else operator.forward(row) for row in logs])
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A distribution over states, cut in two by an event.
+    """A distribution over states, split by an event.
 
     Parameters
     ----------
     log_with, log_without
-        ``(N,)``: the logarithms of ``Pr(s, E)`` and ``Pr(s, not E)``, up to one constant for both; minus infinity for
-        what cannot be.
+        ``(N,)``: logarithms of ``Pr(s, E)`` and ``Pr(s, not E)``, up to a common constant; minus infinity for zero.
     """
 
     log_with: FloatArray = field(repr=False)
@@ -287,32 +305,32 @@ class Split:
 
     @property
     def log_odds(self) -> float:
-        """``logit Pr(E)``."""
+        """The log odds ``logit Pr(E)``."""
         return log_sum(self.log_with) - log_sum(self.log_without)
 
 
 class EventOdds:
-    """The odds of an event as releases come in, one after another.
+    """The odds of an event, updated with each release.
 
     Parameters
     ----------
     transition
-        ``(N, N)`` row-stochastic, dense or sparse; or one for each step, the first from time 0 to time 1.
+        ``(N, N)`` row-stochastic, dense or sparse; or one matrix for each step, starting with step 0 to step 1.
     initial
-        ``(N,)``: the distribution of the state at time 0.
+        ``(N,)``: distribution of the state at step 0.
     event
-        The event; its times are counted from 0.
-    wording
-        What messages call it; left out, its text.
+        The event. Its steps are counted from 0.
+    description
+        Text of the event for messages. Defaults to its own.
     lead
-        The time of the first release: more than 0 for an event that begins before it.
+        Step of the first release; positive for an event that begins before it.
 
     Raises
     ------
     EventError
-        When the event names a state that does not exist, or is certain or impossible before anything is released.
+        If the event contains a state that does not exist, or is certain or impossible before the first release.
     StochasticError
-        When a matrix or the distribution is none, or a positive transition probability is below 1e-200.
+        If a matrix or the distribution is invalid, or a positive transition probability is below 1e-200.
 
     Examples
     --------
@@ -327,63 +345,66 @@ class EventOdds:
         transition: Transition,
         initial: npt.ArrayLike,
         event: Event,
-        wording: str | None = None,
+        description: str | None = None,
         lead: int = 0,
     ) -> None:
-        self.lead, chain = lead, transition
+        self.lead = lead
+        chain = transition
         if not isinstance(chain, Chain):
-            chain = Chain.of_matrices(chain, as_floats(initial, "initial distribution", StochasticError).size)
+            chain = Chain.from_matrices(chain, as_floats(initial, "initial distribution", StochasticError).size)
         first = chain.begin(initial)
         self._path = ProductChain(chain, event)
         self.event = event
-        """The event."""
-        self.time: int | None = None
-        """The time of the last release; None before the first."""
+        # The step of the last release; None before the first.
+        self.last_step: int | None = None
         self._masses: FloatArray | None = None
-        self._ahead: tuple[int, FloatArray] | None = None
-        self.is_model = True
-        """Whether the first distribution is the chain's own: see `with_initial`."""
+        # The last prediction: a step and the masses at it, before a release.
+        self._predicted: tuple[int, FloatArray] | None = None
+        # Whether the initial distribution is the model's own; see `with_initial`.
+        self.is_model_prior = True
         self._begin(first)
         if not np.isfinite(self.prior):
             raise EventError(
-                f"the event '{_short(wording or event)}' has probability {int(self.prior > 0)} under the model "
-                "before anything is released; ask about one that is neither certain nor impossible"
+                f"the event '{_shorten(description or event)}' must be neither certain nor impossible under the model "
+                f"before the first release, got probability {int(self.prior > 0)}"
             )
 
     def _begin(self, initial: FloatArray) -> None:
         self._initial = initial
         yes, no = self._path.odds(self._path.begin(initial), 0)
+        # logit Pr(E) before the first release
         self.prior = yes - no
-        """``logit Pr(E)`` before anything is released."""
+        # logit Pr(E | all releases)
         self.log_odds = self.prior
-        """``logit Pr(E | all releases)``."""
 
     def with_initial(self, initial: npt.ArrayLike) -> EventOdds:
-        """The same for another first distribution ``(N,)``, before any release. The event may be certain under it.
+        """Return the odds under another initial distribution ``(N,)``, without releases.
+
+        The event may be certain or impossible under it.
 
         Parameters
         ----------
         initial
-            ``(N,)``: the other distribution of the state at time 0.
+            ``(N,)``: the other distribution of the state at step 0.
 
         Returns
         -------
         EventOdds
-            One to which no release has come yet.
+            Odds without releases.
 
         Raises
         ------
         StochasticError
-            When it is no distribution over the states.
+            If it is not a distribution over the states.
         """
         other = copy(self)
-        other.time = other._masses = other._ahead = None
-        other.is_model = False
+        other.last_step = other._masses = other._predicted = None
+        other.is_model_prior = False
         other._begin(self._path.chain.begin(initial, "the prior"))
         return other
 
     def copy(self) -> EventOdds:
-        """Another one that knows the same releases, and goes on by itself.
+        """Return an independent copy that has processed the same releases.
 
         Returns
         -------
@@ -392,42 +413,85 @@ class EventOdds:
         """
         return copy(self)
 
+    @property
+    def masses(self) -> FloatArray | None:
+        """The log masses of the releases so far, ``(progress, P)``; None before the first."""
+        return self._masses
+
+    def with_masses(self, last_step: int, masses: FloatArray) -> EventOdds:
+        """Return the odds after earlier releases.
+
+        Parameters
+        ----------
+        last_step
+            Step of the last release.
+        masses
+            The `masses` after it.
+
+        Returns
+        -------
+        EventOdds
+            A copy that has processed these releases.
+
+        Raises
+        ------
+        InvalidInputError
+            If the masses are not those of this event at this step.
+        """
+        other = copy(self)
+        yes = no = np.nan
+        if last_step >= self.lead and (masses < np.inf).all():
+            # Masses of another event have other shapes.
+            with suppress(ValueError, IndexError, KeyError):
+                yes, no = self._path.odds(masses, last_step)
+        # One of them is minus infinity once the event is decided.
+        if np.isnan(yes - no):
+            raise InvalidInputError(
+                f"masses must be those of event '{_shorten(self.event)}' at step {last_step}, got shape {masses.shape}"
+            )
+        other.last_step = last_step
+        other._masses = masses
+        other._predicted = None
+        other.log_odds = yes - no
+        return other
+
     @checked
     def update(self, log_likelihood: npt.ArrayLike, steps: int = 1) -> float:
-        """Take in a release.
+        """Process a release.
 
         Parameters
         ----------
         log_likelihood
-            ``(N,)``: ``log p(z | s)``, minus infinity where state s could not give it; up to a constant. NaN throughout
-            where nothing was released.
+            ``(N,)``: ``log p(z | s)`` up to a constant, minus infinity if state s cannot give the release. All NaN if
+            the timestep was withheld.
         steps
-            The time steps since the last release, 0 for another one of the same moment; ignored before the first.
+            Number of timesteps since the last release, 0 for another one at the same step. The first release ignores
+            it.
 
         Returns
         -------
         float
-            What the releases up to this one tell: ``logit Pr(E | z_1..t) - logit Pr(E)``.
+            The change of the log odds by all releases so far: ``logit Pr(E | z_1..t) - logit Pr(E)``.
 
         Raises
         ------
         StochasticError
-            When no possible path could have given the release. Nothing changes then.
+            If the release is impossible under the model. Nothing changes then.
         InvalidInputError
-            When the shape is another, something is plus infinity or NaN in part, or a step is negative.
+            If the shape is wrong, a value is plus infinity, only some are NaN, or `steps` is negative.
         """
         chain = self._path.chain
-        rows = chain.spread(_checked_rows(as_floats(log_likelihood, "log_likelihood")[np.newaxis], chain.state_count))
-        return self._take(rows[0], self._moved(steps))
+        rows = chain.expand(_check_rows(as_floats(log_likelihood, "log_likelihood")[np.newaxis], chain.num_states))
+        return self._process(rows[0], self._predict_after(steps))
 
     @checked
     def split(self, steps: int = 1) -> Split:
-        """The belief before the next release, `steps` time steps after the last one, cut in two by the event.
+        """Return the belief before the next release, split by the event.
 
         Parameters
         ----------
         steps
-            The time steps since the last release; ignored before the first.
+            Number of timesteps since the last release. The first release ignores it.
 
         Returns
         -------
@@ -437,34 +501,37 @@ class EventOdds:
         Raises
         ------
         InvalidInputError
-            When ``steps`` is negative.
+            If ``steps`` is negative.
         """
-        time, masses = self._moved(steps)
-        happens, fails = self._path.outcomes(masses, time)
-        return Split(self._path.chain.gathered(happens), self._path.chain.gathered(fails))
+        step, masses = self._predict_after(steps)
+        happens, fails = self._path.outcomes(masses, step)
+        return Split(self._path.chain.sum_by_state(happens), self._path.chain.sum_by_state(fails))
 
-    def _moved(self, steps: int) -> tuple[int, FloatArray]:
-        """The time `steps` steps after the last release, that of the first before it, and the masses then."""
+    def _predict_after(self, steps: int) -> tuple[int, FloatArray]:
+        """Return the step of the next release and the masses before it."""
         if steps < 0:
-            raise InvalidInputError(f"steps is {steps}; time does not go back")
-        return self._moved_to(self.lead if self.time is None else self.time + steps)
+            raise InvalidInputError(f"steps must not be negative, got {steps}")
+        return self._predict_at(self.lead if self.last_step is None else self.last_step + steps)
 
-    def _moved_to(self, time: int) -> tuple[int, FloatArray]:
-        if self._ahead is None or self._ahead[0] > time:
+    def _predict_at(self, step: int) -> tuple[int, FloatArray]:
+        if self._predicted is None or self._predicted[0] > step:
             masses = self._masses
-            self._ahead = (0, self._path.begin(self._initial)) if masses is None else (self.time or 0, masses)
-        if self._ahead[0] < time:  # a moment without a release is gone on from, not gone through again
-            self._ahead = (time, self._path.ahead(self._ahead[1], self._ahead[0], time))
-        return self._ahead
+            self._predicted = (0, self._path.begin(self._initial)) if masses is None else (self.last_step or 0, masses)
+        if self._predicted[0] < step:  # continue from the last prediction instead of predicting from the last release
+            self._predicted = (step, self._path.advance(self._predicted[1], self._predicted[0], step))
+        return self._predicted
 
-    def _take(self, row: FloatArray, moved: tuple[int, FloatArray]) -> float:
-        """Take in a release's log likelihoods ``(P,)`` at a time, with the masses before it."""
-        time, masses = moved
-        seen = _weighed(masses, row)
-        yes, no = self._path.odds(seen, time)
+    def _process(self, row: FloatArray, moved: tuple[int, FloatArray]) -> float:
+        """Process the log likelihoods ``(P,)`` of a release, given step and masses before it."""
+        step, masses = moved
+        # The state changes only after the release is known to be possible. An impossible one leaves it unchanged.
+        weighted = _apply_likelihood(masses, row)
+        yes, no = self._path.odds(weighted, step)
         if yes == no == -np.inf:
-            raise StochasticError("no possible path could have given this release; model and release do not match")
-        self.time, self._masses, self._ahead = time, seen, None
+            raise StochasticError("the release is impossible under the model: no path has positive probability")
+        self.last_step = step
+        self._masses = weighted
+        self._predicted = None
         self.log_odds = yes - no
         return self.log_odds - self.prior
 
@@ -475,22 +542,24 @@ def log_odds(
     initial: npt.ArrayLike,
     log_likelihoods: npt.ArrayLike,
     event: Event,
-    times: npt.ArrayLike | None = None,
+    release_steps: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """What releases tell of an event: ``logit Pr(E | z_1..t) - logit Pr(E)`` for every release.
+    """Compute the change of an event's log odds after each release.
+
+    It is ``logit Pr(E | z_1..t) - logit Pr(E)``.
 
     Parameters
     ----------
     transition, initial
-        As in `EventOdds`.
+        Arguments of `EventOdds`.
     log_likelihoods
-        ``(T, N)``: ``log p(z_t | s)``, minus infinity where state s could not give it; a constant may be added to a
-        row. A row of NaN is a time without a release.
+        ``(T, N)``: ``log p(z_t | s)``, minus infinity if state s cannot give the release. A constant may be added to a
+        row. A row of NaN is a withheld timestep.
     event
-        The event; its times are counted from 0.
-    times
-        ``(T,)``: when each release was, from 0, not decreasing; equal times for several of one moment. Left out,
-        0, 1, 2 and so on.
+        The event. Its steps are counted from 0.
+    release_steps
+        ``(T,)``: step of each release, from 0, not decreasing. Equal steps mean several releases at one step. Defaults
+        to 0, 1, 2 and so on.
 
     Returns
     -------
@@ -500,18 +569,18 @@ def log_odds(
     Raises
     ------
     EventError, StochasticError
-        As `EventOdds`, and where no possible path could have given a release.
+        If `EventOdds` raises them, or a release is impossible under the model.
     InvalidInputError
-        When shapes do not fit, or times decrease.
+        If shapes do not match, or steps decrease.
 
     Notes
     -----
-    Nothing underflows, however far the likelihoods are apart. A step takes a sparse product for each progress state
+    Nothing underflows, even if likelihoods differ widely. A step takes one sparse product for each progress state
     forward, and two backward.
 
     Examples
     --------
-    The example of three states, seen through noise at times 0 to 3:
+    Three states, observed through noise at steps 0 to 3:
 
     >>> from dphmm.events import Pattern, Presence
     >>> chain = [[.6, .4, 0], [.3, .4, .3], [0, .5, .5]], [.5, .3, .2]
@@ -522,14 +591,14 @@ def log_odds(
     array([-0.041325,  0.27461 ,  1.415043,  1.809419])
     """
     odds = EventOdds(transition, initial, event)
-    rows, when = as_releases(log_likelihoods, times, odds._path.chain)
-    told = np.zeros(len(rows))
+    rows, steps = as_releases(log_likelihoods, release_steps, odds._path.chain)
+    changes = np.zeros(len(rows))
     for t, row in enumerate(rows):
         try:
-            told[t] = odds._take(row, odds._moved_to(int(when[t])))
+            changes[t] = odds._process(row, odds._predict_at(int(steps[t])))
         except StochasticError as problem:
             raise StochasticError(f"release {t}: {problem}") from None
-    return told
+    return changes
 
 
 @checked
@@ -538,24 +607,27 @@ def happened_by(
     initial: npt.ArrayLike,
     log_likelihoods: npt.ArrayLike,
     event: Event,
-    times: npt.ArrayLike | None = None,
+    release_steps: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """In hindsight, by when the event had happened: ``Pr(E is certain from s_0..t | z_1..T)`` at every release.
+    """Compute the smoothed probability that the event has happened by each release.
+
+    It is ``Pr(E is certain from s_0..t | z_1..T)``, given all releases.
 
     Parameters
     ----------
-    transition, initial, log_likelihoods, event, times
-        As in `log_odds`.
+    transition, initial, log_likelihoods, event, release_steps
+        Arguments of `log_odds`.
 
     Returns
     -------
     FloatArray
-        ``(T,)``, not decreasing. With the releases beyond the event's last time the last one is ``Pr(E | z_1..T)``.
+        ``(T,)``, not decreasing. If the releases extend beyond the event's last step, the last value is ``Pr(E |
+        z_1..T)``.
 
     Raises
     ------
     EventError, StochasticError, InvalidInputError
-        As `log_odds`.
+        If `log_odds` raises them.
 
     Examples
     --------
@@ -567,60 +639,69 @@ def happened_by(
     """
     odds = EventOdds(transition, initial, event)
     path = odds._path
-    rows, when = as_releases(log_likelihoods, times, path.chain)
+    rows, steps = as_releases(log_likelihoods, release_steps, path.chain)
     operators = [IDENTITY]
-    operators += [path.chain.operator(a, b - a) if b > a else IDENTITY for a, b in pairwise(when.tolist())]
+    operators += [path.chain.operator(a, b - a) if b > a else IDENTITY for a, b in pairwise(steps.tolist())]
+    # A row of NaN is a withheld timestep, with likelihood 1: 0 in logarithms.
     later = backward_pass(operators, np.nan_to_num(rows, nan=0.0, neginf=-np.inf))
-    found = np.zeros(len(rows))
+    probabilities = np.zeros(len(rows))
     for t, row in enumerate(rows):
-        odds._take(row, odds._moved_to(int(when[t])))
-        assert odds._masses is not None, "a release was taken in"
+        odds._process(row, odds._predict_at(int(steps[t])))
+        assert odds._masses is not None, "a release was processed"
         joint = odds._masses + later[t]
-        found[t] = np.exp(log_sum(joint[path.automaton.cut(int(when[t])).yes]) - log_sum(joint))
-    return found
+        probabilities[t] = np.exp(log_sum(joint[path.automaton.slices_at(int(steps[t])).yes]) - log_sum(joint))
+    return probabilities
 
 
-# ---- arrays in -------------------------------------------------------------------------------------------------------
+# ---- checks of arrays ------------------------------------------------------------------------------------------------
 
 
 def as_releases(
-    log_likelihoods: npt.ArrayLike, times: npt.ArrayLike | None, chain: Chain
+    log_likelihoods: npt.ArrayLike, release_steps: npt.ArrayLike | None, chain: Chain
 ) -> tuple[FloatArray, IntArray]:
-    """Log likelihoods ``(T, N)`` over the chain's own states ``(T, P)``, and the time of each; refused if unsound."""
+    """Check log likelihoods ``(T, N)`` and expand them to the chain's states, ``(T, P)``.
+
+    Returns them with the step of each release.
+    """
     rows = as_floats(log_likelihoods, "log_likelihoods")
     if rows.ndim != 2 or not len(rows):
-        raise InvalidInputError(f"log_likelihoods have shape {rows.shape}; give one row per time, a column per state")
-    when = np.arange(len(rows)) if times is None else as_integers(times, "times")
-    if when.shape != (len(rows),) or when.dtype.kind not in "iu":
-        raise InvalidInputError(f"times have shape {when.shape} and type {when.dtype}; give a whole number per row")
-    if when[0] < 0 or (np.diff(when) < 0).any():
-        raise InvalidInputError("times decrease, or begin before 0; sort the releases and count from the first step")
-    return chain.spread(_checked_rows(rows, chain.state_count)), when.astype(np.int64)
+        raise InvalidInputError(
+            f"log_likelihoods must have a row per release and a column per state, got shape {rows.shape}"
+        )
+    steps = np.arange(len(rows)) if release_steps is None else as_integers(release_steps, "release_steps")
+    if steps.shape != (len(rows),) or steps.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"release_steps must be one integer per row, got shape {steps.shape} and type {steps.dtype}"
+        )
+    if steps[0] < 0 or (np.diff(steps) < 0).any():
+        raise InvalidInputError("release_steps must be non-negative and must not decrease; sort the releases")
+    return chain.expand(_check_rows(rows, chain.num_states)), steps.astype(np.int64)
 
 
-def _checked_rows(rows: FloatArray, size: int) -> FloatArray:
-    """The rows, of the right length and sound."""
+def _check_rows(rows: FloatArray, size: int) -> FloatArray:
+    """Return the rows after checking their length and their values."""
     if rows.shape[1:] != (size,):
-        raise InvalidInputError(f"log_likelihoods have shape {rows.shape}, and the chain {size} states; give as many")
+        raise InvalidInputError(f"log_likelihoods must have {size} columns, one per state, got shape {rows.shape}")
     with np.errstate(invalid="ignore"):
-        sums = rows.sum(axis=1)  # NaN where something is, or infinities of both signs meet
+        sums = rows.sum(axis=1)  # NaN if a value is NaN, or there are infinities of both signs
     for row in np.flatnonzero(np.isnan(sums) | (sums == np.inf)).tolist():
         if not np.isnan(rows[row]).all():
             raise InvalidInputError(
-                f"log_likelihoods: row {row} holds plus infinity, or NaN in part; give log densities, or NaN "
-                "throughout where nothing was released"
+                f"log_likelihoods must be log densities, or all NaN for a withheld timestep, got plus infinity or some "
+                f"NaN in row {row}"
             )
     return rows
 
 
-def _weighed(masses: FloatArray, row: FloatArray) -> FloatArray:
-    """Masses times the likelihoods of a release, up to a factor; as they are where it is NaN throughout."""
+def _apply_likelihood(masses: FloatArray, row: FloatArray) -> FloatArray:
+    """Multiply masses by the likelihoods of a release, up to a factor; NaN means no release."""
     if np.isnan(row[0]):
         return masses
-    found = masses + row
-    return found - max(float(found.max()), -float_info.max)
+    # Scale by the largest mass, because masses would otherwise decrease without bound over a session; -inf stays -inf.
+    weighted = masses + row
+    return weighted - max(float(weighted.max()), -float_info.max)
 
 
-def _short(event: Any) -> str:
+def _shorten(event: Any) -> str:
     text = str(event)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -1,13 +1,13 @@
-"""Where people go: tables of visits and flows with a promise for whole people.
+"""Tables of visits and flows with user-level differential privacy.
 
-Two data sets are neighbours when one has one person more than the other, with all of that person's data. Tables are
-made of visits and trips, of which a bounded number of each person count, with exact noise in every cell.
+Two data sets are neighbours if one contains one additional user with all of their data. Tables contain visits and
+trips, of which a bounded number per user count, with exact noise in every cell.
 
-- `Areas`: between which people move, cells or polygons within districts.
-- `FlowSettings`: which tables, what of a person counts, classes of time, how the budget is dealt.
-- `NoisyTable`: a table that may be published, with intervals and whole numbers of which all sums agree.
+- `Areas`: cells or polygons within districts.
+- `FlowSettings`: tables, contribution bounds, time classes and the split of the budget.
+- `NoisyTable`: a publishable table with intervals and integers with consistent sums.
 
-`dphmm.jobs.flows` makes them of trajectories.
+`dphmm.jobs.flows` builds them from trajectories.
 """
 
 from dphmm.flows.areas import Areas

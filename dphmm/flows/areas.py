@@ -1,6 +1,6 @@
-"""Areas between which people move, cells or polygons within districts, which are public; and people's visits and trips.
+"""Public areas (cells or polygons within districts), and visits and trips of users.
 
-Visits and trips follow from fixes: who stays in an area, and who goes from one to another.
+Visits and trips are derived from fixes: a stay in an area, and a move from one area to another.
 """
 
 from __future__ import annotations
@@ -9,46 +9,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import shapely
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.policy.zones import PolygonLayer, read_polygons
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, StateSpace
+from dphmm.validation import Integers, checked
 
-ELSEWHERE = "elsewhere"
-"""The district of areas that are in none."""
+OUTSIDE_DISTRICTS = "elsewhere"
+"""The district of areas outside all districts."""
 
-MOST_AREAS = 500_000
-"""The most states that become areas; their outlines take half a gigabyte."""
+MAX_AREAS = 500_000
+"""Maximum number of states as areas. Their outlines take half a gigabyte."""
 
 _SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) - 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Areas:
-    """Areas, each with a name, an outline and a district. Choose them without looking at the data.
+    """Areas with name, outline and district. Choose them independently of the data.
 
     Parameters
     ----------
     names
-        One for each of the n areas.
+        One name for each of the n areas.
     places
         ``(n, 2)``: latitude and longitude of a point of each.
     outlines
-        Their polygons in degrees, longitude first; points where a place has no extent.
+        Polygons in degrees, longitude first; points for places without extent.
     district_of
-        ``(n,)``: the number of the district that each lies in.
+        ``(n,)`` index of each area's district.
     districts
-        The names of the districts, each of which holds an area.
+        The names of the districts. Each contains an area.
     space
-        The states that these areas are; None where they are polygons.
+        The state space of these areas. None for polygons.
     """
 
     names: tuple[str, ...]
@@ -63,30 +63,28 @@ class Areas:
 
     @classmethod
     @checked
-    def from_space(cls, space: StateSpace, block: int = 4) -> Areas:
-        """The states of a space as areas; districts are blocks of a grid's cells.
+    def from_space(cls, space: StateSpace, block: Annotated[int, Integers(1, error=ConfigurationError)] = 4) -> Areas:
+        """Build areas from the states of a space, with blocks of grid cells as districts.
 
         Parameters
         ----------
         space
             A grid, or named places.
         block
-            How many cells a side of a district has; 1 for no districts. Named places have none.
+            Side of a district in cells; 1 for no districts. Named places have no districts.
 
         Returns
         -------
         Areas
-            An area for each state, in their order.
+            One area for each state, in the same order.
 
         Raises
         ------
         ConfigurationError
-            When the block is less than one cell, or there are more states than `MOST_AREAS`.
+            When the block is less than one cell, or there are more states than `MAX_AREAS`.
         """
-        if block < 1:
-            raise ConfigurationError(f"districts of {block} cells a side are none; give 1 or more")
-        if space.size > MOST_AREAS:
-            raise ConfigurationError(f"{space.size:,} areas are too many; take larger ones, {MOST_AREAS:,} at most")
+        if space.size > MAX_AREAS:
+            raise ConfigurationError(f"areas must be at most {MAX_AREAS:,}, got {space.size:,} areas: use larger cells")
         places = space.latlon()
         if not isinstance(space, Grid):
             names = tuple(getattr(space, "names", map(str, range(space.size))))
@@ -96,30 +94,30 @@ class Areas:
         degrees = space.projection.to_latlon(corners.reshape(-1, 2)).reshape(-1, 4, 2)[:, :, ::-1]
         names = tuple(f"{column}-{row}" for column, row in space.lattice.tolist())
         columns, rows = (space.lattice // block).T
-        found, district_of = np.unique(rows * space.columns + columns, return_inverse=True)
-        blocks = tuple(f"block {one % space.columns}-{one // space.columns}" for one in found.tolist())
+        block_numbers, district_of = np.unique(rows * space.columns + columns, return_inverse=True)
+        blocks = tuple(f"block {number % space.columns}-{number // space.columns}" for number in block_numbers.tolist())
         return cls(names, places, tuple(shapely.polygons(degrees)), district_of.astype(np.int64), blocks, space)
 
     @classmethod
     def from_polygons(
         cls, layer: str | Path | PolygonLayer, label: str | None = None, district: str | Path | None = None
     ) -> Areas:
-        """The polygons of a layer as areas: those of one name are one area.
+        """Build areas from the polygons of a layer; polygons of one name form one area.
 
         Parameters
         ----------
         layer
-            As `dphmm.policy.zones.read_polygons` takes it.
+            As for `dphmm.policy.zones.read_polygons`.
         label
-            The property that names an area; left out, ``category`` or ``name``.
+            The property with an area's name. Defaults to ``category`` or ``name``.
         district
-            A property of the same polygons that names their district, or the file of a layer of districts, each
-            holding the areas that have their point within it. Left out, there are none.
+            The property of the same polygons with the name of their district, or a file of districts. A district of a
+            file contains the areas with their point inside it. Defaults to no districts.
 
         Returns
         -------
         Areas
-            In the order of the layer.
+            The areas, in the order of the layer.
 
         Raises
         ------
@@ -129,20 +127,23 @@ class Areas:
         shapes: dict[str, list[shapely.Geometry]] = {}
         for name, shape in read_polygons(layer, label):
             shapes.setdefault(name, []).append(shape)
-        outlines = tuple(one[0] if len(one) == 1 else shapely.union_all(one) for one in shapes.values())
+        outlines = tuple(parts[0] if len(parts) == 1 else shapely.union_all(parts) for parts in shapes.values())
         inner = shapely.get_coordinates(shapely.point_on_surface(outlines))
-        names, of = tuple(shapes), ["everywhere"] * len(shapes)
+        names = tuple(shapes)
+        of = ["everywhere"] * len(shapes)
         if district is not None and Path(district).suffix:
             within = [(name, shape) for name, shape in read_polygons(district)]
-            of = [next((n for n, shape in within if shapely.intersects_xy(shape, *at)), ELSEWHERE) for at in inner]
+            of = [
+                next((n for n, shape in within if shapely.intersects_xy(shape, *at)), OUTSIDE_DISTRICTS) for at in inner
+            ]
         elif district is not None:
             pairs = zip(read_polygons(layer, label), read_polygons(layer, str(district)), strict=True)
-            found = {(area, one) for (area, _), (one, _) in pairs}
-            if len(found) != len(names):
-                raise DataFileError(str(layer), f"has areas of one name in several of {district!r}; name them apart")
-            of = [dict(found)[name] for name in names]
+            district_pairs = {(area, name) for (area, _), (name, _) in pairs}
+            if len(district_pairs) != len(names):
+                raise DataFileError(str(layer), f"areas of one name must have one {district!r}: use distinct names")
+            of = [dict(district_pairs)[name] for name in names]
         districts = tuple(dict.fromkeys(of))
-        numbers = np.array([districts.index(one) for one in of], dtype=np.int64)
+        numbers = np.array([districts.index(district_name) for district_name in of], dtype=np.int64)
         return cls(names, inner[:, ::-1].copy(), outlines, numbers, districts)
 
     @cached_property
@@ -150,7 +151,7 @@ class Areas:
         return shapely.STRtree(self.outlines)
 
     def locate(self, latitude: FloatArray, longitude: FloatArray) -> IntArray:
-        """The area of each place, -1 where it is in none; where polygons overlap, the first that holds it.
+        """Return the area of each location, -1 outside; the first of overlapping polygons.
 
         Parameters
         ----------
@@ -164,18 +165,18 @@ class Areas:
         """
         if self.space is not None:
             return self.space.locate(latitude, longitude)
-        found = np.full(len(latitude), len(self), dtype=np.int64)
+        nearest = np.full(len(latitude), len(self), dtype=np.int64)
         at, which = self._tree.query(shapely.points(longitude, latitude), predicate="intersects")
-        np.minimum.at(found, at, which)
-        return np.where(found == len(self), OUTSIDE, found)
+        np.minimum.at(nearest, at, which)
+        return np.where(nearest == len(self), OUTSIDE, nearest)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the tree, which is made anew in another process."""
+        """Return the state without the tree, which is rebuilt in another process."""
         return {name: value for name, value in vars(self).items() if name != "_tree"}
 
 
-def named(areas: Areas, numbers: IntArray) -> Sequence[str]:
-    """The names of areas by number."""
+def get_names(areas: Areas, numbers: IntArray) -> Sequence[str]:
+    """Return the names of areas by index."""
     return [areas.names[number] for number in numbers.tolist()]
 
 
@@ -184,23 +185,23 @@ _EARTH_KM = 6371.0088
 
 @dataclass(frozen=True)
 class Visits:
-    """Visits of people, each person's together and in order of time, and which of them a trip joins with the next.
+    """Visits of users, grouped by user in temporal order, and the trips between them.
 
     Attributes
     ----------
-    person
-        ``(v,)``: whose visit, numbers that do not fall.
+    user
+        ``(v,)`` user index of each visit, non-decreasing.
     area
-        ``(v,)``: where.
+        ``(v,)`` area of each visit.
     start, end
-        ``(v,)``: the first and the last fix there, microseconds since 1970, UTC.
+        ``(v,)`` times of the first and the last fix, microseconds since 1970, UTC.
     latitude, longitude
-        ``(v,)``: the last fix there, degrees.
+        ``(v,)`` location of the last fix, degrees.
     leads_on
-        ``(v,)``: whether a trip leads to the next visit, of the same person in another area.
+        ``(v,)`` whether a trip leads to the next visit, of the same user in another area.
     """
 
-    person: IntArray
+    user: IntArray
     area: IntArray
     start: IntArray
     end: IntArray
@@ -209,29 +210,30 @@ class Visits:
     leads_on: BoolArray
 
     def __len__(self) -> int:
-        return len(self.person)
+        return len(self.user)
 
     @property
     def trips(self) -> IntArray:
-        """``(t,)``: the visits from which trips lead to the next one."""
+        """Indices of the visits from which trips start, ``(t,)``."""
         return np.flatnonzero(self.leads_on)
 
     @property
     def lengths(self) -> FloatArray:
-        """``(t,)``: of each trip, kilometres from the last fix of one visit to that of the next."""
+        """Length of each trip in kilometres between last fixes of visits, ``(t,)``."""
         at = self.trips
-        latitude, longitude = np.radians(self.latitude), np.radians(self.longitude)
+        latitude = np.radians(self.latitude)
+        longitude = np.radians(self.longitude)
         north = np.sin((latitude[at + 1] - latitude[at]) / 2) ** 2
         east = np.sin((longitude[at + 1] - longitude[at]) / 2) ** 2 * np.cos(latitude[at]) * np.cos(latitude[at + 1])
         return np.asarray(2 * _EARTH_KM * np.arcsin(np.sqrt(np.minimum(north + east, 1.0))))
 
-    def some(self, chosen: BoolArray) -> Visits:
-        """Those that are chosen, with the trips that lead from them."""
-        return Visits(*(getattr(self, one.name)[chosen] for one in fields(self)))
+    def select(self, chosen: BoolArray) -> Visits:
+        """Select visits, with the trips that start from them."""
+        return Visits(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
-def visits_of(
-    person: IntArray,
+def derive_visits(
+    user: IntArray,
     times: npt.NDArray[np.int64],
     areas: IntArray,
     latitude: FloatArray,
@@ -239,49 +241,55 @@ def visits_of(
     stay_seconds: float,
     gap_seconds: float,
 ) -> Visits:
-    """The visits that fixes tell of.
+    """Derive visits from fixes.
 
-    A visit is a run of fixes in one area that lasts long enough. Shorter runs elsewhere, or outside, do not end one; a
-    time without fixes that is longer than the gap does. A trip leads from a visit to the next one in another area, if
-    no longer than the gap passed between them and the person did not stay outside all areas meanwhile.
+    A visit is a run of fixes in one area with the minimum duration. Shorter runs in other areas, or outside, do not end
+    a visit; a time without fixes longer than the gap does. A trip leads from a visit to the next one in another area if
+    the time between them is at most the gap and the user did not stay outside all areas in between.
 
     Parameters
     ----------
-    person
-        ``(n,)``: whose fix, numbers that do not fall.
+    user
+        ``(n,)`` user index of each fix, non-decreasing.
     times
-        ``(n,)``: microseconds since 1970, increasing for each person.
+        ``(n,)`` microseconds since 1970, increasing for each user.
     areas
-        ``(n,)``: the area of each fix, -1 outside all of them.
+        ``(n,)`` area of each fix, -1 outside all areas.
     latitude, longitude
         ``(n,)`` degrees.
     stay_seconds
-        How long a visit lasts at least, from its first to its last fix; 0 for check-ins.
+        Minimum duration of a visit, from its first to its last fix; 0 for check-ins.
     gap_seconds
-        The longest time without a fix through which a person is followed.
+        Maximum time without a fix over which a user is followed.
 
     Returns
     -------
     Visits
-        Of everyone.
+        Visits of all users.
     """
-    gap, stay = round(gap_seconds * 1e6), round(stay_seconds * 1e6)
-    first = _starts(person, areas, times, times, gap)
-    last = np.append(first[1:], len(person)) - 1 if len(first) else first
+    gap = round(gap_seconds * 1e6)
+    stay = round(stay_seconds * 1e6)
+    first = _starts(user, areas, times, times, gap)
+    last = np.append(first[1:], len(user)) - 1 if len(first) else first
     kept = times[last] - times[first] >= stay
-    first, last = first[kept], last[kept]
-    # What lay between was no visit: runs in one area on both sides of it are one.
-    at = _starts(person[first], areas[first], times[first], times[last], gap)
-    first, last = first[at], last[np.append(at[1:], len(last)) - 1] if len(at) else last[:0]
-    who, where, start, end = person[first], areas[first], times[first], times[last]
+    first = first[kept]
+    last = last[kept]
+    # The runs in between are not visits, so runs in one area on both sides are merged.
+    at = _starts(user[first], areas[first], times[first], times[last], gap)
+    first = first[at]
+    last = last[np.append(at[1:], len(last)) - 1] if len(at) else last[:0]
+    user_of_visit = user[first]
+    where = areas[first]
+    start = times[first]
+    end = times[last]
     onwards = np.zeros(len(first), dtype=np.bool_)
-    onwards[:-1] = (who[1:] == who[:-1]) & (where[1:] != where[:-1]) & (start[1:] - end[:-1] <= gap)
+    onwards[:-1] = (user_of_visit[1:] == user_of_visit[:-1]) & (where[1:] != where[:-1]) & (start[1:] - end[:-1] <= gap)
     onwards[:-1] &= (where[1:] != OUTSIDE) & (where[:-1] != OUTSIDE)
-    return Visits(who, where, start, end, latitude[last], longitude[last], onwards).some(where != OUTSIDE)
+    return Visits(user_of_visit, where, start, end, latitude[last], longitude[last], onwards).select(where != OUTSIDE)
 
 
-def _starts(person: IntArray, areas: IntArray, start: IntArray, end: IntArray, gap: int) -> IntArray:
-    """Where runs of one person in one area without a long gap begin."""
-    new = np.ones(len(person), dtype=np.bool_)
-    new[1:] = (person[1:] != person[:-1]) | (areas[1:] != areas[:-1]) | (start[1:] - end[:-1] > gap)
+def _starts(user: IntArray, areas: IntArray, start: IntArray, end: IntArray, gap: int) -> IntArray:
+    """Return the starts of runs of one user in one area without a long gap."""
+    new = np.ones(len(user), dtype=np.bool_)
+    new[1:] = (user[1:] != user[:-1]) | (areas[1:] != areas[:-1]) | (start[1:] - end[:-1] > gap)
     return np.flatnonzero(new)

@@ -1,19 +1,22 @@
-"""Tables of flows with noise: what each of them cost, the best estimates, intervals, whole numbers that agree.
+"""Flow tables with noise: epsilon spent, estimates, intervals and consistent integers.
 
-Every cell of a table, and every sum of cells at its levels, gets exact discrete Laplace noise of scale (how many
-events of a person count) / (its part of ε), also where nothing was counted. All else here is made of these numbers and
-of what is public: estimates, intervals, which numbers are left out, whole numbers; and rows of them, a number with its
-interval each, of cells, of levels and of sums over time or over areas.
+Every cell of a table, and every sum of cells at its levels, gets exact discrete Laplace noise of scale (maximum number
+of events per user) / (its part of ε), including empty cells. Everything else is post-processing of these noisy numbers
+and public data: estimates, intervals, integers, the selection of rows, and rows of cells, levels and sums over time or
+areas.
+
+Rows are selected by their noisy numbers, so intervals that hold for each number separately would fail for many rows.
+All intervals of a file hold simultaneously instead, and therefore those of any selection of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
-from math import inf, log, sqrt
+from math import exp, inf, log, log1p, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -23,52 +26,53 @@ from scipy.sparse import csr_array
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
-from dphmm.flows.forest import rounded_balanced
-from dphmm.flows.tables import KINDS, Table
-from dphmm.mechanisms.count_noise import CountNoise, laplace_variance, laplace_within
+from dphmm.flows.forest import round_balanced
+from dphmm.flows.tables import TABLE_TYPES, Table
+from dphmm.mechanisms.integer_noise import CountNoise, laplace_variance, laplace_within
 
-BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)
-"""How many visits, or trips, of a person count at most, where that is chosen out of the budget."""
+CANDIDATE_BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)
+"""Candidate maximum numbers of visits or trips per user, if the budget chooses it."""
 
-OF_BOUNDS = Fraction(1, 10)
-"""The part of a budget that this choice takes."""
+BOUND_FRACTION = Fraction(1, 10)
+"""Fraction of the budget spent on this choice."""
 
-_ANY_ERROR = 1e100
-"""A relative error beyond which no number is off; larger ones would overflow."""
+# Larger relative errors include every number and would overflow.
+_MAX_RELATIVE_ERROR = 1e100
 
-MOST_BALANCED = 250_000
-"""Tables of more cells than this are not balanced: the solver would take minutes."""
+MAX_BALANCED_CELLS = 250_000
+"""Maximum number of cells of a balanced table. The solver would take minutes for more."""
 
-CELLS = "area"
+CELL_LEVEL = "area"
 """The level of cells."""
 
-_SHARES, _CELLS_WEIGHT = 20, 12.0
-_FIRM = 100.0
-_USUAL = 10.0
-"""About as many events a person has at a guess."""
+_NUM_SHARES = 20
+_CELLS_WEIGHT = 12.0
+_SIGNIFICANT_VARIANCE_DIVISOR = 100.0
+# Guess of the number of events per user.
+_TYPICAL_NUM_EVENTS = 10.0
 
 
 @dataclass(frozen=True)
 class Bound:
-    """How many events of a person count at most.
+    """The maximum number of events per user that count.
 
     Parameters
     ----------
-    most
+    max_events
         The number.
     kept
-        Which share of all events that is about, by noisy counts; None where the number was given.
+        Approximate fraction of all events that count, from noisy counts. None if the number was specified.
     """
 
-    most: int
+    max_events: int
     kept: float | None = None
 
 
 def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fraction, cells: int, left: float) -> Bound:
-    """How many events of a person count, by a noisy histogram of how many each person has.
+    """Choose the maximum number of events per user from a noisy histogram.
 
-    The bound for which what is lost by it, in the mean over cells, squared, and the noise of a cell, squared, have
-    the least sum. A person is in one bin of the histogram, so that its sensitivity is 1.
+    The bound minimises the sum of the squared mean loss per cell and the squared noise of a cell. Each user is in one
+    bin of the histogram. Therefore its sensitivity is 1.
 
     Parameters
     ----------
@@ -77,41 +81,42 @@ def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fract
     unit
         What is counted.
     numbers
-        How many events each person has; private.
+        Number of events of each user. Private.
     epsilon
         The price.
     cells
-        Among how many cells most events are: public, such as a guess that follows from the number of areas.
+        Number of cells that contain most events: public, such as a guess from the number of areas.
     left
-        What of epsilon the table has whose noise it is.
+        Epsilon of the table's cells.
 
     Returns
     -------
     Bound
-        A function of noisy and public numbers.
+        The bound, a function of noisy and public numbers.
     """
-    bins = np.bincount(np.searchsorted(BOUNDS, numbers, side="left"), minlength=len(BOUNDS) + 1)
+    bins = np.bincount(np.searchsorted(CANDIDATE_BOUNDS, numbers, side="left"), minlength=len(CANDIDATE_BOUNDS) + 1)
     noisy = noise.add(f"bound of {unit}", bins, 1, epsilon)
-    # How many people have more than each bound: where noise drowns it, as usual for that number of people.
-    limits, scale = np.array(BOUNDS, dtype=np.float64), 1.0 / float(epsilon)
-    people = max(float(noisy.sum()), scale, 1.0)
+    # Number of users above each bound; if noise dominates, a typical value for this number of users.
+    limits = np.array(CANDIDATE_BOUNDS, dtype=np.float64)
+    scale = 1.0 / float(epsilon)
+    num_users = max(float(noisy.sum()), scale, 1.0)
     counts = np.cumsum(noisy[::-1])[::-1][1:]
-    usual = people * (1.0 + limits / _USUAL) ** -1.5
-    trust = usual**2 / (usual**2 + 2.0 * scale**2 * np.arange(len(BOUNDS), 0, -1))
-    above = np.minimum.accumulate(np.clip(trust * counts + (1.0 - trust) * usual, 0.0, people))
+    usual = num_users * (1.0 + limits / _TYPICAL_NUM_EVENTS) ** -1.5
+    trust = usual**2 / (usual**2 + 2.0 * scale**2 * np.arange(len(CANDIDATE_BOUNDS), 0, -1))
+    above = np.minimum.accumulate(np.clip(trust * counts + (1.0 - trust) * usual, 0.0, num_users))
     lost = np.cumsum((above * np.append(np.diff(limits), limits[-1]))[::-1])[::-1]
-    total = lost[0] + people * BOUNDS[0]
+    total = lost[0] + num_users * CANDIDATE_BOUNDS[0]
     price = (lost / cells) ** 2 + 2 * (limits / left) ** 2
     best = int(np.argmin(price))
-    return Bound(BOUNDS[best], float(np.clip(1.0 - lost[best] / total, 0.0, 1.0)))
+    return Bound(CANDIDATE_BOUNDS[best], float(np.clip(1.0 - lost[best] / total, 0.0, 1.0)))
 
 
 def level_shares(table: Table) -> tuple[Fraction, ...]:
-    """Split a table's budget among its levels so that the product of their mean variances is smallest.
+    """Split a table's budget among its levels.
 
-    The variance of the cells enters with the power `_CELLS_WEIGHT`, those of districts and of everything with the
-    power 1: cells lose accuracy only if the sums gain far more, in proportion. The split depends on the numbers of
-    nodes only, which are public.
+    The product of the levels' mean variances is minimised. The variance of the cells enters with the power
+    `_CELLS_WEIGHT`, those of districts and of everything with the power 1. Cells lose accuracy only if the sums gain
+    far more, in proportion. The split depends on the numbers of nodes only, which are public.
 
     Parameters
     ----------
@@ -125,128 +130,181 @@ def level_shares(table: Table) -> tuple[Fraction, ...]:
     """
     sizes = table.forest.sizes
     weights = [_CELLS_WEIGHT, *[1.0] * (len(sizes) - 1)]
-    cuts = combinations(range(1, _SHARES), len(sizes) - 1)
-    found = ([b - a for a, b in zip((0, *cut), (*cut, _SHARES), strict=True)] for cut in cuts)
-    best = min(found, key=lambda parts: _log_variances(sizes, [one / _SHARES for one in parts], weights))
-    return tuple(Fraction(one, _SHARES) for one in best)
+    cuts = combinations(range(1, _NUM_SHARES), len(sizes) - 1)
+    candidates = ([b - a for a, b in zip((0, *cut), (*cut, _NUM_SHARES), strict=True)] for cut in cuts)
+    best = min(candidates, key=lambda parts: _log_variances(sizes, [part / _NUM_SHARES for part in parts], weights))
+    return tuple(Fraction(part, _NUM_SHARES) for part in best)
 
 
 def _log_variances(sizes: Sequence[int], shares: Sequence[float], weights: Sequence[float]) -> float:
-    """The weighted sum of the logarithms of the variances, as if all nodes of a level had equally many parts."""
-    up, sums = [shares[0] ** -2], [0.0]
+    """Return the weighted sum of log variances, assuming equal branching per level."""
+    up = [shares[0] ** -2]
+    sums = [0.0]
     for level in range(1, len(sizes)):
         sums.append(up[-1] * sizes[level - 1] / sizes[level])
         up.append(1.0 / (1.0 / sums[-1] + shares[level] ** 2))
-    found = [up[-1]]
+    variances = [up[-1]]
     for level in reversed(range(len(sizes) - 1)):
         part = up[level] / sums[level + 1]
-        found.insert(0, up[level] * (1.0 - part) + part**2 * found[0])
-    return sum(weight * log(one) for weight, one in zip(weights, found, strict=True))
+        variances.insert(0, up[level] * (1.0 - part) + part**2 * variances[0])
+    return sum(weight * log(variance) for weight, variance in zip(weights, variances, strict=True))
+
+
+@dataclass(frozen=True)
+class Family:
+    """The numbers of a file, with intervals that hold simultaneously.
+
+    Parameters
+    ----------
+    num_values
+        Number of numbers at all levels and sums of all tables, with one for the remaining numbers of each of them.
+    num_parts
+        Number of levels and sums of all tables.
+    """
+
+    num_values: int
+    num_parts: int
+
+    @classmethod
+    def of(cls, tables: Iterable[Table]) -> Family:
+        """Return the family of all numbers of tables."""
+        sizes = [part.num_values for table in tables for part in get_parts(table)]
+        return cls(sum(sizes), len(sizes))
+
+    def miss_probability(self, num_values: int, confidence: float) -> float:
+        """Return the probability with which the interval of one number may fail.
+
+        Half of the total is split evenly over all numbers, and half over the levels, so that few sums do not get the
+        wide intervals of many cells. The union bound holds for any dependence of the numbers.
+
+        Parameters
+        ----------
+        num_values
+            Number of numbers at the level of the number.
+        confidence
+            Probability with which all intervals hold.
+
+        Returns
+        -------
+        float
+            The probability.
+        """
+        return (1.0 - confidence) * (0.5 / self.num_values + 0.5 / (self.num_parts * num_values))
 
 
 @dataclass(frozen=True)
 class Precision:
-    """What noise a table gets, known before anything is counted.
+    """The noise of a table, known before counting.
 
     Parameters
     ----------
     table
         The table.
-    most
-        How many events of a person count at most.
+    max_events
+        Maximum number of events per user.
     epsilon
-        Its part of the budget.
+        Budget of the table.
     shares
-        The part of that for each level, cells first.
+        Fraction of the budget of each level, cells first.
     confidence
-        Of intervals.
+        Probability with which all intervals of the file hold.
+    family
+        The numbers of the file.
     """
 
     table: Table
-    most: int
+    max_events: int
     epsilon: Fraction
     shares: tuple[Fraction, ...]
     confidence: float
+    family: Family
 
     @property
     def decays(self) -> list[Fraction]:
-        """By which factor e to the minus this the noise of each level falls a step."""
-        return [self.epsilon * share / self.most for share in self.shares]
+        """Decay rate of the noise per unit at each level: epsilon over sensitivity."""
+        return [self.epsilon * share / self.max_events for share in self.shares]
 
     @property
     def variances(self) -> list[float]:
-        """Of the noise of each level."""
+        """Variance of the noise of each level."""
         return [laplace_variance(float(decay)) if decay else inf for decay in self.decays]
 
-    def half_widths(self, variances: FloatArray, all_at_once: bool = False) -> FloatArray:
-        """Half the widths of intervals around estimates of some variances, each by itself or all of them at once.
+    def miss_probability(self, part: Part) -> float:
+        """Return the probability with which the interval of one number of a level or sum may fail."""
+        return self.family.miss_probability(part.num_values, self.confidence)
 
-        A sum of independent Laplace noise with weights has lighter tails than one such noise of its variance, and
-        heavier ones than a normal distribution, so that the wider of these intervals holds it. Where steps of one
-        matter, half a step is added. A table of one level has the interval of its noise, to the unit.
+    def half_widths(self, variances: FloatArray, miss_probability: float) -> FloatArray:
+        """Return half widths of intervals for estimates with these variances.
+
+        A weighted sum of independent Laplace noise has lighter tails than Laplace noise of the same variance and
+        heavier tails than a normal distribution. Therefore the wider of both intervals is used. Half a step is added if
+        unit steps matter. A table with one level uses the exact interval of its noise.
         """
-        outside = (1.0 - self.confidence) / (variances.size if all_at_once else 1)
         if len(self.shares) == 1 and np.allclose(variances, self.variances[0]):
-            return np.full(variances.shape, float(laplace_within(float(self.decays[0]), 1.0 - outside)))
-        factor = max(log(1.0 / outside) / sqrt(2.0), NormalDist().inv_cdf(1.0 - outside / 2))
+            return np.full(variances.shape, float(laplace_within(float(self.decays[0]), 1.0 - miss_probability)))
+        factor = max(log(1.0 / miss_probability) / sqrt(2.0), NormalDist().inv_cdf(1.0 - miss_probability / 2))
         step = 0.5 if max(map(float, self.decays)) > 0.5 else 0.0
         return np.asarray(factor * np.sqrt(variances) + step)
 
     @property
     def expected(self) -> list[tuple[str, float]]:
-        """Each level, and the mean half width of intervals there."""
-        found = self.table.forest.variances(self.variances)
-        names = (CELLS, *(name for name, _ in self.table.levels))
-        return [(name, float(self.half_widths(one).mean())) for name, one in zip(names, found, strict=True)]
+        """Each level with the mean half width of its intervals."""
+        variances = self.table.forest.variances(self.variances)
+        parts = [part for part in get_parts(self.table) if part.level is not None]
+        return [
+            (part.name, float(self.half_widths(level_variances, self.miss_probability(part)).mean()))
+            for part, level_variances in zip(parts, variances, strict=True)
+        ]
 
 
 class Numbers(NamedTuple):
     """Numbers of one level of a table, or sums of its cells, ``(k,)`` each.
 
-    Intervals are about what was counted of bounded contributions, none of which is negative. Where a count lies beyond
-    an end of its own, that end is moved to it, so that intervals hold no less often than they say. Of many intervals
-    some do not hold, those of the largest numbers above all; what is said of all numbers at once has no such fault.
+    Intervals are for sums of bounded contributions, which are non-negative. All intervals of a file hold
+    simultaneously. If a count lies outside its interval, the interval is extended to it.
 
     Parameters
     ----------
     counts
-        Whole numbers that are not negative, of which all sums agree.
+        Non-negative integers with consistent sums.
     estimates
-        Without bias.
+        Estimates without the constraint, unbiased before rows are selected.
     low, high
-        The ends of an interval for each number.
-    sure
-        Which are more than noise: that none of them is zero has at least the confidence of the intervals.
+        Bounds of an interval for each number.
     off
-        How far counts are off at most, all of them at once.
+        Bounds on the errors of the counts.
     """
 
     counts: FloatArray
     estimates: FloatArray
     low: FloatArray
     high: FloatArray
-    sure: BoolArray
     off: FloatArray
 
+    @property
+    def is_significant(self) -> BoolArray:
+        """Mask of numbers with an interval that excludes zero."""
+        return np.asarray(self.low > 0)
+
     def within(self, relative_error: float | None) -> BoolArray:
-        """Which counts are off by no more than this share of themselves, all of them at once; None for all."""
+        """Return a mask of counts with a small relative error; None for all."""
         if relative_error is None:
             return np.ones(len(self.counts), dtype=np.bool_)
-        return np.asarray((self.counts > 0) & (self.off <= min(relative_error, _ANY_ERROR) * self.counts))
+        return np.asarray((self.counts > 0) & (self.off <= min(relative_error, _MAX_RELATIVE_ERROR) * self.counts))
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyTable:
-    """A table that may be published; all of it follows from noisy numbers and public things.
+    """A publishable table, a function of noisy numbers and public data.
 
     Parameters
     ----------
     precision
-        Its noise.
+        The noise of the table.
     measured
-        Of each level, cells first: true numbers of bounded contributions with noise.
+        Noisy numbers of bounded contributions of each level, cells first.
     counts
-        ``(cells,)``: whole numbers that are not negative, of which all sums agree.
+        ``(cells,)`` non-negative integers with consistent sums.
     """
 
     precision: Precision
@@ -255,109 +313,201 @@ class NoisyTable:
 
     @property
     def table(self) -> Table:
-        """What was counted."""
+        """The table's layout and unit."""
         return self.precision.table
 
     @cached_property
     def estimates(self) -> list[FloatArray]:
-        """Of every level, without bias."""
-        known = [one.astype(np.float64) for one in self.measured]
-        return self.table.forest.estimate(known, self.precision.variances)
+        """Unbiased estimates of every level."""
+        measured = [level.astype(np.float64) for level in self.measured]
+        return self.table.forest.estimate(measured, self.precision.variances)
 
-    def level(self, number: int) -> Numbers:
-        """The nodes of a level.
+    def numbers(self, part: Part) -> Numbers:
+        """Return counts, estimates and intervals of a level or sum.
 
         Parameters
         ----------
-        number
-            0 for the cells.
+        part
+            The level or sum.
 
         Returns
         -------
         Numbers
-            Counts, estimates and intervals.
+            ``(k,)``: one number of each row of the level or sum. All intervals of a file hold simultaneously.
         """
         forest = self.table.forest
-        variances = forest.variances(self.precision.variances)[number]
-        return self._numbers(forest.totals(self.counts)[number], self.estimates[number], variances)
+        if part.level is None:
+            counts, estimates, variances = self._sums(part.weights)
+        else:
+            counts = forest.totals(self.counts)[part.level]
+            estimates = self.estimates[part.level]
+            variances = forest.variances(self.precision.variances)[part.level]
+        half = self.precision.half_widths(variances, self.precision.miss_probability(part))
+        low, high = _round_inwards(estimates - half, estimates + half)
+        off = np.abs(counts - estimates) + half
+        return Numbers(counts, estimates, np.minimum(low, counts), np.maximum(high, counts), off)
 
-    def sums(self, weights: csr_array) -> Numbers:
-        """Sums of cells, such as rows.
+    def rests(self, part: Part, numbers: Numbers, shown: BoolArray) -> Numbers:
+        """Return the sum of the numbers of a level that are not shown, per day.
+
+        The shown numbers are selected by their noise, and so is this sum. Its interval holds for any selection. It is
+        the intersection of two intervals: the total less the intervals of all shown numbers, and, for a level with
+        independent noise, the total less their noisy counts, with a bound on the sum of any so many noises; see
+        `bound_largest_noises`.
 
         Parameters
         ----------
-        weights
-            ``(k, cells)``: a sum a row.
+        part
+            The level or sum.
+        numbers
+            Its numbers.
+        shown
+            ``(k,)`` mask of the numbers that are shown.
 
         Returns
         -------
         Numbers
-            ``(k,)`` of each.
+            ``(d,)``: one number a day, or of all days.
         """
-        variances = self.table.forest.variance_of(weights, self.precision.variances)
-        return self._numbers(weights @ self.counts.astype(np.float64), weights @ self.estimates[0], variances)
+        days = self.table.layout.days or 1
+        counts, totals, variances = self._sums(build_sum_matrix(self.table, ["day"]))
+        miss = self.precision.miss_probability(part)
+        half = self.precision.half_widths(variances, miss / 2)
 
-    def _numbers(self, counts: FloatArray, estimate: FloatArray, variances: FloatArray) -> Numbers:
-        half, half_of_all = (self.precision.half_widths(variances, all_at_once) for all_at_once in (False, True))
-        low = np.maximum(np.ceil(estimate - half - 1e-9), 0.0)
-        high = np.maximum(np.floor(estimate + half + 1e-9), 0.0)
-        off = np.abs(counts - estimate) + half_of_all
-        return Numbers(counts, estimate, np.minimum(low, counts), np.maximum(high, counts), estimate > half_of_all, off)
+        def sums(values: Any) -> FloatArray:
+            return np.asarray(np.where(shown, values, 0.0).reshape(days, -1).sum(axis=1))
+
+        low = totals - half - sums(numbers.high)
+        high = totals + half - sums(numbers.low)
+        if part.level is not None:
+            per_day = len(shown) // days
+            decay = float(self.precision.decays[part.level])
+            num_shown = shown.reshape(days, -1).sum(axis=1).tolist()
+            bounds = np.array([bound_largest_noises(decay, per_day, count, miss / 2) for count in num_shown])
+            rests = totals - sums(self.measured[part.level])
+            low = np.maximum(low, rests - half - bounds)
+            high = np.minimum(high, rests + half + bounds)
+        low, high = _round_inwards(low, high)
+        counts = counts - sums(numbers.counts)
+        estimates = totals - sums(numbers.estimates)
+        low, high = np.minimum(low, counts), np.maximum(high, counts)
+        return Numbers(counts, estimates, low, high, np.maximum(high - counts, counts - low))
+
+    def _sums(self, weights: csr_array) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return counts, estimates and variances of the sums of ``(k, cells)`` weights."""
+        variances = self.table.forest.compute_variance(weights, self.precision.variances)
+        return weights @ self.counts.astype(np.float64), weights @ self.estimates[0], variances
+
+
+def _round_inwards(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the smallest and the largest non-negative integer of intervals."""
+    return np.maximum(np.ceil(low - 1e-9), 0.0), np.maximum(np.floor(high + 1e-9), 0.0)
+
+
+def bound_largest_noises(decay: float, count: int, num_selected: int, miss_probability: float) -> float:
+    """Return a bound on the absolute sum of any selected noises, however they are selected.
+
+    For any k, the sum of r noises is at most r k plus the sum of (noise - k)⁺ over *all* noises, which has a known
+    distribution. Chernoff's bound limits it, and a union bound both signs and every possible number r.
+
+    Parameters
+    ----------
+    decay
+        Decay rate of independent discrete Laplace noises.
+    count
+        Number of noises.
+    num_selected
+        Number of selected ones, r.
+    miss_probability
+        Probability with which the bound may fail for some selection of any number.
+
+    Returns
+    -------
+    float
+        The bound. 0 if none is selected.
+    """
+    if num_selected == 0:
+        return 0.0
+    q = exp(-decay)
+    logs = log(2.0 * count / miss_probability)
+    # Near the best k about as many noises exceed it as are selected; near the best slope both terms grow equally.
+    usual = max(log(count / (2.0 * num_selected)) / decay, 0.0)
+    slope = sqrt(logs) / (sqrt(num_selected) + sqrt(logs))
+    best = inf
+    for k in {int(usual * part) for part in (0.0, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)}:
+        for s in (decay * slope * part for part in (0.5, 0.75, 0.9, 1.0, 1.1, 1.25)):
+            if s >= decay:
+                continue
+            grown = q ** (k + 1) * ((1.0 - q) / (1.0 + q) * exp(s) / (1.0 - q * exp(s)) - 1.0 / (1.0 + q))
+            best = min(best, num_selected * k + (count * log1p(grown) + logs) / s)
+    return best
 
 
 def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced: bool = False) -> NoisyTable:
-    """A table of true cells with noise, paid for.
+    """Add noise to the true cells of a table and account for its epsilon.
 
     Parameters
     ----------
     noise
         Takes the price.
     precision
-        How much noise.
+        The noise of the table.
     true
-        ``(cells,)``: what was counted of bounded contributions; private.
+        ``(cells,)`` true counts of bounded contributions. Private.
     balanced
-        Whether as many trips are to leave each area as get there, over a day or in all.
+        Whether departures and arrivals of each area must be equal, per day or in total.
 
     Returns
     -------
     NoisyTable
-        May be published.
+        The publishable table.
 
     Raises
     ------
     BudgetError
         As `CountNoise.add`.
     ConfigurationError
-        For a table that is too large to be balanced.
+        When the table is too large to be balanced.
     """
-    table, forest = precision.table, precision.table.forest
-    if balanced and forest.sizes[0] > MOST_BALANCED:
+    table = precision.table
+    forest = precision.table.forest
+    if balanced and forest.sizes[0] > MAX_BALANCED_CELLS:
         raise ConfigurationError(
-            f"table {table.name} has {forest.sizes[0]:,} cells, and at most {MOST_BALANCED:,} can be balanced; take "
-            "fewer areas, or leave --balanced out"
+            f"balanced table {table.name} must have at most {MAX_BALANCED_CELLS:,} cells, got {forest.sizes[0]:,}: use "
+            "fewer areas, or remove balanced"
         )
     measured = []
     for level, (nodes, share) in enumerate(zip(forest.totals(true), precision.shares, strict=True)):
         whole = nodes.astype(np.int64)
         name = table.name if level == 0 else f"{table.name} by {table.levels[level - 1][0]}"
-        noisy = noise.add(name, whole, precision.most, precision.epsilon * share) if share else np.zeros_like(whole)
+        noisy = (
+            noise.add(name, whole, precision.max_events, precision.epsilon * share) if share else np.zeros_like(whole)
+        )
         measured.append(noisy)
-    known = [one.astype(np.float64) for one in measured]
-    made = NoisyTable(precision, tuple(measured), np.zeros_like(measured[0]))
-    # Numbers that are surely more than noise give way less: otherwise they would pay for what is clipped at zero.
+    unrounded = NoisyTable(precision, tuple(measured), np.zeros_like(measured[0]))
+    half = precision.half_widths(
+        forest.variances(precision.variances)[0], precision.miss_probability(get_parts(table)[0])
+    )
+    # Significant numbers get a smaller variance; otherwise they would absorb the bias of clipping at zero.
     variances: list[float | FloatArray] = list(precision.variances)
-    variances[0] = np.where(made.level(0).sure, precision.variances[0] / _FIRM, precision.variances[0])
+    is_positive = unrounded.estimates[0] > half
+    variances[0] = np.where(is_positive, precision.variances[0] / _SIGNIFICANT_VARIANCE_DIVISOR, precision.variances[0])
+    values = [level.astype(np.float64) for level in measured]
     if balanced:
-        out, into = ends_of(table)
-        counts = rounded_balanced(forest.balanced(known, variances, out, into), out, into)
+        out, into = get_cell_ends(table)
+        counts = round_balanced(forest.balanced(values, variances, out, into), out, into)
     else:
-        counts = forest.rounded(forest.nonnegative(known, variances))
-    return replace(made, counts=counts)
+        # Sums keep their estimates, from the top down: otherwise clipping many cells at zero would raise every sum.
+        values[1:] = [np.maximum(level, 0.0) for level in unrounded.estimates[1:]]
+        variances[1:] = [
+            v / _SIGNIFICANT_VARIANCE_DIVISOR ** (2 * level) for level, v in enumerate(precision.variances[1:], start=1)
+        ]
+        counts = forest.round(forest.nonnegative(values, variances))
+    return replace(unrounded, counts=counts)
 
 
-def ends_of(table: Table) -> tuple[IntArray, IntArray]:
-    """Of each cell of a table between areas, ``(cells,)``: where it leads from and to, areas of each day apart."""
+def get_cell_ends(table: Table) -> tuple[IntArray, IntArray]:
+    """Return origin and destination of each cell, ``(cells,)``, separately for each day."""
     names = [name for name, _ in table.axes]
     at = np.indices(table.shape, dtype=np.int64).reshape(len(names), -1)
     n = len(table.layout.areas)
@@ -365,113 +515,181 @@ def ends_of(table: Table) -> tuple[IntArray, IntArray]:
     return day + at[names.index("area")], day + at[names.index("to")]
 
 
-def dealt(epsilon: Fraction, split: Mapping[str, Fraction], names: Sequence[str]) -> dict[str, Fraction]:
-    """A budget dealt among tables by weights, 1 where none is said."""
+def split_budget(epsilon: Fraction, split: Mapping[str, Fraction], names: Sequence[str]) -> dict[str, Fraction]:
+    """Split a budget among tables by weights, which default to 1."""
     weights = {name: split.get(name, Fraction(1)) for name in names}
     return {name: epsilon * weight / sum(weights.values()) for name, weight in weights.items()}
 
 
-KEYS = ("table", "level", "day", "area", "to", "class")
-"""The columns of texts: which number a row has. A class is one of time, of stay times or of lengths."""
+KEY_COLUMNS = ("table", "level", "day", "area", "to", "class")
+"""The key columns of a row (strings). A class is a time class, or a class of stay times or lengths."""
 
-NUMBERS = ("count", "low", "high", "unbiased", "sure")
-"""The columns of numbers: the whole number of which all sums agree, its interval, the estimate without bias, and
-whether it is surely more than noise."""
+NUMERIC_COLUMNS = ("num_values", "count", "low", "high", "unbiased", "is_significant")
+"""The numeric columns: the number of values that a row sums, the integer with consistent sums, its interval, the
+unbiased estimate, and whether the interval excludes zero."""
 
 EVERYWHERE = "everywhere"
+
+REST = "rest of "
+"""The prefix of a level in the row that sums its values without a row."""
 
 SUMS: Mapping[str, Sequence[tuple[str, tuple[str, ...]]]] = {
     "visits": (("area in all", ("area",)),),
     "flows": (("area in all", ("area", "to")), ("departures", ("area",)), ("arrivals", ("to",))),
 }
-"""Table → sums of its cells that have rows: what they are called, and over which columns they are not summed up."""
+"""Table → sums of its cells with rows: their names, and the columns that are kept."""
+
+Axis = tuple[str, tuple[str, ...]]
 
 
-def rows_of(
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A level of a table, or sums of its cells over time or areas.
+
+    Parameters
+    ----------
+    name
+        The name of the level.
+    axes
+        The columns and their labels.
+    level
+        The number of the level, 0 for the cells. None for sums of cells.
+    table
+        The table.
+    """
+
+    name: str
+    axes: Sequence[Axis]
+    level: int | None
+    table: Table
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of labels of each column."""
+        return tuple(len(labels) for _, labels in self.axes)
+
+    @property
+    def num_values(self) -> int:
+        """Number of numbers and of rests: one a day, unless a day has one number."""
+        days = self.table.layout.days or 1
+        size = int(np.prod(self.shape))
+        return size if size == days else size + days
+
+    @property
+    def weights(self) -> csr_array:
+        """The matrix ``(k, cells)`` of the sums."""
+        return build_sum_matrix(self.table, [axis for axis, _ in self.axes])
+
+
+def get_parts(table: Table) -> list[Part]:
+    """Return the levels of a table, cells first, and the sums of its cells."""
+    parts = list[Part]()
+    whole = tuple(np.arange(size) for size in table.shape)
+    for level, (name, groups) in enumerate(((CELL_LEVEL, whole), *table.levels)):
+        pairs = zip(table.axes, groups, strict=True)
+        axes = [(axis, _labels(table.layout.areas, names, group)) for (axis, names), group in pairs]
+        parts.append(Part(name, axes, level, table))
+    labels_of = dict(table.axes)
+    for name, columns in SUMS.get(table.name, ()):
+        kept = tuple(axis for axis in labels_of if axis in (*columns, "day"))
+        if kept != tuple(axis for axis in labels_of if len(labels_of[axis]) > 1 or axis in kept):  # otherwise the cells
+            parts.append(Part(name, [(axis, labels_of[axis]) for axis in kept], None, table))
+    return parts
+
+
+def build_rows(
     tables: Iterable[NoisyTable], relative_error: float | None = None, every_row: bool = False
 ) -> dict[str, Any]:
-    """Columns of `KEYS` and `NUMBERS`: which of the numbers are there follows from noisy ones alone.
+    """Build the columns `KEY_COLUMNS` and `NUMERIC_COLUMNS` from noisy numbers only.
+
+    A number has a row if its interval excludes zero, or if it is the only one of its level (and day). One more row of a
+    level sums all its other numbers.
 
     Parameters
     ----------
     tables
         The tables.
     relative_error
-        Leave out numbers that may be off by more than this share of themselves, all numbers of a level at once.
+        Omit numbers with a larger relative error bound.
     every_row
-        Whether to have rows of cells with a count of zero too.
+        Whether every number has a row.
 
     Returns
     -------
     dict
         Column → array.
     """
-    found: dict[str, list[Any]] = {name: [] for name in (*KEYS, *NUMBERS)}
+    columns_by_name: dict[str, list[Any]] = {name: [] for name in (*KEY_COLUMNS, *NUMERIC_COLUMNS)}
     for noisy in tables:
-        for level, axes, numbers in _parts(noisy):
+        for part in get_parts(noisy.table):
+            numbers = noisy.numbers(part)
+            days = noisy.table.layout.days or 1
             shown = numbers.within(relative_error)
-            if level == CELLS and not every_row:
-                shown &= numbers.counts > 0
-            rows = np.flatnonzero(shown)
-            at = np.unravel_index(rows, [len(labels) for _, labels in axes])
-            said = {**dict.fromkeys(KEYS, ""), "table": noisy.table.name, "level": level}
-            columns: dict[str, Any] = {name: np.full(len(rows), text, dtype=object) for name, text in said.items()}
-            for (axis, labels), index in zip(axes, at, strict=True):
-                columns["class" if axis == "time" else axis] = np.array(labels, dtype=object)[index]
-            whole = (one[rows].astype(np.int64) for one in (numbers.counts, numbers.low, numbers.high))
-            columns |= zip(NUMBERS, (*whole, numbers.estimates[rows], numbers.sure[rows]), strict=True)
-            for name, column in columns.items():
-                found[name].append(column)
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+            if not every_row and len(shown) > days:
+                shown &= numbers.is_significant
+            _add_rows(columns_by_name, part, part.name, part.axes, numbers, shown, np.ones(len(shown)))
+            missing = np.logical_not(shown).reshape(days, -1).sum(axis=1)
+            if len(shown) > days:
+                day_axes = [axis for axis in part.axes if axis[0] == "day"]
+                rests = noisy.rests(part, numbers, shown)
+                _add_rows(columns_by_name, part, f"{REST}{part.name}", day_axes, rests, missing > 0, missing)
+    return {name: np.concatenate(parts) for name, parts in columns_by_name.items()}
 
 
-def _parts(noisy: NoisyTable) -> Iterator[tuple[str, Sequence[tuple[str, tuple[str, ...]]], Numbers]]:
-    """The name of each level and each sum, its columns with their labels, and its numbers."""
-    table = noisy.table
-    whole = tuple(np.arange(size) for size in table.shape)
-    for number, (name, parts) in enumerate(((CELLS, whole), *table.levels)):
-        pairs = zip(table.axes, parts, strict=True)
-        yield (
-            name,
-            [(axis, _labels(table.layout.areas, names, part)) for (axis, names), part in pairs],
-            noisy.level(number),
-        )
-    axes = dict(table.axes)
-    for name, kept in SUMS.get(table.name, ()):
-        kept = tuple(axis for axis in axes if axis in (*kept, "day"))
-        if kept != tuple(axis for axis in axes if len(axes[axis]) > 1 or axis in kept):  # otherwise it is the cells
-            yield name, [(axis, axes[axis]) for axis in kept], noisy.sums(sums_over(table, kept))
+def _add_rows(
+    columns_by_name: dict[str, list[Any]],
+    part: Part,
+    level: str,
+    axes: Sequence[Axis],
+    numbers: Numbers,
+    shown: BoolArray,
+    num_values: IntArray | FloatArray,
+) -> None:
+    """Add the rows of shown numbers of a part."""
+    rows = np.flatnonzero(shown)
+    keys = {**dict.fromkeys(KEY_COLUMNS, ""), "table": part.table.name, "level": level}
+    columns: dict[str, Any] = {name: np.full(len(rows), text, dtype=object) for name, text in keys.items()}
+    if axes:
+        at = np.unravel_index(rows, [len(labels) for _, labels in axes])
+        for (axis, labels), index in zip(axes, at, strict=True):
+            columns["class" if axis == "time" else axis] = np.array(labels, dtype=object)[index]
+    whole = (values[rows].astype(np.int64) for values in (num_values, numbers.counts, numbers.low, numbers.high))
+    columns |= zip(NUMERIC_COLUMNS, (*whole, numbers.estimates[rows], numbers.is_significant[rows]), strict=True)
+    for name, column in columns.items():
+        columns_by_name[name].append(column)
 
 
-def sums_over(table: Table, kept: Sequence[str]) -> csr_array:
-    """The sums of a table's cells over all columns but some, ``(k, cells)``."""
-    index, size = np.zeros(1, dtype=np.int64), 1
+def build_sum_matrix(table: Table, kept: Sequence[str]) -> csr_array:
+    """Return the matrix ``(k, cells)`` that sums cells over all columns except those kept."""
+    index = np.zeros(1, dtype=np.int64)
+    size = 1
     for axis, names in table.axes:
-        own = np.arange(len(names)) if axis in kept else np.zeros(len(names), dtype=np.int64)
+        positions = np.arange(len(names)) if axis in kept else np.zeros(len(names), dtype=np.int64)
         step = len(names) if axis in kept else 1
-        index, size = (index[:, None] * step + own[None, :]).ravel(), size * step
+        index = (index[:, None] * step + positions[None, :]).ravel()
+        size = size * step
     return csr_array((np.ones(len(index)), (index, np.arange(len(index)))), shape=(size, len(index)))
 
 
 def _labels(areas: Areas, names: tuple[str, ...], parts: IntArray) -> tuple[str, ...]:
-    """Return the labels of a column at a level: its own, those of the districts, or `EVERYWHERE`."""
+    """Return the labels of a column at a level: its own, the districts', or `EVERYWHERE`."""
     count = int(parts.max()) + 1
     if count == len(names):
         return names
     return areas.districts if count == len(areas.districts) > 1 else (EVERYWHERE,)
 
 
-def in_words(count: int, low: int, high: int) -> str:
-    """A number with its interval, such as ``214 ± 31``.
+def format_interval(count: int, low: int, high: int) -> str:
+    """Format a number with its interval, such as ``214 ± 31``.
 
     Examples
     --------
-    >>> in_words(214, 183, 245), in_words(3, 0, 20)
+    >>> format_interval(214, 183, 245), format_interval(3, 0, 20)
     ('214 ± 31', '3 (0 to 20)')
     """
     return f"{count:,} ± {high - count:,}" if high - count == count - low else f"{count:,} ({low:,} to {high:,})"
 
 
-def units_of(names: Iterable[str]) -> dict[str, str]:
-    """Table → what it counts."""
-    return {name: KINDS[name].unit for name in names}
+def get_units(names: Iterable[str]) -> dict[str, str]:
+    """Return the unit of each table."""
+    return {name: TABLE_TYPES[name].unit for name in names}

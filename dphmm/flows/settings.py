@@ -1,181 +1,189 @@
-"""What tables of flows are made of: a person's part in them, areas' levels, time, and how the budget is dealt."""
+"""Settings of flow tables: contribution bounds, levels, time classes and budget."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
-from dphmm.facts import setting
 from dphmm.flows.areas import Areas
-from dphmm.flows.tables import KINDS, Layout, time_classes
+from dphmm.flows.tables import TABLE_TYPES, Layout, time_classes
 from dphmm.mechanisms.exact import rational
+from dphmm.validation import Integers, Interval, checked_as, setting
 
-MOST_DAYS = 366
-_BOUND, _TIME, _WHERE = "Promise", "Time", "Levels"
+MAX_DAYS = 366
+_BOUND = "Guarantee"
+_TIME = "Time"
+_WHERE = "Levels"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_MaxPerUser = Annotated[int, Integers(1, 100_000)]
 _PART = re.compile(r"([a-z-]+)=([0-9./]+)")
 
 
-@checked
+@checked_as(ConfigurationError)
 @dataclass(frozen=True)
 class FlowSettings:
-    """How tables of flows are made. Choose all of it without looking at the data.
+    """Settings of flow tables. Choose them independently of the data.
 
     Parameters
     ----------
     tables
-        Which ones: ``visits``, ``flows``, ``stay-times``, ``trip-lengths``, ``home-work``, separated by commas.
+        Names separated by commas: ``visits``, ``flows``, ``stay-times``, ``trip-lengths``, ``home-work``.
     split
-        Weights by which the budget is dealt among them, such as ``flows=3,visits=1``; 1 where none is said.
-    visits_per_person, trips_per_person
-        How many visits and trips of a person count at most; left out, a tenth of the budget chooses what is.
-    by, flows_by
-        Classes of time of visits and of flows: ``all``, ``hours``, ``weekday-hours``, or hours at which they begin,
-        such as ``6,10,16,20``.
+        Weights of the tables in the budget, such as ``flows=3,visits=1``. Default to 1.
+    visits_per_user, trips_per_user
+        Maximum number of visits and trips per user that count. By default a tenth of the budget is spent to choose it.
+    time_classes, flows_by
+        Time classes of visits and of flows: ``all``, ``hour``, ``weekday-hour``, or starting hours such as
+        ``6,10,16,20``.
     zone
         The time zone of hours and days.
     stay
-        How many minutes a visit lasts at least; 0 for check-ins.
+        Minimum duration of a visit in minutes; 0 for check-ins.
     gap
-        For how many hours a person is followed who is not seen.
+        Maximum time without fixes, in hours, over which a user is followed.
     cells_alone
-        Whether districts and everything are not counted besides; sums are then less certain.
+        Whether districts and totals are not counted. Sums then have larger errors.
     balanced
-        Whether counts are such that as many trips leave an area as get there: what is known of a whole day of people
-        who go home. It is an assumption, and not exactly true of trips that were left out.
+        Whether counts are constrained so that departures and arrivals of an area are equal. This is an assumption about
+        complete days. It is not exact if trips were dropped.
     confidence
-        How often an interval holds the true number.
+        Probability with which all intervals of the file hold simultaneously.
     first_day, last_day
-        Days such as 2024-03-01, in the zone; visits on other days do not count.
+        Days such as 2024-03-01, in the zone. Visits on other days do not count.
     window
-        A table of every day, and a budget for any stretch of this many days; left out, one table of all days.
+        Release a table for every day, with a budget for any this many consecutive days. Defaults to one table of all
+        days.
     """
 
     tables: str = setting(
-        "visits,flows,stay-times,trip-lengths,home-work", "Which tables.", metavar="A,B,…", shows_default=True
+        "visits,flows,stay-times,trip-lengths,home-work", "Tables to release.", metavar="A,B,…", shows_default=True
     )
     split: str = setting("", "Weights of tables in the budget, such as flows=3,visits=1.", heading=_BOUND)
-    visits_per_person: int | None = setting(
-        None, "The most visits of a person that count. [default: chosen by a tenth of epsilon]", heading=_BOUND
+    visits_per_user: _MaxPerUser | None = setting(
+        None, "Maximum visits per user. [default: chosen with a tenth of epsilon]", heading=_BOUND
     )
-    trips_per_person: int | None = setting(
-        None, "The most trips of a person that count. [default: chosen by a tenth of epsilon]", heading=_BOUND
+    trips_per_user: _MaxPerUser | None = setting(
+        None, "Maximum trips per user. [default: chosen with a tenth of epsilon]", heading=_BOUND
     )
-    by: str = setting("hours", "Visits by: all, hours, weekday-hours, or hours as 6,10,16,20.", heading=_TIME)
-    flows_by: str = setting("all", "Flows by the same.", heading=_TIME, shows_default=True)
+    time_classes: str = setting("hour", "Visits by all, hour, weekday-hour, or hours as 6,10,16,20.", heading=_TIME)
+    flows_by: str = setting(
+        "all", "Flows by all, hour, weekday-hour, or hours as 6,10,16,20.", heading=_TIME, shows_default=True
+    )
     zone: str = setting("UTC", "Time zone of hours and days.", metavar="ZONE", heading=_TIME, shows_default=True)
-    stay: float = setting(
-        10.0, "A visit lasts so long at least; 0 for check-ins.", metavar="MINUTES", heading=_TIME, shows_default=True
+    stay: Annotated[float, Interval(0, 1e6, unit="minutes")] = setting(
+        10.0,
+        "Minimum duration of a visit in minutes; 0 for check-ins.",
+        metavar="MINUTES",
+        heading=_TIME,
+        shows_default=True,
     )
-    gap: float = setting(
-        12.0, "A person who is not seen for longer is not followed.", metavar="HOURS", heading=_TIME, shows_default=True
+    gap: Annotated[float, Interval(0, 1e5, "right", "hours")] = setting(
+        12.0,
+        "Maximum time without fixes over which a user is followed.",
+        metavar="HOURS",
+        name="gap_hours",
+        heading=_TIME,
+        shows_default=True,
     )
-    first_day: str | None = setting(None, "Visits from this day on, as 2024-03-01.", metavar="DAY", heading=_TIME)
-    last_day: str | None = setting(None, "Visits until the end of this day.", metavar="DAY", heading=_TIME)
-    window: int | None = setting(
-        None, "A table of every day; epsilon is for any stretch of this many days.", metavar="DAYS", heading=_TIME
+    first_day: str | None = setting(None, "First day of visits, such as 2024-03-01.", metavar="DAY", heading=_TIME)
+    last_day: str | None = setting(None, "Last day of visits.", metavar="DAY", heading=_TIME)
+    window: Annotated[int, Integers(1, MAX_DAYS)] | None = setting(
+        None, "Daily tables; epsilon is for any DAYS consecutive days.", metavar="DAYS", heading=_TIME
     )
-    cells_alone: bool = setting(False, "Count neither districts nor everything besides.", heading=_WHERE)
-    balanced: bool = setting(False, "As many trips leave an area as get there: an assumption.", heading=_WHERE)
-    confidence: float = setting(0.95, "How often an interval holds the true number.", metavar="P", heading=_WHERE)
+    cells_alone: bool = setting(False, "Count cells only, without districts and totals.", heading=_WHERE)
+    balanced: bool = setting(False, "Assume equal departures and arrivals of every area.", heading=_WHERE)
+    confidence: Annotated[float, Interval(0.5, 0.999)] = setting(
+        0.95, "Probability with which all intervals hold at once.", metavar="P", heading=_WHERE
+    )
 
     def __post_init__(self) -> None:
         names = self.names
-        unknown = [name for name in names if name not in KINDS]
+        unknown = [name for name in names if name not in TABLE_TYPES]
         if not names or unknown or len(set(names)) != len(names):
-            raise ConfigurationError(f"tables are {self.tables!r}; give some of {', '.join(KINDS)}, each once")
+            raise ConfigurationError(f"tables must be distinct names of {', '.join(TABLE_TYPES)}, got {self.tables!r}")
         if set(self.weights) - set(names):
-            raise ConfigurationError(f"split is {self.split!r}; give weights of the tables {', '.join(names)} alone")
-        for name in ("visits_per_person", "trips_per_person"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= 100_000:
-                raise ConfigurationError(f"{name} is {value}; give 1 to 100000")
-        if not 0.5 <= self.confidence <= 0.999:
-            raise ConfigurationError(f"confidence is {self.confidence}; give 0.5 to 0.999")
-        if not (0 <= self.stay <= 1e6 and 0 < self.gap <= 1e5):
-            raise ConfigurationError(
-                f"stay is {self.stay} and gap {self.gap}; give minutes, 0 or more, and hours above 0"
-            )
+            raise ConfigurationError(f"split must have weights of the tables {', '.join(names)}, got {self.split!r}")
         self._check_days()
-        for text in (self.by, self.flows_by):
+        for text in (self.time_classes, self.flows_by):
             time_classes(text, self.zone)
 
     def _check_days(self) -> None:
         first, last = self.days
         if (first is None) != (last is None) or (first is not None and last is not None and last < first):
-            raise ConfigurationError(f"days are from {self.first_day} to {self.last_day}; give both, in order")
+            raise ConfigurationError(f"first_day and last_day must be in order, got {self.first_day}, {self.last_day}")
         if self.window is None:
             return
         if first is None or last is None:
-            raise ConfigurationError("tables of days need --first-day and --last-day: what the data have is not public")
+            raise ConfigurationError(
+                "daily tables need --first-day and --last-day: the days of the data are not public"
+            )
         count = last - first + 1
-        if not 1 <= self.window <= MOST_DAYS or count > MOST_DAYS:
-            raise ConfigurationError(f"window is {self.window} of {count} days; at most {MOST_DAYS} are made")
+        if count > MAX_DAYS:
+            raise ConfigurationError(f"the days must be at most {MAX_DAYS}, got {count}")
         missing = [
-            f"--{unit}-per-person"
+            f"--{unit}-per-user"
             for unit in ("visits", "trips")
-            if getattr(self, f"{unit}_per_person") is None and any(KINDS[name].unit == unit for name in self.names)
+            if getattr(self, f"{unit}_per_user") is None and any(TABLE_TYPES[name].unit == unit for name in self.names)
         ]
         if missing:
-            raise ConfigurationError(f"tables of days need {' and '.join(missing)}")
+            raise ConfigurationError(f"daily tables need {' and '.join(missing)}")
         if "home-work" in self.names:
-            raise ConfigurationError("home-work is no table of days; leave it out")
+            raise ConfigurationError("home-work cannot be combined with window: it has no daily tables")
 
     @property
     def names(self) -> list[str]:
-        """The tables."""
-        return [one for one in self.tables.split(",") if one]
+        """The names of the tables."""
+        return [name for name in self.tables.split(",") if name]
 
     @property
     def weights(self) -> dict[str, Fraction]:
-        """Table → its weight in the budget, where one is said.
+        """Table → its weight in the budget, if specified.
 
         Raises
         ------
         ConfigurationError
-            When the split is no list of weights.
+            When the split is not a list of weights.
         """
-        found = [_PART.fullmatch(one) for one in self.split.split(",") if one]
-        if not all(found):
-            raise ConfigurationError(f"split is {self.split!r}; give weights such as flows=3,visits=1")
-        return {one[1]: rational(one[2], f"weight of {one[1]}") for one in found if one is not None}
+        matches = [_PART.fullmatch(part) for part in self.split.split(",") if part]
+        if not all(matches):
+            raise ConfigurationError(f"split must be weights such as flows=3,visits=1, got {self.split!r}")
+        return {match[1]: rational(match[2], f"weight of {match[1]}") for match in matches if match is not None}
 
     @property
     def days(self) -> tuple[int | None, int | None]:
         """The first and the last day since 1970."""
-        found: list[Any] = []
+        days: list[Any] = []
         for day in (self.first_day, self.last_day):
             try:
                 if day is not None and not _DAY.fullmatch(day):
                     raise ValueError
-                found.append(None if day is None else int(np.datetime64(day, "D").astype(np.int64)))
+                days.append(None if day is None else int(np.datetime64(day, "D").astype(np.int64)))
             except ValueError:
-                raise ConfigurationError(f"day is {day!r}; give one such as 2024-03-01") from None
-        return found[0], found[1]
+                raise ConfigurationError(f"day must be a date such as 2024-03-01, got {day!r}") from None
+        return days[0], days[1]
 
-    def bound_of(self, unit: str) -> int | None:
-        """How many events of a person count, where that is said; once a person, of people.
+    def get_bound(self, unit: str) -> int | None:
+        """Return the specified maximum number of events per user; 1 if the unit is users.
 
         Parameters
         ----------
         unit
-            Visits, trips or people.
+            Visits, trips or users.
 
         Returns
         -------
         int or None
-            The number; None where the budget is to choose it.
+            The number. None if the budget chooses it.
         """
-        return 1 if unit == "people" else getattr(self, f"{unit}_per_person")
+        return 1 if unit == "users" else getattr(self, f"{unit}_per_user")
 
     def layout(self, areas: Areas) -> Layout:
-        """The cells of tables between some areas.
+        """Return the layout of tables for areas.
 
         Parameters
         ----------
@@ -185,9 +193,10 @@ class FlowSettings:
         Returns
         -------
         Layout
-            Areas, classes of time and days.
+            Areas, time classes and days.
         """
         first, last = self.days
         count = None if self.window is None or first is None or last is None else last - first + 1
-        of_visits, of_flows = time_classes(self.by, self.zone), time_classes(self.flows_by, self.zone)
+        of_visits = time_classes(self.time_classes, self.zone)
+        of_flows = time_classes(self.flows_by, self.zone)
         return Layout(areas, of_visits, of_flows, count, first, last, not self.cells_alone)

@@ -1,8 +1,8 @@
-"""The tables of flows: which cells they have, all of them public, and what each person adds to them.
+"""Flow tables: their public cells, and the contribution of each user.
 
-A person adds to a table the cells of some events: visits, trips, or once where they live and work. At most a number of
-each person's visits and trips count, evenly spaced among them; so one person more or less, with all their days, changes
-a table by no more than that in all, and so each of its levels, which are sums of its cells.
+A user contributes the cells of events to a table: visits, trips, or once their home and workplace. A bounded number of
+each user's visits and trips count, evenly spaced. Therefore one additional user, with all of their days, changes the
+cells of a table by at most this number in total, and the same holds for each level, which contains sums of cells.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas, Visits
 from dphmm.flows.forest import Forest
 from dphmm.landmarks.stays import hours_within
-from dphmm.model.time_classes import TimeClasses, offsets
+from dphmm.model.time_classes import TimeClasses, utc_offsets
 
 DAY = 86_400_000_000
-"""Microseconds."""
+"""Microseconds of a day."""
 
 STAY_EDGES = (0, 15, 30, 60, 120, 240, 480, 720)
-"""Minutes at which the classes of stay times begin."""
+"""Lower bounds of the classes of stay times, minutes."""
 
 LENGTH_EDGES = (0, 1, 2, 5, 10, 20, 50)
-"""Kilometres at which the classes of trip lengths begin."""
+"""Lower bounds of the classes of trip lengths, kilometres."""
 
-MOST_CELLS = 4_000_000
-"""Tables of more cells than this are not made: each of them needs noise."""
+MAX_CELLS = 4_000_000
+"""Maximum number of cells of a table. Every cell needs noise."""
 
 _MINUTE = 60_000_000
 _HOURS = re.compile(r"\d{1,2}(,\d{1,2})*")
@@ -43,22 +43,22 @@ _HOURS = re.compile(r"\d{1,2}(,\d{1,2})*")
 
 @dataclass(frozen=True)
 class Layout:
-    """What cells there are: areas, classes of time, days. All of it is public, so choose it without the data.
+    """The public cells of tables. Choose them independently of the data.
 
     Parameters
     ----------
     areas
-        Between which people move.
+        The areas.
     visit_classes, flow_classes
-        The classes of time by which visits begin, and trips. See `time_classes`.
+        Time classes of the start of visits and of trips. See `time_classes`.
     days
-        How many days have tables of their own; None for one table of all days.
+        Number of daily tables. None for one table of all days.
     first_day
-        The first day, since 1970, in the zone of the classes; None where any day counts.
+        The first day, since 1970, in the zone of the classes. None if every day counts.
     last_day
-        The last day, likewise.
+        The last day, in the same form.
     levels
-        Whether there are tables of districts, and of everything, beside those of areas.
+        Whether districts and totals are counted in addition to areas.
     """
 
     areas: Areas
@@ -70,7 +70,7 @@ class Layout:
     levels: bool = True
 
     def busy_cells(self, unit: str) -> int:
-        """Among how many cells most events are, at a guess: some of an area's classes of time, and two of its flows."""
+        """Return a guess of the number of cells that contain most events."""
         classes, each = (self.visit_classes, 1) if unit == "visits" else (self.flow_classes, 2)
         return each * len(self.areas) * ceil(sqrt(classes.count))
 
@@ -79,27 +79,27 @@ class Layout:
         """The time zone of days and hours."""
         return self.visit_classes.zone
 
-    def day_of(self, instants: IntArray) -> IntArray:
-        """The local day since 1970 of each instant, microseconds."""
-        return (instants + offsets(instants, self.zone)) // DAY
+    def get_days(self, instants: IntArray) -> IntArray:
+        """Return the local day since 1970 of each instant in microseconds."""
+        return (instants + utc_offsets(instants, self.zone)) // DAY
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of table.
+class TableType:
+    """A type of table.
 
     Parameters
     ----------
     unit
-        What is counted: visits, trips or people.
+        The unit of counts: visits, trips or users.
     cells
-        Visits of some people → the person and the cell of each event, and its instant.
+        Visits → the user, the cell and the instant of each event.
     ends
-        The names of the columns of areas.
+        Names of the columns of areas.
     classes
-        A layout → the classes of time, the column after them; None where there are none.
+        Layout → time classes, the column after the areas. None without time classes.
     labels
-        Those of the only column, where there are no areas.
+        Labels of the only column of tables without areas.
     """
 
     unit: str
@@ -109,14 +109,14 @@ class Kind:
     labels: tuple[str, ...] = ()
 
     def axes(self, layout: Layout) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The names of the columns, and the labels of each."""
+        """Return the columns and their labels."""
         if self.labels:
             return (("class", self.labels),)
         times = () if self.classes is None else (("time", labels(self.classes(layout))),)
         return (*((end, layout.areas.names) for end in self.ends), *times)
 
     def parts(self, layout: Layout) -> tuple[tuple[str, tuple[IntArray, ...]], ...]:
-        """Of each level above the cells, its name and for each axis the part of each label; classes stay apart."""
+        """Return each level above the cells: its name and the group of each label per axis."""
         if self.labels or not layout.levels:
             return ()
         areas = layout.areas
@@ -128,12 +128,12 @@ class Kind:
 
 
 def time_classes(text: str, zone: str) -> TimeClasses:
-    """Classes of time by a text: ``all``, ``hours``, ``weekday-hours``, or hours at which they begin.
+    """Parse time classes: ``all``, ``hour``, ``weekday-hour``, or their starting hours.
 
     Raises
     ------
     ConfigurationError
-        When the text is another, or the zone unknown.
+        When the text is invalid, or the zone unknown.
 
     Examples
     --------
@@ -141,22 +141,20 @@ def time_classes(text: str, zone: str) -> TimeClasses:
     >>> classes.count, labels(classes)
     (4, ('0-6h and 20-24h', '6-10h', '10-16h', '16-20h'))
     """
-    if text in ("hours", "weekday-hours"):
-        return TimeClasses.of(text, 1.0, zone)  # type: ignore[arg-type]
+    if text in ("hour", "weekday-hour"):
+        return TimeClasses.from_name(text, 1.0, zone)  # type: ignore[arg-type]
     hours = np.arange(168) % 24
     if text == "all":
         return TimeClasses((0,) * len(hours), 1.0, zone)
-    edges = [int(one) for one in text.split(",")] if _HOURS.fullmatch(text) else []
+    edges = [int(hour) for hour in text.split(",")] if _HOURS.fullmatch(text) else []
     if not edges or edges != sorted(set(edges)) or edges[-1] > 23:
-        raise ConfigurationError(
-            f"classes of time are {text!r}; give all, hours, weekday-hours, or hours as 6,10,16,20"
-        )
+        raise ConfigurationError(f"time classes must be all, hour, weekday-hour or hours as 6,10,16,20, got {text!r}")
     at = np.searchsorted(edges, hours, side="right") % len(edges)
     return TimeClasses(tuple(at.tolist()), 1.0, zone)
 
 
 def labels(classes: TimeClasses) -> tuple[str, ...]:
-    """What classes of time are called."""
+    """Return the labels of time classes."""
     named = []
     for number in range(classes.count):
         hours = np.flatnonzero(np.array(classes.classes) == number)
@@ -172,70 +170,75 @@ def _edges(edges: tuple[int, ...], unit: str) -> tuple[str, ...]:
     return (*(f"{low}-{high} {unit}" for low, high in pairwise(edges)), f"{edges[-1]} {unit} and more")
 
 
-def _classes_of(classes: TimeClasses, instants: IntArray) -> IntArray:
-    return classes.classes_of(instants // 1_000_000 + 1)
+def _get_classes(classes: TimeClasses, instants: IntArray) -> IntArray:
+    return classes.get_classes(instants // 1_000_000 + 1)
 
 
 def _visit_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
     classes = layout.visit_classes
-    return visits.person, visits.area * classes.count + _classes_of(classes, visits.start), visits.start
+    return visits.user, visits.area * classes.count + _get_classes(classes, visits.start), visits.start
 
 
 def _trip_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
-    at, classes = visits.trips, layout.flow_classes
+    at = visits.trips
+    classes = layout.flow_classes
     pairs = visits.area[at] * len(layout.areas) + visits.area[at + 1]
-    return visits.person[at], pairs * classes.count + _classes_of(classes, visits.end[at]), visits.end[at]
+    return visits.user[at], pairs * classes.count + _get_classes(classes, visits.end[at]), visits.end[at]
 
 
 def _stay_cells(visits: Visits, _: Layout) -> tuple[IntArray, IntArray, IntArray]:
     minutes = (visits.end - visits.start) / _MINUTE
-    return visits.person, np.searchsorted(STAY_EDGES, minutes, side="right") - 1, visits.start
+    return visits.user, np.searchsorted(STAY_EDGES, minutes, side="right") - 1, visits.start
 
 
 def _length_cells(visits: Visits, _: Layout) -> tuple[IntArray, IntArray, IntArray]:
     at = visits.trips
-    return visits.person[at], np.searchsorted(LENGTH_EDGES, visits.lengths, side="right") - 1, visits.end[at]
+    return visits.user[at], np.searchsorted(LENGTH_EDGES, visits.lengths, side="right") - 1, visits.end[at]
 
 
 def _home_work_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
-    """Where most time is spent from 22 to 6 o'clock, and elsewhere from Monday to Friday from 9 to 17 o'clock.
+    """Return home and work: the areas with most time at night and in working hours.
 
-    A visit counts for a minute at least, so that check-ins tell of it too.
+    Home is the area with most time between 22:00 and 6:00. Work is the area other than home with most time from Monday
+    to Friday between 9:00 and 17:00.
+
+    A visit counts for at least a minute, so that check-ins contribute as well.
     """
     n = len(layout.areas)
     if not len(visits):
-        return visits.person, visits.person, visits.person
-    start = visits.start + offsets(visits.start, layout.zone)
+        return visits.user, visits.user, visits.user
+    start = visits.start + utc_offsets(visits.start, layout.zone)
     end = start + np.maximum(visits.end - visits.start, _MINUTE)
-    key, at = np.unique(visits.person * n + visits.area, return_inverse=True)
-    who, where = key // n, key % n
+    key, at = np.unique(visits.user * n + visits.area, return_inverse=True)
+    user_of_key = key // n
+    where = key % n
     local = start.astype("datetime64[us]"), end.astype("datetime64[us]")
     night = np.bincount(at, hours_within(*local, 22, 30, weekdays=False), len(key))
     day = np.bincount(at, hours_within(*local, 9, 17, weekdays=True), len(key))
-    people, first = np.unique(who, return_index=True)
-    home = _most(who, night, first)
+    users, first = np.unique(user_of_key, return_index=True)
+    home = _most(user_of_key, night, first)
     day[home[home >= 0]] = 0.0
-    work = _most(who, day, first)
+    work = _most(user_of_key, day, first)
     both = (home >= 0) & (work >= 0)
     cells = where[home[both]] * n + where[work[both]]
-    return people[both], cells, visits.start[np.searchsorted(visits.person, people[both])]
+    return users[both], cells, visits.start[np.searchsorted(visits.user, users[both])]
 
 
-def _most(who: IntArray, amounts: Any, first: IntArray) -> IntArray:
-    """For each person the entry with the most, -1 where all have nothing."""
-    order = np.lexsort((-amounts, who))
+def _most(user_of_key: IntArray, amounts: Any, first: IntArray) -> IntArray:
+    """Return the index of each user's largest amount, -1 if all are zero."""
+    order = np.lexsort((-amounts, user_of_key))
     best = order[first]
     return np.where(amounts[best] > 0, best, -1)
 
 
-KINDS: Mapping[str, Kind] = {
-    "visits": Kind("visits", _visit_cells, ("area",), attrgetter("visit_classes")),
-    "flows": Kind("trips", _trip_cells, ("area", "to"), attrgetter("flow_classes")),
-    "stay-times": Kind("visits", _stay_cells, labels=_edges(STAY_EDGES, "min")),
-    "trip-lengths": Kind("trips", _length_cells, labels=_edges(LENGTH_EDGES, "km")),
-    "home-work": Kind("people", _home_work_cells, ("area", "to")),
+TABLE_TYPES: Mapping[str, TableType] = {
+    "visits": TableType("visits", _visit_cells, ("area",), attrgetter("visit_classes")),
+    "flows": TableType("trips", _trip_cells, ("area", "to"), attrgetter("flow_classes")),
+    "stay-times": TableType("visits", _stay_cells, labels=_edges(STAY_EDGES, "min")),
+    "trip-lengths": TableType("trips", _length_cells, labels=_edges(LENGTH_EDGES, "km")),
+    "home-work": TableType("users", _home_work_cells, ("area", "to")),
 }
-"""The tables by name."""
+"""Name → type of table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,9 +248,9 @@ class Table:
     Parameters
     ----------
     name
-        One of `KINDS`.
+        One of `TABLE_TYPES`.
     layout
-        The public things.
+        The public layout.
     """
 
     name: str
@@ -255,56 +258,58 @@ class Table:
 
     @property
     def unit(self) -> str:
-        """What is counted."""
-        return KINDS[self.name].unit
+        """The unit of counts."""
+        return TABLE_TYPES[self.name].unit
 
     @cached_property
     def axes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Columns and their labels; a day's cells come one after another."""
+        """Columns and their labels. The day is the first axis."""
         days = () if self.layout.days is None else (("day", self._days()),)
-        return (*days, *KINDS[self.name].axes(self.layout))
+        return (*days, *TABLE_TYPES[self.name].axes(self.layout))
 
     def _days(self) -> tuple[str, ...]:
-        first, count = self.layout.first_day or 0, self.layout.days or 0
+        first = self.layout.first_day or 0
+        count = self.layout.days or 0
         return tuple(np.datetime_as_string((first + np.arange(count)).astype("datetime64[D]")).tolist())
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many labels each axis has."""
-        return tuple(len(one) for _, one in self.axes)
+        """Number of labels of each axis."""
+        return tuple(len(labels_of_axis) for _, labels_of_axis in self.axes)
 
     @cached_property
     def levels(self) -> tuple[tuple[str, tuple[IntArray, ...]], ...]:
-        """Above the cells: a level's name, and for each axis the part of each label."""
+        """Levels above the cells: the name, and the group of each label per axis."""
         whole = tuple(np.arange(size) for size in self.shape)
         if self.layout.days is None:
-            return KINDS[self.name].parts(self.layout)
-        return tuple((name, (whole[0], *parts)) for name, parts in KINDS[self.name].parts(self.layout))
+            return TABLE_TYPES[self.name].parts(self.layout)
+        return tuple((name, (whole[0], *parts)) for name, parts in TABLE_TYPES[self.name].parts(self.layout))
 
     @cached_property
     def forest(self) -> Forest:
-        """The cells, and the sums of them at each level.
+        """The cells and their sums at each level.
 
         Raises
         ------
         ConfigurationError
-            For a table of too many cells.
+            When the table has too many cells.
         """
         cells = int(np.prod(self.shape))
-        if cells > MOST_CELLS:
+        if cells > MAX_CELLS:
             raise ConfigurationError(
-                f"table {self.name} has {cells:,} cells, and {MOST_CELLS:,} are the most; take fewer or larger areas, "
-                "fewer classes of time or fewer days"
+                f"table {self.name} must have at most {MAX_CELLS:,} cells, got {cells:,}: use fewer or larger areas, "
+                "fewer time classes or fewer days"
             )
-        parents, below = list[IntArray](), tuple(np.arange(size) for size in self.shape)
+        parents = list[IntArray]()
+        below = tuple(np.arange(size) for size in self.shape)
         for _, parts in self.levels:
-            # The part of a node of the level before: of any label in it.
+            # The group of a node of the previous level is that of any label in it.
             steps = []
             for now, before in zip(parts, below, strict=True):
                 step = np.zeros(int(before.max()) + 1, dtype=np.int64)
                 step[before] = now
                 steps.append(step)
-            sizes = [int(one.max()) + 1 for one in parts]
+            sizes = [int(part.max()) + 1 for part in parts]
             parents.append(np.ravel_multi_index(np.ix_(*steps), sizes).ravel().astype(np.int64))
             below = parts
         return Forest(cells, parents)
@@ -312,115 +317,123 @@ class Table:
 
 @dataclass(frozen=True)
 class Events:
-    """What people add to the tables of one unit; private.
+    """Contributions of users to the tables of one unit. Private.
 
     Parameters
     ----------
-    person
-        ``(e,)``: whose, numbers that do not fall.
+    user
+        ``(e,)`` user index of each event, non-decreasing.
     day
-        ``(e,)``: from the layout's first day on.
+        ``(e,)`` day from the layout's first day on.
     cells
-        Table → ``(e,)``: the cell of each event, within its day.
+        Table → ``(e,)`` cell of each event within its day.
     """
 
-    person: IntArray
+    user: IntArray
     day: IntArray
     cells: Mapping[str, IntArray] = field(default_factory=dict)
 
     @property
     def numbers(self) -> IntArray:
-        """How many events each person has who has any."""
-        return np.unique(self.person, return_counts=True)[1]
+        """Number of events of each user with events."""
+        return np.unique(self.user, return_counts=True)[1]
 
 
-def events_of(visits: Visits, layout: Layout, tables: Iterable[str]) -> dict[str, Events]:
-    """What people add to tables, by unit: events on the days of the layout."""
-    wanted, found = list(tables), dict[str, Events]()
+def derive_events(visits: Visits, layout: Layout, tables: Iterable[str]) -> dict[str, Events]:
+    """Derive events on the days of the layout from visits, by unit."""
+    wanted = list(tables)
+    events_by_unit = dict[str, Events]()
     if layout.first_day is not None and len(visits):
-        # Of whole visits: where somebody lives and works is told by these days alone too.
-        day = layout.day_of(visits.start)
+        # Filter complete visits, so that home and work also depend on these days only.
+        day = layout.get_days(visits.start)
         inside = (day >= layout.first_day) & (day <= (layout.last_day or 0))
         inside_next = np.append(inside[1:], False)
-        visits = replace(visits, leads_on=visits.leads_on & inside_next).some(inside)
+        visits = replace(visits, leads_on=visits.leads_on & inside_next).select(inside)
     for name in wanted:
-        kind = KINDS[name]
-        person, cells, instants = kind.cells(visits, layout)
-        day = np.zeros(len(person), dtype=np.int32)
+        kind = TABLE_TYPES[name]
+        user, cells, instants = kind.cells(visits, layout)
+        day = np.zeros(len(user), dtype=np.int32)
         if layout.days is not None:
-            day = (layout.day_of(instants) - (layout.first_day or 0)).astype(np.int32)
-            inside = (day >= 0) & (day < layout.days)  # a trip may begin on the day after the visit before it
-            person, cells, day = person[inside], cells[inside], day[inside]
-        known = found.get(kind.unit, Events(person.astype(np.int32), day))
-        found[kind.unit] = Events(known.person, known.day, {**known.cells, name: cells.astype(np.int32)})
-    return found
+            day = (layout.get_days(instants) - (layout.first_day or 0)).astype(np.int32)
+            inside = (day >= 0) & (day < layout.days)  # a trip can start on the day after its first visit
+            user = user[inside]
+            cells = cells[inside]
+            day = day[inside]
+        previous = events_by_unit.get(kind.unit, Events(user.astype(np.int32), day))
+        events_by_unit[kind.unit] = Events(
+            previous.user, previous.day, {**previous.cells, name: cells.astype(np.int32)}
+        )
+    return events_by_unit
 
 
-def joined(parts: Iterable[tuple[int, dict[str, Events]]]) -> dict[str, Events]:
-    """Events of several groups of people, each with how many people it has."""
-    found, people = dict[str, list[Events]](), 0
+def concatenate_events(parts: Iterable[tuple[int, dict[str, Events]]]) -> dict[str, Events]:
+    """Concatenate the events of several groups of users."""
+    groups = dict[str, list[Events]]()
+    num_users = 0
     for count, events in parts:
-        for unit, some in events.items():
-            found.setdefault(unit, []).append(Events(some.person + np.int32(people), some.day, some.cells))
-        people += count
+        for unit, unit_events in events.items():
+            groups.setdefault(unit, []).append(
+                Events(unit_events.user + np.int32(num_users), unit_events.day, unit_events.cells)
+            )
+        num_users += count
     return {
         unit: Events(
-            np.concatenate([one.person for one in several]),
-            np.concatenate([one.day for one in several]),
-            {name: np.concatenate([one.cells[name] for one in several]) for name in several[0].cells},
+            np.concatenate([group.user for group in several]),
+            np.concatenate([group.day for group in several]),
+            {name: np.concatenate([group.cells[name] for group in several]) for name in several[0].cells},
         )
-        for unit, several in found.items()
+        for unit, several in groups.items()
     }
 
 
-def bounded(events: Events, most: int, window: int | None = None) -> BoolArray:
-    """Which events count: of each person at most a number, evenly spaced.
+def select_bounded(events: Events, max_events: int, window: int | None = None) -> BoolArray:
+    """Select at most a number of events per user, evenly spaced.
 
     Parameters
     ----------
     events
-        Of everyone.
-    most
-        How many of a person count.
+        Events of all users.
+    max_events
+        Maximum number of events per user.
     window
-        In how many days, of any that follow each other; left out, in all.
+        Number of consecutive days to which the maximum applies. Defaults to all days.
 
     Returns
     -------
     BoolArray
-        ``(e,)``.
+        ``(e,)`` mask of the events that count.
     """
-    if not len(events.person):
+    if not len(events.user):
         return np.zeros(0, dtype=np.bool_)
     if window is None:
-        return _even(events.person.astype(np.int64), most)
-    people, who = np.unique(events.person, return_inverse=True)
+        return _even(events.user.astype(np.int64), max_events)
+    users, user_index = np.unique(events.user, return_inverse=True)
     days = int(events.day.max()) + 1
-    group = who.astype(np.int64) * days + events.day
-    number = np.bincount(group, minlength=len(people) * days).reshape(len(people), days)
+    group = user_index.astype(np.int64) * days + events.day
+    number = np.bincount(group, minlength=len(users) * days).reshape(len(users), days)
     allowed = np.zeros_like(number)
-    for day in range(days):  # whatever comes later: what counts on a day depends on the days before it alone
+    for day in range(days):  # causal: a day's events depend only on previous days
         used = allowed[:, max(0, day - window + 1) : day].sum(axis=1)
-        allowed[:, day] = np.minimum(number[:, day], most - used)
+        allowed[:, day] = np.minimum(number[:, day], max_events - used)
     return _even(group, allowed.ravel()[group])
 
 
-def _even(group: IntArray, most: int | IntArray) -> BoolArray:
-    """At most some of each group, evenly spaced among them in their order."""
+def _even(group: IntArray, max_events: int | IntArray) -> BoolArray:
+    """Select at most a number of each group, evenly spaced in order."""
     order = np.argsort(group, kind="stable")
     ordered = group[order]
     start = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     size = np.diff(np.append(start, len(group)))
     rank = np.arange(len(group)) - np.repeat(start, size)
     count = np.repeat(size, size)
-    allowed = np.minimum(most if isinstance(most, int) else most[order], count)
+    allowed = np.minimum(max_events if isinstance(max_events, int) else max_events[order], count)
     kept = np.zeros(len(group), dtype=np.bool_)
     kept[order] = (rank + 1) * allowed // count > rank * allowed // count
     return kept
 
 
-def counted(events: Events, chosen: BoolArray, table: Table) -> IntArray:
-    """The true cells of a table, ``(cells,)``: events that count. Private."""
+def count_cells(events: Events, chosen: BoolArray, table: Table) -> IntArray:
+    """Return the true cells of a table, ``(cells,)``, from selected events. Private."""
     size = int(np.prod(table.shape))
     of_day = size // (table.layout.days or 1)
     cells = events.cells[table.name][chosen].astype(np.int64)

@@ -1,19 +1,20 @@
-"""Membership in a convex hull by Equation (6): the nearest convex combination of the vertices, solved by CVXOPT.
+"""Membership in a convex hull by Equation (6), the nearest convex combination of vertices.
 
-The program of the paper is ``min ½|Vᵀw - v|²`` over ``w >= 0, sum w = 1``, where the paper has all differences and
-this module the vertices among them. It uses no half-space.
+The program is solved with CVXOPT. It is ``min ½|Vᵀw - v|²`` over ``w >= 0, sum w = 1``. In the paper ``V`` contains
+all differences, here only the vertices among them. It uses no half-space.
 
-Programs of many vectors are solved together, as one program with a block for each. With the rows of ``U`` the vertices
-less the vector, a block's objective is ``½|Uᵀw|²``, which loses no digits to cancellation. An interior point method
-stops at a distance of about 1e-7 of the body, so that its weights are only a guess; membership is decided by a
-certificate, which is checked in floating point whatever the solver did:
+Programs of many vectors are solved together, as one program with a block for each. With the vertices minus the vector
+as the rows of ``U``, a block's objective is ``½|Uᵀw|²``, which avoids cancellation. An interior point method stops at a
+distance of about 1e-7 of the body. Therefore its weights are only a guess; membership is decided by a certificate,
+which is checked in floating point regardless of the solver:
 
-* *inside*: weights whose combination is the vector, up to the tolerance;
+* *inside*: weights with the vector as their combination, up to the tolerance;
 * *outside*: a direction in which every vertex is farther than the vector, by more than the tolerance.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,23 +23,37 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
 from dphmm.errors import need
 
-_VARIABLES = 20_000
-"""Weights that are solved for at a time. Fewer take more time each in Python, more leave the cache."""
+# Number of weights in a program: fewer spend the time in Python, more exceed the processor's cache.
+_MAX_VARIABLES = 20_000
 
+# Absolute gap for each vector, and iterations. The second pass is for vectors that the first leaves undecided. Points
+# exactly on the boundary are not solved to the smaller gap: their programs are degenerate, and steps then get worse.
+# Points a millionth to a billionth inside need it.
 _PASSES = ((1e-12, 25), (1e-18, 40))
-"""Absolute gap for each vector, and iterations. The second pass is for vectors that the first leaves undecided.
 
-Points exactly on the boundary are not solved to the smaller gap: their programs are degenerate, and steps then get
-worse. Points a millionth to a billionth inside need it.
-"""
+# Weights above these shares of the largest mark the face on which the nearest point is searched.
+_FACE_SHARES = (1e-2, 1e-4, 1e-6)
 
-_MAIN_WEIGHTS = (1e-2, 1e-4, 1e-6)
-"""Weights above these shares of the largest mark the face that the nearest point is looked for on."""
+# Steps towards weights inside the body, each of which takes 50 µs.
+_NUM_CORRECTIONS = 20
 
-_CORRECTIONS = 20
-"""Steps towards weights inside the body, each of which takes 50 µs."""
+# Attempts at a certificate after each iteration for a single vector: its own weights, and those on its main face.
+# Most vectors have one after a third of the iterations. Among many vectors the attempts would take more time than
+# they save, as an iteration takes little more for many vectors than for one.
+_NUM_EARLY_ATTEMPTS = 2
+
+# Added to squared distances, of a body of size one: a vertex may be the vector itself.
+_MIN_SQUARE = 1e-6
+
+# The sum over the vertices of weight times dual at the start: with 0.1 there are a seventh more iterations, with
+# 0.001 as many.
+_FIRST_PRODUCT = 0.01
 
 _OPTIONS = {"show_progress": False, "reltol": 1e-10, "feastol": 1e-9}
+
+
+class _Decided(Exception):
+    """Ends the iterations once there is a certificate."""
 
 
 def in_convex_hull(vertices: FloatArray, vectors: FloatArray) -> BoolArray:
@@ -58,7 +73,7 @@ def in_convex_hull(vertices: FloatArray, vectors: FloatArray) -> BoolArray:
         coordinate of the vector or a vertex, as a Euclidean distance from the hull.
     """
     result: BoolArray = np.zeros(len(vectors), dtype=np.bool_)
-    several = max(1, _VARIABLES // len(vertices))
+    several = max(1, _MAX_VARIABLES // len(vertices))
     for start in range(0, len(vectors), several):
         result[start : start + several] = _decide(vertices, vectors[start : start + several])
     return result
@@ -80,19 +95,25 @@ def _decide(vertices: FloatArray, vectors: FloatArray) -> BoolArray:
     return inside
 
 
-def _decide_by_certificate(apart: FloatArray, weights: FloatArray) -> bool | None:
-    """Decide by a certificate that a guess of the weights ``(h,)`` leads to; None if it leads to neither.
+def _decide_by_certificate(
+    apart: FloatArray, weights: FloatArray, attempts: int = 1 + len(_FACE_SHARES) + _NUM_CORRECTIONS
+) -> bool | None:
+    """Decide by a certificate derived from guessed weights ``(h,)``; None if there is none.
 
     Parameters
     ----------
     apart
         ``(h, d)``: the vertices less the vector, of a size of about one.
+    weights
+        ``(h,)``: the guess.
+    attempts
+        Number of attempts: the guess itself, the faces of its main weights, and then corrections.
     """
     guess = weights = weights / weights.sum()
     equations = np.concatenate([apart, np.ones((len(apart), 1))], axis=1)
-    for attempt in range(1 + len(_MAIN_WEIGHTS) + _CORRECTIONS):
-        if 0 < attempt <= len(_MAIN_WEIGHTS):
-            guess = _on_face(equations, weights, _MAIN_WEIGHTS[attempt - 1])
+    for attempt in range(attempts):
+        if 0 < attempt <= len(_FACE_SHARES):
+            guess = _on_face(equations, weights, _FACE_SHARES[attempt - 1])
         elif attempt:
             guess = weights = _corrected(equations, weights)
         nearest = guess @ apart
@@ -106,9 +127,11 @@ def _decide_by_certificate(apart: FloatArray, weights: FloatArray) -> bool | Non
 
 
 def _on_face(equations: FloatArray, weights: FloatArray, share: float) -> FloatArray:
-    """Improve weights on the vertices that carry most of them, by least squares; weights stay a convex combination.
+    """Improve weights on the vertices with most of the weight, by least squares.
 
-    The correction is the shortest in units of the weights, so that small ones change least.
+    The result is a convex combination.
+
+    The correction is the shortest one relative to the weights, so that small weights change least.
     """
     face = weights > share * weights.max()
     scaled = equations[face] * weights[face, None]
@@ -120,14 +143,14 @@ def _on_face(equations: FloatArray, weights: FloatArray, share: float) -> FloatA
 
 
 def _corrected(equations: FloatArray, weights: FloatArray) -> FloatArray:
-    """Take an affine scaling step towards weights whose combination is the vector; all stay positive."""
+    """Take an affine scaling step towards weights of the vector; all weights stay positive."""
     wanted = np.append(np.zeros(equations.shape[1] - 1), 1.0) - weights @ equations
     change = np.linalg.lstsq((equations * weights[:, None]).T, wanted, rcond=None)[0]
     return np.asarray(weights * (1.0 + change * min(1.0, 0.9 / max(float(-change.min()), 1e-300))))
 
 
 def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
-    """Minimise ``½|Uᵀw|²`` over ``w >= 0, sum w = 1`` for each block ``U``, with ``cvxopt.solvers.qp``.
+    """Minimise ``½|Uᵀw|²`` over ``w >= 0, sum w = 1`` for each block ``U`` with CVXOPT.
 
     Parameters
     ----------
@@ -136,19 +159,19 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
     gap
         The absolute duality gap for each block.
     iterations
-        The most iterations.
+        The maximum number of iterations.
 
     Returns
     -------
     FloatArray
-        ``(k, h)``: for each block the best weights of all iterations. CVXOPT returns those of the last one, which may
-        be worse where some blocks are degenerate.
+        ``(k, h)``: the best weights of all iterations for each block. CVXOPT returns those of the last one, which may
+        be worse if some blocks are degenerate.
     """
     cvxopt = need("cvxopt", None)
     matrix, solvers = cvxopt.matrix, cvxopt.solvers
 
     blocks, height, dimension = apart.shape
-    count = blocks * height
+    size = blocks * height
     transposed = apart.transpose(0, 2, 1)
     with_sums = np.concatenate([apart, np.ones((blocks, height, 1))], axis=2)
     identity = np.zeros((blocks, dimension, dimension + 1))
@@ -168,21 +191,28 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
         with np.errstate(all="ignore"):
             distances = np.linalg.norm(nearest, axis=1) / weights.sum(axis=1)
         better = (distances < reached) & (weights.min(axis=1) >= 0.0)
-        best[better], reached[better] = weights[better], distances[better]
+        best[better] = weights[better]
+        reached[better] = distances[better]
+        is_usable = blocks == 1 and weights.min() > 0.0
+        if is_usable and _decide_by_certificate(apart[0], weights[0], _NUM_EARLY_ATTEMPTS) is not None:
+            best[:] = weights
+            raise _Decided
         result = as_array(y, blocks, height)
         result *= beta
         result += alpha * (apart @ nearest[..., None])[..., 0]
 
     def bounds(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:  # noqa: ARG001
-        result = as_array(y, count)
+        result = as_array(y, size)
         result *= beta
-        result -= alpha * as_array(x, count)
+        result -= alpha * as_array(x, size)
 
     def sums(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:
         if trans == "N":
-            result, change = as_array(y, blocks), as_array(x, blocks, height).sum(axis=1)
+            result = as_array(y, blocks)
+            change = as_array(x, blocks, height).sum(axis=1)
         else:
-            result, change = as_array(y, blocks, height), as_array(x, blocks)[:, None]
+            result = as_array(y, blocks, height)
+            change = as_array(x, blocks)[:, None]
         result *= beta
         result += alpha * change
 
@@ -199,7 +229,9 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
             raise ArithmeticError("singular KKT matrix") from None  # CVXOPT then ends with the weights so far
 
         def solve(x: Any, y: Any, z: Any) -> None:
-            right, total, slack = as_array(x, blocks, height), as_array(y, blocks), as_array(z, blocks, height)
+            right = as_array(x, blocks, height)
+            total = as_array(y, blocks)
+            slack = as_array(z, blocks, height)
             scaled = diagonal * right - slack / diagonal
             along = (scaled[:, None] @ basis)[:, 0] - total[:, None] * last
             change = scaled - (basis @ along[:, :, None])[..., 0]
@@ -209,7 +241,16 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
 
         return solve
 
-    zeros = matrix(0.0, (count, 1))
+    zeros = matrix(0.0, (size, 1))
     options = _OPTIONS | {"abstol": gap * blocks, "maxiters": iterations}
-    solvers.qp(objective, zeros, bounds, zeros, sums, matrix(1.0, (blocks, 1)), kktsolver=kkt, options=options)
+    ones = matrix(1.0, (blocks, 1))
+    # Weights by the inverse squares of distances are near the solution, in which far vertices have none. Duals with
+    # equal products lie on the central path, so that the first steps are long.
+    start = 1.0 / ((apart**2).sum(axis=2) + _MIN_SQUARE)
+    start /= start.sum(axis=1, keepdims=True)
+    weights_0 = matrix(start.ravel())
+    duals_0 = matrix((_FIRST_PRODUCT / height / start).ravel())
+    initial = {"x": weights_0, "s": weights_0, "y": matrix(0.0, (blocks, 1)), "z": duals_0}
+    with suppress(_Decided):
+        solvers.qp(objective, zeros, bounds, zeros, sums, ones, kktsolver=kkt, options=options, initvals=initial)
     return best

@@ -1,11 +1,10 @@
-"""Convex hulls in three and more dimensions: one call of Qhull, exact half-spaces, and an estimate of their size.
+"""Convex hulls in three or more dimensions: Qhull, exact half-spaces, size estimates.
 
-All bodies here are symmetric: a row stands for a point and its negative.
+All bodies here are symmetric: a row represents a point and its negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from math import comb, exp, factorial, lgamma, log, pi
 from typing import Any, NamedTuple
@@ -15,7 +14,15 @@ import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError
-from dphmm.geometry.span import distinct_rows, exact_determinants, exact_product, exact_rank, largest
+from dphmm.geometry.span import (
+    distinct_rows,
+    exact_determinants,
+    exact_product,
+    exact_rank,
+    index_rows,
+    largest,
+    nonzero_rows,
+)
 
 MAX_FACETS = 2_000_000
 """Hulls with a larger estimate are refused.
@@ -24,30 +31,34 @@ Measured with random points on a sphere in 3 to 10 dimensions (SciPy 1.17, one c
 390 to 630 bytes within Qhull, and about as much again for its cone and half-space. Two million facets are therefore
 about half a minute and two gigabytes.
 """
+# Measured as above, Qhull's own memory and that of cones and half-spaces together.
 _BYTES_PER_FACET = 1000
 
-_FRAMES = 4
-"""Number of inscribed cross-polytopes that filter points.
-
-Of the 5,000 to 45,000 differences of complete policies in three dimensions 1 to 11 % remain after four of them; a
-fifth removes less than Qhull would take for it.
-"""
-_FEW = 512
-"""With fewer points Qhull takes less time than the filter."""
-_MARGIN = 1e-6
-"""Points must lie inside a cross-polytope by this share of it; rounding in its coefficients is below 1e-9."""
+# Inscribed cross-polytopes that filter points. Of the 5,000 to 45,000 differences of complete policies in three
+# dimensions 1 to 11 % remain after four of them; the time of a fifth exceeds that of Qhull for the points it removes.
+_NUM_FRAMES = 4
+# With fewer points Qhull takes less time than the filter.
+_MIN_FILTERED_POINTS = 512
+# Points must lie inside a cross-polytope by this share of it; rounding in its coefficients is below 1e-9.
+_INTERIOR_MARGIN = 1e-6
+# Up to this condition number of the spanning points the rounding of coefficients stays below that.
 _MAX_CONDITION = 1e6
-_FLAT = 1e-6
-"""Corners at which the normals' smallest singular value, squared, is below this are examined exactly."""
-_CONVEX = 1e-12
-"""Largest height of a corner over a neighbouring facet, relative to the body: three orders below the one tolerance."""
-_FACETS_AT_A_TIME = 1024
-_JOGGLES = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10)
-"""How far coordinates are moved at random, relative to the largest: below the one tolerance."""
+# Sums of ``n nᵀ`` over unit normals with a smaller least eigenvalue are examined exactly; each term adds a rounding
+# of about 1e-16.
+_MIN_EIGENVALUE = 1e-6
+# Number of heights of corners over facets in a block, 32 MB of them.
+_MAX_HEIGHTS = 1 << 22
+# Largest height of a corner over a neighbouring facet, relative to the body: three orders below the one tolerance.
+_MAX_BULGE = 1e-12
+# A block of heights of some hundred corners over so many facets stays in the cache.
+_FACET_BLOCK = 1024
+# Coordinates are moved at random by these shares of the largest, the smallest share first: at most a tenth of the one
+# tolerance.
+_JOGGLE_SHARES = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10)
+# Doubles represent integers below this exactly.
 _EXACT_FLOATS = 2**53
-"""Doubles represent integers below this exactly."""
-_GENERIC = np.random.default_rng(0).normal(size=64)
-"""A direction at right angles to no facet that occurs."""
+# A direction that is not orthogonal to any facet in practice. Fixed, so that results are reproducible.
+_GENERIC_DIRECTION = np.random.default_rng(0).normal(size=64)
 
 
 class Boundary(NamedTuple):
@@ -99,7 +110,7 @@ def estimate_facets(count: int, dimension: int) -> float:
 
 
 def check_size(count: int, dimension: int) -> None:
-    """Refuse a hull that would not fit, before it is computed.
+    """Raise an error for a hull that would exceed the limit, before it is computed.
 
     Raises
     ------
@@ -116,7 +127,7 @@ def check_size(count: int, dimension: int) -> None:
 
 
 def outer_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Remove points that certainly lie inside the symmetric hull; all vertices stay, up to sign.
+    """Remove points that certainly lie inside the symmetric hull, and no vertex up to sign.
 
     A few cross-polytopes are inscribed, each spanned by the farthest points along the axes of a fixed rotation. Points
     inside one of them are not vertices.
@@ -129,51 +140,57 @@ def outer_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     Returns
     -------
     ndarray
-        ``(m, d)``. Of integers one of each pair of equal or opposite points, in lexicographic order, and no zeros.
+        ``(m, d)``. For integers, one of each pair of equal or opposite points, in lexicographic order, without zeros.
     """
     kept: npt.NDArray[Any] = points
-    if len(points) > _FEW and points.dtype != object:
-        values = points.astype(np.float64)
+    if len(points) > _MIN_FILTERED_POINTS and points.dtype != object:
+        # One row per axis, and `take`: reductions over a short last axis and indexing by arrays are ten times slower.
+        values = np.ascontiguousarray(points.T, dtype=np.float64)
         for frame in _frames(points.shape[1]):
-            spanning = values[np.abs(values @ frame).argmax(axis=0)]
+            spanning = values.take(np.abs(frame.T @ values).argmax(axis=1), axis=1)
             try:
                 inverse = np.linalg.inv(spanning)
             except np.linalg.LinAlgError:
                 continue
             if not float(np.abs(spanning).max() * np.abs(inverse).max()) * len(inverse) < _MAX_CONDITION:
                 continue
-            outside = np.abs(values @ inverse).sum(axis=1) > 1.0 - _MARGIN
-            kept, values = kept[outside], values[outside]
-            if len(kept) <= _FEW:
+            outside = np.flatnonzero(np.abs(inverse @ values).sum(axis=0) > 1.0 - _INTERIOR_MARGIN)
+            kept = kept.take(outside, axis=0)
+            values = values.take(outside, axis=1)
+            if len(kept) <= _MIN_FILTERED_POINTS:
                 break
-    if kept.dtype.kind == "f":  # equal differences are rare, and finding them takes longer than Qhull does
+    if kept.dtype.kind == "f":  # equal differences are rare, and finding them is slower than Qhull
         return kept
-    # The sign of the first coordinate that is not zero is made positive, so that opposite points are equal rows.
-    leading = np.take_along_axis(kept, (kept != 0).argmax(axis=1)[:, None], axis=1)[:, 0]
-    kept = np.where((leading < 0)[:, None], -kept, kept)[leading != 0]
-    return distinct_rows(kept) if len(kept) else kept
+    kept = _with_leading_sign(kept)
+    return distinct_rows(kept.compress(nonzero_rows(kept), axis=0))
+
+
+def _with_leading_sign(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Make the first non-zero entry of each row positive, so that opposite rows are equal."""
+    leading = np.take_along_axis(rows, (rows != 0).argmax(axis=1)[:, None], axis=1)
+    return np.where(leading < 0, -rows, rows)
 
 
 @lru_cache(maxsize=32)
 def _frames(dimension: int) -> tuple[FloatArray, ...]:
     """Return fixed rotations ``(d, d)``, the first of which is the identity."""
     rng = np.random.default_rng(dimension)
-    others = [np.linalg.qr(rng.normal(size=(dimension, dimension)))[0] for _ in range(_FRAMES - 1)]
+    others = [np.linalg.qr(rng.normal(size=(dimension, dimension)))[0] for _ in range(_NUM_FRAMES - 1)]
     return np.eye(dimension), *others
 
 
 def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
-    """Compute the boundary of the symmetric hull of full-dimensional points with one call of Qhull.
+    """Compute the boundary of the symmetric hull of points with a single call of Qhull.
 
-    Qhull runs without merging facets (``Q0``): it is twice as fast in five dimensions, and its simplices tile the
-    boundary, whereas those that ``Qt`` makes of merged facets may overlap from four dimensions on (measured: a volume
-    too large by up to 0.5 %). Where rounding makes facets ambiguous Qhull refuses ``Q0``; then ``Qt`` is used if its
-    simplices tile the boundary, and otherwise input that is joggled by as little as it takes (``QJ``).
+    Qhull runs without merging facets (``Q0``). This is twice as fast in five dimensions, and its simplices tile the
+    boundary. The simplices that ``Qt`` builds from merged facets may overlap from four dimensions on (measured: a
+    volume too large by up to 0.5 %). If rounding makes facets ambiguous, Qhull refuses ``Q0``. Then ``Qt`` is used
+    if its simplices tile the boundary, and otherwise the input is joggled by the smallest sufficient amount (``QJ``).
 
     Parameters
     ----------
     outer
-        ``(k, d)`` with ``d`` at least 3: what `outer_points` returns. Integers or floats.
+        ``(k, d)`` with ``d`` at least 3, full-dimensional: the result of `outer_points`. Integers or floats.
 
     Raises
     ------
@@ -187,7 +204,7 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
     both = np.concatenate([outer, -outer])
     floats = both.astype(np.float64)
     size = float(np.abs(floats).max(initial=0.0))
-    joggled = [(f"QJ{share * size}", _has_volume) for share in _JOGGLES]
+    joggled = [(f"QJ{share * size}", _has_volume) for share in _JOGGLE_SHARES]
     for options, is_tiling in (("Q0", _is_convex), ("Qt", _has_volume), *joggled):
         try:
             qhull = ConvexHull(floats, qhull_options=options)
@@ -200,16 +217,20 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
             f"the hull of {len(outer):,} differences in {dimension} dimensions must have facets that doubles can "
             "distinguish, got nearly coincident ones; round the measurements"
         )
-    simplices, normals = qhull.simplices, qhull.equations[:, :-1] / -qhull.equations[:, -1:]
+    simplices = qhull.simplices
+    normals = qhull.equations[:, :-1] / -qhull.equations[:, -1:]
     if options != "Q0":
         sizes = np.abs(np.linalg.det(floats[simplices]))
-        solid = sizes > sizes.max() * _CONVEX  # slivers have no volume and no normal
-        simplices, normals = simplices[solid], normals[solid]
-        # Merged and joggled facets pass points by a little: they are moved outwards, so that the norm is at most one.
-        for start in range(0, len(normals), _FACETS_AT_A_TIME):
-            block = normals[start : start + _FACETS_AT_A_TIME]
+        solid = sizes > sizes.max() * _MAX_BULGE  # slivers have no volume and no normal
+        simplices = simplices[solid]
+        normals = normals[solid]
+        # Merged and joggled facets exceed points slightly: move them outwards, so that the norm is at most one.
+        for start in range(0, len(normals), _FACET_BLOCK):
+            block = normals[start : start + _FACET_BLOCK]
             block /= np.maximum(1.0, (floats @ block.T).max(axis=0))[:, None]
-    used = np.unique(simplices)
+    is_used = np.zeros(len(both), dtype=np.bool_)
+    is_used[simplices] = True
+    used = np.flatnonzero(is_used)
     used = used[np.lexsort(floats[used].T[::-1])]
     number = np.empty(len(both), dtype=np.int64)
     number[used] = np.arange(len(used))
@@ -217,16 +238,20 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
 
 
 def _is_convex(qhull: Any, points: FloatArray) -> bool:
-    """Check that no facet sees the far corner of a neighbour: a closed surface that is convex locally is convex."""
-    simplices, neighbours, equations = qhull.simplices, qhull.neighbors, qhull.equations
+    """Check that no facet sees the far corner of a neighbour."""
+    # A closed surface that is locally convex is convex.
+    simplices = qhull.simplices
+    neighbours = qhull.neighbors
+    equations = qhull.equations
     sums = simplices.sum(axis=1)
-    # The neighbour opposite to corner k shares all other corners, so that its own is what the sums differ by.
+    # The neighbour opposite to corner k shares all other corners; its far corner is the difference of the sums.
     far = sums[neighbours] - (sums[:, None] - simplices)
     size = float(np.abs(points).max())
     for k in range(simplices.shape[1]):
-        heights = (points[far[:, k]] * equations[:, :-1]).sum(axis=1) + equations[:, -1]
-        if not (heights <= _CONVEX * size).all():
+        heights = np.einsum("cd,cd->c", points.take(far[:, k], axis=0), equations[:, :-1]) + equations[:, -1]
+        if not (heights <= _MAX_BULGE * size).all():
             return False
+    # The origin lies below every facet.
     return bool((equations[:, -1] < 0).all())
 
 
@@ -236,99 +261,117 @@ def _has_volume(qhull: Any, points: FloatArray) -> bool:
     return bool(abs(total - qhull.volume) <= RELATIVE_TOLERANCE * total) and bool((qhull.equations[:, -1] < 0).all())
 
 
-def one_side(boundary: Boundary) -> BoolArray:
-    """Choose simplices ``(c,)`` of one of each pair of opposite facets; both where rounding leaves a doubt.
+def one_side(boundary: Boundary, height: float = -RELATIVE_TOLERANCE) -> BoolArray:
+    """Select simplices ``(c,)`` of one facet of each opposite pair; both if ambiguous.
 
     Opposite facets may be divided into different simplices, so that simplices cannot be paired.
+
+    Parameters
+    ----------
+    boundary
+        The boundary.
+    height
+        Minimum relative height of a normal along the generic direction. Only above the tolerance are all simplices of
+        a facet certainly selected together.
     """
-    heights = boundary.normals @ _GENERIC[: boundary.normals.shape[1]]
-    return np.asarray(heights > -RELATIVE_TOLERANCE * np.abs(boundary.normals).sum(axis=1))
+    normals = boundary.normals
+    heights = normals @ _GENERIC_DIRECTION[: normals.shape[1]]
+    return np.asarray(heights > height * np.abs(normals).sum(axis=1))
 
 
-def integer_half_spaces(boundary: Boundary) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """Compute the half-spaces ``|normal · v| <= offset`` of a boundary with integer corners, without rounding.
+class IntegerHalfSpaces(NamedTuple):
+    """The half-spaces ``|normal · v| <= offset`` of a symmetric polytope with integer corners.
+
+    Parameters
+    ----------
+    normals
+        ``(m, d)`` coprime integers, one of each pair of opposite facets, in lexicographic order.
+    offsets
+        ``(m,)`` positive integers.
+    is_vertex
+        ``(h,)``: the corners of the boundary that are vertices. Others lie inside a face.
+    """
+
+    normals: npt.NDArray[Any]
+    offsets: npt.NDArray[Any]
+    is_vertex: BoolArray
+
+
+def integer_half_spaces(boundary: Boundary) -> IntegerHalfSpaces | None:
+    """Compute exact half-spaces of integer corners; None if a corner lies outside.
 
     With corners ``C`` of a simplex, ``normal = det(C) C⁻¹ 1`` and ``offset = det(C)`` are integers. They are rounded
     from doubles and verified in integers; simplices for which that fails have their minors computed exactly.
-
-    Returns
-    -------
-    normals, offsets : ndarray of Python integers, or None
-        ``(m, d)`` coprime and ``(m,)`` positive, one of each pair of opposite facets. None if a corner lies outside.
     """
     corners, simplices, approximate = boundary
-    chosen = one_side(boundary)
-    spans = corners[simplices[chosen]]
+    chosen = np.flatnonzero(one_side(boundary))
+    spans = corners.take(simplices.take(chosen, axis=0), axis=0)
     wide = spans.astype(np.float64)
     determinants = np.rint(np.linalg.det(wide))
-    guesses = np.rint(approximate[chosen] * determinants[:, None])
+    guesses = np.rint(approximate.take(chosen, axis=0) * determinants[:, None])
     rows = np.concatenate([guesses, determinants[:, None]], axis=1)
     reach = len(corners[0]) * max(1, largest(corners))
     # Doubles verify the equation exactly while no partial sum reaches 2**53.
     small = (np.abs(rows) * reach < _EXACT_FLOATS).all(axis=1) & (determinants != 0)
     verified = small & ((wide @ guesses[:, :, None])[..., 0] == determinants[:, None]).all(axis=1)
-    parts = [_coprime(rows[verified].astype(np.int64))]
+    parts = [_coprime(rows.compress(verified, axis=0).astype(np.int64))]
     if not verified.all():
         parts = [parts[0].astype(object), _coprime(_minors(spans[~verified]))]
-    half_spaces = distinct_rows(np.concatenate(parts))
-    normals, offsets = half_spaces[:, :-1], half_spaces[:, -1]
-    if not (np.abs(exact_product(corners, normals.T)) <= offsets).all():
-        return None
-    return normals.astype(object), offsets.astype(object)
+    half_spaces, index = index_rows(np.concatenate(parts))
+    normals = half_spaces[:, :-1]
+    offsets = half_spaces[:, -1]
+    unsigned, number = index_rows(_with_leading_sign(corners))
+    # A block of heights stays in the cache.
+    for start in range(0, len(normals), _FACET_BLOCK):
+        block = slice(start, start + _FACET_BLOCK)
+        heights = exact_product(unsigned, normals[block].T)
+        if not (np.maximum(heights.max(axis=0), -heights.min(axis=0)) <= offsets[block]).all():
+            return None
+    is_vertex = np.zeros(len(unsigned), dtype=np.bool_)
+    if verified.all():
+        # The corners of a facet that is a single simplex are its vertices, and therefore the body's.
+        is_whole = (np.bincount(index)[index] == 1) & one_side(boundary, RELATIVE_TOLERANCE)[chosen]
+        is_vertex[number[simplices[chosen[is_whole]]]] = True
+    rest = np.flatnonzero(~is_vertex)
+    several = max(1, _MAX_HEIGHTS // len(normals))
+    for start in range(0, len(rest), several):
+        examined = rest[start : start + several]
+        touching = np.abs(exact_product(unsigned[examined], normals.T)) == offsets
+        is_vertex[examined] = _span_the_space(normals, touching)
+    return IntegerHalfSpaces(normals, offsets, is_vertex[number])
+
+
+def _span_the_space(normals: npt.NDArray[Any], touching: BoolArray) -> BoolArray:
+    """Decide for each row of ``touching`` ``(k, m)`` whether its normals span the space."""
+    # They do at a vertex.
+    dimension = normals.shape[1]
+    result: BoolArray = touching.sum(axis=1) >= dimension
+    enough = np.flatnonzero(result)
+    if not len(enough):
+        return result
+    units = normals.astype(np.float64)
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    squares = (units[:, :, None] * units[:, None, :]).reshape(len(units), -1)
+    sums = (touching[enough].astype(np.float64) @ squares).reshape(-1, dimension, dimension)
+    # If the smallest singular value is positive beyond rounding, no exact elimination is needed.
+    for corner in enough[np.linalg.eigvalsh(sums)[:, 0] < _MIN_EIGENVALUE]:
+        result[corner] = exact_rank(normals[touching[corner]]) == dimension
+    return result
 
 
 def _coprime(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Divide half-spaces ``(m, d + 1)`` by their normals' common factors and make them comparable."""
-    rows = rows[(rows != 0).any(axis=1)]
+    """Divide half-spaces ``(m, d + 1)`` by their normals' common factors, with leading signs."""
+    rows = rows.compress(nonzero_rows(rows), axis=0)
     if not len(rows):
         return rows
-    rows = rows // np.gcd.reduce(rows[:, :-1], axis=1)[:, None]
-    leading = np.take_along_axis(rows, (rows != 0).argmax(axis=1)[:, None], axis=1)
-    rows = np.where(leading < 0, -rows, rows)
+    rows = _with_leading_sign(rows // np.gcd.reduce(rows[:, :-1], axis=1)[:, None])
     rows[:, -1] = np.abs(rows[:, -1])
     return rows
 
 
 def _minors(spans: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Compute half-spaces ``(n, d + 1)`` of simplices ``(n, d, d)`` from the minors of their edges; zeros if flat."""
+    """Compute half-spaces ``(n, d + 1)`` of simplices ``(n, d, d)``; zeros if flat."""
     edges = spans[:, 1:] - spans[:, :1]
     columns = [exact_determinants(np.delete(edges, axis, axis=2)) * (-1) ** axis for axis in range(spans.shape[-1])]
     normals = np.stack([column.astype(object) for column in columns], axis=1)
     return np.concatenate([normals, (normals * spans[:, 0]).sum(axis=1)[:, None]], axis=1)
-
-
-def is_vertex(
-    boundary: Boundary, half_spaces: Callable[[], tuple[npt.NDArray[Any], npt.NDArray[Any]] | None]
-) -> BoolArray:
-    """Find the corners ``(h,)`` that are vertices, and not points inside a face.
-
-    The normals of the facets at a vertex span the space. Corners at which they nearly do not are examined in exact
-    half-spaces, which are asked for only then; without these all corners count as vertices.
-    """
-    corners, dimension = boundary.corners, boundary.corners.shape[1]
-    result: BoolArray = np.ones(len(corners), dtype=np.bool_)
-    doubtful = np.flatnonzero(_spread_of_normals(boundary) < _FLAT)
-    exact_half_spaces = half_spaces() if len(doubtful) else None
-    if exact_half_spaces is None:
-        return result
-    exact, offsets = exact_half_spaces
-    touching = np.abs(exact_product(corners[doubtful], exact.T)) == offsets
-    enough = touching.sum(axis=1) >= dimension
-    result[doubtful[~enough]] = False
-    for corner, facets in zip(doubtful[enough].tolist(), touching[enough], strict=True):
-        result[corner] = exact_rank(exact[facets]) == dimension
-    return result
-
-
-def _spread_of_normals(boundary: Boundary) -> FloatArray:
-    """Compute the least eigenvalue of the sum of ``n nᵀ`` over the unit normals at each corner, ``(h,)``."""
-    corners, simplices, normals = boundary
-    dimension = corners.shape[1]
-    units = normals / np.linalg.norm(normals, axis=1, keepdims=True)
-    at = simplices.ravel()
-    sums = np.empty((len(corners), dimension, dimension))
-    for i in range(dimension):
-        for j in range(i + 1):
-            products = np.repeat(units[:, i] * units[:, j], dimension)
-            sums[:, i, j] = sums[:, j, i] = np.bincount(at, products, len(corners))
-    return np.asarray(np.linalg.eigvalsh(sums)[:, 0])

@@ -1,8 +1,8 @@
-"""The sensitivity hull, the symmetric convex hull of a set of differences; and the disc, the other body of noise.
+"""Noise bodies: the sensitivity hull (symmetric convex hull of differences), and the disc.
 
-A symmetric polytope is ``{v : E v = 0, |A v| <= b}``: its linear span is the null space of ``E``, and every pair of
-opposite facets is one row of ``A``. Where ``E``, ``A`` and ``b`` are integers, membership of integer and rational
-vectors is decided without rounding.
+A symmetric polytope is ``{v : E v = 0, |A v| <= b}``. Its linear span is the null space of ``E``, and every pair of
+opposite facets is one row of ``A``. If ``E``, ``A`` and ``b`` are integers, membership of integer and rational vectors
+is decided without rounding.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from functools import cached_property, lru_cache
 from itertools import product
 from math import factorial, gamma, pi, sqrt
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import (
-    LARGEST,
+    MAX_SCALE,
+    MIN_SCALE,
     RELATIVE_TOLERANCE,
-    SMALLEST,
     BoolArray,
     FloatArray,
     IntArray,
@@ -35,9 +34,9 @@ from dphmm.geometry import planar
 from dphmm.geometry.convex_combination import in_convex_hull
 from dphmm.geometry.facets import (
     Boundary,
+    IntegerHalfSpaces,
     check_size,
     integer_half_spaces,
-    is_vertex,
     one_side,
     outer_points,
     symmetric_boundary,
@@ -51,33 +50,37 @@ from dphmm.geometry.span import (
     largest,
 )
 from dphmm.tables.values import shorten
+from dphmm.validation import Interval, PositiveInt, checked
 
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
 
 Body = Literal["hull", "cross-polytope", "disc"]
-"""What noise is drawn from: the sensitivity hull itself, or the least cross-polytope or disc that holds it."""
+"""The noise body: the sensitivity hull, or the smallest cross-polytope or disc that contains it."""
 
 Membership = Literal["halfspace", "qp"]
-"""How membership in a hull is decided: by its half-spaces, or by the quadratic program of Equation (6)."""
+"""The method to decide membership in a hull: by half-spaces, or by the quadratic program of Equation (6)."""
 
-_MOST_ROWS = 1 << 12
+# The table of lattice rows is omitted for taller polygons: its computation takes rows times half-planes numbers.
+_MAX_LATTICE_ROWS = 1 << 12
 
+# The span of every polygon with positive area: no elimination is needed for known corners.
 _PLANE = Span((0, 1), locked(np.zeros((0, 2), dtype=object)))
 
-_BLOCK = 1 << 16
-"""Rows that are worked on at a time, so that a million vectors need no large temporary."""
+# Number of vectors in a block of norms, so that a million vectors need no large temporary.
+_VECTOR_BLOCK = 1 << 16
 
-_HEIGHTS = 1 << 20
-"""Products of vectors and normals that are computed at a time, for the same reason."""
+# Number of products of vectors and normals in a block, 8 MB of them.
+_MAX_HEIGHTS = 1 << 20
 
-_LEAST, _MOST = SMALLEST**2, LARGEST**2
-"""Radii: those of policies and of noise lie between the roots of these, and hulls reach a little farther."""
+# Radii of policies and noise lie between the roots of these, and hulls reach slightly farther.
+_MIN_RADIUS = MIN_SCALE**2
+_MAX_RADIUS = MAX_SCALE**2
 
 
 @dataclass(frozen=True)
 class ExactInequalities:
-    """Integer ``E``, ``A`` and ``b`` for vectors that are multiplied by ``denominator`` before they are compared."""
+    """Integer ``E``, ``A`` and ``b`` for vectors that are multiplied by ``denominator`` first."""
 
     equations: npt.NDArray[Any]
     normals: npt.NDArray[Any]
@@ -85,31 +88,33 @@ class ExactInequalities:
     denominator: int
 
     def contains(self, vectors: npt.NDArray[Any], denominator: int = 1) -> BoolArray:
-        """Exact membership of vectors ``(n, d)``: integers over a common denominator."""
+        """Return exact membership of vectors ``(n, d)``, integers over a common denominator."""
         limits = self.offsets if denominator == 1 else self.offsets.astype(object) * denominator
         heights = np.abs(exact_product(vectors, self.normals.T))
         inside = (heights <= limits // self.denominator).all(axis=1)
         return np.asarray(inside & self.in_span(vectors) if len(self.equations) else inside, dtype=np.bool_)
 
     def in_span(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Whether each of the integer vectors ``(n, d)`` satisfies the equations."""
+        """Return whether each of the integer vectors ``(n, d)`` satisfies the equations."""
         return np.asarray((exact_product(vectors, self.equations.T) == 0).all(axis=1), dtype=np.bool_)
 
 
 @dataclass(frozen=True)
 class MinkowskiNorm:
-    """``‖v‖_K = inf{r >= 0 : v in r K}`` of a symmetric polytope ``K``; infinite off its linear span.
+    """The norm ``‖v‖_K = inf{r >= 0 : v in r K}`` of a symmetric polytope ``K``.
+
+    It is infinite off the linear span of ``K``.
 
     Parameters
     ----------
     normals
         ``(m, d)``, scaled so that the facets are ``|normals v| = 1``.
     equations
-        ``(e, d)``, orthonormal rows whose null space is the span of ``K``.
+        ``(e, d)``, orthonormal rows with the span of ``K`` as their null space.
     scale
-        The largest Euclidean length in ``K``: what the tolerance off the span is relative to.
+        The largest Euclidean length in ``K``, to which the tolerance off the span is relative.
     exact
-        The same in integers, where the body was given in integers or rationals.
+        The inequalities in integers, if the differences were integers or rationals.
     """
 
     normals: FloatArray
@@ -118,27 +123,28 @@ class MinkowskiNorm:
     exact: ExactInequalities | None
 
     def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
-        """The norms ``(n,)`` of vectors ``(n, d)``; those off the span by ``rounding``, a length, count as on it."""
+        """Return the norms ``(n,)`` of vectors ``(n, d)``, within ``rounding`` of the span."""
         norms = np.zeros(len(vectors))
-        for start in range(0, len(vectors), _BLOCK):
-            block, found = vectors[start : start + _BLOCK], norms[start : start + _BLOCK]
-            # Bodies in space have many facets: products of a block of them take a tenth of the time of single ones.
-            several = max(1, _HEIGHTS // max(1, len(block))) if vectors.shape[1] > 2 else 1
+        for start in range(0, len(vectors), _VECTOR_BLOCK):
+            block = vectors[start : start + _VECTOR_BLOCK]
+            block_norms = norms[start : start + _VECTOR_BLOCK]
+            # Bodies in space have many facets: products of a block of them are ten times as fast as single ones.
+            several = max(1, _MAX_HEIGHTS // max(1, len(block))) if vectors.shape[1] > 2 else 1
             for first in range(0, len(self.normals), several):
                 if several == 1:
-                    np.maximum(found, np.abs(block @ self.normals[first]), out=found)
+                    np.maximum(block_norms, np.abs(block @ self.normals[first]), out=block_norms)
                 else:
                     heights = np.abs(block @ self.normals[first : first + several].T)
-                    np.maximum(found, heights.max(axis=1), out=found)
+                    np.maximum(block_norms, heights.max(axis=1), out=block_norms)
             if len(self.equations):
-                found[~self.in_span(block, rounding)] = np.inf
+                block_norms[~self.in_span(block, rounding)] = np.inf
         return norms
 
     def in_span(self, vectors: npt.NDArray[Any], rounding: float = 0.0) -> BoolArray:
-        """Whether each vector lies in the span of ``K``.
+        """Return whether each vector lies in the span of ``K``.
 
-        Exact for integers where the body is exact; otherwise within the tolerance times the larger of body and vector,
-        or within ``rounding``.
+        Exact for integers if the body is exact. Otherwise the tolerance times the larger of body and vector, or
+        ``rounding``, is allowed.
         """
         if not len(self.equations):
             return np.ones(len(vectors), dtype=np.bool_)
@@ -149,7 +155,7 @@ class MinkowskiNorm:
         return np.asarray(off <= np.maximum(RELATIVE_TOLERANCE * size, rounding))
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Closed membership ``(n,)``: exact for integer and rational input where the body is exact."""
+        """Return closed membership ``(n,)``; exact for exact input if the body is exact."""
         if self.exact is not None:
             if vectors.dtype.kind in "iu":
                 return self.exact.contains(vectors)
@@ -158,52 +164,53 @@ class MinkowskiNorm:
         return np.asarray(self(vectors.astype(np.float64)) <= 1.0 + RELATIVE_TOLERANCE)
 
     def diameter(self, points: FloatArray) -> float:
-        """The largest norm of a difference of points ``(n, d)`` that differ within the span."""
-        return _widest_of_heights(points, self.normals)
+        """Return the largest norm of a difference of points ``(n, d)`` that differ in the span."""
+        return _measure_extent(points, self.normals)
 
 
-def _widest_of_heights(points: FloatArray, normals: FloatArray) -> float:
-    """The largest difference of heights of points ``(n, d)`` along any of the normals ``(m, d)``."""
-    worst, several = 0.0, max(1, _HEIGHTS // max(1, len(points)))
+def _measure_extent(points: FloatArray, normals: FloatArray) -> float:
+    """Return the largest extent of points ``(n, d)`` along any of the normals ``(m, d)``."""
+    worst = 0.0
+    several = max(1, _MAX_HEIGHTS // max(1, len(points)))
     for first in range(0, len(normals), several):
         heights = points @ normals[first : first + several].T
-        # `np.ptp` takes longer for a few heights than these two reductions do.
+        # For few heights `np.ptp` is slower than these two reductions.
         reach = np.maximum.reduce(heights) - np.minimum.reduce(heights)
         worst = max(worst, float(reach.max(initial=0.0)))
     return worst
 
 
-def _widest_of_pairs(points: FloatArray) -> float:
-    """The largest 1-norm of a difference of two points ``(n, d)``, a block of rows at a time."""
+def _measure_diameter(points: FloatArray) -> float:
+    """Return the largest 1-norm of a difference of two points ``(n, d)``, block by block."""
     from scipy.spatial.distance import cdist
 
-    several = max(1, _HEIGHTS // max(1, len(points)))
+    several = max(1, _MAX_HEIGHTS // max(1, len(points)))
     blocks = (points[first : first + several] for first in range(0, len(points), several))
     return max((float(cdist(block, points, "cityblock").max(initial=0.0)) for block in blocks), default=0.0)
 
 
 class SensitivityHull:
-    """The convex hull of differences and their negatives (Definition 5.1), of any dimension.
+    """The convex hull of differences and their negatives (Definition 5.1), in any dimension.
 
     Parameters
     ----------
     differences
-        ``(k, d)`` measurement differences; both signs are implied, and zero rows and repetitions do no harm.
-        Integers (also as floats) and `fractions.Fraction` entries make membership exact; otherwise the one tolerance,
-        `dphmm.arrays.RELATIVE_TOLERANCE`, decides. No rows give the body ``{0}``.
+        ``(k, d)`` measurement differences; both signs are implied. Zero rows and repetitions are allowed. Integers
+        (also as floats) and `fractions.Fraction` entries make membership exact; otherwise the tolerance
+        `dphmm.arrays.RELATIVE_TOLERANCE` applies. No rows yield the body ``{0}``.
 
     Raises
     ------
     CoordinateError
-        When the array is not ``(k, d)`` or not finite.
+        If the array is not ``(k, d)`` or not finite.
 
     Notes
     -----
-    The body may have fewer dimensions than its space: no edge gives ``{0}``, one edge a segment. Then the norm of a
-    vector off the body's linear span is infinite. Vertices and facets are computed when they are first asked for. In
-    three and more dimensions they come from one call of Qhull (`dphmm.geometry.facets`); for integer input the facets'
-    coefficients are recomputed as exact integers and checked against every vertex. A hull of more than about two
-    million facets raises `InvalidInputError` before it is computed.
+    The body may have fewer dimensions than its space: no edge yields ``{0}``, one edge a segment. Then the norm of a
+    vector off the body's linear span is infinite. Vertices and facets are computed on first access. In three and more
+    dimensions they come from one call of Qhull (`dphmm.geometry.facets`); for integer input the facets' coefficients
+    are recomputed as exact integers and checked against every vertex. A hull of more than about two million facets
+    raises `InvalidInputError` before it is computed.
 
     Examples
     --------
@@ -217,31 +224,32 @@ class SensitivityHull:
     """
 
     def __init__(self, differences: npt.ArrayLike) -> None:
-        given, self._denominator = _integers_if_exact(differences)
-        self.differences: npt.NDArray[Any] = frozen(given)
-        """The differences ``(k, d)`` as given (times a common denominator where they are rationals); read-only."""
-        exact = self._denominator is not None
-        integers_or_floats = given if exact else np.asarray(given, dtype=np.float64)
-        self._span = exact_span(given) if exact else float_span(integers_or_floats)
-        self.dimension = len(self._span.axes)
+        rows, denominator = _integers_if_exact(differences)
+        span = float_span(np.asarray(rows, dtype=np.float64)) if denominator is None else exact_span(rows)
+        self._set(frozen(rows), denominator, span)
+
+    def _set(self, differences: npt.NDArray[Any], denominator: int | None, span: Span) -> None:
+        """Set every field, for the constructors of all subclasses."""
+        self.differences = differences
+        """The differences ``(k, d)``, times a common denominator if they are rationals; read-only."""
+        self.dimension = len(span.axes)
         """The dimension ``r`` of the body, from 0 (the point ``{0}``) to ``d``."""
-        self.ambient_dimension: int = given.shape[1]
+        self.ambient_dimension: int = differences.shape[1]
         """The dimension ``d`` of the space the body lies in."""
-        self._unit = 1.0 / (self._denominator or 1)
+        self._span = span
+        self._denominator = denominator
+        self._unit = 1.0 / (denominator or 1)
 
+    # Whether differences that lie inside were removed.
     _is_sifted = False
-    """Whether differences that lie inside were removed."""
-
-    _stretched_from: tuple[SensitivityHull, FloatArray] | None = None
-    """The body that this one is by other factors on its axes, and these; None where there is none."""
 
     @cached_property
     def _boundary(self) -> Boundary:
-        """The boundary within the axes of the span: corners and simplices, in the integers of `differences`."""
-        flat = self.differences[:, list(self._span.axes)]
+        """The boundary in the axes of the span, in the integers of `differences`."""
+        is_full = self.dimension == self.ambient_dimension
+        flat = self.differences if is_full else self.differences[:, list(self._span.axes)]
         if self.dimension > 2:
-            whole = self._is_sifted and self.dimension == self.ambient_dimension
-            return symmetric_boundary(flat if whole else outer_points(flat))
+            return symmetric_boundary(flat if self._is_sifted and is_full else outer_points(flat))
         corners, facets = _facets(np.concatenate([flat, -flat]))
         return Boundary(corners, facets, np.zeros((0, self.dimension)))
 
@@ -251,77 +259,75 @@ class SensitivityHull:
 
     @cached_property
     def _facets(self) -> npt.NDArray[np.int64]:
-        return self._boundary.simplices if self._stretched_from is None else self._stretched_from[0]._facets
+        return self._boundary.simplices
 
     @cached_property
     def _tips(self) -> FloatArray:
-        """The corners ``(h, d)`` that facets refer to, in the space: the vertices, and maybe points between these."""
-        if self._stretched_from is not None:
-            body, stretch = self._stretched_from
-            return locked(body._tips * stretch)
-        lifted = self._corners.astype(np.float64) @ self._span.lift(self.ambient_dimension)
-        return frozen(lifted * self._unit + 0.0)
+        """The corners ``(h, d)`` of the facets: the vertices, and possibly points between them."""
+        corners = self._corners.astype(np.float64)
+        if self.dimension < self.ambient_dimension:
+            corners = corners @ self._span.lift(self.ambient_dimension)
+        return locked(corners * self._unit + 0.0)
 
     @cached_property
     def vertices(self) -> FloatArray:
-        """The vertices ``(h, d)``; counter-clockwise in the plane, ``(1, d)`` zeros for the point ``{0}``."""
-        if self._stretched_from is not None:
-            body, stretch = self._stretched_from
-            return locked(body.vertices * stretch)
-        if self.dimension <= 2 or self._denominator is None:
+        """The vertices ``(h, d)``; counter-clockwise in the plane, zeros for the point ``{0}``."""
+        if self.dimension <= 2 or self._denominator is None or self._exact_half_spaces is None:
             return self._tips
-        return locked(self._tips[is_vertex(self._boundary, lambda: self._exact_half_spaces)])
+        return locked(self._tips[self._exact_half_spaces.is_vertex])
 
     @property
     def spanning(self) -> FloatArray:
-        """Points ``(k, d)`` of which, with their negatives, this is the hull: the vertices where they are known.
+        """Points ``(k, d)`` that span the hull with their negatives: the vertices if computed.
 
-        Largest lengths and extents in the body are attained among them. In three and more dimensions they take no time.
+        The largest lengths and extents of the body are attained among them. In three and more dimensions they need no
+        computation.
         """
         if self.dimension <= 2 or "vertices" in self.__dict__:
             return self.vertices
         return np.asarray(self.differences.astype(np.float64) * self._unit)
 
     @cached_property
-    def _exact_half_spaces(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-        """Integer half-spaces in three and more dimensions, within the axes of the span; None if they do not hold."""
+    def _exact_half_spaces(self) -> IntegerHalfSpaces | None:
+        """Integer half-spaces in three or more dimensions, in the axes of the span, or None."""
         return integer_half_spaces(self._boundary)
 
-    @classmethod
-    def of_outer_points(cls, differences: npt.NDArray[Any]) -> SensitivityHull:
-        """Make the hull of differences that `dphmm.geometry.facets.outer_points` returned.
+    @staticmethod
+    def of_outer_points(differences: npt.NDArray[Any]) -> SensitivityHull:
+        """Build the hull of differences that `dphmm.geometry.facets.outer_points` returned.
 
         Parameters
         ----------
         differences
-            ``(k, d)``: as of the constructor, for ``d`` of at least three.
-        """
-        body = cls(differences)
-        body._is_sifted = True
-        return body
+            ``(k, d)``: as for the constructor, with ``d`` of at least three.
 
-    @classmethod
-    def of_polygon(cls, corners: npt.NDArray[np.int64]) -> SensitivityHull:
-        """The body of a symmetric polygon whose corners are known: there is nothing to search for.
+        Returns
+        -------
+        SensitivityHull
+            The hull.
+        """
+        return _SiftedHull(differences)
+
+    @staticmethod
+    def of_polygon(corners: npt.NDArray[np.int64]) -> SensitivityHull:
+        """Build the body of a symmetric polygon with known corners, without any search.
 
         Parameters
         ----------
         corners
-            ``(h, 2)``, four or more: those of both signs, integers below `planar.COORDINATE_LIMIT`, in the order of
-            `planar.convex_polygon`. They are the body's differences too.
+            ``(h, 2)``, four or more: corners of both signs, integers below `planar.COORDINATE_LIMIT`, in the order of
+            `planar.convex_polygon`. They become the body's differences, too.
+
+        Returns
+        -------
+        SensitivityHull
+            The polygon.
         """
-        body = object.__new__(cls)
-        body._denominator, body._unit, body._span = 1, 1.0, _PLANE
-        body.dimension = body.ambient_dimension = 2
-        body.differences = body._corners = frozen(corners)
-        body._facets = _ring(len(corners))
-        body.vertices = body._tips = locked(corners.astype(np.float64))
-        body.corners = body._corners
-        return body
+        return _PolygonHull(corners)
 
     @cached_property
     def corners(self) -> npt.NDArray[np.int64] | None:
-        """The vertices of a polygon as integers, of which cross products fit 64 bits; None where they are none."""
+        """The integer vertices of a polygon with 64-bit cross products; None for other bodies."""
         if self._denominator != 1 or self.dimension != 2 or self.ambient_dimension != 2:
             return None
         return self._corners if largest(self._corners) <= planar.COORDINATE_LIMIT else None
@@ -329,14 +335,11 @@ class SensitivityHull:
     @cached_property
     def norm_form(self) -> MinkowskiNorm:
         """The body as equations and half-spaces."""
-        if self._stretched_from is not None:
-            body, stretch = self._stretched_from
-            form, equations = body.norm_form, body.norm_form.equations
-            return MinkowskiNorm(form.normals / stretch, _orthonormal(equations / stretch), self._reach, None)
         span = self._span
         wide, offsets, whole = self._half_spaces()
         if self.dimension < self.ambient_dimension:
-            normals, wide = wide, np.zeros((len(wide), self.ambient_dimension), dtype=wide.dtype)
+            normals = wide
+            wide = np.zeros((len(wide), self.ambient_dimension), dtype=wide.dtype)
             wide[:, list(span.axes)] = normals
         scaled = wide.astype(np.float64) / (offsets.astype(np.float64)[:, None] * self._unit)
         exact = None
@@ -345,12 +348,12 @@ class SensitivityHull:
         return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), self._reach, exact)
 
     def _half_spaces(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
-        """Return ``|normal · v| <= offset`` for each pair of opposite facets, and whether they are exact."""
+        """Return ``|normal · v| <= offset`` per pair of opposite facets, and whether it is exact."""
         exact = self._denominator is not None
         if self.dimension <= 2:
             return *_flat_half_spaces(self._corners, exact), exact
         if exact and self._exact_half_spaces is not None:
-            return *self._exact_half_spaces, True
+            return self._exact_half_spaces.normals, self._exact_half_spaces.offsets, True
         normals = self._boundary.normals[one_side(self._boundary)]
         return normals, np.ones(len(normals)), False
 
@@ -362,28 +365,28 @@ class SensitivityHull:
         return sqrt((self.spanning * self.spanning).sum(axis=1).max(initial=0.0))
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
-        """The norm ``‖v‖_K`` of one vector ``(d,)`` or of each row ``(n, d)``; infinite off the span.
+        """Return the norm ``‖v‖_K`` of each vector; infinite off the span.
 
         Parameters
         ----------
         vectors
-            ``(..., d)``, in the unit of the differences.
+            ``(..., d)``, in the unit of the differences. A single vector is ``(d,)``.
 
         Returns
         -------
         FloatArray
-            ``(...)``: the Minkowski norm of each; infinite outside the span.
+            ``(...)``: the Minkowski norm of each vector.
         """
         array = as_floats(vectors, "vectors", CoordinateError)
         return self.norm_form(self._rows(array)).reshape(array.shape[:-1])
 
     def contains(self, vectors: npt.ArrayLike, method: Membership = "halfspace") -> BoolArray:
-        """Closed membership of one vector ``(d,)`` or of each row ``(n, d)``.
+        """Return whether each vector lies in the closed body.
 
         Parameters
         ----------
         vectors
-            Points on the boundary are inside. Integers and fractions are decided exactly where the body is exact.
+            ``(..., d)``. Points on the boundary are inside. Integers and fractions are exact if the body is exact.
         method
             ``"halfspace"`` tests every facet. ``"qp"`` solves the quadratic program of Equation (6) over the vertices
             with CVXOPT and uses no half-space: slower, independent, and sharp to ``1e-9`` of the body's size.
@@ -401,28 +404,30 @@ class SensitivityHull:
         array = _integers_if_whole(_numbers(vectors, "vectors"))
         rows = self._rows(array)
         if not isinstance(method, str):
-            raise InvalidInputError("membership method is no text; choose 'halfspace' or 'qp'")
+            raise InvalidInputError("membership method must be a string: 'halfspace' or 'qp'")
         if method == "halfspace":
             inside = self.norm_form.contains(rows)
         elif method == "qp":
-            # On a grid the same differences are asked about again and again.
+            # On a grid the same differences occur many times.
             distinct, which = np.unique(rows.astype(np.float64), axis=0, return_inverse=True)
             inside = in_convex_hull(self.vertices, distinct)[which.ravel()]
         else:
-            raise InvalidInputError(f"membership method is {method!r}; choose 'halfspace' or 'qp'")
+            raise InvalidInputError(f"membership method must be 'halfspace' or 'qp', got {method!r}")
         return inside.reshape(array.shape[:-1])
 
     def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if array.ndim == 0 or array.shape[-1] != self.ambient_dimension:
-            raise CoordinateError(f"vectors have shape {array.shape}; the last axis must be {self.ambient_dimension}")
+            raise CoordinateError(
+                f"vectors must have {self.ambient_dimension} as the last axis, got shape {array.shape}"
+            )
         return array.reshape(-1, self.ambient_dimension)
 
     @cached_property
     def cones(self) -> FloatArray:
-        """Simplicial cones that tile the span, ``(c, r, d)``: with the origin, each row's vectors make one simplex."""
+        """Simplicial cones that tile the span, ``(c, r, d)``; simplices with the origin."""
         if self.dimension == 0:
             return frozen(np.zeros((1, 0, self.ambient_dimension)))
-        return locked(self._tips[self._facets])
+        return locked(self._tips.take(self._facets, axis=0))
 
     @cached_property
     def cone_volumes(self) -> FloatArray:
@@ -431,7 +436,8 @@ class SensitivityHull:
             return frozen(np.ones(1))
         if self.dimension == self.ambient_dimension == 2:
             return locked(np.abs(planar.cross(self.vertices, planar.following(self.vertices))) / 2)
-        if self.dimension == self.ambient_dimension:  # without roots: axes of very different units cost no digits
+        # det, not QR: square roots lose precision if axis units differ widely.
+        if self.dimension == self.ambient_dimension:
             sides = np.abs(np.linalg.det(self.cones) if self.dimension > 2 else self.cones[:, 0, 0])[:, None]
         else:
             triangles = np.linalg.qr(self.cones.transpose(0, 2, 1), mode="r")
@@ -440,7 +446,7 @@ class SensitivityHull:
 
     @property
     def span_volume(self) -> float:
-        """The volume within the body's own span: the length of a segment, 1 for the point ``{0}``."""
+        """The volume in the body's span: the length of a segment, 1 for the point ``{0}``."""
         if self.dimension == self.ambient_dimension:
             return self.volume
         return float(self.cone_volumes.sum())
@@ -456,7 +462,8 @@ class SensitivityHull:
 
     @cached_property
     def second_moments(self) -> FloatArray:
-        """The matrix ``E[u uᵀ]``, ``(d, d)``, of ``u`` uniform in the body (within its span)."""
+        """The matrix ``E[u uᵀ]``, ``(d, d)``, of ``u`` uniform in the body (in its span)."""
+        # For u uniform in the simplex of 0 and v_1..v_r: E[u uᵀ] = (Σ v vᵀ + (Σ v)(Σ v)ᵀ) / ((r + 1)(r + 2)).
         r = self.dimension
         total = self.cones.sum(axis=1)
         per_cone = np.einsum("cri,crj->cij", self.cones, self.cones) + np.einsum("ci,cj->cij", total, total)
@@ -465,7 +472,7 @@ class SensitivityHull:
 
     @cached_property
     def mean_squared_radius(self) -> float:
-        """``E|u|²`` of ``u`` uniform in the body (within its span), in closed form."""
+        """``E|u|²`` of ``u`` uniform in the body (in its span), in closed form."""
         if self.dimension == self.ambient_dimension == 2:
             area, moment, _ = self._sums
             return moment / area / 12
@@ -473,33 +480,33 @@ class SensitivityHull:
 
     @cached_property
     def _sums(self) -> tuple[float, float, float]:
-        """Of a polygon in the plane: `planar.polygon_sums`."""
+        """The sums of a planar polygon, see `planar.polygon_sums`."""
         return planar.polygon_sums(self.vertices)
 
     @property
     def squared_error(self) -> float:
         """``(r + 1)(r + 2) E|u|²``: the expected squared error of a K-norm release at epsilon one.
 
-        At another budget it is divided by ``epsilon ** 2``. It is no monotone function of the body: a hull that
-        contains another one may have the smaller error.
+        With another budget it is divided by ``epsilon ** 2``. It is not monotone in the body: a hull that contains
+        another one may have the smaller error.
         """
         return (self.dimension + 1) * (self.dimension + 2) * self.mean_squared_radius
 
     @property
     def circumradius(self) -> float:
-        """The largest Euclidean length in the body."""
+        """Radius of the smallest origin-centred ball that contains the body."""
         return self.norm_form.scale
 
     @checked
     def scaled(self, factors: npt.ArrayLike) -> SensitivityHull:
-        """The same body with each axis multiplied by its positive factor: from lattice steps to kilometres, say.
+        """Scale each axis by a positive factor, such as from lattice steps to kilometres.
 
-        Vertices and facets keep their order; what was exact in the old unit is decided by the tolerance in the new one.
+        Vertices and facets keep their order. The result is not exact; the tolerance applies in the new unit.
 
         Parameters
         ----------
         factors
-            A positive number, or ``(d,)`` of them, one for each axis.
+            A positive number, or ``(d,)`` positive numbers, one for each axis.
 
         Returns
         -------
@@ -508,37 +515,32 @@ class SensitivityHull:
         """
         stretch = np.asarray(factors, dtype=np.float64)
         if stretch.shape not in ((), (self.ambient_dimension,)) or not (
-            (stretch >= SMALLEST).all() and (stretch <= LARGEST).all()
+            (stretch >= MIN_SCALE).all() and (stretch <= MAX_SCALE).all()
         ):
             raise InvalidInputError(
-                f"factors are {shorten(factors)}; give one positive number for each of {self.ambient_dimension} axes"
+                f"factors must be one positive number for each of {self.ambient_dimension} axes, got {shorten(factors)}"
             )
         return self.stretched(stretch)
 
     def stretched(self, stretch: FloatArray) -> SensitivityHull:
-        """The same of factors that were looked at before.
+        """Scale by factors that are already validated; see `scaled`.
 
         Parameters
         ----------
         stretch
-            A positive number, or ``(d,)`` of them, in the range of `scaled`; not checked.
+            A positive number, or ``(d,)`` positive numbers, in the range of `scaled`; not checked.
 
         Returns
         -------
         SensitivityHull
             The scaled body.
         """
-        body = object.__new__(SensitivityHull)
-        body._denominator, body._unit = None, 1.0
-        body._stretched_from = (self, stretch)
-        body.differences = locked(self.differences / (self._denominator or 1) * stretch)
-        body.dimension, body.ambient_dimension = self.dimension, self.ambient_dimension
-        return body
+        return _StretchedHull(self, stretch)
 
     def in_steps(self, factors: npt.NDArray[np.int64]) -> SensitivityHull:
-        """The body of whole vertices with each axis multiplied by its positive whole factor ``(d,)``: in integers.
+        """Scale each axis of a body with integer vertices by a positive integer, exactly.
 
-        Corners keep their order, so that a polygon needs no search for those of the other.
+        Corners keep their order, so that a polygon needs no new search.
 
         Parameters
         ----------
@@ -548,7 +550,7 @@ class SensitivityHull:
         Returns
         -------
         SensitivityHull
-            The body whose vertices are those of this one times the factors, exactly.
+            The body with the vertices of this one times the factors, exactly.
         """
         if self.corners is not None and largest(steps := self.corners * factors) <= planar.COORDINATE_LIMIT:
             return SensitivityHull.of_polygon(steps)
@@ -558,27 +560,29 @@ class SensitivityHull:
     def lattice_rows(self) -> IntArray | None:
         """The lattice points of a polygon with integer corners, row by row upwards, ``(k, 3)``.
 
-        Each row is its height and its first and last column, straight from the half-planes: of the row at ``y`` every
-        one that is not level leaves an interval, which may be empty. None for other bodies, and for polygons of very
-        many rows.
+        Each row is its height and its first and last column. It is computed from the half-planes: in the row at ``y``
+        every half-plane that is not horizontal yields an interval, which may be empty. None for other bodies, and for
+        polygons with too many rows.
         """
-        if self.corners is None or (top := int(self.corners[:, 1].max())) > _MOST_ROWS:
+        if self.corners is None or (top := int(self.corners[:, 1].max())) > _MAX_LATTICE_ROWS:
             return None
         normals, offsets = planar.half_planes(self.corners)
         across = np.flatnonzero(normals[:, 0])
-        x, y, limits = np.abs(normals[across, 0]), normals[across, 1] * np.sign(normals[across, 0]), offsets[across]
+        x = np.abs(normals[across, 0])
+        y = normals[across, 1] * np.sign(normals[across, 0])
+        limits = offsets[across]
         heights = np.arange(-top, top + 1)
         high = ((limits - y * heights[:, np.newaxis]) // x).min(axis=1)
         rows = np.stack([heights, -high[::-1], high], axis=1)
         return locked(rows[rows[:, 1] <= rows[:, 2]])
 
     def to_shapely(self) -> BaseGeometry:
-        """The body as a shapely polygon, line or point; for one and two dimensions.
+        """Convert the body to a shapely polygon, line or point; for one and two dimensions.
 
         Returns
         -------
         Polygon, LineString or Point
-            The body; of one dimension along the first axis.
+            The body; a one-dimensional space is the first axis.
 
         Raises
         ------
@@ -588,15 +592,71 @@ class SensitivityHull:
         from shapely.geometry import LineString, Point, Polygon
 
         if self.ambient_dimension > 2:
-            raise InvalidInputError(f"a hull in {self.ambient_dimension} dimensions has no shapely form; use .vertices")
+            raise InvalidInputError(f"a hull must have at most 2 dimensions for shapely, got {self.ambient_dimension}")
         corners = np.zeros((len(self.vertices), 2))
         corners[:, : self.ambient_dimension] = self.vertices
         return (Point, LineString, Polygon)[self.dimension](corners if self.dimension else corners[0])
 
     def __repr__(self) -> str:
-        if self.dimension > 2 and "vertices" not in self.__dict__:  # a hull may be too large to be computed
+        if self.dimension > 2 and "vertices" not in self.__dict__:  # a hull may be too large to compute
             return f"SensitivityHull(dimension={self.dimension}, differences={len(self.differences)})"
         return f"SensitivityHull(dimension={self.dimension}, vertices={len(self.vertices)}, volume={self.volume:.6g})"
+
+
+class _SiftedHull(SensitivityHull):
+    """A hull of differences after removal of interior ones, see `outer_points`."""
+
+    _is_sifted = True
+
+
+class _PolygonHull(SensitivityHull):
+    """A hull in the plane with known corners: see `SensitivityHull.of_polygon`."""
+
+    def __init__(self, corners: npt.NDArray[np.int64]) -> None:
+        self._set(frozen(corners), 1, _PLANE)
+        # Usually computed from the differences; here they are the differences.
+        self._corners = self.corners = self.differences
+        self._facets = _ring(len(corners))
+        self._tips = self.vertices = locked(corners.astype(np.float64))
+
+
+class _StretchedHull(SensitivityHull):
+    """A body with scaled axes; corners and facets keep the order of the original body.
+
+    Parameters
+    ----------
+    body
+        The body.
+    stretch
+        A positive number, or ``(d,)`` positive numbers.
+    """
+
+    def __init__(self, body: SensitivityHull, stretch: FloatArray) -> None:
+        # v lies in the span of the body if E v = 0, and in that of the stretched one if E (v / stretch) = 0.
+        span = Span(body._span.axes, body._span.equations / stretch)
+        self._set(locked(body.differences / (body._denominator or 1) * stretch), None, span)
+        self._body = body
+        self._stretch = stretch
+
+    @cached_property
+    def _facets(self) -> npt.NDArray[np.int64]:
+        return self._body._facets
+
+    @cached_property
+    def _tips(self) -> FloatArray:
+        return locked(self._body._tips * self._stretch)
+
+    @cached_property
+    def vertices(self) -> FloatArray:
+        """The vertices ``(h, d)`` of the body, stretched."""
+        return locked(self._body.vertices * self._stretch)
+
+    @cached_property
+    def norm_form(self) -> MinkowskiNorm:
+        """The equations and half-spaces of the body, stretched; rounding makes them inexact."""
+        form = self._body.norm_form
+        equations = _orthonormal(form.equations / self._stretch)
+        return MinkowskiNorm(form.normals / self._stretch, equations, self._reach, None)
 
 
 @dataclass(frozen=True)
@@ -606,42 +666,44 @@ class _CrossNorm(MinkowskiNorm):
     Parameters
     ----------
     radii
-        ``(d,)``, positive. Integers that are all equal decide integer vectors exactly.
+        ``(d,)``, positive. If they are equal integers, membership of integer vectors is exact.
     """
 
     radii: FloatArray = field(default_factory=lambda: np.ones(0))
 
     def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
-        """The norms ``(n,)`` of vectors ``(n, d)``; the span is the whole space."""
+        """Return the norms ``(n,)`` of vectors ``(n, d)``; the span is the whole space."""
         if (self.radii == self.radii[0]).all():
             return np.asarray(np.abs(vectors).sum(axis=1) / self.radii[0])
         return np.asarray(np.abs(vectors / self.radii).sum(axis=1))
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Closed membership ``(n,)``: exact for integer vectors if the radii are equal integers below 2**53."""
+        """Return closed membership ``(n,)``; exact for integer vectors and equal integer radii."""
+        # Equal radii below 2**53.
         radius = float(self.radii[0])
         if vectors.dtype.kind in "iu" and (self.radii == radius).all() and radius.is_integer() and radius < 2**53:
             return np.asarray(np.abs(vectors).sum(axis=1) <= int(radius))
         return super().contains(vectors)
 
     def diameter(self, points: FloatArray) -> float:
-        """The largest norm of a difference of points, pair by pair or by the facets, whichever are fewer."""
+        """Return the largest norm of a difference of points, by pairs or by facets."""
+        # Whichever are fewer.
         scaled = points / self.radii
         if len(points) > 2 ** len(self.radii):
             signs = np.array(list(product((1.0, -1.0), repeat=len(self.radii))))
-            return float(_widest_of_heights(scaled, signs[: len(signs) // 2]))
-        return _widest_of_pairs(scaled)
+            return float(_measure_extent(scaled, signs[: len(signs) // 2]))
+        return _measure_diameter(scaled)
 
 
 class CrossPolytope(SensitivityHull):
-    """The cross-polytope ``{v : sum |v_k| / radius_k <= 1}``, the body of Laplace noise (Theorem 5.1).
+    """The cross-polytope ``{v : sum |v_k| / radius_k <= 1}`` of Laplace noise (Theorem 5.1).
 
-    Norm, volume and moments are closed forms. Facets, of which there are ``2^d``, are enumerated only for `cones`.
+    Norm, volume and second moments have closed forms. The ``2^d`` facets are enumerated only for `cones`.
 
     Parameters
     ----------
     radii
-        ``(d,)``, positive: how far the body reaches along each axis.
+        ``(d,)``, positive: the extent of the body along each axis.
     """
 
     def __init__(self, radii: npt.ArrayLike) -> None:
@@ -682,25 +744,21 @@ class CrossPolytope(SensitivityHull):
 @checked
 @dataclass(frozen=True)
 class Disc:
-    """The Euclidean ball of a radius about the origin: a disc in the plane.
+    """The Euclidean ball of a radius around the origin: a disc in the plane.
 
     Parameters
     ----------
     radius
-        From 1e-60 to 1e60, so that no quotient or square leaves a double.
+        From 1e-60 to 1e60, so that quotients and squares are in the range of doubles.
     dimension
         The dimension ``d`` of the space.
     """
 
-    radius: float
-    dimension: int = 2
-
-    def __post_init__(self) -> None:
-        if not _LEAST <= self.radius <= _MOST:
-            raise InvalidInputError(f"radius is {self.radius}; give a number from {_LEAST:g} to {_MOST:g}")
+    radius: Annotated[float, Interval(_MIN_RADIUS, _MAX_RADIUS)]
+    dimension: PositiveInt = 2
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
-        """``|v| / radius`` for one vector ``(d,)`` or each row ``(n, d)``; infinite where no double holds it.
+        """Return ``|v| / radius`` of each vector; infinite if it exceeds the range of doubles.
 
         Parameters
         ----------
@@ -714,12 +772,12 @@ class Disc:
         """
         array = as_floats(vectors, "vectors", CoordinateError)
         if array.ndim == 0:
-            raise CoordinateError(f"vectors have shape {array.shape}; the last axis must be {self.dimension}")
+            raise CoordinateError(f"vectors must have {self.dimension} as the last axis, got shape {array.shape}")
         with np.errstate(over="ignore"):
             return np.asarray(np.linalg.norm(array, axis=-1) / self.radius)
 
     def contains(self, vectors: npt.ArrayLike) -> BoolArray:
-        """Closed membership, within the one tolerance.
+        """Return whether each vector lies in the closed disc, within the tolerance.
 
         Parameters
         ----------
@@ -751,8 +809,9 @@ class Disc:
 
 
 def _integers_if_exact(values: npt.ArrayLike) -> tuple[npt.NDArray[Any], int | None]:
-    """The differences as integers over a common denominator, or as floats with ``None``."""
-    array, denominator = _integers_if_whole(_numbers(values, "differences")), 1
+    """Return differences as integers over a common denominator, or as floats with ``None``."""
+    array = _integers_if_whole(_numbers(values, "differences"))
+    denominator = 1
     if array.dtype == object:
         whole, denominator = common_denominator(array)
         array = whole.astype(np.int64) if largest(whole) <= planar.COORDINATE_LIMIT else array
@@ -761,22 +820,22 @@ def _integers_if_exact(values: npt.ArrayLike) -> tuple[npt.NDArray[Any], int | N
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
-    """Values as they are, in an array: integers, floats, or rationals as objects."""
+    """Return values as an array of integers, floats, or rationals as objects."""
     try:
         array = np.asarray(values)
     except ValueError:
-        raise CoordinateError(f"{name} have rows of different lengths; give one number for each axis") from None
+        raise CoordinateError(f"{name} must be a rectangular array, got rows of different lengths") from None
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
         return array.astype(np.float64)
     if array.dtype == object:
-        if not all(isinstance(one, Real) and abs(cast(Any, one)) <= LARGEST for one in array.ravel().tolist()):
-            raise CoordinateError(f"{name} hold what is no finite number; give numbers")
+        if not all(isinstance(entry, Real) and abs(cast(Any, entry)) <= MAX_SCALE for entry in array.ravel().tolist()):
+            raise CoordinateError(f"{name} must be finite numbers")
         return array
     return array if array.dtype.kind in "iuf" else as_floats(array, name, CoordinateError)
 
 
 def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Integers, and floats that are whole numbers within the exact range, as 64-bit integers; others as they are."""
+    """Convert integers, and floats with small integer values, to int64; keep others."""
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
     if array.dtype != object and ((np.abs(array) <= planar.COORDINATE_LIMIT) & (array == np.rint(array))).all():
@@ -785,7 +844,7 @@ def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return vertices ``(h, r)`` and facets ``(c, r)`` of full-dimensional symmetric points ``(k, r)``, r at most 2."""
+    """Return vertices ``(h, r)`` and facets ``(c, r)`` of symmetric points ``(k, r)``, r <= 2."""
     rank = points.shape[1]
     if rank == 0:
         return np.zeros((1, 0), dtype=points.dtype), np.zeros((1, 0), dtype=np.int64)
@@ -800,13 +859,13 @@ def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.
 
 @lru_cache(maxsize=256)
 def _ring(count: int) -> npt.NDArray[np.int64]:
-    """The two ends, by number, of each edge of a polygon with a number of corners."""
+    """Return the indices of the two ends of each edge of a polygon."""
     index = np.arange(count)
     return locked(np.stack([index, np.roll(index, -1)], axis=1))
 
 
 def _flat_half_spaces(corners: npt.NDArray[Any], exact: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return ``|normal · v| <= offset`` for each pair of opposite facets, in at most two dimensions."""
+    """Return ``|normal · v| <= offset`` per pair of opposite facets in up to two dimensions."""
     rank = corners.shape[1]
     if rank == 0:
         return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Symmetric bodies that grow by one difference after another, as values: each growth gives a new one.
+"""Immutable symmetric bodies that grow by differences, one at a time.
 
-A body is given by points in the coordinates of the differences. `PlanarBody` knows its vertices and is exact for
-integers; `GrowingBody` works in any dimension and computes its hull when it is first needed.
+A body is represented by points in the coordinates of the differences. `PlanarBody` has known vertices and is exact for
+integers; `GrowingBody` works in any dimension and computes its hull on first use.
 """
 
 from __future__ import annotations
@@ -18,41 +18,43 @@ from dphmm.geometry import planar
 from dphmm.geometry.facets import outer_points
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.least_error import ball, error_floor, open_bounds, polygon_error, reach_bounds
+from dphmm.geometry.span import nonzero_rows
 
-_BLOCK = 256
+# Number of vectors in a block of pairwise comparisons, in arrays of this size squared.
+_PAIR_BLOCK = 256
+# More points than this are replaced by the vertices of their hull, so that memory stays bounded.
 _MAX_POINTS = 1 << 20
-"""More points than this are replaced by the vertices of their hull, so that memory stays bounded."""
-_ROUNDED = 1e-12
-"""A facet that is less than this part of its own distance away is on it, up to rounding."""
+# A point above a facet by less than this share of the facet's distance lies on it, up to rounding.
+_FACET_ROUNDING = 1e-12
 
 
 class GrowingBody:
-    """A symmetric polytope in any number of dimensions.
+    """A symmetric polytope in any dimension.
 
-    Its hull is computed once, when a vertex or a facet is first asked for: bodies that only grow cost no hull.
+    Its hull is computed once, on first access to a vertex or a facet: bodies that only grow need no hull.
 
     Parameters
     ----------
     points
-        ``(k, d)``: points of which, with their negatives, the body is the hull; integers or floats.
+        ``(k, d)``: points that span the body with their negatives; integers or floats.
+    is_sifted
+        Whether points that certainly lie inside were removed (see `dphmm.geometry.facets.outer_points`).
     """
 
-    _is_sifted = False
-    """Whether points that lie inside were removed."""
-
-    def __init__(self, points: npt.NDArray[Any]) -> None:
+    def __init__(self, points: npt.NDArray[Any], is_sifted: bool = False) -> None:
         self.points: npt.NDArray[Any] = frozen(points)
+        self._is_sifted = is_sifted
 
     @classmethod
     def of_hull(cls, hull: SensitivityHull, whole: bool) -> GrowingBody:
-        """Wrap a hull that is known already; ``whole`` if its differences are integers."""
+        """Wrap a hull that is already known; ``whole`` if its differences are integers."""
         body = cls(np.rint(hull.spanning).astype(np.int64) if whole else hull.spanning)
         body.__dict__["hull"] = hull
         return body
 
     @property
     def is_point(self) -> bool:
-        """Whether it is the origin alone."""
+        """Whether it is the origin."""
         return not self.points.any()
 
     @cached_property
@@ -67,11 +69,11 @@ class GrowingBody:
         return frozen(np.rint(vertices).astype(np.int64) if self.points.dtype.kind == "i" else vertices)
 
     def grow(self, vectors: npt.NDArray[Any]) -> GrowingBody:
-        """The hull of the body and vectors ``(k, d)`` of both signs."""
-        new = vectors[self.outside(vectors)]
+        """Return the hull of the body and vectors ``(k, d)`` of both signs."""
+        new = vectors.compress(self.outside(vectors), axis=0)
         if not len(new):
             return self
-        # Known vertices are fewer than the points; until they are known, no hull is computed for their sake.
+        # Known vertices are fewer than the points. If they are unknown, no hull is computed for this purpose.
         base = self.vertices if "vertices" in self.__dict__ else self.points
         points = np.concatenate([base, new])
         if points.shape[1] == 1:
@@ -79,16 +81,16 @@ class GrowingBody:
         points = outer_points(points)
         if len(points) > _MAX_POINTS and "vertices" not in self.__dict__:
             points = GrowingBody(points).vertices
-        grown = GrowingBody(points)
-        grown._is_sifted = True
-        return grown
+        return GrowingBody(points, is_sifted=True)
 
     def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Which vectors could make the body grow: all but those that certainly lie in it."""
-        return np.asarray((vectors != 0).any(axis=1))
+        """Return a mask of the vectors that could make the body grow."""
+        # All vectors except those that certainly lie in it.
+        return nonzero_rows(vectors)
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Closed membership of the rows of ``vectors``: exact for integers, within the one tolerance otherwise."""
+        """Return closed membership of the rows of ``vectors``: exact for integers."""
+        # Within the tolerance for other vectors.
         return self.hull.contains(vectors)
 
     @property
@@ -98,9 +100,9 @@ class GrowingBody:
 
     @cached_property
     def _facets(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
-        """Cones ``(c, d, d)`` over simplicial facets, normals ``(c, d)``, volumes ``(c,)``; None where it is flat.
+        """Cones ``(c, d, d)`` over facets, normals ``(c, d)``, volumes ``(c,)``; None if flat.
 
-        The rows of a cone are a facet's corners, on which the normal is one.
+        The rows of a cone are the corners of a simplicial facet, on which the normal is one.
         """
         if self.hull.dimension < self.vertices.shape[1]:
             return None
@@ -109,10 +111,10 @@ class GrowingBody:
         return cones, normals, self.hull.cone_volumes
 
     def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
-        """The volume gained when ``v`` and ``-v`` join, for each row ``v`` of ``vectors``.
+        """Return the volume gained by adding ``v`` and ``-v``, for each row ``v`` of ``vectors``.
 
-        The cap that ``v`` adds is one simplex for each facet that ``v`` sees. A plane that touches a body of full
-        dimension has ``-v`` on the body's side if it passes through ``v``, so that the two caps add up.
+        The cap of ``v`` is one simplex for each facet that ``v`` sees. A supporting plane of a full-dimensional body
+        through ``v`` has ``-v`` on the body's side. Therefore the volumes of the two caps add up.
         """
         if self._facets is not None:
             return np.asarray(2.0 * self._caps(vectors).sum(axis=1))
@@ -123,58 +125,63 @@ class GrowingBody:
         return np.asarray(2.0 * away * self.hull.span_volume / self.vertices.shape[1])
 
     def _caps(self, vectors: npt.NDArray[Any]) -> FloatArray:
-        """The volumes ``(n, c)`` of the simplices between each vector and each facet that it sees."""
+        """Return the volumes ``(n, c)`` of the simplices between vectors and the facets they see."""
         assert self._facets is not None
         _, normals, volumes = self._facets
         above = vectors @ normals.T - 1.0
-        return np.asarray(np.where(above > _ROUNDED, above, 0.0) * volumes)
+        return np.asarray(np.where(above > _FACET_ROUNDING, above, 0.0) * volumes)
 
     def squared_error(self, spacing: FloatArray) -> float:
-        """``(r + 1)(r + 2) E|u|²``, in the unit of ``spacing``: the squared error of a release at epsilon one."""
+        """Return the squared error ``(r + 1)(r + 2) E|u|²`` in the unit of ``spacing``."""
         return self.hull.scaled(spacing).squared_error
 
     def errors_with(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
-        """The squared error of the body that each row ``v`` of ``vectors`` grows together with ``-v``."""
+        """Return the squared error of the body grown by ``v`` and ``-v``, for each vector ``v``."""
         if self._facets is None:
             return np.array([self.grow(v[None]).squared_error(spacing) for v in vectors])
         volumes, moments = self._grown(vectors, spacing)
         return moments / volumes
 
     def _grown(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of the body that each vector grows: its volume, and ``(d + 1)(d + 2)`` times its second moment.
+        """Return volume and ``(d + 1)(d + 2) ∫ |u|²`` of each grown body.
 
-        They are those of the body and of the simplices of `growth`; in the unit of ``spacing``.
+        They are those of the body and of the simplices of `growth`, in the unit of ``spacing``.
         """
         assert self._facets is not None
         cones, _, volumes = self._facets
         unit = float(np.prod(spacing))
-        caps, volumes = self._caps(vectors) * unit, volumes * unit
-        corners, tips = cones * spacing, vectors * spacing
+        caps = self._caps(vectors) * unit
+        volumes = volumes * unit
+        corners = cones * spacing
+        tips = vectors * spacing
         total = corners.sum(axis=1)
         squares = (corners**2).sum(axis=(1, 2)) + (total**2).sum(axis=1)
         more = squares + 2.0 * (tips @ total.T) + 2.0 * (tips**2).sum(axis=1)[:, None]
         return volumes.sum() + 2.0 * caps.sum(axis=1), volumes @ squares + 2.0 * (caps * more).sum(axis=1)
 
     def open_bounds(self, vectors: npt.NDArray[Any], spacing: FloatArray, level: float) -> FloatArray:
-        """`least_error.open_bounds`, outside the plane by the grown body and the level's ball beyond its inner one."""
+        """Return `least_error.open_bounds`, sharpened outside the plane."""
+        # There, the grown body and the part of the level's ball beyond its inner ball are excluded, too.
         bounds = open_bounds(self.vertices * spacing, vectors * spacing, level)
         if self._facets is not None:
             open_ = np.flatnonzero(np.isfinite(bounds))
-            (volumes, moments), (more, further) = self._grown(vectors[open_], spacing), self._beyond(spacing, level)
+            (volumes, moments) = self._grown(vectors[open_], spacing)
+            (more, further) = self._beyond(spacing, level)
             bounds[open_[moments + further >= level * (volumes + more)]] = np.inf
         return bounds
 
     def _beyond(self, spacing: FloatArray, level: float) -> tuple[float, float]:
-        """The volume and moment of the level's ball beyond the largest that the body holds."""
+        """Return volume and ``(d + 1)(d + 2) ∫ |u|²`` of the level's ball beyond the inner ball."""
         assert self._facets is not None
         d = len(spacing)
         inner = 1.0 / float(np.linalg.norm(self._facets[1] / spacing, axis=1).max())
         outer = max(inner, sqrt(level / ((d + 1) * (d + 2))))
-        (less, nearer), (volume, moment) = ball(inner, d), ball(outer, d)
+        (less, nearer) = ball(inner, d)
+        (volume, moment) = ball(outer, d)
         return volume - less, moment - nearer
 
     def error_floor(self, spacing: FloatArray) -> float:
-        """What the squared error of no symmetric convex body around this one can fall below."""
+        """Return a lower bound on the squared error of any symmetric convex body around this one."""
         corners = self.vertices * spacing
         reach = float(reach_bounds(corners, corners).max(initial=0.0))
         if self._facets is None:
@@ -187,11 +194,11 @@ class GrowingBody:
         return max(reach, level * (1 - RELATIVE_TOLERANCE))
 
     def minimal(self, vectors: npt.NDArray[Any]) -> IntArray:
-        """Vectors whose growth no other vector's makes needless, by index: here the first of equal ones."""
+        """Return the indices of vectors with minimal growth: here the first of equal ones."""
         return np.sort(np.unique(vectors, axis=0, return_index=True)[1])
 
     def inradius(self, spacing: FloatArray) -> float:  # noqa: ARG002
-        """A radius, in the unit of ``spacing`` ``(d,)``, below which all vectors lie in it: 0 if unknown."""
+        """Return a radius in the unit of ``spacing`` ``(d,)`` of a ball in the body; 0 if unknown."""
         return 0.0
 
 
@@ -216,25 +223,26 @@ class PlanarBody(GrowingBody):
 
     @cached_property
     def half_planes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Normals ``(m, 2)`` and offsets ``(m,)`` of a body that is not flat: see `planar.half_planes`."""
+        """Normals ``(m, 2)`` and offsets ``(m,)`` of a full-dimensional body, see `planar`."""
         return planar.half_planes(self.vertices)
 
     def grow(self, vectors: npt.NDArray[Any]) -> PlanarBody:
-        """The hull of the body and vectors ``(k, 2)`` of both signs."""
+        """Return the hull of the body and vectors ``(k, 2)`` of both signs."""
         new = vectors[self.outside(vectors)] if len(vectors) > 1 else vectors
         return PlanarBody(planar.convex_polygon(np.concatenate([self.vertices, new, -new]))) if len(new) else self
 
     def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Which vectors could make the body grow: all but those that certainly lie in it."""
+        """Return a mask of the vectors that could make the body grow."""
+        # All vectors except those that certainly lie in it.
         if self.is_flat:
-            return np.asarray((vectors != 0).any(axis=1))
+            return nonzero_rows(vectors)
         result = np.zeros(len(vectors), dtype=np.bool_)
         for normal, offset in zip(*self.half_planes, strict=True):
             result |= np.abs(vectors @ normal) > offset
         return result
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Closed membership of the rows of ``vectors``, within the one tolerance where they are not integers."""
+        """Return closed membership of the rows of ``vectors``, with a tolerance for floats."""
         slack = 0 if self.vertices.dtype.kind == "i" else RELATIVE_TOLERANCE
         if self.is_flat:
             tip = self.vertices[-1]
@@ -252,11 +260,11 @@ class PlanarBody(GrowingBody):
         return float(planar.doubled_area(self.vertices)) / 2
 
     def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
-        """The area gained when ``v`` and ``-v`` join, for each row ``v`` of ``vectors``.
+        """Return the area gained by adding ``v`` and ``-v``, for each row ``v`` of ``vectors``.
 
-        The cap that ``v`` adds consists of one triangle for each edge that ``v`` sees, and a line that touches the
-        polygon and passes through ``v`` has ``-v`` on the polygon's side; so the two caps add up. A segment gains a
-        parallelogram; the origin alone only ever becomes a segment: zero.
+        The cap of ``v`` consists of one triangle for each edge that ``v`` sees. A supporting line of the polygon
+        through ``v`` has ``-v`` on the polygon's side. Therefore the areas of the two caps add up. A segment gains a
+        parallelogram. The origin becomes a segment, with zero gain.
         """
         if len(self.vertices) == 1:
             return np.zeros(len(vectors))
@@ -266,16 +274,16 @@ class PlanarBody(GrowingBody):
         return np.asarray(np.maximum(np.abs(vectors @ normals.T) - offsets, 0).sum(axis=1), dtype=np.float64)
 
     def minimal(self, vectors: npt.NDArray[Any]) -> IntArray:
-        """Vectors whose grown hull holds no other vector (of equal ones, the first), by index.
+        """Return the indices of vectors with a grown hull that contains no other vector.
 
-        Vectors are taken from the least growth up, a block at a time: what a vector's grown hull holds grows it less,
-        and what is beaten by a beaten vector is beaten by that vector's victor too.
+        Of equal vectors the first one is kept. Vectors are processed in the order of growth, block by block: a vector
+        in another's grown hull has less growth, and dominance is transitive.
         """
         lengths = (vectors.astype(np.float64) ** 2).sum(axis=1)
         waiting = np.lexsort((lengths, self.growth(vectors)))
         kept = np.zeros(len(vectors), dtype=np.bool_)
         while len(waiting):
-            block, waiting = waiting[:_BLOCK], waiting[_BLOCK:]
+            block, waiting = waiting[:_PAIR_BLOCK], waiting[_PAIR_BLOCK:]
             holds = self._holds(vectors[block], vectors[block])
             mutual = holds & holds.T
             earlier = np.tri(len(block), k=-1, dtype=np.bool_)
@@ -287,10 +295,11 @@ class PlanarBody(GrowingBody):
 
     @cached_property
     def _facets(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
-        """An edge is a facet."""
+        """Cones, normals and volumes of the edges, which are the facets."""
         if self.is_flat:
             return None
-        start, end = self.vertices, np.roll(self.vertices, -1, axis=0)
+        start = self.vertices
+        end = np.roll(self.vertices, -1, axis=0)
         doubled = planar.cross(start, end).astype(np.float64)
         edges = end - start
         return (
@@ -300,76 +309,84 @@ class PlanarBody(GrowingBody):
         )
 
     def _holds(self, vectors: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
-        """Entry ``(i, j)``: the hull grown by vector ``i`` (outside the shape) contains other vector ``j``."""
-        own, other = vectors[:, None], others[None]
+        """Return whether the hull grown by outer vector ``i`` contains vector ``j``, ``(i, j)``."""
+        tips = vectors[:, None]
+        other = others[None]
         shape = self.vertices
         if self.is_flat:
-            return self._flat_holds(own, other)
+            return self._flat_holds(tips, other)
+        # The grown hull keeps the edges that the vector does not see, and has two new ones: from ``touch`` to the
+        # vector and on to ``leave``. The other vector lies in it if it is beyond none of these.
         normals, offsets = self.half_planes
-        heights, other_heights = vectors @ normals.T, others @ normals.T
-        unseen, violated = np.abs(heights) <= offsets, np.abs(other_heights) > offsets
+        heights = vectors @ normals.T
+        other_heights = others @ normals.T
+        unseen = np.abs(heights) <= offsets
+        violated = np.abs(other_heights) > offsets
         unseen_violated = unseen.astype(np.float32) @ violated.T.astype(np.float32) > 0
         following = np.roll(shape, -1, axis=0)
-        seen = planar.cross((following - shape)[None], own - shape[None]) < 0
+        seen = planar.cross((following - shape)[None], tips - shape[None]) < 0
         first = (seen & ~np.roll(seen, 1, axis=1)).argmax(axis=1)
         last = (seen & ~np.roll(seen, -1, axis=1)).argmax(axis=1)
-        touch, leave = shape[first][:, None], following[last][:, None]
+        touch = shape[first][:, None]
+        leave = following[last][:, None]
         inside = ~unseen_violated
         for sign in (1, -1):
-            inside &= planar.cross(own - touch, sign * other - touch) >= 0
-            inside &= planar.cross(leave - own, sign * other - own) >= 0
+            inside &= planar.cross(tips - touch, sign * other - touch) >= 0
+            inside &= planar.cross(leave - tips, sign * other - tips) >= 0
         return np.asarray(inside)
 
-    def _flat_holds(self, own: npt.NDArray[Any], other: npt.NDArray[Any]) -> BoolArray:
-        """The same for a segment (or the origin): a parallelogram, or a longer segment."""
+    def _flat_holds(self, tips: npt.NDArray[Any], other: npt.NDArray[Any]) -> BoolArray:
+        """Return `_holds` for a segment (or the origin): a parallelogram, or a longer segment."""
         tip = self.vertices[-1]
-        whole = np.abs(planar.cross(tip, own))
-        in_parallelogram = np.abs(planar.cross(other, own)) + np.abs(planar.cross(tip, other)) <= whole
-        collinear = planar.cross(own, other) == 0
-        shorter = (other * other).sum(axis=2) <= (own * own).sum(axis=2)
+        whole = np.abs(planar.cross(tip, tips))
+        in_parallelogram = np.abs(planar.cross(other, tips)) + np.abs(planar.cross(tip, other)) <= whole
+        collinear = planar.cross(tips, other) == 0
+        shorter = (other * other).sum(axis=2) <= (tips * tips).sum(axis=2)
         return np.asarray(np.where(whole > 0, in_parallelogram, collinear & shorter))
 
     def inradius(self, spacing: FloatArray) -> float:
-        """The Euclidean radius, in the unit of ``spacing`` ``(2,)``, below which all vectors lie in it."""
+        """Return the radius of the largest inner disc, in the unit of ``spacing`` ``(2,)``."""
         if self.is_flat:
             return 0.0
         normals, offsets = self.half_planes
         return float((offsets / np.linalg.norm(normals / spacing, axis=1)).min())
 
     def squared_error(self, spacing: FloatArray) -> float:
-        """``(r + 1)(r + 2) E|u|²``, in the unit of ``spacing``: the squared error of a release at epsilon one."""
+        """Return the squared error ``(r + 1)(r + 2) E|u|²`` in the unit of ``spacing``."""
         if self._error is None or self._error[0] is not spacing:
-            flat, corners = self.is_flat, self.vertices * spacing
+            flat = self.is_flat
+            corners = self.vertices * spacing
             self._error = (spacing, 2.0 * float((corners[-1] ** 2).sum()) if flat else polygon_error(corners))
         return self._error[1]
 
     _error: tuple[FloatArray, float] | None = None
 
     def errors_with(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
-        """The squared error of the body that each row ``v`` of ``vectors`` grows together with ``-v``.
+        """Return the squared error of the body grown by ``v`` and ``-v``, for each vector ``v``.
 
         A segment grows to a parallelogram, or to a longer segment.
         """
         if not self.is_flat:
             return super().errors_with(vectors, spacing)
         tip = self.vertices[-1]
-        own, others = float(((tip * spacing) ** 2).sum()), ((vectors * spacing) ** 2).sum(axis=1)
-        return np.asarray(2.0 * np.where(planar.cross(tip, vectors) == 0, np.maximum(own, others), own + others))
+        square = float(((tip * spacing) ** 2).sum())
+        others = ((vectors * spacing) ** 2).sum(axis=1)
+        return np.asarray(2.0 * np.where(planar.cross(tip, vectors) == 0, np.maximum(square, others), square + others))
 
     def open_bounds(self, vectors: npt.NDArray[Any], spacing: FloatArray, level: float) -> FloatArray:
-        """`least_error.open_bounds`."""
+        """Return `least_error.open_bounds`."""
         return open_bounds(self.vertices * spacing, vectors * spacing, level)
 
     def error_floor(self, spacing: FloatArray) -> float:
-        """What the squared error of no symmetric convex body around this one can fall below."""
+        """Return a lower bound on the squared error of any symmetric convex body around this one."""
         return error_floor(self.vertices * spacing)
 
 
 def growing_body(vertices: npt.NDArray[Any]) -> GrowingBody:
-    """The body with vertices ``(h, d)``, planar or not."""
+    """Build the body with vertices ``(h, d)``, planar or not."""
     return PlanarBody(vertices) if vertices.shape[1] == 2 else GrowingBody(vertices)
 
 
 def origin(like: npt.NDArray[Any]) -> GrowingBody:
-    """The body that holds only the origin, from which all grow, for differences of points ``(n, d)``."""
+    """Return the origin, from which all bodies grow, for differences of points ``(n, d)``."""
     return growing_body(np.zeros((1, like.shape[1]), dtype=like.dtype))

@@ -1,4 +1,4 @@
-"""Who lies within a symmetric body about each state: counts over a raster, or by a tree over scattered points."""
+"""Numbers of states in a symmetric body around each state, by raster or by tree."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from dphmm.geometry.hull import Disc, ExactInequalities, Membership, Sensitivity
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.span import exact_product
 
-_FEW_ROWS = 48
-"""A body of at most this many lattice rows is counted row by row; a taller one by a Fourier transform."""
+# Bodies of at most this number of lattice rows are counted row by row; taller ones by a Fourier transform, the time of
+# which does not depend on the height.
+_MAX_SUMMED_ROWS = 48
 
-_PAIRS_AT_A_TIME = 1 << 20
+# Number of pairs of the tree in a block, some 50 MB with their differences.
+_PAIR_BLOCK = 1 << 20
+# Rounding of scaled coordinates, by which the search radius is enlarged: a pair on the boundary is never missed.
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 class CoordinateBody:
-    """A body as seen in the coordinates of some measurements.
+    """A body in the coordinates of measurements.
 
     Parameters
     ----------
@@ -31,7 +34,7 @@ class CoordinateBody:
     body
         A `SensitivityHull` in coordinates, or a `Disc` in the unit of the measurements.
     membership
-        How a hull decides: see `SensitivityHull.contains`.
+        The membership method of a hull: see `SensitivityHull.contains`.
     """
 
     def __init__(
@@ -44,19 +47,19 @@ class CoordinateBody:
 
     @property
     def reach(self) -> FloatArray:
-        """``(d,)``: the half-widths of the bounding box, in coordinates."""
+        """The half-widths ``(d,)`` of the bounding box, in coordinates."""
         if isinstance(self.body, Disc):
             return self.body.radius / self.measurements.spacing
         return np.asarray(np.abs(self.body.vertices).max(axis=0))
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Closed membership of coordinate vectors ``(n, d)``."""
+        """Return closed membership of coordinate vectors ``(n, d)``."""
         if isinstance(self.body, Disc):
             return self.body.contains(vectors * self.measurements.spacing)
         return self.body.contains(vectors, method=self.membership)
 
     def diameter(self, constraint: BoolArray) -> float:
-        """``max ‖f_j - f_k‖`` over pairs of possible states: the constrained-DP factor of Theorem 6.3."""
+        """Return ``max ‖f_j - f_k‖`` over possible pairs, the constrained-DP factor (Theorem 6.3)."""
         corners = self.measurements.extremes(constraint)
         if isinstance(self.body, Disc):
             pairs = (corners[:, None] - corners[None]).reshape(-1, corners.shape[1])
@@ -70,7 +73,7 @@ class CoordinateBody:
         return form.diameter(relative.astype(np.float64))
 
     def holds_every_difference(self, constraint: BoolArray) -> bool:
-        """Whether all possible states lie within the body about each other; exact where the body is exact."""
+        """Return whether all differences of possible states lie in the body; exact if it is."""
         exact = None if isinstance(self.body, Disc) else self.body.norm_form.exact
         if exact is None or self.membership != "halfspace":
             return self.membership == "halfspace" and self.diameter(constraint) <= 1.0 + RELATIVE_TOLERANCE
@@ -80,7 +83,7 @@ class CoordinateBody:
         return bool((self._widths(constraint, exact) <= exact.offsets).all())
 
     def _widths(self, constraint: BoolArray, exact: ExactInequalities) -> npt.NDArray[Any]:
-        """How far apart possible states are along each of the body's normals, exactly; found once, as their corners."""
+        """Return the exact extents of possible states along the body's normals."""
         corners = self.measurements.extremes(constraint)
         if self._wide is None or self._wide[0] is not corners:
             self._wide = (corners, _extents(exact_product(corners, exact.normals.T)) * exact.denominator)
@@ -88,14 +91,14 @@ class CoordinateBody:
 
 
 def _extents(heights: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """From the least to the greatest of each column; `np.ptp` takes longer for a few than they do."""
+    """Return the range of each column; faster than `np.ptp` for few values."""
     return np.asarray(np.maximum.reduce(heights) - np.minimum.reduce(heights))
 
 
 def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
-    """The number of possible states within the body about each possible state, itself included; 0 elsewhere.
+    """Return the number of possible states in the body around each one; 0 elsewhere.
 
-    Exact where the measurements lie on a lattice and the body is a hull.
+    The state itself is included. Exact if the measurements lie on a lattice and the body is a hull.
     """
     if body.holds_every_difference(constraint):
         return constraint * np.count_nonzero(constraint)
@@ -107,10 +110,11 @@ def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
 
 
 def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray) -> IntArray:
-    cells, rows = raster.counts(constraint), _exact_rows(body, raster)
+    cells = raster.counts(constraint)
+    rows = _exact_rows(body, raster)
     if rows is None:
         kernel = _kernel(body, raster)
-        rows = _rows_of(kernel) if len(kernel) <= _FEW_ROWS else None
+        rows = _select_rows(kernel) if len(kernel) <= _MAX_SUMMED_ROWS else None
     if rows is None:
         sums = _convolve(cells, kernel)
     else:
@@ -119,13 +123,14 @@ def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray
 
 
 def _exact_rows(body: CoordinateBody, raster: Raster) -> IntArray | None:
-    """The rows of a polygon with integer corners, cut to what the raster can hold; None for others, and tall ones.
+    """Return the rows of a low polygon with integer corners, clipped to the raster; else None.
 
-    ``(k, 3)``: how far each row of the body is from the origin's, and its first and last column.
+    They are ``(k, 3)``: the offset of each row of the body, and its first and last column.
     """
     rows = body.body.lattice_rows if isinstance(body.body, SensitivityHull) else None
-    a, b = raster.width - 1, raster.height - 1
-    if rows is None or 2 * min(int(rows[-1, 0]), b) + 1 > _FEW_ROWS:
+    a = raster.width - 1
+    b = raster.height - 1
+    if rows is None or 2 * min(int(rows[-1, 0]), b) + 1 > _MAX_SUMMED_ROWS:
         return None
     if int(rows[-1, 0]) <= b and int(rows[:, 2].max()) <= a:
         return rows
@@ -134,35 +139,41 @@ def _exact_rows(body: CoordinateBody, raster: Raster) -> IntArray | None:
     return kept
 
 
-def _rows_of(kernel: BoolArray) -> IntArray:
-    """The rows of `_kernel`."""
-    b, a = kernel.shape[0] // 2, kernel.shape[1] // 2
-    found = [(dy - b, np.flatnonzero(row) - a) for dy, row in enumerate(kernel)]
-    return np.array([(dy, int(row[0]), int(row[-1])) for dy, row in found if len(row)])
+def _select_rows(kernel: BoolArray) -> IntArray:
+    """Return the rows of `_kernel`."""
+    b = kernel.shape[0] // 2
+    a = kernel.shape[1] // 2
+    intervals = [(dy - b, np.flatnonzero(row) - a) for dy, row in enumerate(kernel)]
+    return np.array([(dy, int(row[0]), int(row[-1])) for dy, row in intervals if len(row)])
 
 
 def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
-    """Which offsets lie in the body, ``(2 b + 1, 2 a + 1)`` about the origin, cut to what the raster can hold."""
+    """Return a mask ``(2 b + 1, 2 a + 1)`` of the offsets in the body, clipped to the raster."""
     reach = np.zeros(2)
     reach[: len(body.reach)] = body.reach
     a = int(min(reach[0] * (1 + RELATIVE_TOLERANCE), raster.width - 1))
     b = int(min(reach[1] * (1 + RELATIVE_TOLERANCE), raster.height - 1))
     dx, dy = np.meshgrid(np.arange(-a, a + 1), np.arange(b + 1))
     offsets = np.stack([dx.ravel(), dy.ravel()], axis=1)[:, : body.measurements.dimension]
+    # The lower half is the mirror image of the upper one.
     upper = body.contains(offsets).reshape(b + 1, 2 * a + 1)
     return np.concatenate([upper[:0:-1, ::-1], upper])
 
 
 def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: IntArray) -> IntArray:
-    """Sums over a body about each cell, of which each row is an interval: differences of sums from the row's start.
+    """Return sums over a body around each cell, from cumulative sums of its rows.
 
-    With empty cells all around, which no interval reaches beyond, the rows are one row after another.
+    Each row of the body is an interval. The rows are concatenated with enough empty cells around them.
     """
     height, width = cells.shape
-    a, b = max(int(-rows[:, 1].min()), int(rows[:, 2].max())), int(rows[-1, 0])
+    a = max(int(-rows[:, 1].min()), int(rows[:, 2].max()))
+    b = int(rows[-1, 0])
+    # ``a`` empty cells on either side of each row: an interval beyond its row adds zeros, so that one shift of the
+    # flattened sums works for all cells.
     padded = np.zeros((height + 2 * b + 1, width + 2 * a + 1), dtype=np.int32)
     padded[b : b + height, a + 1 : a + 1 + width] = cells
-    prefix, step = np.cumsum(padded, dtype=np.int32), padded.shape[1]
+    prefix = np.cumsum(padded, dtype=np.int32)
+    step = padded.shape[1]
     sums = np.zeros(height * step, dtype=np.int32)
     for dy, low, high in rows.tolist():
         start = (b + dy) * step + a
@@ -172,10 +183,11 @@ def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: IntArray) -> IntArray:
 
 
 def _convolve(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np.int64]:
-    """The same sums by a Fourier transform; its error is far below the half that rounding removes."""
+    """Return sums over a body by a Fourier transform; rounding removes its error."""
     from scipy import fft
 
-    b, a = kernel.shape[0] // 2, kernel.shape[1] // 2
+    b = kernel.shape[0] // 2
+    a = kernel.shape[1] // 2
     shape = [fft.next_fast_len(n + m, real=True) for n, m in zip(cells.shape, kernel.shape, strict=True)]
     spectrum = fft.rfft2(cells.astype(np.float64), shape) * fft.rfft2(kernel.astype(np.float64), shape)
     sums = fft.irfft2(spectrum, shape)[b : b + cells.shape[0], a : a + cells.shape[1]]
@@ -192,27 +204,27 @@ def _count_by_tree(body: CoordinateBody, constraint: BoolArray) -> IntArray:
 
 
 def near_pairs(points: FloatArray, reach: FloatArray, once: bool = False) -> Iterator[tuple[IntArray, IntArray]]:
-    """Every ordered pair of rows of ``points`` that differ by at most ``reach`` on each axis, block by block.
+    """Yield ordered pairs of rows of ``points`` within ``reach`` on each axis, block by block.
 
-    Pairs of a row with itself are included, and some that differ by a little more; with ``once`` every pair comes once,
-    the smaller row first, and none of a row with itself. Memory stays bounded whatever the number of pairs.
+    Pairs of a row with itself are included, and some with slightly larger differences. With ``once`` every pair occurs
+    once, the smaller row first, without pairs of a row with itself. Memory is bounded for any number of pairs.
     """
     from scipy.spatial import cKDTree
 
-    points = points - points[:1]  # far from the origin, the differences of scaled points would be rounded
+    points = points - points[:1]  # differences of scaled points far from the origin would be rounded
     size = max(float(np.abs(points).max(initial=0.0)), float(reach.max(initial=0.0)), 1e-300)
     scaled = points / np.maximum(reach, RELATIVE_TOLERANCE * size)
     radius = 1 + RELATIVE_TOLERANCE + _ROUNDING * float(np.abs(scaled).max(initial=0.0))
     tree = cKDTree(scaled)
-    if once and tree.count_neighbors(tree, radius, p=np.inf) <= 2 * _PAIRS_AT_A_TIME:
+    if once and tree.count_neighbors(tree, radius, p=np.inf) <= 2 * _PAIR_BLOCK:
         pairs = tree.query_pairs(radius, p=np.inf, output_type="ndarray")
         yield pairs[:, 0], pairs[:, 1]
         return
     lengths = np.asarray(tree.query_ball_point(scaled, radius, p=np.inf, return_length=True), dtype=np.int64)
-    cuts = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum(), _PAIRS_AT_A_TIME))
+    cuts = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum(), _PAIR_BLOCK))
     for start, stop in pairwise(np.unique(np.r_[0, cuts, len(points)]).tolist()):
-        found = tree.query_ball_point(scaled[start:stop], radius, p=np.inf, return_sorted=False)
+        neighbours = tree.query_ball_point(scaled[start:stop], radius, p=np.inf, return_sorted=False)
         rows = np.repeat(np.arange(start, stop), lengths[start:stop])
-        columns = np.concatenate([np.asarray(near, dtype=np.int64) for near in found])
+        columns = np.concatenate([np.asarray(near, dtype=np.int64) for near in neighbours])
         forward = rows < columns if once else slice(None)
         yield rows[forward], columns[forward]

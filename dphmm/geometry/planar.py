@@ -17,56 +17,56 @@ from dphmm.geometry.facets import estimate_facets
 COORDINATE_LIMIT = 2**28
 """Largest absolute integer coordinate for which 64-bit cross products are exact."""
 
-_MANY = 256
-"""Above this many points Qhull is not slower than the scan in Python, even if all of them are corners; of 200 random
-points, of which few are, it takes half the time, and of 500 a third."""
+# Above this number of points Qhull is not slower than the scan in Python, even if all of them are corners. For 200
+# random points, of which few are, it takes half the time, and for 500 a third.
+_MIN_QHULL_POINTS = 256
 
-_MANY_IN_COLUMNS = 512
-"""Above this many points columns of wide integers are sifted before the scan."""
+# Above this number of points columns of wide integers are filtered before the scan.
+_MIN_COLUMN_POINTS = 512
 
-_SIFTED_LIMIT = 2**16
-"""Integers up to this size are sifted by Qhull: a corner sticks out by at least 1 / (4 * 2**16), ten thousand times
-the distance that Qhull takes for rounding."""
+# Integers up to this size are filtered by Qhull: a corner sticks out by at least 1 / (4 * 2**16), ten thousand times
+# the distance that Qhull treats as rounding.
+_MAX_SIFTED_COORDINATE = 2**16
 
-_LONG = 48
-"""The same for the ends of rows."""
+# Chains of fewer row ends are scanned directly: a pass of numpy calls takes as long as the scan.
+_MIN_SIFTED_CHAIN = 48
 
+# About 50 ms of Qhull: callers want fewer points, and a longer search does not pay.
 _MAX_FACETS = 20_000
-"""About 50 ms of Qhull's: callers want fewer points, and a longer search for them does not pay."""
 
-_BLUR = 16 * float(np.finfo(np.float64).eps)
-"""By how much of the largest coordinate corners of floats may stick out that are none."""
+# Corners that stick out by at most this share of the largest coordinate are rounding errors of a few additions.
+_MAX_BLUR = 16 * float(np.finfo(np.float64).eps)
 
 Points = npt.NDArray[Any]
 
 
 def cross(a: Points, b: Points) -> Any:
-    """The cross product ``a_x b_y - a_y b_x`` of planar vectors, over the leading axes."""
+    """Return the cross product ``a_x b_y - a_y b_x`` of planar vectors, over the leading axes."""
     return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
 
 
 def dot(a: Points, b: Points) -> Any:
-    """The inner product of planar vectors, over the leading axes."""
+    """Return the inner product of planar vectors, over the leading axes."""
     return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]
 
 
 def convex_polygon(points: Points) -> Points:
-    """The vertices of the convex hull of points ``(n, 2)``, counter-clockwise, without points inside an edge.
+    """Return the vertices of the convex hull of points ``(n, 2)``, counter-clockwise.
 
-    Degenerate input gives fewer than three vertices: the two ends of a segment, or one point. Points that are kept or
-    dropped by rounding alone are at the level of one unit in the last place of a cross product; for integers nothing
-    is rounded. (Andrew's monotone chain, 1979; of more than a few floats, Qhull.)
+    There are no points inside an edge. Degenerate input yields fewer than three vertices: the two ends of a segment, or
+    one point. Rounding decides only for points within one unit in the last place of a cross product; for integers
+    nothing is rounded. The algorithm is Andrew's monotone chain (1979), or Qhull for more than a few floats.
     """
-    # Integers keep this scan because doubles would round collinear points off their edge; among few points it is also
-    # up to six times as fast as ConvexHull.
-    if len(points) > _MANY:
+    # Integers use this scan because doubles would round collinear points off their edge. For few points it is also up
+    # to six times as fast as ConvexHull.
+    if len(points) > _MIN_QHULL_POINTS:
         if points.dtype.kind == "f":
             corners = _floats_by_qhull(points)
             if len(corners) > 2:
                 return corners
-        elif points.dtype.kind == "i" and int(np.abs(points).max()) <= _SIFTED_LIMIT:
+        elif points.dtype.kind == "i" and int(np.abs(points).max()) <= _MAX_SIFTED_COORDINATE:
             points = hull_candidates(points)
-        elif points.dtype.kind == "i" and len(points) > _MANY_IN_COLUMNS:
+        elif points.dtype.kind == "i" and len(points) > _MIN_COLUMN_POINTS:
             points = _extremes_by_column(points)
     ordered = sorted(set(map(tuple, points.tolist())))
     if len(ordered) <= 2:
@@ -81,24 +81,25 @@ def _polygon(ordered: list[tuple[Any, Any]], dtype: npt.DTypeLike, slack: float 
 
 
 def without_blur(polygon: Points) -> Points:
-    """A symmetric polygon of floats without the corners that rounding made.
+    """Remove corners due to rounding from a symmetric polygon of floats.
 
-    Points of a sheared lattice are met more than once, a few units in the last place apart, or nearly in one line. The
-    edges between such points lead anywhere, and half-planes through them would cut the polygon. One without such edges
-    is returned as it is; of others the corners go that stick out of their neighbours' line by `_BLUR` at most.
+    Points of a sheared lattice may occur more than once, a few units in the last place apart, or nearly on one line.
+    The edges between such points have arbitrary directions, and half-planes through them would cut the polygon. A
+    polygon without such edges is returned unchanged. Otherwise corners that stick out of their neighbours' line by at
+    most `_MAX_BLUR` are removed.
     """
     normals, offsets = half_planes(polygon)
-    blur = _BLUR * float(np.abs(polygon).max())
+    blur = _MAX_BLUR * float(np.abs(polygon).max())
     heights = np.abs(polygon @ normals.T)
     if (np.abs(normals).max(axis=1) > blur).all() and (heights <= offsets * (1.0 + 0.25 * RELATIVE_TOLERANCE)).all():
         return polygon
     return _polygon(sorted(map(tuple, polygon.tolist())), polygon.dtype, blur)
 
 
-def polygon_of_rows(first: Points, last: Points) -> Points:
-    """`convex_polygon` of the ends of rows, ``(r, 2)`` each, from the lowest row up: integers, one row above another.
+def build_polygon(first: Points, last: Points) -> Points:
+    """Return `convex_polygon` of row ends ``(r, 2)``, integers from the lowest row up.
 
-    Up along the last points and down along the first ones, with nothing to be sorted.
+    The chain goes up along the last points and down along the first ones; nothing is sorted.
     """
     right, left = (_half_chain(list(map(tuple, bending(chain).tolist()))) for chain in (last, first[::-1]))
     corners = right[: len(right) - (right[-1] == left[0])] + left[: len(left) - (left[-1] == right[0])]
@@ -113,17 +114,20 @@ def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tupl
         bx, by = chain[-1]
         while len(chain) > 1:
             ax, ay = chain[-2]
+            # Invariant: the chain turns left at each of its points. Points at which it would not are removed.
             turn = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
             if turn > (slack and slack * max(abs(x - ax), abs(y - ay))):
                 break
             chain.pop()
-            bx, by = ax, ay
+            bx = ax
+            by = ay
         chain.append(point)
     return chain
 
 
 def _floats_by_qhull(points: Points) -> Points:
-    """The corners of floats, counter-clockwise from the leftmost, as SciPy orders them; none of degenerate points."""
+    """Return the corners of floats, counter-clockwise from the leftmost; none if degenerate."""
+    # In SciPy's order.
     from scipy.spatial import ConvexHull, QhullError
 
     try:
@@ -134,7 +138,7 @@ def _floats_by_qhull(points: Points) -> Points:
 
 
 def _extremes_by_column(points: Points) -> Points:
-    """The lowest and highest point of every column: all vertices of the hull are among them."""
+    """Return the lowest and highest point of every column, which include all vertices."""
     order = np.lexsort((points[:, 1], points[:, 0]))
     ordered = points[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:, 0] != ordered[:-1, 0]])
@@ -143,14 +147,15 @@ def _extremes_by_column(points: Points) -> Points:
 
 
 def bending(chain: Points) -> Points:
-    """The points of a chain ``(n, 2)`` but those at which it does not turn to the left: corners of its hull stay.
+    """Remove the points of a chain ``(n, 2)`` at which it does not turn left.
 
     Parameters
     ----------
     chain
-        Integers, counter-clockwise along one side of the hull: each further than the one before in some direction.
+        Integers, counter-clockwise along one side of the hull: each farther than its predecessor in some direction.
+        Corners of the hull are kept.
     """
-    while len(chain) > _LONG:
+    while len(chain) > _MIN_SIFTED_CHAIN:
         steps = chain[1:] - chain[:-1]
         turns = cross(steps[:-1], steps[1:]) > 0
         kept = np.flatnonzero(turns) + 1
@@ -161,9 +166,10 @@ def bending(chain: Points) -> Points:
 
 
 def hull_candidates(points: Points) -> Points:
-    """Qhull's vertices of points of any dimension, or all points where it finds them degenerate or too many.
+    """Return Qhull's vertices of points in any dimension, or all points if it fails.
 
-    Qhull's own tolerance is relative to the largest coordinate, so it is given differences from the first point.
+    It fails for degenerate or too many points. Its tolerance is relative to the largest coordinate; therefore it
+    receives differences from the first point.
     """
     from scipy.spatial import ConvexHull, QhullError
 
@@ -177,16 +183,17 @@ def hull_candidates(points: Points) -> Points:
 
 
 def difference_polygon(polygon: Points) -> Points:
-    """The difference body ``P - P`` of a convex polygon ``P`` given by its vertices, counter-clockwise.
+    """Return the difference body ``P - P`` of a convex polygon, counter-clockwise.
 
-    An edge of ``P - P`` is an edge of ``P`` minus the vertex (or parallel edge) where the edge's normal is least, or
-    the mirror image of such a one.
+    An edge of ``P - P`` is an edge of ``P`` minus the vertex (or parallel edge) at which the edge's normal is smallest,
+    or the mirror image of such an edge.
     """
     if len(polygon) <= 2:
         return convex_polygon(np.concatenate([polygon - polygon[:1], polygon - polygon[-1:]]))
     polygon = polygon - polygon[:1]  # heights of points far from the origin would be rounded
     ends = following(polygon)
     edges = ends - polygon
+    # Rotating calipers for all edges together: h² heights of h vertices are faster than a loop over h edges.
     heights = edges[:, :1] * polygon[:, 1] - edges[:, 1:] * polygon[:, 0]
     farthest = heights == heights.max(axis=1, keepdims=True)
     edge, vertex = np.nonzero(farthest)
@@ -195,38 +202,40 @@ def difference_polygon(polygon: Points) -> Points:
 
 
 def polygon_sums(corners: Points) -> tuple[float, float, float]:
-    """Twice the area of a polygon with corners ``(h, 2)``, 24 times its second moment, and its squared reach.
+    """Return twice the area of a polygon ``(h, 2)``, ``24 ∫ |u|²``, and its squared reach.
 
-    Of triangles between the origin and the edges, one after another.
+    They are sums over the triangles between the origin and the edges, in order.
     """
     area = moment = reach = 0.0
     points = corners.tolist()
     for (ax, ay), (bx, by) in zip([points[-1], *points], points, strict=False):
         double = ax * by - ay * bx
-        own = bx * bx + by * by
-        x, y = ax + bx, ay + by
+        square = bx * bx + by * by
+        x = ax + bx
+        y = ay + by
         area += double
-        moment += double * ((ax * ax + ay * ay) + own + (x * x + y * y))
-        reach = max(reach, own)
+        moment += double * ((ax * ax + ay * ay) + square + (x * x + y * y))
+        reach = max(reach, square)
     return area, moment, reach
 
 
 def doubled_area(polygon: Points) -> Any:
-    """Twice the area of a polygon: an exact integer for integer vertices, zero below three vertices."""
+    """Return twice the area of a polygon; an exact integer for integers, zero if degenerate."""
     if len(polygon) < 3:
         return polygon.dtype.type(0)
     return cross(polygon, following(polygon)).sum()
 
 
 def following(polygon: Points) -> Points:
-    """The vertex after each one."""
+    """Return the next vertex of each vertex."""
     return np.concatenate([polygon[1:], polygon[:1]])
 
 
 def half_planes(polygon: Points) -> tuple[Points, Points]:
-    """Normals ``(m, 2)`` and offsets ``(m,)``, ``|normal · v| <= offset``, of a symmetric polygon of full dimension.
+    """Return half-planes ``|normal · v| <= offset`` of a full-dimensional symmetric polygon.
 
-    One pair of opposite edges each, in the order of the first half of the vertices; exact for integers.
+    Normals are ``(m, 2)``, offsets ``(m,)``: one pair of opposite edges each, in the order of the first half of the
+    vertices; exact for integers.
     """
     half = len(polygon) // 2
     start, end = polygon[:half], polygon[1 : half + 1]

@@ -1,86 +1,78 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
-from .adversaries import Adversaries
-from .attacks import Attacked, attack
-from .audits import (
-    Constraint,
-    EventAudits,
-    MechanismAudit,
-    PolicyAudit,
-    SecretsAudit,
-    SessionAudit,
-    Subject,
-    audit_event,
-    audit_mechanism,
-    audit_policy,
-    audit_secrets,
-    audit_session,
-)
-from .batches import Batch, batch
-from .calibrations import Achieved, Calibrated, EventLimited, Targets, calibrate
-from .certificates import Certified, certify
-from .counting import Counted, Counts, Days, compare_counts, count_people, repair_counts
-from .flow_attacks import AttackedTable, attack_tables
-from .goodness_of_fit import Coverage, Fit, fit_of
-from .hiding import Hidden, hide
-from .identity import IdentityAudit, MembershipAudit, audit_identity, audit_membership
-from .input_data import Data, People
-from .landmarks import Find, Landmarked, Scheme, landmark_engine, landmark_planar, landmark_series
-from .leaks import Leaked, budget, leak, leak_of_releases, realised_of_releases
-from .mobility import Budgets, Mobility
-from .models import Blank, Learned, blank_model, learn, load_model, region
-from .people_flows import Flows, Planned, flows, plan_flows
-from .private_models import PrivateModel, fit_private
-from .progress import Watch
-from .releases import Released, live, release
-from .stored_releases import Replayed, StoredReleases, export_sessions, read_released, read_sessions, replay
-from .synthesis import Comparison, Synthesized, compare_people, synthesize
-from .utility import UtilityAudit, audit_utility
+from .attack.flows import TableAttackResult, attack_tables
+from .attack.tracks import AttackResult, attack
+from .audit.adversaries import Adversaries
+from .audit.events import EventAudits, audit_event
+from .audit.identity import IdentityAudit, audit_identity
+from .audit.mechanism import MechanismAudit, audit_mechanism
+from .audit.membership import MembershipAudit, audit_membership
+from .audit.policy import PolicyAudit, SecretsAudit, audit_policy, audit_secrets
+from .audit.session import SessionAudit, audit_session
+from .audit.target import AuditTarget, Constraint
+from .audit.utility import UtilityAudit, audit_utility
+from .batch.batch import Batch, batch
+from .calibrate import BudgetOutcome, CalibrationResult, CalibrationTargets, EventLimitResult, calibrate
+from .certificate import CertificateSummary, certify
+from .counts import CountResult, Counts, DayAlignment, compare_counts, count_users, repair_counts
+from .flows import FlowPlan, Flows, flows, plan_flows
+from .hide import HideResult, hide
+from .input_data import Data, UserTracks
+from .landmarks import LandmarkFinder, LandmarkResult, Scheme, landmark_engine, landmark_planar, landmark_series
+from .leakage import LeakageResult, budget, compute_release_leakage, compute_stream_leakage, realized_leakage
+from .model.goodness_of_fit import Coverage, Fit, evaluate_fit
+from .model.learn import LearnResult, RegionModelResult, blank_model, learn, load_model, region
+from .model.mobility import Budgets, Mobility
+from .model.private import PrivateModel, fit_private
+from .model.synthesis import Comparison, SynthesisResult, compare_users, synthesize
+from .progress import ProgressCallback
+from .release.release import ReleaseResult, live, release
+from .release.stored import ReplayResult, StoredReleases, export_sessions, read_released, read_sessions, replay
 
 __all__ = [
-    "Achieved",
     "Adversaries",
-    "Attacked",
-    "AttackedTable",
+    "AttackResult",
+    "AuditTarget",
     "Batch",
-    "Blank",
+    "BudgetOutcome",
     "Budgets",
-    "Calibrated",
-    "Certified",
+    "CalibrationResult",
+    "CalibrationTargets",
+    "CertificateSummary",
     "Comparison",
     "Constraint",
-    "Counted",
+    "CountResult",
     "Counts",
     "Coverage",
     "Data",
-    "Days",
+    "DayAlignment",
     "EventAudits",
-    "EventLimited",
-    "Find",
+    "EventLimitResult",
     "Fit",
+    "FlowPlan",
     "Flows",
-    "Hidden",
+    "HideResult",
     "IdentityAudit",
-    "Landmarked",
-    "Leaked",
-    "Learned",
+    "LandmarkFinder",
+    "LandmarkResult",
+    "LeakageResult",
+    "LearnResult",
     "MechanismAudit",
     "MembershipAudit",
     "Mobility",
-    "People",
-    "Planned",
     "PolicyAudit",
     "PrivateModel",
-    "Released",
-    "Replayed",
+    "ProgressCallback",
+    "RegionModelResult",
+    "ReleaseResult",
+    "ReplayResult",
     "Scheme",
     "SecretsAudit",
     "SessionAudit",
     "StoredReleases",
-    "Subject",
-    "Synthesized",
-    "Targets",
+    "SynthesisResult",
+    "TableAttackResult",
+    "UserTracks",
     "UtilityAudit",
-    "Watch",
     "attack",
     "attack_tables",
     "audit_event",
@@ -96,25 +88,25 @@ __all__ = [
     "budget",
     "calibrate",
     "compare_counts",
-    "compare_people",
-    "count_people",
+    "compare_users",
+    "compute_release_leakage",
+    "compute_stream_leakage",
+    "count_users",
+    "evaluate_fit",
     "export_sessions",
-    "fit_of",
     "fit_private",
     "flows",
     "hide",
     "landmark_engine",
     "landmark_planar",
     "landmark_series",
-    "leak",
-    "leak_of_releases",
     "learn",
     "live",
     "load_model",
     "plan_flows",
     "read_released",
     "read_sessions",
-    "realised_of_releases",
+    "realized_leakage",
     "region",
     "release",
     "repair_counts",

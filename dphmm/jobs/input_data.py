@@ -1,47 +1,49 @@
-"""What jobs are given: the data, how to read them, and which of the people in them are meant."""
+"""Input data of jobs: paths, reading options and the selected users."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError
-from dphmm.facts import setting
+from dphmm.errors import ConfigurationError, EmptyDataError
 from dphmm.readers import ReadResult, read, recognise
 from dphmm.readers import table as parquet
-from dphmm.readers.fixes import Fixes, ReadOptions, same_file_name, trajectories, unnamed_person
+from dphmm.readers.fixes import Fixes, ReadOptions, build_unnamed_user_error, same_file_name, trajectories
+from dphmm.readers.fixes_on_disk import FixesOnDisk
 from dphmm.readers.frames import is_frame, read_frame
 from dphmm.readers.instants import Instants
 from dphmm.readers.table import ParquetFixes, fixes_in
 from dphmm.space import OUTSIDE, StateSpace, Trajectory
+from dphmm.space.fix_quality import Region
+from dphmm.validation import checked, setting
 
-_MALFORMED = "malformed records, passed over"
-_TWICE = "another fix of the same person and time"
-SAME_TICK = "another fix of the same person and tick of the clock"
+_MALFORMED = "malformed records"
+_SAME_TIME = "replaced by a fix of the same user and time"
+SAME_TIMESTEP = "replaced by a fix of the same timestep"
+"""The reason of fixes that share a timestep with a more accurate or a later one."""
 OUTSIDE_REGION = "outside the region"
-"""Why fixes are dropped."""
+"""The reason of fixes outside the region."""
 
-_DATA = "Data"
-"""The heading of its options in help."""
+# The heading of the options in help.
+_DATA_HEADING = "Data"
 
 
 class Dropped(NamedTuple):
-    """What was left out of some data, and why.
+    """Input that was dropped or moved, by reason.
 
     Parameters
     ----------
     reason
-        Why, in words.
+        The reason.
     fixes
-        How many fixes.
+        The number of fixes.
     users
-        Of how many people; None where that is not known.
+        The number of users; None if unknown.
     """
 
     reason: str
@@ -50,110 +52,130 @@ class Dropped(NamedTuple):
 
 
 @dataclass(frozen=True)
-class People:
-    """Trajectories, one per user, and what reading them passed over.
+class UserTracks:
+    """Trajectories, one per user, and the input that was not read or selected.
 
     Parameters
     ----------
     trajectories
         One per user.
     skipped
-        How many malformed records were passed over.
+        The number of skipped malformed records.
     merged
-        How many fixes gave way to another of the same user and time.
+        The number of fixes replaced by another of the same user and time.
     unchosen
-        Who was read and not chosen.
+        The users who were read and not selected.
+    refused
+        The invalid fixes, by reason; see `dphmm.space.fix_quality`.
     """
 
     trajectories: tuple[Trajectory, ...]
     skipped: int = 0
     merged: int = 0
     unchosen: tuple[Dropped, ...] = ()
+    refused: tuple[Dropped, ...] = ()
 
     @property
     def fixes(self) -> int:
-        """The number of fixes of everyone."""
+        """The number of fixes of all users."""
         return sum(len(trajectory) for trajectory in self.trajectories)
 
     def dropped(self, space: StateSpace, step: float, at_border: bool = False) -> tuple[Dropped, ...]:
-        """What did not become a place in a region on a clock, each fix under one reason. Private.
+        """Return the fixes that did not become a location of the region, by reason. Private.
 
         Parameters
         ----------
         space
             The region.
         step
-            A tick of the clock, seconds.
+            The time step, seconds.
         at_border
-            Whether places outside the region are taken for the nearest of its states, hence not dropped.
+            Whether locations outside the region are moved to its nearest state instead of dropped.
 
         Returns
         -------
         tuple of Dropped
-            Without the reasons for which nothing was dropped.
+            The reasons with at least one fix.
         """
-        shared = outside = crowded = strays = lost = 0
-        for one in self.trajectories:
-            track = one.resample(step)
-            away = int((space.locate(track.latitude, track.longitude) == OUTSIDE).sum())
-            shared, crowded = shared + len(one) - len(track), crowded + (len(one) > len(track))
-            outside, strays, lost = outside + away, strays + (away > 0), lost + (away == len(track))
-        where = "taken for the nearest place of it" if at_border else f"{lost:,} of these people never within it"
-        found = (Dropped(SAME_TICK, shared, crowded), Dropped(f"{OUTSIDE_REGION}, {where}", outside, strays))
-        return (*self.left_out, *(one for one in found if one.fixes))
+        shared = outside = num_sharing_users = num_outside_users = num_never_inside = 0
+        for trajectory in self.trajectories:
+            track = trajectory.resample(step)
+            num_outside = int((space.locate(track.latitude, track.longitude) == OUTSIDE).sum())
+            shared += len(trajectory) - len(track)
+            num_sharing_users += len(trajectory) > len(track)
+            outside += num_outside
+            num_outside_users += num_outside > 0
+            num_never_inside += num_outside == len(track)
+        users = f"{num_never_inside:,} user{'' if num_never_inside == 1 else 's'}"
+        where = "moved to its nearest location" if at_border else f"{users} never inside"
+        reasons = (
+            Dropped(SAME_TIMESTEP, shared, num_sharing_users),
+            Dropped(f"{OUTSIDE_REGION}, {where}", outside, num_outside_users),
+        )
+        return (*self.not_read, *(dropped for dropped in reasons if dropped.fixes))
 
     @property
-    def left_out(self) -> tuple[Dropped, ...]:
-        """What was not read, or not chosen: the first of the reasons that `dropped` gives. Private."""
-        found = (Dropped(_MALFORMED, self.skipped, None), Dropped(_TWICE, self.merged, None), *self.unchosen)
-        return tuple(one for one in found if one.fixes)
+    def not_read(self) -> tuple[Dropped, ...]:
+        """The input that was not read or selected: the first of the reasons of `dropped`. Private."""
+        reasons = (
+            Dropped(_MALFORMED, self.skipped, None),
+            *self.refused,
+            Dropped(_SAME_TIME, self.merged, None),
+            *self.unchosen,
+        )
+        return tuple(dropped for dropped in reasons if dropped.fixes)
 
 
 @dataclass(frozen=True)
 class Data:
-    """Files and folders with trajectories, and whose of them are meant.
+    """Files and folders with trajectories, and the selected users.
 
     Parameters
     ----------
     paths
-        Files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks; or frames, as `dphmm.readers.read_frame`
-        takes them. A person who is in several of them is one person.
-    format
-        As in `dphmm.read`; left out, recognised.
+        Files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks; or frames, as for
+        `dphmm.readers.read_frame`. A user in several of them is one user.
+    input_format
+        As in `dphmm.read`. Defaults to detection.
     columns
-        In tables: what a column holds (user, time, latitude, …) → its name.
+        For tables: the content of a column (user, time, latitude, …) → its name.
     user
-        Whose places all of them are, whatever they say; left out, what they say.
+        The user of all locations, overriding the files. Defaults to the users in the files.
     user_per_file
-        Whether files that do not say whose fixes they hold are each another person's, named after the file. Without
-        this and without `user` such a file is refused: one person could become several.
+        Whether each file without user names belongs to a separate user, named after the file. Without this and without
+        `user` such a file raises an error: one user could become several.
     users, exclude_users
-        These users alone; everyone but these.
+        Only these users; all but these.
     skip_bad
-        Whether to pass over malformed records and count them.
+        Whether to skip malformed records and count them.
+    region
+        The region of the model, if it is known; see `within`.
     time_unit, time_zone
-        In tables: what numbers count since 1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``), and the zone of times that do
-        not say theirs; as in `dphmm.read`.
+        For tables: the unit of numbers since 1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``), and the zone of times
+        without one; as in `dphmm.read`.
     """
 
     paths: tuple[str | Path | Frame, ...]
-    format: str | None = setting(
-        None, "geolife, checkins, table, gpx or owntracks. Left out, recognised.", heading=_DATA
+    input_format: str | None = setting(
+        None, "Format: geolife, checkins, table, gpx or owntracks. [default: detected]", heading=_DATA_HEADING
     )
-    columns: Mapping[str, str] = setting({}, "In tables and lines: user, time, …", metavar="WHAT=NAME", heading=_DATA)
+    columns: Mapping[str, str] = setting(
+        {}, "Names of columns or keys: user, time, latitude, …", metavar="WHAT=NAME", heading=_DATA_HEADING
+    )
     time_unit: str | None = setting(
-        None, "In tables: what numbers count since 1970: s, ms, us or ns.", metavar="UNIT", heading=_DATA
+        None, "Unit of numeric times since 1970: s, ms, us or ns.", metavar="UNIT", heading=_DATA_HEADING
     )
     time_zone: str | None = setting(
-        None, "In tables: the zone of times that do not say theirs. [default: UTC]", metavar="ZONE", heading=_DATA
+        None, "Time zone of times without one. [default: UTC]", metavar="ZONE", heading=_DATA_HEADING
     )
-    user: str | None = setting(
-        None, "Whose places all of DATA are, where it does not say or says otherwise.", heading=_DATA
+    user: str | None = setting(None, "User of all of DATA. [default: the users in DATA]", heading=_DATA_HEADING)
+    user_per_file: bool = setting(
+        False, "Treat each file without user names as a separate user.", heading=_DATA_HEADING
     )
-    user_per_file: bool = setting(False, "Files that do not say whose they are: one each.", heading=_DATA)
-    users: tuple[str, ...] = setting((), "These users alone.", metavar="A,B,…", heading=_DATA)
-    exclude_users: tuple[str, ...] = setting((), "Everyone but these users.", metavar="A,B,…", heading=_DATA)
-    skip_bad: bool = setting(False, "Pass over malformed records and count them.", heading=_DATA)
+    users: tuple[str, ...] = setting((), "Only these users.", metavar="A,B,…", heading=_DATA_HEADING)
+    exclude_users: tuple[str, ...] = setting((), "All but these users.", metavar="A,B,…", heading=_DATA_HEADING)
+    skip_bad: bool = setting(False, "Skip malformed records and count them.", heading=_DATA_HEADING)
+    region: Region | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         paths: object = self.paths
@@ -163,7 +185,7 @@ class Data:
     @classmethod
     @checked
     def from_any(cls, data: DataLike) -> Data:
-        """The argument itself, or everyone in some paths or in a frame.
+        """Convert paths or a frame to data with all users.
 
         Parameters
         ----------
@@ -173,43 +195,64 @@ class Data:
         Returns
         -------
         Data
-            Everyone in it, where it is not data already.
+            The data. An instance of this class is returned unchanged.
         """
         if isinstance(data, Data):
             return data
         return cls((data,) if isinstance(data, str | Path) or is_frame(data) else tuple(data))
 
+    def within(self, region: Region | None) -> Data:
+        """Return the same data with the region of a model.
+
+        Parameters
+        ----------
+        region
+            The region. A fix at the location (0, 0) is valid only if the region contains it.
+
+        Returns
+        -------
+        Data
+            The data.
+        """
+        return replace(self, region=region)
+
     @classmethod
     def from_options(cls, paths: Sequence[str | Path], options: Mapping[str, Any]) -> Data:
-        """Data out of the options of a command, or the keys of a file.
+        """Create data from the options of a command or the keys of a file.
 
         Parameters
         ----------
         paths
             Files, folders or archives.
         options
-            The name of a field → its value; None where it was not given. Other names are passed over.
+            The name of a field → its value, None for its default. Other names are ignored.
         """
-        names = {one.name for one in fields(cls)} - {"paths"}
-        given = {name: value for name, value in options.items() if name in names and value is not None}
-        return cls(tuple(paths), **given)
+        names = {field.name for field in fields(cls)} - {"paths", "region"}
+        values = {name: value for name, value in options.items() if name in names and value is not None}
+        return cls(tuple(paths), **values)
 
-    def read(self) -> People:
-        """Every chosen user's trajectory.
+    def read(self, may_be_empty: bool = False) -> UserTracks:
+        """Read the trajectory of every selected user.
+
+        Parameters
+        ----------
+        may_be_empty
+            Whether no user may be left, and named users may be missing. With user-level differential privacy an error
+            would reveal that a user is not in the data.
 
         Returns
         -------
-        People
-            Their trajectories, and what reading passed over.
+        UserTracks
+            The trajectories, and the input that was not read or selected.
 
         Raises
         ------
         DataFileError
-            As `dphmm.read` does, and when it is not known whose fixes a file holds.
+            As `dphmm.read`, and if the user of a file is unknown.
         ConfigurationError
-            When a user that was asked for is not there, or no one is left.
+            If a requested user is missing, or no user is left, unless `may_be_empty`.
         """
-        results = [self._result(path) for path in self.paths]
+        results = [self._result(path, may_be_empty) for path in self.paths]
         files: dict[str, str] = {}
         for user, file in (pair for result in results for pair in result.unnamed.items()):
             if user in files:
@@ -218,39 +261,51 @@ class Data:
         everyone = [trajectory for result in results for trajectory in result.trajectories]
         merged = sum(result.merged for result in results)
         if len(results) > 1:
-            everyone, more = _joined(everyone)
-            merged += more
-        self._check_names({trajectory.user for trajectory in everyone})
-        kept = tuple(one for one in everyone if self._meant(one.user))
-        if not kept:
-            raise ConfigurationError("no user is left to work on; exclude fewer")
+            everyone, num_duplicates = _merge_by_user(everyone, self.region)
+            merged += num_duplicates
+        if not may_be_empty:
+            self._check_names({trajectory.user for trajectory in everyone})
+        selected = tuple(trajectory for trajectory in everyone if self._is_selected(trajectory.user))
+        if not selected and not may_be_empty:
+            raise ConfigurationError("no user is left: use fewer --exclude-users")
         skipped = sum(sum(result.skipped.values()) for result in results)
-        return People(kept, skipped, merged, self._unchosen((one.user, len(one)) for one in everyone))
+        sizes = ((trajectory.user, len(trajectory)) for trajectory in everyone)
+        refused = Counter[str]()
+        for result in results:
+            refused.update(result.refused)
+        dropped = tuple(Dropped(reason, count, None) for reason, count in refused.items())
+        return UserTracks(selected, skipped, merged, self._not_selected(sizes), dropped)
 
-    def _unchosen(self, sizes: Iterable[tuple[str, int]]) -> tuple[Dropped, ...]:
-        """Who was read and not chosen, out of users and how many fixes they have."""
-        found: dict[str, list[int]] = {}
+    def _not_selected(self, sizes: Iterable[tuple[str, int]]) -> tuple[Dropped, ...]:
+        """Return the users who were read and not selected, given users and their numbers of fixes."""
+        sizes_by_reason: dict[str, list[int]] = {}
         for user, size in sizes:
-            if not self._meant(user):
-                reason = "excluded" if user in self.exclude_users else "not among those chosen"
-                found.setdefault(f"people who are {reason}", []).append(size)
-        return tuple(Dropped(reason, sum(some), len(some)) for reason, some in found.items() if sum(some))
+            if not self._is_selected(user):
+                option = "--exclude-users" if user in self.exclude_users else "--users"
+                sizes_by_reason.setdefault(f"excluded by {option}", []).append(size)
+        return tuple(Dropped(reason, sum(sizes), len(sizes)) for reason, sizes in sizes_by_reason.items() if sum(sizes))
 
     def one_after_another(
-        self, check: Callable[[Iterable[str]], None] | None = None, left_out: list[Dropped] | None = None
+        self,
+        check: Callable[[Iterable[str]], None] | None = None,
+        dropped: list[Dropped] | None = None,
+        may_be_empty: bool = False,
     ) -> Iterator[Trajectory]:
-        """Every chosen user's trajectory, with one path's data in memory at a time.
+        """Iterate over the selected trajectories, with one path in memory at a time.
 
-        Of a Parquet file that names its people and has more than `dphmm.readers.table.MOST_FIXES` fixes, no more than
-        those of a few people are in memory; the file is then read several times.
+        A Parquet file with user names and more than `dphmm.readers.table.MAX_FIXES` fixes, in any order, is read once
+        and gathered in a temporary file, with the fixes of a few users in memory at a time. See
+        `dphmm.readers.fixes_on_disk.FixesOnDisk`.
 
         Parameters
         ----------
         check
-            Is called with everyone's names, and may raise, before the first trajectory is handed out. With several
-            paths all of them are then read once more.
-        left_out
-            Gets what was passed over and who was not chosen, once the last trajectory was handed out. Private.
+            Called with the names of all users before the first trajectory is returned; it may raise. Several paths
+            are then read twice, except for those gathered in a file.
+        dropped
+            Extended by the input that was not read or selected, after the last trajectory. Private.
+        may_be_empty
+            As for `read`.
 
         Returns
         -------
@@ -260,96 +315,142 @@ class Data:
         Raises
         ------
         DataFileError
-            As `dphmm.read` does, and when it is not known whose fixes a file holds.
+            As `dphmm.read`, and if the user of a file is unknown.
         ConfigurationError
-            When a user is in two of the paths; with `check` also when a user that was asked for is not there, and both
-            before the first trajectory.
+            If a user is in two of the paths. With `check` also if a requested user is missing, and both before the
+            first trajectory.
+        OutputError
+            If a temporary file cannot be written.
         """
-        several = len(self.paths) > 1 or any(self._large(path) is not None for path in self.paths)
+        reads_in_parts = len(self.paths) > 1 or any(self._large(path) is not None for path in self.paths)
         skipped: Counter[str] = Counter()
-        everyone: Iterable[Trajectory] = self._each(skipped) if several else list(self._each(skipped))
+        gathered = dict[int, FixesOnDisk]()
+        everyone: Iterable[Trajectory] = self._each(skipped, gathered, may_be_empty)
+        everyone = everyone if reads_in_parts else list(everyone)
         if check is not None:
-            known = {person.user for person in everyone}
-            self._check_names(known)
-            check(sorted(filter(self._meant, known)))
-            if several:
-                skipped.clear()
-                everyone = self._each(skipped)
-        return self._chosen(everyone, skipped, left_out)
+            names = self._users(gathered, may_be_empty) if reads_in_parts else {t.user for t in everyone}
+            self._check_names(names)
+            check(sorted(filter(self._is_selected, names)))
+        return self._select(everyone, skipped, dropped)
 
-    def _chosen(
-        self, everyone: Iterable[Trajectory], skipped: Counter[str], left_out: list[Dropped] | None
+    def _select(
+        self, everyone: Iterable[Trajectory], skipped: Counter[str], dropped: list[Dropped] | None
     ) -> Iterator[Trajectory]:
         sizes = list[tuple[str, int]]()
-        for person in everyone:
-            if self._meant(person.user):
-                yield person
+        for trajectory in everyone:
+            if self._is_selected(trajectory.user):
+                yield trajectory
             else:
-                sizes.append((person.user, len(person)))
-        if left_out is not None:
-            left_out += [Dropped(reason, count, None) for reason, count in skipped.items() if count]
-            left_out += self._unchosen(sizes)
+                sizes.append((trajectory.user, len(trajectory)))
+        if dropped is not None:
+            dropped += [Dropped(reason, count, None) for reason, count in skipped.items() if count]
+            dropped += self._not_selected(sizes)
 
-    def _each(self, skipped: Counter[str]) -> Iterator[Trajectory]:
-        met: set[str] = set()
-        for path in self.paths:
-            large = self._large(path)
-            for some in iter([self._result(path)]) if large is None else large.by_people():
-                skipped[_MALFORMED] += sum(some.skipped.values())
-                skipped[_TWICE] += some.merged
-                for person in some.trajectories:
-                    if person.user in met:
-                        raise ConfigurationError(
-                            f"{path}: user {person.user!r} was in an input before; give each user once"
-                        )
-                    met.add(person.user)
-                    yield person
+    def _each(
+        self, skipped: Counter[str], gathered: dict[int, FixesOnDisk], may_be_empty: bool = False
+    ) -> Iterator[Trajectory]:
+        """Yield all trajectories, and gather files on disk that are too large for memory."""
+        names: set[str] = set()
+        for at, path in enumerate(self.paths):
+            file = self._gather(at, gathered)
+            whole = [self._result(path, may_be_empty)] if file is None else file.read_by_users(parquet.MAX_FIXES)
+            for result in whole:
+                skipped[_MALFORMED] += sum(result.skipped.values())
+                skipped.update(result.refused)
+                skipped[_SAME_TIME] += result.merged
+                for trajectory in result.trajectories:
+                    _add_user(trajectory.user, names, path)
+                    yield trajectory
+
+    def _users(self, gathered: dict[int, FixesOnDisk], may_be_empty: bool) -> set[str]:
+        """Return the users of all paths, and gather files on disk that are too large for memory."""
+        names: set[str] = set()
+        for at, path in enumerate(self.paths):
+            file = self._gather(at, gathered)
+            users = [t.user for t in self._result(path, may_be_empty).trajectories] if file is None else file.users
+            for user in users:
+                _add_user(user, names, path)
+        return names
+
+    def _gather(self, at: int, gathered: dict[int, FixesOnDisk]) -> FixesOnDisk | None:
+        """Return the fixes of a path on disk; None if it is not too large for memory."""
+        large = None if at in gathered else self._large(self.paths[at])
+        if large is not None:
+            gathered[at] = large.gather()
+        return gathered.get(at)
 
     def _large(self, path: str | Path | Frame) -> ParquetFixes | None:
-        """A Parquet file that holds more fixes than are to be in memory, of several people."""
+        """Return a Parquet file of several users that is too large for memory, otherwise None."""
         if (
             not isinstance(path, str | Path)
-            or self.format not in (None, "table")
-            or fixes_in(path) <= parquet.MOST_FIXES
+            or self.input_format not in (None, "table")
+            or fixes_in(path) <= parquet.MAX_FIXES
         ):
             return None
         instants = Instants(self.time_unit, self.time_zone)
-        file = ParquetFixes(Path(path), ReadOptions(self.skip_bad, self.user, self.columns, instants))
-        return file if file.names_people else None
+        file = ParquetFixes(Path(path), ReadOptions(self.skip_bad, self.user, self.columns, instants, self.region))
+        return file if file.has_users else None
 
-    def _check_names(self, known: Collection[str]) -> None:
+    def _check_names(self, names: Collection[str]) -> None:
         for user in [*self.users, *self.exclude_users]:
-            if user not in known:
-                some = ", ".join(sorted(known)[:8]) + (", …" if len(known) > 8 else "")
-                raise ConfigurationError(f"user {user!r} is not in the data; there are {len(known)}: {some}")
+            if user not in names:
+                listed = ", ".join(sorted(names)[:8]) + (", …" if len(names) > 8 else "")
+                raise ConfigurationError(f"user {user!r} is not in the data, which contain {len(names)}: {listed}")
 
-    def _result(self, path: str | Path | Frame) -> ReadResult:
-        how = {name: getattr(self, name) for name in ("user", "skip_bad", "time_unit", "time_zone")}
-        how["columns"] = dict(self.columns) or None
+    def _result(self, path: str | Path | Frame, may_be_empty: bool = False) -> ReadResult:
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("user", "skip_bad", "time_unit", "time_zone")}
+        options |= {"columns": dict(self.columns) or None, "may_be_empty": may_be_empty, "region": self.region}
         if not isinstance(path, str | Path):
-            return read_frame(path, **how)
-        if self.user is not None and (self.format or recognise(path)) == "checkins":
-            raise ConfigurationError(f"{path}: check-ins say whose they are; choose people with --users, not --user")
-        result = read(path, self.format, user_per_file=self.user_per_file, **how)
+            return read_frame(path, **options)
+        if self.user is not None and self._get_format(path) == "checkins":
+            raise ConfigurationError(
+                f"{path}: --user cannot be combined with check-ins, which contain user names: use --users"
+            )
+        result = read(path, self.input_format, user_per_file=self.user_per_file, **options)
         if result.unnamed and not self.user_per_file:
-            raise unnamed_person(next(iter(result.unnamed.values())))
+            raise build_unnamed_user_error(next(iter(result.unnamed.values())))
         return result
 
-    def _meant(self, user: str) -> bool:
+    def _get_format(self, path: str | Path) -> str | None:
+        """Return the format of a path; None if it contains no file."""
+        try:
+            return self.input_format or recognise(path)
+        except EmptyDataError:
+            return None
+
+    def _is_selected(self, user: str) -> bool:
         return (not self.users or user in self.users) and user not in self.exclude_users
 
 
 Frame = Any
-"""What `dphmm.readers.read_frame` takes."""
+"""An argument of `dphmm.readers.read_frame`."""
 
 DataLike = Data | str | Path | Sequence[str | Path]
-"""Data, or the paths or the frame of everyone that is meant."""
+"""Data, or paths or a frame with all users."""
 
 
-def _joined(everyone: Sequence[Trajectory]) -> tuple[list[Trajectory], int]:
-    """One trajectory per user, and how many fixes gave way to another of the same time."""
+def _add_user(user: str, names: set[str], path: str | Path | Frame) -> None:
+    """Add a user of a path, or raise if the user is in a previous path."""
+    if user in names:
+        raise ConfigurationError(f"{path}: user {user!r} is in an earlier input too; a user must be in one input")
+    names.add(user)
+
+
+def _merge_by_user(everyone: Sequence[Trajectory], region: Region | None) -> tuple[list[Trajectory], int]:
+    """Return one trajectory per user, and the number of replaced fixes of the same time."""
     result = trajectories(
-        Fixes(one.user, (one.user,), np.zeros(len(one), np.int64), one.times, one.latitude, one.longitude)
-        for one in everyone
+        (
+            Fixes(
+                track.user,
+                (track.user,),
+                np.zeros(len(track), np.int64),
+                track.times,
+                track.latitude,
+                track.longitude,
+                accuracy_m=track.accuracy_m,
+            )
+            for track in everyone
+        ),
+        region=region,
     )
     return list(result.trajectories), result.merged

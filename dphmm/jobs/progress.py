@@ -1,4 +1,4 @@
-"""Who is shown how far a job has come."""
+"""Progress of jobs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Protocol, TypeVar
 Item = TypeVar("Item")
 
 
-class Watch(Protocol):
-    """Hands on the items that a job goes through, and may show how far it has come.
+class ProgressCallback(Protocol):
+    """A function that returns the items of a job and may display its progress.
 
     Parameters
     ----------
     *args, **kwargs
-        A protocol is not instantiated: any function with this signature is one.
+        A protocol is not instantiated: any function with this signature implements it.
     """
 
     def __call__(self, items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
-        """The items.
+        """Return the items.
 
         Parameters
         ----------
         items
-            What is gone through.
+            The items.
         what
-            What is being done.
+            A description of the work.
         total
-            How many items there are, where they do not say so themselves.
+            The number of items, if they do not have a length.
         """
 
 
-def unwatched(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:  # noqa: ARG001 - a Watch
-    """The items, without any show of progress."""
+def unwatched(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:  # noqa: ARG001 - a ProgressCallback
+    """Return the items without displaying progress."""
     return items

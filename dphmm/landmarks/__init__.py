@@ -1,16 +1,17 @@
 """Budgets that protect significant timestamps.
 
-A person names the timestamps that matter (`timeline`), or finds them in their own trajectory (`stay_points`,
-`repeated_places`). A scheme divides the budget (`skip`, `uniform`, `Adaptive`), `release_series` draws (with noise that
-is exact on a `lattice` or `planar_lattice`, or Laplace as in the papers), and `leakage` bounds what correlation adds.
+The user names significant timestamps (`timeline`) or finds them in their own trajectory (`stay_points`,
+`repeated_places`). A scheme allocates the budget (`skip_scheme`, `uniform_scheme`, `Adaptive`). `release_series` adds
+noise (exact with `lattice_noise` or `planar_lattice`, or Laplace as in the papers). `leakage` bounds the leakage under
+correlation.
 """
 
-from dphmm.landmarks.schemes import Adaptive, LandmarkBudget, Release, Timeline, skip, timeline, uniform
+from dphmm.landmarks.schemes import Adaptive, LandmarkBudget, Release, Timeline, skip_scheme, timeline, uniform_scheme
 from dphmm.landmarks.series import (
     Noise,
     ReleasedSeries,
-    laplace,
-    lattice,
+    laplace_noise,
+    lattice_noise,
     planar_laplace,
     planar_lattice,
     release_series,
@@ -27,16 +28,16 @@ __all__ = [
     "RepeatedPlaces",
     "Stays",
     "Timeline",
-    "laplace",
-    "lattice",
+    "laplace_noise",
+    "lattice_noise",
     "leakage",
     "paper_leakage",
     "planar_laplace",
     "planar_lattice",
     "release_series",
     "repeated_places",
-    "skip",
+    "skip_scheme",
     "stay_points",
     "timeline",
-    "uniform",
+    "uniform_scheme",
 ]

@@ -1,4 +1,4 @@
-"""A whole series released under a landmark scheme, and noise for it: exact on a lattice, or Laplace in real numbers."""
+"""Release of a series under a landmark scheme, with exact lattice noise or Laplace noise."""
 
 from __future__ import annotations
 
@@ -7,43 +7,49 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, partial
-from math import ceil, cos, floor, pi, sin
+from math import ceil, cos, floor, inf, pi, sin
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, Rng, as_numbers, as_points, check_epsilon, random_source
+from dphmm.arrays import BoolArray, FloatArray, as_numbers, as_points
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import SensitivityHull
 from dphmm.landmarks.schemes import Adaptive, LandmarkBudget
-from dphmm.mechanisms import EXACT, LatticeKNormMechanism, MechanismName, PlanarLaplaceMechanism
-from dphmm.mechanisms.exact import RandomBits, Rational, discrete_laplace, rational
+from dphmm.mechanisms import EXACT_COLUMN, LatticeKNormMechanism, MechanismName, PlanarLaplaceMechanism
+from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice import STEP_LIMIT, Spacing
-from dphmm.mechanisms.norm_noise import laplace_noise
+from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.mechanisms.norm_noise import sample_laplace
+from dphmm.random import Rng, random_source
+from dphmm.validation import Epsilon, Interval, checked
 
-METRE = Fraction(1, 1000)
-"""The step of the lattice of places, in kilometres, unless another is asked for."""
+DEFAULT_SPACING_KM = Fraction(1, 1000)
+"""Default spacing of the lattice of locations, in kilometres."""
 
-_WIDEST = 2**42
-"""Largest scale of noise in steps: noise then passes 64 bits with a chance below ``exp(-10**6)``."""
+# Largest scale of noise in steps. Noise then exceeds 64 bits with probability below ``exp(-10**6)``.
+_MAX_SCALE = 2**42
 
-_CORNERS = 32
-"""Of the polygon around the disc: it is wider than the disc by 0.5 % at most, and a step or two."""
+# Vertices of the polygon around the disc, which exceeds the disc by at most 0.5 % and a step or two.
+_NUM_CORNERS = 32
 
-_DIAGONAL = Fraction(14143, 10000)
-"""A little more than the square root of two."""
+# Upper bound on the square root of two.
+_SQRT_2_BOUND = Fraction(14143, 10000)
+
+_Length = Annotated[float, Interval(0, inf, "neither", error=BudgetError)]
 
 
 @dataclass(frozen=True)
 class Noise:
-    """A mechanism for `dphmm.landmarks.release_series`: from a true value ``(d,)`` and a budget to a release ``(d,)``.
+    """A mechanism for `release_series`: maps a true value and a budget to a release.
 
     Parameters
     ----------
     name
         As in `dphmm.mechanisms.MECHANISMS`.
     draw
-        The function. A budget stands for the decimal number that it prints as.
+        A function from a true value ``(d,)`` and a budget to a release ``(d,)``. A budget denotes its shortest decimal.
     """
 
     name: MechanismName
@@ -51,42 +57,42 @@ class Noise:
 
     @property
     def exact(self) -> bool:
-        """Whether it is drawn by integers alone, so that the promise holds on a computer."""
-        return self.name in EXACT
+        """Whether noise is sampled with integers only: the guarantee is exact in finite precision."""
+        return self.name in EXACT_COLUMN
 
-    def __call__(self, value: npt.ArrayLike, epsilon: float) -> FloatArray:
-        """A release of a true value.
+    @checked
+    def __call__(self, value: npt.ArrayLike, epsilon: Epsilon) -> FloatArray:
+        """Release a true value.
 
         Raises
         ------
         CoordinateError
-            When it is no row of numbers.
+            When the value is not a row of numbers.
         BudgetError
             When the budget is not positive and finite.
         """
         values = np.atleast_1d(as_numbers(value, "values", CoordinateError))
         if values.ndim != 1:
-            raise CoordinateError(f"values have shape {values.shape}; give those of one timestamp")
-        return self.draw(values, check_epsilon(epsilon))
+            raise CoordinateError(f"values must be those of one timestamp, got shape {values.shape}")
+        return self.draw(values, float(epsilon))
 
 
-def lattice(sensitivity: Rational, spacing: Rational | None = None, rng: Rng = None) -> Noise:
-    """Exact noise for values: discrete Laplace on a lattice, drawn with integers alone.
+def lattice_noise(sensitivity: Rational, spacing: Rational | None = None, rng: Rng = None) -> Noise:
+    """Return exact noise for values: discrete Laplace on a lattice.
 
-    Values are rounded to whole multiples of the spacing. Two rows of ``d`` values whose absolute differences sum to S
-    then differ by at most ``k = ceil(S / spacing) + d - 1`` steps, and noise of decay ``epsilon / k`` a step keeps them
-    epsilon-indistinguishable: exactly, whatever the values are.
+    Noise is sampled with integers only. Values are rounded to integer multiples of the spacing. Two rows of ``d``
+    values with absolute differences that sum to S then differ by at most ``k = ceil(S / spacing) + d - 1`` steps. Noise
+    of decay ``epsilon / k`` per step keeps them epsilon-indistinguishable, exactly and for all values.
 
     Parameters
     ----------
     sensitivity
-        The greatest change of a row in the sum of absolute differences, positive; a float is read as its shortest
-        decimal.
+        The largest change of a row in the sum of absolute differences, positive. A float denotes its shortest decimal.
     spacing
-        The step of the lattice, in the unit of the values; part of what is public. Left out, the power of ten that is
-        a thousandth of the sensitivity's.
+        The step of the lattice, in the unit of the values, public. Defaults to a thousandth of the sensitivity's power
+        of ten.
     rng
-        Where randomness comes from.
+        Source of randomness.
 
     Returns
     -------
@@ -96,48 +102,48 @@ def lattice(sensitivity: Rational, spacing: Rational | None = None, rng: Rng = N
     Raises
     ------
     BudgetError
-        When the sensitivity is not positive and finite; in a draw, when the noise might not fit 64 bits.
+        When the sensitivity is not positive and finite; when sampling, if the noise might exceed 64 bits.
     InvalidInputError
         When the spacing is not positive and finite.
     CoordinateError
-        In a draw, when a value is not finite or beyond ``2**52`` steps.
+        When sampling, if a value is not finite or beyond ``2**52`` steps.
 
     Examples
     --------
-    >>> noise = lattice(20, spacing=1, rng=1)
+    >>> noise = lattice_noise(20, spacing=1, rng=1)
     >>> noise.exact, noise([71.4], 1.0) % 1
     (True, array([0.]))
     """
     width = rational(sensitivity, "sensitivity")
     power = Decimal(width.numerator) / Decimal(width.denominator)
     grid = Spacing(Fraction(10) ** (power.adjusted() - 3) if spacing is None else spacing)
-    bits = RandomBits(random_source(rng))
+    source = random_source(rng)
 
     def draw(value: FloatArray, epsilon: float) -> FloatArray:
         steps = ceil(width / grid.step) + value.size - 1
         decay = rational(epsilon) / steps
-        if decay * _WIDEST < 1:
-            raise BudgetError(f"epsilon is {epsilon}; noise of that scale may pass 64 bits, so give a wider spacing")
-        noise = [discrete_laplace(decay.numerator, decay.denominator, bits) for _ in range(value.size)]
-        return _published(grid, nearest_steps(value, grid), np.array(noise, dtype=np.int64))
+        if decay * _MAX_SCALE < 1:
+            raise BudgetError(f"noise for epsilon {epsilon} can exceed 64 bits: use a larger spacing")
+        return _published(grid, nearest_steps(value, grid), laplace_steps(decay, value.size, source))
 
     return Noise("lattice", draw)
 
 
-def planar_lattice(unit: Rational = 1, spacing: Rational = METRE, rng: Rng = None) -> Noise:
-    """Exact noise for places: the K-norm mechanism of a polygon around a disc, on a lattice, drawn with integers alone.
+def planar_lattice(unit: Rational = 1, spacing: Rational = DEFAULT_SPACING_KM, rng: Rng = None) -> Noise:
+    """Return exact noise for locations: the K-norm mechanism of a polygon around a disc.
 
-    Places are rounded to the lattice, which moves two of them apart by up to ``1.4143`` steps. The polygon holds a disc
-    of the unit and that: places a unit apart, or nearer, are epsilon-indistinguishable, and places r > 1 units apart
-    are ``r * epsilon`` indistinguishable, exactly. (Nearer places are so with ``epsilon (r + c) / (1 + c)`` at most,
-    where c is 1.4143 steps over the unit.) Keep the step well below the unit: the polygon is wider by a step or two.
+    Noise is sampled on a lattice with integers only. Locations are rounded to the lattice, which increases their
+    distance by up to ``1.4143`` steps. The polygon contains a disc with a radius of the unit plus these steps.
+    Locations at most one unit apart are epsilon-indistinguishable, and locations r > 1 units apart are
+    ``r * epsilon`` indistinguishable, exactly. (For r < 1 the bound is ``epsilon (r + c) / (1 + c)``, where c is 1.4143
+    steps over the unit.) Keep the step well below the unit, because the polygon exceeds the disc by a step or two.
 
     Parameters
     ----------
     unit
         A length in the unit of the values, positive.
     spacing
-        The step of the lattice, in the same unit; a metre where that is kilometres.
+        The step of the lattice, in the unit of the values. Defaults to a metre if that is kilometres.
     rng
         Where randomness comes from.
 
@@ -149,21 +155,22 @@ def planar_lattice(unit: Rational = 1, spacing: Rational = METRE, rng: Rng = Non
     Raises
     ------
     BudgetError
-        When the unit is not positive and finite; in a draw, when the noise might not fit 64 bits.
+        When the unit is not positive and finite; when sampling, if the noise might exceed 64 bits.
     InvalidInputError
-        When the spacing is not positive and finite, or the unit more than a hundred million steps.
+        When the spacing is not positive and finite, or the unit exceeds a hundred million steps.
     CoordinateError
-        In a draw, when the place is no pair of finite numbers within ``2**52`` steps.
+        When sampling, if the location is not a pair of finite numbers within ``2**52`` steps.
 
     Examples
     --------
     >>> planar_lattice(0.2, rng=1)([1.0, 2.0], 2.0)
     array([1.02, 1.78])
     """
-    grid, source = Spacing(spacing), random_source(rng)
-    radius = rational(unit, "unit") / grid.step + _DIAGONAL
+    grid = Spacing(spacing)
+    source = random_source(rng)
+    radius = rational(unit, "unit") / grid.step + _SQRT_2_BOUND
     if radius > 10**8:
-        raise InvalidInputError(f"unit is {unit}, more than 10**8 steps of {grid.step}; give a wider spacing")
+        raise InvalidInputError(f"unit must be at most 10**8 steps of {grid.step}, got {unit}: use a larger spacing")
     hull = SensitivityHull(_polygon(radius))
 
     @cache
@@ -172,23 +179,24 @@ def planar_lattice(unit: Rational = 1, spacing: Rational = METRE, rng: Rng = Non
 
     def draw(value: FloatArray, epsilon: float) -> FloatArray:
         if value.shape != (2,):
-            raise CoordinateError(f"a place has shape {value.shape}; planar noise is for two coordinates")
+            raise CoordinateError(f"planar noise needs two coordinates, got shape {value.shape}")
         at = nearest_steps(value, grid)
         return _published(grid, at, mechanism(rational(epsilon)).sample(np.zeros(2, dtype=np.int64), source))
 
     return Noise("lattice", draw)
 
 
-def laplace(sensitivity: float, rng: Rng = None) -> Noise:
-    """Independent Laplace noise of scale ``sensitivity / epsilon`` on every coordinate, in double precision.
+@checked
+def laplace_noise(sensitivity: _Length, rng: Rng = None) -> Noise:
+    """Return independent Laplace noise of scale ``sensitivity / epsilon`` per coordinate.
 
-    The promise holds for real numbers; the low bits of a double can tell true values apart that it does not (Mironov,
-    CCS 2012). `lattice` is exact.
+    Sampled in double precision. The guarantee holds for real numbers; the low bits of a double can distinguish true
+    values (Mironov, CCS 2012). `lattice_noise` is exact.
 
     Parameters
     ----------
     sensitivity
-        The greatest change of the value in the sum of absolute differences, positive.
+        The largest change of the value in the sum of absolute differences, positive.
     rng
         Where randomness comes from.
 
@@ -197,15 +205,17 @@ def laplace(sensitivity: float, rng: Rng = None) -> Noise:
     Noise
         Named ``laplace``.
     """
-    width, source = check_epsilon(sensitivity, "sensitivity"), random_source(rng)
-    return Noise("laplace", lambda value, epsilon: value + width / epsilon * laplace_noise(value.shape, source))
+    width = float(sensitivity)
+    source = random_source(rng)
+    return Noise("laplace", lambda value, epsilon: value + width / epsilon * sample_laplace(value.shape, source))
 
 
-def planar_laplace(unit: float = 1.0, rng: Rng = None) -> Noise:
-    """Planar Laplace noise in double precision: two places are ``epsilon * distance / unit`` indistinguishable.
+@checked
+def planar_laplace(unit: _Length = 1.0, rng: Rng = None) -> Noise:
+    """Return integer points ``(k, 2)`` of a polygon around a disc.
 
-    A landmark scheme then holds for places one unit apart, and in proportion for others (Andrés et al., CCS 2013), as
-    far as floating point does; `planar_lattice` is exact.
+    Under a landmark scheme, the guarantee applies to locations one unit apart, and proportionally to others (Andrés et
+    al., CCS 2013). It holds for real numbers, not for double precision; `planar_lattice` is exact.
 
     Parameters
     ----------
@@ -219,14 +229,15 @@ def planar_laplace(unit: float = 1.0, rng: Rng = None) -> Noise:
     Noise
         Named ``planar-laplace``.
     """
-    length, source = check_epsilon(unit, "unit"), random_source(rng)
+    length = float(unit)
+    source = random_source(rng)
     return Noise("planar-laplace", lambda value, epsilon: PlanarLaplaceMechanism(epsilon, length).sample(value, source))
 
 
 def nearest_steps(value: FloatArray, grid: Spacing) -> npt.NDArray[np.int64]:
-    """The nearest lattice point, in whole steps, rounded in rationals: half a step goes up.
+    """Return the nearest lattice point in steps, rounded half up in rationals.
 
-    So ``|a - b| < |x - y| / step + 1`` for the steps a, b of two numbers x, y, without exception.
+    ``|a - b| < |x - y| / step + 1`` holds for the steps a, b of any two numbers x, y.
 
     Raises
     ------
@@ -234,10 +245,12 @@ def nearest_steps(value: FloatArray, grid: Spacing) -> npt.NDArray[np.int64]:
         When a value is not finite, or beyond ``2**52`` steps.
     """
     if not np.isfinite(value).all():
-        raise CoordinateError(f"the value {value.tolist()} is not finite; give finite numbers")
+        raise CoordinateError(f"values must be finite, got {value.tolist()}")
     steps = [floor(Fraction(x) / grid.step + Fraction(1, 2)) for x in value.tolist()]
     if any(abs(step) > STEP_LIMIT for step in steps):
-        raise CoordinateError(f"the value {value.tolist()} is beyond 2**52 steps of {grid.step}; give a wider spacing")
+        raise CoordinateError(
+            f"values must be within 2**52 steps of {grid.step}, got {value.tolist()}: use a larger spacing"
+        )
     return np.array(steps, dtype=np.int64)
 
 
@@ -246,33 +259,33 @@ def _published(grid: Spacing, steps: npt.NDArray[np.int64], noise: npt.NDArray[n
 
 
 def _polygon(radius: Fraction) -> npt.NDArray[np.int64]:
-    """Points ``(k, 2)``, integers, that with their opposites span a polygon around a disc.
+    """Return integer points ``(k, 2)`` that with their opposites span a polygon around a disc.
 
-    Rounding the corners of a regular polygon moves each by 0.7072 at most, and so draws no side nearer by more.
+    Rounding moves each vertex of a regular polygon by at most 0.7072, and therefore each side by at most that.
     """
-    reach = (float(radius) + 0.7072) / cos(pi / _CORNERS)
-    angles = [2 * pi * k / _CORNERS for k in range(_CORNERS // 2)]
+    reach = (float(radius) + 0.7072) / cos(pi / _NUM_CORNERS)
+    angles = [2 * pi * k / _NUM_CORNERS for k in range(_NUM_CORNERS // 2)]
     return np.array([(round(reach * cos(angle)), round(reach * sin(angle))) for angle in angles], dtype=np.int64)
 
 
 Mechanism = Callable[[FloatArray, float], npt.ArrayLike]
-"""From a true value ``(d,)`` and a budget to a released value ``(d,)``."""
+"""A function from a true value ``(d,)`` and a budget to a released value ``(d,)``."""
 
 
 @dataclass(frozen=True)
 class ReleasedSeries:
-    """What came out, all of it public.
+    """A released series, all of it public.
 
     Parameters
     ----------
     values
         ``(T, d)``.
     published
-        ``(T,)`` booleans: false where the last release was given again.
+        ``(T,)`` booleans: false where the last release is repeated.
     budget
-        What was spent, proved sound.
+        Budgets spent, verified at construction.
     exact
-        Whether all noise was drawn by integers alone, so that the promise holds on a computer.
+        Whether all noise was sampled with integers only. The guarantee is then exact in finite precision.
     """
 
     values: FloatArray
@@ -284,18 +297,17 @@ class ReleasedSeries:
 def release_series(values: npt.ArrayLike, scheme: LandmarkBudget | Adaptive, mechanism: Mechanism) -> ReleasedSeries:
     """Release a series under a scheme.
 
-    A timestamp whose budget is zero gets the last release; the first one then gets the first fresh release that
-    follows, which is a function of releases as well.
+    A timestamp with a zero budget repeats the last release. Before the first release it takes the next new release,
+    which is post-processing.
 
     Parameters
     ----------
     values
         True values ``(T, d)``, or ``(T,)`` for scalars.
     scheme
-        Fixed budgets (`skip`, `uniform`) or an `Adaptive` that has not begun.
+        Fixed budgets (`skip_scheme`, `uniform_scheme`) or an unused `Adaptive`.
     mechanism
-        Such as `dphmm.landmarks.lattice` or `dphmm.landmarks.planar_lattice`. Its noise counts as exact where it has an
-        attribute ``exact`` that is true.
+        For example `lattice_noise` or `planar_lattice`. Its noise counts as exact if its attribute ``exact`` is True.
 
     Returns
     -------
@@ -305,23 +317,24 @@ def release_series(values: npt.ArrayLike, scheme: LandmarkBudget | Adaptive, mec
     Raises
     ------
     CoordinateError
-        When values are no finite numbers, or their number is not that of the timestamps.
+        When values are not finite numbers, or their number differs from that of the timestamps.
     BudgetError
-        When no timestamp has a budget, so that nothing can be released.
+        When no timestamp has a positive budget.
     """
     array = as_numbers(values, "values", CoordinateError)
     truth = as_points(array[:, None] if array.ndim == 1 else array, "values")
     exact = getattr(mechanism, "exact", False) is True
     ahead = len(scheme if isinstance(scheme, Adaptive) else scheme.timeline)
     if len(truth) != ahead:
-        raise CoordinateError(f"there are {len(truth)} values and {ahead} timestamps ahead; give one for each")
+        raise CoordinateError(f"values must be one for each remaining timestamp, got {len(truth)} values for {ahead}")
     if isinstance(scheme, Adaptive):
         steps = [scheme.step(partial(mechanism, value), exact) for value in truth]
-        values, published = np.array([step.value for step in steps]), np.array([step.published for step in steps])
+        values = np.array([step.value for step in steps])
+        published = np.array([step.published for step in steps])
         return ReleasedSeries(values, published, scheme.budget, exact)
     published = scheme.epsilons > 0
     if not published.any():
-        raise BudgetError("no timestamp has a budget, so nothing can be released; leave one regular timestamp")
+        raise BudgetError("at least one timestamp must have a positive budget: keep one regular timestamp")
     fresh = np.flatnonzero(published)
     drawn = np.array([mechanism(truth[t], float(scheme.epsilons[t])) for t in fresh])
     latest = np.maximum(np.cumsum(published) - 1, 0)

@@ -1,12 +1,14 @@
-"""Finding landmarks: stay points of a trajectory, and the places that a person keeps coming back to.
+"""Detection of landmarks: stay points of a trajectory, and repeatedly visited places.
 
-This reads true locations. It is the person's own act on their own data, before any release; the list of timestamps
-that comes of it counts as public afterwards, so publish a scheme's output only where that list may be known.
+These functions read true locations. The user applies them to their own data before any release. The resulting list of
+timestamps counts as public: publish a scheme's output only if that list can be disclosed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -15,30 +17,34 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from dphmm.arrays import (
+    MAX_SCALE,
+    MIN_SCALE,
     BoolArray,
     FloatArray,
     IntArray,
     as_instants,
-    as_numbers,
     as_points,
-    check_budget,
-    check_epsilon,
 )
-from dphmm.errors import ConfigurationError, CoordinateError, TimeOrderError
+from dphmm.errors import BudgetError, ConfigurationError, CoordinateError, TimeOrderError
 from dphmm.landmarks.schemes import as_times, check_increasing
+from dphmm.validation import Interval, checked
 
 Times = npt.NDArray[np.datetime64]
 
-_MONDAY = 72
-"""1970 began on a Thursday, this many hours after a Monday."""
+# Hours from Monday 00:00 to the epoch (Thursday, 1 January 1970).
+_HOURS_SINCE_MONDAY = 72
 
-_LONGEST = 1e11
-"""Minutes, more than 64 bits of microseconds can tell apart: no stay is that long."""
+# Minutes; longer durations would overflow 64 bits of microseconds.
+_MAX_MINUTES = 1e11
+
+StayRadius = Annotated[float, Interval(MIN_SCALE, MAX_SCALE, unit="kilometres", error=BudgetError)]
+StayMinutes = Annotated[float, Interval(0, inf, "neither", "minutes", BudgetError)]
+UtcOffset = Annotated[float, Interval(-24, 24, unit="hours", error=ConfigurationError)]
 
 
 @dataclass(frozen=True)
 class Stays:
-    """Maximal runs of fixes within a radius of their first one that last long enough.
+    """Stay points: maximal runs of fixes within a radius of their first fix.
 
     Parameters
     ----------
@@ -63,17 +69,17 @@ class Stays:
         return len(self.first)
 
     def mask(self, chosen: BoolArray | None = None) -> BoolArray:
-        """``(size,)``: which fixes belong to a stay (one of the chosen stays, where given): landmark timestamps.
+        """Return the fixes that belong to a stay: the landmark timestamps.
 
         Parameters
         ----------
         chosen
-            ``(k,)`` booleans: which stays count; left out, all.
+            ``(k,)`` mask of the stays to use. Defaults to all stays.
 
         Returns
         -------
         BoolArray
-            ``(size,)``: whether each fix belongs to one of them.
+            ``(size,)`` mask of the fixes that belong to one of them.
         """
         inside = np.zeros(self.size + 1, dtype=np.int64)
         picked = slice(None) if chosen is None else chosen
@@ -82,11 +88,13 @@ class Stays:
         return np.cumsum(inside[:-1]) > 0
 
 
-def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: float, minutes: float) -> Stays:
-    """The stays of a trajectory (Li et al., *Mining user similarity based on location history*, GIS 2008).
+@checked
+def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: StayRadius, minutes: StayMinutes) -> Stays:
+    """Find the stay points of a trajectory.
 
-    From each fix on, the run of fixes within `radius` of it is a stay if it lasts `minutes`; the search goes on behind
-    it, or with the next fix when it does not.
+    The run of fixes from a fix on that are within `radius` of it is a stay if it lasts at least `minutes`. The search
+    continues after the stay, or else at the next fix (Li et al., *Mining user similarity based on location history*,
+    GIS 2008).
 
     Parameters
     ----------
@@ -102,26 +110,27 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: float, minu
     Returns
     -------
     Stays
-        In order of time; none may have been found.
+        The stays in temporal order. Can be empty.
 
     Raises
     ------
     TimeOrderError, CoordinateError, BudgetError
-        For times that go back, coordinates that are not finite or not as many as the times, a radius or duration that
-        is not positive.
+        When times are not strictly increasing, coordinates are not finite, their number differs from that of the times,
+        or the radius or duration is not positive.
     """
-    raw, where = as_times(times, "times"), as_points(points)
+    raw = as_times(times, "times")
+    where = as_points(points)
     if raw.dtype.kind != "M":
-        raise ConfigurationError(f"times are {raw.dtype}; give datetime64 or ISO strings, UTC")
+        raise ConfigurationError(f"times must be datetime64 or ISO strings, UTC, got {raw.dtype}")
     try:
         stamps = as_instants(raw)
     except ValueError as problem:
         raise TimeOrderError(f"times: {problem}") from None
     if len(stamps) != len(where):
-        raise CoordinateError(f"there are {len(where)} points and {len(stamps)} times; give one point per time")
+        raise CoordinateError(f"points must be one per time, got {len(where)} points and {len(stamps)} times")
     check_increasing(stamps, "times")
-    reach = check_budget(radius, "radius")
-    needed = np.timedelta64(round(min(check_epsilon(minutes, "minutes"), _LONGEST) * 60e6), "us")
+    reach = float(radius)
+    needed = np.timedelta64(round(min(float(minutes), _MAX_MINUTES) * 60e6), "us")
     spans = []
     at = 0
     while at < len(stamps):
@@ -137,13 +146,15 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: float, minu
 
 
 def _leaves(where: FloatArray, start: int, radius: float) -> int:
-    """The first index after `start` that is farther than the radius, looked for in growing blocks."""
-    block, at = 16, start + 1
+    """Return the first index after `start` beyond the radius, searched in growing blocks."""
+    block = 16
+    at = start + 1
     while at < len(where):
         far = np.flatnonzero(((where[at : at + block] - where[start]) ** 2).sum(axis=1) > radius**2)
         if far.size:
             return at + int(far[0])
-        at, block = at + block, 2 * block
+        at = at + block
+        block = 2 * block
     return len(where)
 
 
@@ -154,7 +165,7 @@ class RepeatedPlaces:
     Parameters
     ----------
     place
-        ``(k,)`` the place of each stay.
+        ``(k,)`` index of the place of each stay.
     centre
         ``(p, d)`` mean of the place's stays, weighted by duration.
     hours
@@ -162,7 +173,7 @@ class RepeatedPlaces:
     visits
         ``(p,)`` number of stays.
     home, work
-        Indices of places, or -1 where there is none.
+        Indices of places, or -1 if there is none.
     """
 
     place: IntArray
@@ -173,16 +184,18 @@ class RepeatedPlaces:
     work: int
 
 
-def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> RepeatedPlaces:
-    """Group stays into places, and name home and work by the hours spent there.
+@checked
+def repeated_places(stays: Stays, radius: StayRadius, utc_offset: UtcOffset = 0.0) -> RepeatedPlaces:
+    """Group stays into places, and identify home and work by the hours spent there.
 
-    Stays within `radius` of each other are one place, and so are chains of them. Home is where most time between 22 and
-    6 o'clock is spent; work is where most time from Monday to Friday between 9 and 17 o'clock is spent, home aside.
+    Stays within `radius` of each other form one place, and so do chains of such stays. Home is the place with most time
+    between 22:00 and 6:00. Work is the place other than home with most time from Monday to Friday between 9:00 and
+    17:00.
 
     Parameters
     ----------
     stays
-        Of one trajectory.
+        Stays of one trajectory.
     radius
         Kilometres, positive.
     utc_offset
@@ -191,19 +204,16 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Rep
     Returns
     -------
     RepeatedPlaces
-        The place of each stay, and which places are home and work.
+        The place of each stay, and the indices of home and work.
 
     Raises
     ------
     BudgetError
-        For a radius that is not positive.
+        When the radius is not positive.
     ConfigurationError
-        For an offset out of range.
+        When the offset is out of range.
     """
-    reach = check_budget(radius, "radius")
-    offset = as_numbers(utc_offset, "utc_offset", ConfigurationError)
-    if not (offset.shape == () and -24 <= offset <= 24):
-        raise ConfigurationError(f"utc_offset is {utc_offset}; give hours from -24 to 24")
+    reach = float(radius)
     if len(stays) == 0:
         empty = np.zeros(0, dtype=np.int64)
         return RepeatedPlaces(empty, np.zeros((0, stays.centre.shape[1])), np.zeros(0), empty, -1, -1)
@@ -214,7 +224,7 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Rep
     hours = (stays.end - stays.start) / np.timedelta64(1, "h")
     total = np.bincount(place, hours, count).astype(np.float64)
     centre = np.column_stack([np.bincount(place, hours * axis, count) / total for axis in stays.centre.T])
-    shift = np.timedelta64(round(float(offset) * 3600e6), "us")
+    shift = np.timedelta64(round(float(utc_offset) * 3600e6), "us")
     local = stays.start + shift, stays.end + shift
     night = np.bincount(place, hours_within(*local, 22, 30, weekdays=False), count)
     home = int(night.argmax()) if night.max() > 0 else -1
@@ -225,16 +235,16 @@ def repeated_places(stays: Stays, radius: float, utc_offset: float = 0.0) -> Rep
 
 
 def hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> FloatArray:
-    """Hours of each span between two hours of the day; `closes` may reach into the next day.
+    """Compute the hours of each span between two hours of the day.
 
     Parameters
     ----------
     start, end
         ``(k,)`` local times.
     opens, closes
-        Hours of the day, less than a day apart.
+        Hours of the day, less than a day apart. `closes` can be on the next day.
     weekdays
-        Whether days count from Monday to Friday alone, by the day on which they open.
+        Whether only Monday to Friday count, by the day of `opens`.
 
     Returns
     -------
@@ -242,11 +252,13 @@ def hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: bo
         ``(k,)``.
     """
     period, days = (168, 5) if weekdays else (24, 1)
-    hours = [(one.astype("datetime64[us]").astype(np.int64) / 3.6e9 + _MONDAY) for one in (start, end)]
-    found = np.zeros(len(start))
+    hours = [
+        (instants.astype("datetime64[us]").astype(np.int64) / 3.6e9 + _HOURS_SINCE_MONDAY) for instants in (start, end)
+    ]
+    total = np.zeros(len(start))
     for day in range(days):
-        for one, sign in zip(hours, (-1, 1), strict=True):
-            since = one - 24 * day - opens
+        for instants, sign in zip(hours, (-1, 1), strict=True):
+            since = instants - 24 * day - opens
             whole = np.floor(since / period)
-            found += sign * (whole * (closes - opens) + np.minimum(since - period * whole, closes - opens))
-    return np.asarray(np.maximum(found, 0.0))
+            total += sign * (whole * (closes - opens) + np.minimum(since - period * whole, closes - opens))
+    return np.asarray(np.maximum(total, 0.0))

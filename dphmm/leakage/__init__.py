@@ -1,9 +1,9 @@
-"""Temporal privacy leakage: what releases at other times say about a state, and budgets that bound it.
+"""Temporal privacy leakage of a stream of releases, and budgets that bound it.
 
-The stage takes transition matrices and budgets, nothing else of the package: `loss` and `LossFunction` (one step),
-`backward`, `forward`, `temporal`, `account` and `Stream` (a stream of releases), `account_users` (many users),
-`supremum`, `constant_budget`, `exact_budgets` and `shared_budget` (bounds). `dphmm.model.reverse`
-makes backward matrices by Bayes' rule.
+Inputs are transition matrices and budgets. `loss` and `LossFunction` treat one step. `backward_leakage`,
+`forward_leakage`, `temporal_leakage`, `compute_leakage` and `Stream` treat a stream of releases, and
+`compute_population_leakage` many users. `supremum`, `constant_budget`, `exact_budgets` and `shared_budget` give bounds.
+`dphmm.model.reverse` computes backward matrices by Bayes' rule.
 
 Source: Y. Cao, M. Yoshikawa, Y. Xiao, L. Xiong, "Quantifying Differential Privacy in Continuous Data Release under
 Temporal Correlations", IEEE TKDE 31(7), 2019 ("the TPL paper").
@@ -13,7 +13,16 @@ from __future__ import annotations
 
 from dphmm.leakage.budget import SharedBudget, constant_budget, exact_budgets, shared_budget
 from dphmm.leakage.loss_function import LossFunction, Supremum, loss, smooth, supremum
-from dphmm.leakage.stream import Leakage, PopulationLeakage, Stream, account, account_users, backward, forward, temporal
+from dphmm.leakage.stream import (
+    Leakage,
+    PopulationLeakage,
+    Stream,
+    backward_leakage,
+    compute_leakage,
+    compute_population_leakage,
+    forward_leakage,
+    temporal_leakage,
+)
 
 __all__ = [
     "Leakage",
@@ -22,15 +31,15 @@ __all__ = [
     "SharedBudget",
     "Stream",
     "Supremum",
-    "account",
-    "account_users",
-    "backward",
+    "backward_leakage",
+    "compute_leakage",
+    "compute_population_leakage",
     "constant_budget",
     "exact_budgets",
-    "forward",
+    "forward_leakage",
     "loss",
     "shared_budget",
     "smooth",
     "supremum",
-    "temporal",
+    "temporal_leakage",
 ]

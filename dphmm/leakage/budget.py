@@ -1,9 +1,9 @@
-"""Budgets that keep temporal privacy leakage at a level α (α-DP_T), for one user and for many.
+"""Budgets that keep temporal privacy leakage at most α (α-DP_T), for one or many users.
 
-Both of the paper's algorithms come down to one number: the ε with ``sup_B(ε) + sup_F(ε) − ε = α``, where sup is what
-leakage tends to under ε (Theorem 11). It is the constant budget of Algorithm 7, and the middle budget of Algorithm 8,
-whose first and last budgets are ``sup_B(ε)`` and ``sup_F(ε)``. The left side grows strictly from 0, so that there is
-exactly one such ε, unless two rows of a matrix have disjoint supports: then there is none.
+Both of the paper's algorithms need one number: the ε with ``sup_B(ε) + sup_F(ε) − ε = α``, where sup is the limit of
+leakage under a constant ε (Theorem 11). It is the constant budget of Algorithm 7 and the middle budget of Algorithm 8.
+The first and last budgets of Algorithm 8 are ``sup_B(ε)`` and ``sup_F(ε)``. The left side increases strictly from 0.
+Therefore exactly one such ε exists, unless two rows of a matrix have disjoint supports; then none exists.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, check_epsilon
-from dphmm.errors import CorrelationTooStrongError, InvalidInputError
+from dphmm.arrays import FloatArray
+from dphmm.errors import CorrelationTooStrongError
 from dphmm.leakage.loss_function import Knowledge, LossFunction
 from dphmm.leakage.stream import as_loss_functions, by_user
+from dphmm.validation import Epsilon, PositiveInt, checked
 
-_SAFE_SIDE = 1 - 1e-12
-"""The share of α that is aimed at, so that rounding does not carry leakage past α."""
+# Budgets aim at this fraction of α, so that rounding does not raise leakage above α.
+_TARGET_FRACTION = 1 - 1e-12
 
 
 @dataclass(frozen=True)
 class SharedBudget:
-    """Budgets that keep every user's leakage at or under α.
+    """Budgets that keep every user's leakage at most α.
 
     Parameters
     ----------
     budgets : FloatArray
-        ``(1,)`` the constant budget, or ``(T,)`` one for each time: at each the least of the users' own.
+        ``(1,)`` constant budget, or ``(T,)`` one budget per time. Each is the minimum over the users.
     tightest
-        The user with the least budget (of constant ones, or of those for the middle times).
+        The user with the smallest budget at any time.
     by_user
-        Each user's own budgets, in the same form.
+        Budgets of each user, in the same form as `budgets`.
     composed
-        User → why no budget that is spent for ever keeps their leakage at α: these have ``α / T`` each, whose sum is
-        all that any correlation can make of them (Corollary 1).
+        User → reason why no constant budget keeps their leakage at α. These users get ``α / T`` at each time. The sum
+        of their budgets bounds their leakage under any correlation (Corollary 1).
     """
 
     budgets: FloatArray
@@ -49,26 +49,28 @@ class SharedBudget:
 
 
 @checked
-def constant_budget(backward: Knowledge, forward: Knowledge, alpha: float) -> float:
-    """The largest ε which, spent at every time of a stream of any length, keeps temporal leakage at most α.
+def constant_budget(backward: Knowledge, forward: Knowledge, alpha: Epsilon) -> float:
+    """Return the largest constant ε that keeps temporal leakage at most α.
+
+    The bound applies to streams of any length.
 
     Parameters
     ----------
     backward, forward
-        What the adversary knows: a matrix (dense or scipy sparse), a `LossFunction`, or None.
+        Matrices that the adversary knows: a matrix (dense or scipy sparse), a `LossFunction`, or None.
     alpha
-        The level to keep, positive and finite.
+        Bound on the leakage, positive and finite.
 
     Returns
     -------
     float
-        In ``(0, alpha]``, smaller than the exact root by a relative 1e-12 of α at most, so that rounding stays on the
-        safe side.
+        In ``(0, alpha]``. It is below the exact root by at most a relative 1e-12 of α, so that rounding does not
+        exceed α.
 
     Raises
     ------
     CorrelationTooStrongError
-        When two rows of a matrix have disjoint supports, so that leakage grows without bound under any ε.
+        When two rows of a matrix have disjoint supports. Leakage then grows without bound under any ε.
     StochasticError
         When a matrix is not row-stochastic, or the two differ in size.
     BudgetError
@@ -76,8 +78,8 @@ def constant_budget(backward: Knowledge, forward: Knowledge, alpha: float) -> fl
 
     Notes
     -----
-    Algorithm 7 of the TPL paper, which as printed does not end where there is no budget, and rarely otherwise, as it
-    asks two floats to be equal. Both suprema count: with one of them left out the result exceeds α.
+    Algorithm 7 of the TPL paper. As printed, it does not terminate if no budget exists, and rarely terminates
+    otherwise, because it tests two floats for equality. Both suprema are needed: without one, the result exceeds α.
 
     Examples
     --------
@@ -85,13 +87,13 @@ def constant_budget(backward: Knowledge, forward: Knowledge, alpha: float) -> fl
     0.203872
     """
     past, future = as_loss_functions(backward, forward)
-    level = check_epsilon(alpha, "alpha")
+    level = float(alpha)
     return _balance(past, future, level)
 
 
 @checked
-def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: float, steps: int) -> FloatArray:
-    """Budgets for T releases that make temporal leakage equal to α at every time.
+def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: Epsilon, steps: PositiveInt) -> FloatArray:
+    """Return budgets for T releases under which temporal leakage is α at every time.
 
     Parameters
     ----------
@@ -116,8 +118,8 @@ def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: float, steps: 
 
     Notes
     -----
-    Algorithm 8 of the TPL paper; its two equations (26) and (27) together are the equation of `constant_budget`, so
-    the search needs one unknown only.
+    Algorithm 8 of the TPL paper. Its equations (26) and (27) together are the equation of `constant_budget`.
+    Therefore the search has a single unknown.
 
     Examples
     --------
@@ -125,9 +127,7 @@ def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: float, steps: 
     array([0.499806, 0.203872, 0.203872, 0.704066])
     """
     past, future = as_loss_functions(backward, forward)
-    level = check_epsilon(alpha, "alpha")
-    if steps < 1:
-        raise InvalidInputError(f"steps is {steps}; give at least 1")
+    level = float(alpha)
     if steps == 1:
         return np.array([level])
     epsilon = _balance(past, future, level)
@@ -138,30 +138,30 @@ def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: float, steps: 
 
 @checked
 def shared_budget(
-    users: Mapping[Any, tuple[Knowledge, Knowledge]], alpha: float, steps: int | None = None
+    users: Mapping[Any, tuple[Knowledge, Knowledge]], alpha: Epsilon, steps: PositiveInt | None = None
 ) -> SharedBudget:
-    """Budgets that serve all users, each with matrices of their own.
+    """Return budgets that keep the leakage of every user at most α.
 
     Parameters
     ----------
     users
-        Name → (backward, forward) knowledge about that user.
+        Name → (backward, forward) matrices of that user.
     alpha
-        The level to keep for everyone.
+        Bound on the leakage of every user.
     steps
-        Number of releases; None (unknown) for a constant budget.
+        Number of releases. None (unknown) gives a constant budget.
 
     Returns
     -------
     SharedBudget
-        Leakage never falls when a budget rises, so the least of the users' budgets at each time keeps everyone at or
-        under α. A user of whom two rows have disjoint supports has ``α / T`` at each of T times, which no correlation
-        carries past α.
+        The minimum over the users at each time. Leakage is non-decreasing in every budget, so this minimum keeps the
+        leakage of every user at most α. A user with two rows of disjoint supports gets ``α / T`` at each of T times.
+        Their sum is α, the most that any correlation can disclose.
 
     Raises
     ------
     CorrelationTooStrongError
-        As `constant_budget`, without a number of releases; where there are several users, the message names one.
+        As `constant_budget`, if ``steps`` is None. If there are several users, the message names one.
     StochasticError, BudgetError
         As `exact_budgets`, with the user's name.
     InvalidInputError
@@ -175,29 +175,31 @@ def shared_budget(
     ('bob', [0.1157])
     """
 
-    def budgets_of(backward: Knowledge, forward: Knowledge) -> tuple[FloatArray, str | None]:
+    def compute_budgets(backward: Knowledge, forward: Knowledge) -> tuple[FloatArray, str | None]:
         if steps is None:
             return np.array([constant_budget(backward, forward, alpha)]), None
         try:
             return exact_budgets(backward, forward, alpha, steps), None
         except CorrelationTooStrongError as problem:
-            return np.full(steps, alpha / steps * _SAFE_SIDE), str(problem).partition(";")[0]
+            return np.full(steps, alpha / steps * _TARGET_FRACTION), str(problem).partition(";")[0]
 
-    found = by_user(users, budgets_of)
-    own = {name: budgets for name, (budgets, _) in found.items()}
-    composed = {name: why for name, (_, why) in found.items() if why is not None}
-    budgets = np.min(list(own.values()), axis=0)
-    return SharedBudget(budgets, min(own, key=lambda name: float(own[name].min())), own, composed)
+    outcomes = by_user(users, compute_budgets)
+    budgets_by_user = {name: budgets for name, (budgets, _) in outcomes.items()}
+    composed = {name: why for name, (_, why) in outcomes.items() if why is not None}
+    budgets = np.min(list(budgets_by_user.values()), axis=0)
+    return SharedBudget(
+        budgets, min(budgets_by_user, key=lambda name: float(budgets_by_user[name].min())), budgets_by_user, composed
+    )
 
 
 def _balance(past: LossFunction, future: LossFunction, alpha: float) -> float:
-    """The largest float ε with ``sup_B(ε) + sup_F(ε) − ε`` at most α, by bisection down to neighbouring floats."""
+    """Return the largest float ε with ``sup_B(ε) + sup_F(ε) − ε`` at most α, by bisection."""
     for function, side in ((past, "backward"), (future, "forward")):
         if function.is_identity:
             q, d = function.rows[-1]
             raise CorrelationTooStrongError(
                 f"no constant budget keeps leakage at {alpha}: rows {q} and {d} of the {side} matrix have disjoint "
-                "supports, so leakage grows by epsilon at every step; for T steps spend alpha / T each"
+                "supports, so leakage grows by epsilon at every step; spend alpha / T at each of T steps"
             )
 
     def level(epsilon: float) -> float:
@@ -205,12 +207,13 @@ def _balance(past: LossFunction, future: LossFunction, alpha: float) -> float:
 
     if level(alpha) <= alpha:
         return alpha
-    low, high = 0.0, alpha
+    low = 0.0
+    high = alpha
     while low < (middle := low + (high - low) / 2) < high:
-        low, high = (middle, high) if level(middle) <= alpha * _SAFE_SIDE else (low, middle)
+        low, high = (middle, high) if level(middle) <= alpha * _TARGET_FRACTION else (low, middle)
     if low <= 0 or not math.isfinite(level(low)):
         raise CorrelationTooStrongError(
-            f"no constant budget keeps leakage at {alpha}: the matrices are so near to certainty that it would be "
-            "below the smallest float; raise their smallest probabilities"
+            f"no constant budget keeps leakage at {alpha}: the matrices are so nearly deterministic that the budget "
+            "would be below the smallest float; raise their smallest probabilities"
         )
     return low

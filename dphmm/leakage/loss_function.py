@@ -1,8 +1,9 @@
-"""The temporal privacy loss function L(α) of a transition matrix, and matrices out of files.
+"""The temporal privacy loss function L(α) of a transition matrix, and readers of matrices.
 
 ``L(α) = max log (q·x)/(d·x)`` over ordered pairs (q, d) of rows and ``x ∈ {1, e^α}ⁿ`` (Equation 24 of Cao, Yoshikawa,
 Xiao and Xiong, "Quantifying Differential Privacy in Continuous Data Release under Temporal Correlations", called the
-TPL paper from here on): what an adversary who knows the matrix makes of a leakage of α one step away.
+TPL paper from here on). It bounds the leakage at one time that a leakage of α at the neighbouring time causes, for an
+adversary who knows the matrix.
 """
 
 from __future__ import annotations
@@ -11,59 +12,60 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Annotated, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dphmm.arguments import checked
-from dphmm.arrays import LARGEST, FloatArray, IntArray, as_floats, check_epsilon, frozen
+from dphmm.arrays import MAX_SCALE, FloatArray, IntArray, as_floats, check_epsilon, frozen
 from dphmm.errors import BudgetError, DataFileError, InvalidInputError, StochasticError
 from dphmm.leakage.envelope import largest_loss, loss_at, pieces, slack_at, supremum_at
 from dphmm.leakage.row_pairs import NO_LOSS, Excess
-from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic, csr_of_arrays
+from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic, build_csr
 from dphmm.tables.binary_files import read_npy, read_npz
 from dphmm.tables.source import Allowance
 from dphmm.tables.table import content_lines, listed
 from dphmm.tables.values import one_line, parse_number
+from dphmm.validation import Epsilon, Interval, checked
 
-SPARSE_BELOW = 0.05
-"""Share of positive entries under which the sparse form is the faster one."""
+SPARSE_MAX_FILL = 0.05
+"""Share of positive entries below which the sparse form is faster."""
 
 
 def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Any:
-    """A transition matrix, checked and put into the form that is fastest to work on.
+    """Validate a transition matrix and convert it to the faster of dense and sparse form.
 
-    Rows are renormalised within `dphmm.arrays.PROBABILITY_TOLERANCE`. A sparse matrix of mobility size is never made
-    dense: a dense form is chosen only where at least `SPARSE_BELOW` of the entries that remain are positive.
+    Rows are renormalised within `dphmm.arrays.PROBABILITY_TOLERANCE`. The dense form is chosen only if at least
+    `SPARSE_MAX_FILL` of the remaining entries are positive. Therefore a sparse mobility matrix stays sparse.
 
     Parameters
     ----------
     matrix
         ``(n, n)``, dense or any scipy sparse form; row ``i`` is the distribution given state ``i``.
     name
-        What an error message calls it.
+        Name of the matrix in error messages.
 
     Returns
     -------
     array or scipy CSR array
-        ``(n, width)``; C-contiguous, or CSR without stored zeros where few entries are positive. Columns that are zero
-        throughout are left out (they never matter), so ``width`` may be less than ``n``.
+        ``(n, width)``, C-contiguous, or CSR without stored zeros if few entries are positive. All-zero columns are
+        dropped, because they never contribute; ``width`` may be less than ``n``.
 
     Raises
     ------
     StochasticError
         When the matrix is not square or empty, an entry is NaN, infinite, negative or positive but below
-        `dphmm.stochastic.SMALLEST_PROBABILITY`, or a row does not sum to 1. The message names the row and the value.
+        `dphmm.stochastic_matrix.MIN_PROBABILITY`, or a row does not sum to 1. The message names the row and the
+        value.
     """
-    checked = as_stochastic(matrix, name, smallest=SMALLEST_PROBABILITY)
+    checked = as_stochastic(matrix, name, smallest=MIN_PROBABILITY)
     is_sparse = sp.issparse(checked)
     highest = checked.max(axis=0)
     used = np.asarray(highest.toarray() if is_sparse else highest).ravel() > 0
     kept = checked if used.all() else checked[:, used]
     positive = kept.nnz if is_sparse else np.count_nonzero(kept)
-    if positive >= SPARSE_BELOW * kept.shape[0] * kept.shape[1]:
+    if positive >= SPARSE_MAX_FILL * kept.shape[0] * kept.shape[1]:
         return np.ascontiguousarray(kept.toarray() if is_sparse else kept)
     csr = sp.csr_array(kept)
     csr.sort_indices()
@@ -71,16 +73,18 @@ def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Any:
 
 
 @checked
-def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
-    """Laplacian smoothing of every row, ``(p + amount) / Σ (p + amount)``: Equation 28 of the TPL paper.
+def smooth(matrix: MatrixLike, amount: Annotated[float, Interval(0, MAX_SCALE, error=StochasticError)]) -> FloatArray:
+    """Apply Laplacian smoothing to every row: ``(p + amount) / Σ (p + amount)``.
+
+    Equation 28 of the TPL paper.
 
     Parameters
     ----------
     matrix
         ``(n, n)`` transition matrix.
     amount
-        Not negative; 0 leaves the matrix as it is, and the larger, the weaker the correlation. Amounts compare only
-        between matrices of one size.
+        Non-negative. 0 leaves the matrix unchanged. Larger amounts weaken the correlation. Amounts are comparable only
+        between matrices of the same size.
 
     Returns
     -------
@@ -90,7 +94,7 @@ def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
     Raises
     ------
     StochasticError
-        When the matrix is none, or the amount is negative or not finite.
+        When the matrix is not row-stochastic, or the amount is negative or not finite.
 
     Examples
     --------
@@ -98,15 +102,13 @@ def smooth(matrix: MatrixLike, amount: float) -> FloatArray:
     array([[0.75, 0.25],
            [0.25, 0.75]])
     """
-    if not 0 <= amount <= LARGEST:
-        raise StochasticError(f"amount of smoothing is {amount}; give a number from 0 to {LARGEST:g}")
     dense = matrix.toarray() if sp.issparse(matrix) else matrix
-    raised = as_stochastic(dense, "matrix", smallest=SMALLEST_PROBABILITY) + amount
+    raised = as_stochastic(dense, "matrix", smallest=MIN_PROBABILITY) + amount
     return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float64)
 
 
 def is_matrix(value: object) -> bool:
-    """Whether a value is one matrix, rather than an iterable of matrices (one for each step)."""
+    """Return whether a value is one matrix, rather than an iterable of matrices, one per step."""
     if sp.issparse(value):
         return True
     if isinstance(value, np.ndarray):
@@ -119,16 +121,16 @@ def is_matrix(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Supremum:
-    """What leakage tends to when every step spends the same ε.
+    """The limit of leakage if every step spends the same ε.
 
     Parameters
     ----------
     value
-        The least α with ``L(α) + ε = α``; infinite where leakage grows without bound.
+        The smallest α with ``L(α) + ε = α``. Infinite if leakage grows without bound.
     q, d
-        The masses that decide it (Theorem 11 of the TPL paper).
+        The masses that determine it (Theorem 11 of the TPL paper).
     rows
-        The pair of rows that causes it.
+        The pair of rows that attains it.
     """
 
     value: float
@@ -139,30 +141,31 @@ class Supremum:
 
 @checked
 class LossFunction:
-    """L(α) as the piecewise function of Corollary 3 of the TPL paper, exact for every α; a call is a binary search.
+    """The loss function L(α) of a transition matrix, piecewise and exact for every α.
 
-    On the k-th piece ``L(α) = log (1 + q_k(e^α − 1)) / (1 + d_k(e^α − 1))``. Unlike Algorithm 4 of the paper it needs
-    no upper end, no O(n³) memory, and finds no piece twice.
+    On the k-th piece ``L(α) = log (1 + q_k(e^α − 1)) / (1 + d_k(e^α − 1))`` (Corollary 3 of the TPL paper). A call is a
+    binary search. Unlike Algorithm 4 of the paper, it needs no upper bound on α and no O(n³) memory, and it finds each
+    piece once.
 
     Parameters
     ----------
     matrix
         ``(n, n)`` row-stochastic, dense or scipy sparse; ``None`` for an adversary without this knowledge (L = 0).
     limit
-        Where the function may end. The default is complete; a finite one saves time on large matrices.
+        Largest α at which the function is needed. Defaults to no limit; a finite limit saves time on large matrices.
     name
-        What error messages call the matrix.
+        Name of the matrix in error messages.
 
     Attributes
     ----------
     starts : FloatArray
-        ``(pieces,)``, increasing, the α at which each piece begins; the first is 0.
+        ``(pieces,)``, increasing: the α at which each piece starts. The first is 0.
     q, d : FloatArray
         ``(pieces,)`` coefficients of each piece, both decreasing.
     rows : IntArray
         ``(pieces, 2)`` pair of rows that attains each piece.
     limit : float
-        As given.
+        The largest α at which the function is defined.
     size : int or None
         Number of states; None without a matrix.
 
@@ -180,10 +183,16 @@ class LossFunction:
     array([0.      , 1.466337])
     """
 
-    def __init__(self, matrix: MatrixLike | None, limit: float = math.inf, name: str = "transition matrix") -> None:
-        self.limit = math.inf if limit == math.inf else check_epsilon(limit, "limit")
+    def __init__(
+        self,
+        matrix: MatrixLike | None,
+        limit: Annotated[float, Interval(0, math.inf, "right", error=BudgetError)] = math.inf,
+        name: str = "transition matrix",
+    ) -> None:
+        self.limit = float(limit)
         self.size: int | None = None
-        vertices, starts = [NO_LOSS], [0.0]
+        vertices = [NO_LOSS]
+        starts = [0.0]
         if matrix is not None:
             excess = Excess(as_transition(matrix, name))
             self.size = excess.size
@@ -199,7 +208,7 @@ class LossFunction:
     @overload
     def __call__(self, alpha: npt.ArrayLike) -> FloatArray: ...
     def __call__(self, alpha: npt.ArrayLike) -> float | FloatArray:
-        """L(α), a float for a number and an array for an array; L(0) is 0.
+        """Return L(α): a float for a number, an array for an array. L(0) is 0.
 
         Raises
         ------
@@ -209,13 +218,13 @@ class LossFunction:
         values = as_floats(alpha, "alpha", BudgetError)
         good = (values >= 0) & (values <= self.limit) & (values < math.inf)
         if not good.all():
-            raise InvalidInputError(f"alpha is {values[~good].flat[0]}; give a finite number from 0 to {self.limit}")
+            raise InvalidInputError(f"alpha must be finite and in [0, {self.limit}], got {values[~good].flat[0]}")
         loss = self._evaluate(values)
         return float(loss) if values.ndim == 0 else loss
 
     @property
     def is_identity(self) -> bool:
-        """Whether L(α) = α, the strongest correlation: two rows have disjoint supports."""
+        """Whether L(α) = α: two rows have disjoint supports."""
         return bool(self.d[-1] == 0 and self._rest[-1] == 0)
 
     def _evaluate(self, values: FloatArray) -> FloatArray:
@@ -223,10 +232,11 @@ class LossFunction:
         return loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
 
     def supremum(self, epsilon: float) -> Supremum:
-        """What leakage tends to under the same ε at every step (Theorem 11 and Algorithm 6 of the TPL paper).
+        """Return the limit of leakage under the same ε at every step.
 
-        ``α − L(α)`` grows strictly, so a binary search finds the piece and a closed form the place on it. It is
-        infinite exactly when ``ε ≥ log(1/q)`` for the largest mass q that one row has where another has none.
+        Theorem 11 and Algorithm 6 of the TPL paper. ``α − L(α)`` increases strictly. Therefore a binary search finds
+        the piece, and a closed form gives α. The limit is infinite exactly when ``ε ≥ log(1/q)``, where q is the
+        largest mass that one row has on states that another row excludes.
 
         Parameters
         ----------
@@ -236,7 +246,7 @@ class LossFunction:
         Returns
         -------
         Supremum
-            The limit, and the pair of rows that causes it.
+            The limit, and the pair of rows that attains it.
 
         Raises
         ------
@@ -245,38 +255,39 @@ class LossFunction:
         """
         epsilon = check_epsilon(epsilon, "epsilon")
         at = int(np.searchsorted(self._slack_starts, epsilon, side="right")) - 1
-        q, d = float(self.q[at]), float(self.d[at])
+        q = float(self.q[at])
+        d = float(self.d[at])
         value = supremum_at(epsilon, q, d, float(self._rest[at]))
         if value > self.limit:
-            raise InvalidInputError(f"the supremum for epsilon {epsilon} is beyond the limit {self.limit}; raise it")
+            raise InvalidInputError(f"the supremum for epsilon {epsilon} is beyond the limit {self.limit}: raise limit")
         return Supremum(value, q, d, (int(self.rows[at, 0]), int(self.rows[at, 1])))
 
 
 Knowledge = MatrixLike | LossFunction | None
-"""What an adversary knows: a matrix, its loss function built before, or None for nothing."""
+"""Knowledge of an adversary: a matrix, its loss function, or None without knowledge."""
 
 
 @checked
-def loss(matrix: Knowledge, alpha: float) -> float:
-    """L(α) of a transition matrix at one α, without building the piecewise function.
+def loss(matrix: Knowledge, alpha: Annotated[float, Interval(0, math.inf, "left", error=BudgetError)]) -> float:
+    """Return L(α) of a transition matrix at one α, without building the piecewise function.
 
     One pass over the pairs of rows: O(n³) time for a dense matrix, O(n²) memory. For a sparse matrix only columns
-    that two rows share cost time, and rows with disjoint supports settle the answer (α itself) at once.
+    that two rows share cost time. If two rows have disjoint supports, the result is α.
 
     Parameters
     ----------
     matrix
-        ``(n, n)`` row-stochastic, dense or scipy sparse; a `LossFunction`; or None (no knowledge, no loss).
+        ``(n, n)`` row-stochastic, dense or scipy sparse; a `LossFunction`; or None (the loss is 0).
     alpha
-        The leakage one step away, finite and not negative.
+        The leakage one step away, finite and non-negative.
 
     Returns
     -------
     float
-        In ``[0, alpha]``: 0 when all rows are equal, α itself when two rows have disjoint supports. The value is
-        attained by a pair of rows and a set of states, and no pair exceeds it by more than what rounding hides:
-        relative ``n·1e-16`` for a dense matrix. Of a sparse one, sums are taken from 1, and a pair that leads by less
-        than ``2e-15/q`` of the loss's exponential can be passed over, q being its mass (`LossFunction.q`).
+        In ``[0, alpha]``: 0 if all rows are equal, α if two rows have disjoint supports. The value is attained by a
+        pair of rows and a set of states. No pair exceeds it by more than rounding: relative ``n·1e-16`` for a dense
+        matrix. For a sparse matrix, sums are subtracted from 1, and a pair that exceeds the result by less than
+        ``2e-15/q`` of the loss's exponential can be missed, where q is its mass (`LossFunction.q`).
 
     Raises
     ------
@@ -298,7 +309,7 @@ def loss(matrix: Knowledge, alpha: float) -> float:
     >>> loss([[1, 0], [0, 1]], 800.0)
     800.0
     """
-    alpha = check_epsilon(alpha, "alpha") if alpha else 0.0
+    alpha = float(alpha)
     if matrix is None:
         return 0.0
     if isinstance(matrix, LossFunction):
@@ -308,10 +319,10 @@ def loss(matrix: Knowledge, alpha: float) -> float:
 
 
 @checked
-def supremum(matrix: Knowledge, epsilon: float) -> float:
-    """What backward (or forward) leakage tends to when every step spends ε; infinite where there is no bound.
+def supremum(matrix: Knowledge, epsilon: Epsilon) -> float:
+    """Return the limit of leakage if every step spends ε; it can be infinite.
 
-    `LossFunction.supremum` tells also which pair of rows causes it.
+    `LossFunction.supremum` also returns the pair of rows that attains it.
 
     Parameters
     ----------
@@ -323,7 +334,7 @@ def supremum(matrix: Knowledge, epsilon: float) -> float:
     Returns
     -------
     float
-        The least α with ``L(α) + ε = α``; infinite where there is none.
+        The smallest α with ``L(α) + ε = α``, or infinity if there is none.
 
     Raises
     ------
@@ -339,24 +350,23 @@ def supremum(matrix: Knowledge, epsilon: float) -> float:
     >>> supremum([[.8, .2], [0, 1]], 0.23)
     inf
     """
-    epsilon = check_epsilon(epsilon, "epsilon")
     return as_loss_function(matrix).supremum(epsilon).value
 
 
 def as_loss_function(matrix: Knowledge, name: str = "transition matrix", limit: float = math.inf) -> LossFunction:
-    """The loss function of what an adversary knows, up to ``limit``; one that was built before is taken as it is."""
+    """Return the loss function of a matrix; a `LossFunction` is returned unchanged."""
     return matrix if isinstance(matrix, LossFunction) else LossFunction(matrix, limit, name)
 
 
 def read_matrix(path: str | Path) -> Any:
-    """Read a matrix from a file; whether it is a transition matrix is for its users to say.
+    """Read a matrix from a file, without checking that it is a transition matrix.
 
     Parameters
     ----------
     path
         ``.npz``: a sparse matrix as `scipy.sparse.save_npz` writes it, or an archive with exactly one array;
-        ``.npy``: one array; anything else: text, one row a line, numbers separated by commas; empty lines and what
-        follows a ``#`` are passed over.
+        ``.npy``: one array. Other files are text, one row per line, numbers separated by commas. Empty lines and
+        everything after a ``#`` are ignored.
 
     Returns
     -------
@@ -366,7 +376,7 @@ def read_matrix(path: str | Path) -> Any:
     Raises
     ------
     DataFileError
-        When the file cannot be read, holds no numbers or rows of different lengths; with the line for text.
+        When the file cannot be read, or contains no numbers or rows of different lengths. For text, with the line.
     """
     path = Path(path)
     if path.suffix.lower() not in {".npz", ".npy"}:
@@ -376,19 +386,19 @@ def read_matrix(path: str | Path) -> Any:
             return _numbers(read_npy(path))
         arrays = read_npz(path)
         if "format" in arrays and "data" in arrays:
-            return csr_of_arrays(arrays)
+            return build_csr(arrays)
         if len(arrays) != 1:
-            raise ValueError(f"it holds {len(arrays)} arrays, one is wanted: {listed(list(arrays))}")
+            raise ValueError(f"it must contain one array, got {len(arrays)} arrays: {listed(list(arrays))}")
         return _numbers(*arrays.values())
     except DataFileError:
         raise
     except ValueError as problem:
-        said = f"not a readable matrix ({one_line(problem)}); save it with numpy or scipy.sparse"
-        raise DataFileError(path, said) from None
+        message = f"not a readable matrix ({one_line(problem)}): save it with numpy or scipy.sparse"
+        raise DataFileError(path, message) from None
 
 
 def read_numbers(path: str | Path) -> FloatArray:
-    """Read all numbers of a file, row after row: budgets by time, or a distribution.
+    """Read all numbers of a file, row by row: budgets by time, or a distribution.
 
     Parameters
     ----------
@@ -403,7 +413,7 @@ def read_numbers(path: str | Path) -> FloatArray:
     Raises
     ------
     DataFileError
-        As `read_matrix`, and for a sparse matrix that is too large to be written out.
+        As `read_matrix`, and for a sparse matrix that is too large in dense form.
     """
     values: Any = read_matrix(path)
     if not hasattr(values, "toarray"):
@@ -414,7 +424,7 @@ def read_numbers(path: str | Path) -> FloatArray:
 
 def _numbers(array: Any) -> FloatArray:
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"it holds {array.dtype} values, numbers are wanted")
+        raise ValueError(f"it must contain numbers, got {array.dtype} values")
     return np.asarray(array, dtype=np.float64)
 
 
@@ -423,9 +433,11 @@ def _read_text(path: Path) -> FloatArray:
     for line, content in content_lines(path):
         rows.append(_row(path, line, content.split(",")))
         if rows[-1].size != rows[0].size:
-            raise DataFileError(path, f"{rows[-1].size} numbers, the first row has {rows[0].size}", line)
+            raise DataFileError(
+                path, f"each row must have {rows[0].size} numbers, like the first, got {rows[-1].size}", line
+            )
     if not rows:
-        raise DataFileError(path, "holds no numbers; give one row a line, numbers separated by commas")
+        raise DataFileError(path, "contains no numbers: write one row per line, numbers separated by commas")
     return np.array(rows)
 
 

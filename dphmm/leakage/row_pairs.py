@@ -1,14 +1,15 @@
-"""How far one row of a transition matrix can exceed another: every question the loss function asks of the matrix.
+"""Hockey-stick divergences between rows of a transition matrix, for the loss function.
 
-A pair of rows (q, d) and a set S of columns give the point (d_S, q_S) with ``q_S = Σ_{j∈S} q_j``; all points of a pair
-lie under its ROC curve (the Neyman-Pearson test of q against d). The largest ``q_S − λ d_S`` of a pair, its *excess*,
-is ``Σ_j (q_j − λ d_j)₊`` (the hockey-stick divergence), found in one pass and without a sort; the largest over all
-pairs is one *query* here.
+A pair of rows (q, d) and a set S of columns define the point (d_S, q_S) with ``q_S = Σ_{j∈S} q_j``. All points of a
+pair lie under its ROC curve (the Neyman-Pearson test of q against d). The largest ``q_S − λ d_S`` of a pair, its
+*excess*, is ``Σ_j (q_j − λ d_j)₊`` (the hockey-stick divergence). It takes one pass and no sort. The largest excess
+over all pairs is one *query*.
 
-Queries of sparse matrices go through one loop, in double. Of a large dense matrix, sums in single precision give an
-interval for what each row reaches, by a proved bound on their error (`short_error`); rows whose interval ends below
-where another's begins cannot have the largest excess, and the others alone are summed in double. Where intervals leave
-most rows, or the sum in double is outside them, all pairs are. Both loops are compiled once they are worth it.
+Queries of sparse matrices run in one loop in double precision. For a large dense matrix, sums in single precision give
+an interval for the peak of each row, by a proved bound on their error (`short_error`). Only rows with an interval that
+reaches the highest lower end can have the largest excess, and only these are summed in double precision. If the
+intervals exclude too few rows, or the sum in double precision lies outside them, all pairs are summed in double
+precision. Both loops are compiled once the work justifies it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.compilation import often
+from dphmm.compilation import compile_if_hot
 
 Short = npt.NDArray[np.float32]
 """Rows in single precision."""
@@ -34,39 +35,40 @@ Short = npt.NDArray[np.float32]
 Compressed = tuple[FloatArray, IntArray, IntArray]
 """Values, indices and starts of compressed rows or columns."""
 
-_SHORT_STRETCH = 256
-"""Columns summed in single precision before the sum goes on in double."""
+# Columns summed in single precision before the sum continues in double precision.
+_SINGLE_PRECISION_COLUMNS = 256
 
-_TOO_WIDE = 0.02
-"""Where intervals are wider than this share of the largest excess, they tell too little apart."""
+# Intervals wider than this fraction of the largest excess exclude too few rows.
+_MAX_INTERVAL_FRACTION = 0.02
 
-_SHORT_FROM = 20_000
-"""With fewer terms than this, sums in single precision save no time."""
+# Sums in single precision save time only from this number of terms on.
+_SINGLE_PRECISION_MIN_TERMS = 20_000
 
-_FEW = 1 / 64
-"""Where a smaller share of the entries stands out of their columns, summing these alone is fastest."""
+# If a smaller fraction of the entries can contribute to an excess, summing only their columns is fastest.
+_MIN_SHARE_STANDING_OUT = 1 / 64
 
-_RUN = 32
-"""Rows of one task, a multiple of four; their peaks fit in the cache beside the rows."""
+# Rows per task, a multiple of four. Their peaks and the rows fit into the cache together.
+_ROWS_PER_TASK = 32
 
-_SHARED_FROM = 1_000_000
-"""From this number of terms on, tasks go to all processors."""
+# From this number of terms on, tasks run on all processors.
+_PARALLEL_MIN_TERMS = 1_000_000
 
-_AT_ONCE = 1 << 15
-"""Terms that numpy works on at a time, about: as many as fit in the cache."""
+# Approximate number of terms per numpy operation. They fit into the cache.
+_CHUNK_TERMS = 1 << 16
 
 
 def short_error(width: int) -> float:
-    """What ``Σ_j min(q_j, λ d_j)`` in single precision, as `_least_shared` sums it, is off by at most.
+    """Return the error bound of ``Σ_j min(q_j, λ d_j)`` summed in single precision.
 
-    Let ``u = 2^-24`` be the unit of rounding, ``k`` the length of a stretch, and let all terms be at most ``q_j``, of
-    which the sum is at most 1. Rounding is monotone, so that the least of two rounded numbers is the least of the two,
-    rounded once: by a share of ``u``, or below the normal numbers by ``2^-150``. A stretch is summed by at most
-    ``k − 1`` additions, in whatever order, each of which rounds by a share of ``u``. So it is off by a share of
-    ``(1 + u)^k − 1 <= γ_k = k u / (1 − k u)``, and all stretches together by no more (Higham, *Accuracy and Stability
-    of Numerical Algorithms*, section 4.2), and by ``2^-150 (1 + γ_k)`` for each term. What is done in double (the
-    product, the sum of the stretches, rows that sum to one within `width` roundings, the sum that this is compared
-    with) adds less than ``4 · width + 8`` roundings of one.
+    The bound applies to the summation of `_least_shared`. Let ``u = 2^-24`` be the unit roundoff and ``k`` the length
+    of a stretch. All terms are at most ``q_j``, and the sum of ``q_j`` is at most 1. Rounding is monotone: the minimum
+    of two rounded numbers is the rounded minimum. Its relative error is at most ``u``, or for subnormal numbers its
+    absolute error is at most ``2^-150``. A stretch is summed by at most ``k − 1`` additions in any order, each with a
+    relative error of at most ``u``. Its relative error is at most ``(1 + u)^k − 1 <= γ_k = k u / (1 − k u)``, plus
+    ``2^-150 (1 + γ_k)`` for each term; this also bounds the error of all stretches together (Higham, *Accuracy and
+    Stability of Numerical Algorithms*, section 4.2). The operations in double precision (the product, the sum of the
+    stretches, the normalisation of rows within `width` roundings, the compared sum) add less than ``4 · width + 8``
+    roundings of one.
 
     Parameters
     ----------
@@ -79,24 +81,24 @@ def short_error(width: int) -> float:
         About 256 units of single precision.
     """
     unit = 2.0**-24
-    rounded = _SHORT_STRETCH * unit / (1 - _SHORT_STRETCH * unit)
+    rounded = _SINGLE_PRECISION_COLUMNS * unit / (1 - _SINGLE_PRECISION_COLUMNS * unit)
     return rounded + width * 2.0**-149 + (4 * width + 8) * 2.0**-53
 
 
 @dataclass(frozen=True)
 class Vertex:
-    """A pair of rows and a set of columns, as the point (d, q).
+    """The point (d, q) of a pair of rows and a set of columns.
 
     Parameters
     ----------
     q, d
-        Masses of the two rows on the set, ``0 <= d < q <= 1`` (both 0 for rows that never differ).
+        Masses of the two rows on the set, ``0 <= d < q <= 1`` (both 0 for equal rows).
     rest
-        ``1 − q``, summed on its own, so that it is right also where q is nearly 1.
+        ``1 − q``, summed separately, so that it is accurate even if q is nearly 1.
     gap
-        ``q − d``, summed on its own, so that it is right also where the rows are nearly equal.
+        ``q − d``, summed separately, so that it is accurate even if the rows are nearly equal.
     rows
-        Indices of the two rows: the one in the numerator, then the one in the denominator.
+        Indices of the two rows: numerator, then denominator.
     """
 
     q: float
@@ -107,24 +109,24 @@ class Vertex:
 
 
 NO_LOSS = Vertex(0.0, 0.0, 1.0, 0.0, (0, 0))
-"""The point of a matrix whose rows are equal."""
+"""The point of a matrix with equal rows."""
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """The answer to one query.
+    """The result of one query.
 
     Parameters
     ----------
     rows, others
-        The q rows and the d rows that were asked about.
+        The queried q rows and d rows.
     row_peak
-        For each q row at least its largest excess over the d rows; it itself where sums are in double, and otherwise
-        the upper end of an interval that holds it, which `Excess.interval` is as wide as.
+        For each q row an upper bound on its largest excess over the d rows. With sums in double precision it is the
+        excess. Otherwise it is the upper end of an interval that contains the excess, of width `Excess.interval`.
     other_peak
-        For each d row the same of the largest excess of the q rows.
+        For each d row an upper bound, in the same form, on the largest excess of the q rows over it.
     best, peak
-        The pair of rows with the largest excess, and that excess, to the last digits.
+        The pair of rows with the largest excess, and that excess in double precision.
     """
 
     rows: IntArray
@@ -136,12 +138,12 @@ class Peaks:
 
 
 class Excess:
-    """Queries on one matrix.
+    """Queries of the largest excess between rows of one matrix.
 
     Parameters
     ----------
     matrix
-        As `dphmm.leakage.loss_function.as_transition` gives it. Memory is twice that of the matrix.
+        A result of `dphmm.leakage.loss_function.as_transition`. Queries need about the memory of a second copy.
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -152,77 +154,96 @@ class Excess:
         self._columns: Any = matrix.tocsc() if self.is_sparse else None
 
     def row(self, index: int) -> FloatArray:
-        """One row as a dense array ``(width,)``."""
+        """Return one row as a dense array ``(width,)``."""
         return np.asarray(self.matrix[[index]].toarray()[0] if self.is_sparse else self.matrix[index])
 
     def rounding(self, value: float, q: float = 0.0) -> float:
-        """How much of a computed excess can be rounding: of the sum, and of terms of the size of ``q``."""
+        """Return the rounding error of an excess with terms of size ``q``."""
         eps = float(np.finfo(np.float64).eps)
         terms = 8 * eps * (1.0 if self.is_sparse else q)
         return terms + (4 + self.width / 8) * eps * abs(value)
 
     def peaks(self, slope: float, rows: IntArray | None = None, others: IntArray | None = None) -> Peaks:
-        """The largest ``Σ_j (q_j − slope·d_j)₊`` by q row and by d row.
+        """Return the largest ``Σ_j (q_j − slope·d_j)₊`` by q row and by d row.
 
-        Of a large dense matrix single precision says which rows can have the largest one, and these alone are summed
-        in double.
+        For a large dense matrix, sums in single precision select the rows that can attain the largest excess. Only
+        these are summed in double precision.
 
         Parameters
         ----------
         slope
-            At least 1; infinity (sparse matrices only) asks for the mass of q where d has none.
+            At least 1. Infinity (sparse matrices only) gives the mass of q on columns where d is zero.
         rows, others
-            The q rows and the d rows to look at; all of them by default. In a sparse matrix a q row is held against
-            all d rows, whatever is asked (its peak can only be larger for that).
+            The q rows and the d rows to query. Default to all rows. In a sparse matrix a q row is always compared with
+            all d rows, which can only raise its peak.
         """
         rows = self.everything if rows is None else rows
         others = self.everything if others is None else others
         if self.is_sparse:
             return self._sparse_peaks(slope, rows, others)
         work = rows.size * others.size * self.width
-        if work >= _SHORT_FROM and np.mean(self.matrix[rows] > slope * self._least) > _FEW:
+        if work >= _SINGLE_PRECISION_MIN_TERMS and self._stands_out(slope, rows):
             row_peak, other_peak = self._bounds(slope, rows, others)
             highest = row_peak.max()
-            surely = highest - self.interval  # some pair's excess is at least this
-            some, few = (np.flatnonzero(top >= surely) for top in (row_peak, other_peak))
-            if self.interval < _TOO_WIDE * highest and 2 * some.size * few.size < rows.size * others.size:
-                found = self._dense_peaks(slope, rows[some], others[few])
-                if surely <= found.peak <= highest:
-                    return Peaks(rows, others, row_peak, other_peak, found.best, found.peak)
+            surely = highest - self.interval  # lower bound on the largest excess
+            (q_rows,) = (row_peak >= surely).nonzero()
+            (d_rows,) = (other_peak >= surely).nonzero()
+            if (
+                self.interval < _MAX_INTERVAL_FRACTION * highest
+                and 2 * q_rows.size * d_rows.size < rows.size * others.size
+            ):
+                exact = self._dense_peaks(slope, rows[q_rows], others[d_rows])
+                if surely <= exact.peak <= highest:
+                    return Peaks(rows, others, row_peak, other_peak, exact.best, exact.peak)
         return self._dense_peaks(slope, rows, others)
 
+    def _stands_out(self, slope: float, rows: IntArray) -> bool:
+        """Return whether enough entries of the q rows can contribute to an excess."""
+        entries = self._select(self.matrix, rows) > slope * self._least
+        return bool(np.count_nonzero(entries) > _MIN_SHARE_STANDING_OUT * entries.size)
+
+    def _select(self, matrix: Any, rows: IntArray) -> Any:
+        """Return rows of a dense matrix; all rows (always in order) without a copy."""
+        return matrix if rows.size == self.size else matrix[rows]
+
     def _dense_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
-        """The answer to a query, in double; only columns in which one of some q rows stands out are summed."""
-        scaled, least = slope * self.matrix[others], slope * self._least
-        several = max(1, _AT_ONCE // scaled.size)
-        row_peak, partner = np.zeros(rows.size), np.zeros(rows.size, dtype=np.int64)
+        """Query in double precision; sum only columns with an entry that can contribute."""
+        # An entry of q that is at most `slope` times its column's minimum exceeds no d: skip such columns.
+        scaled = slope * self._select(self.matrix, others)
+        least = slope * self._least
+        several = max(1, _CHUNK_TERMS // scaled.size)
+        row_peak = np.zeros(rows.size)
+        partner = np.zeros(rows.size, dtype=np.int64)
 
         def run(part: slice) -> FloatArray:
             other_peak = np.zeros(others.size)
             for first in range(part.start, min(part.stop, rows.size), several):
-                some = slice(first, min(first + several, part.stop))
-                ones, beside = self.matrix[rows[some]], scaled
-                columns = np.flatnonzero((ones > least).any(axis=0))
-                if 2 * columns.size < self.width:
-                    ones, beside = ones[:, columns], scaled[:, columns]
-                terms = ones[:, np.newaxis] - beside
+                block = slice(first, min(first + several, part.stop))
+                q = self.matrix[rows[block]]
+                d = scaled
+                stands_out = (q > least).any(axis=0)
+                if 2 * np.count_nonzero(stands_out) < self.width:
+                    q = q[:, stands_out]
+                    d = scaled[:, stands_out]
+                terms = q[:, np.newaxis] - d
                 excess = np.maximum(terms, 0.0, out=terms).sum(axis=2)
                 np.maximum(other_peak, excess.max(axis=0), out=other_peak)
-                partner[some], row_peak[some] = others[excess.argmax(axis=1)], excess.max(axis=1)
+                partner[block] = others[excess.argmax(axis=1)]
+                row_peak[block] = excess.max(axis=1)
             return other_peak
 
-        other_peak = np.max(_in_runs(run, rows.size, rows.size * scaled.size > _SHARED_FROM), axis=0)
+        other_peak = _in_runs(run, rows.size, rows.size * scaled.size > _PARALLEL_MIN_TERMS, np.maximum)
         return Peaks(rows, others, row_peak, other_peak, *_best(rows, row_peak, partner))
 
     def _bounds(self, slope: float, rows: IntArray, others: IntArray) -> tuple[FloatArray, FloatArray]:
-        """What no excess of each q row, and of each d row, is above: by sums in single precision.
+        """Return upper bounds on the excess of each row, from single precision.
 
-        The largest excess of each is in the interval of width `interval` that ends there.
+        The largest excess of each row lies in the interval of width `interval` below its bound.
         """
-        # No entry of a q row is above 1, so that nothing is lost where a slope makes those of the others larger than 2.
-        ones, scaled = self._short[rows], np.minimum(slope * self.matrix[others], 2.0).astype(np.float32)
-        ones = np.concatenate([ones, ones[-1:].repeat(-len(ones) % 4, axis=0)])
-        least = np.full(len(ones), np.inf)
+        # No entry of a q row exceeds 1, so scaled entries of d rows can be clipped at 2 without changing a minimum.
+        ones = self._select(self._short, rows)
+        scaled = np.minimum(slope * self._select(self.matrix, others), 2.0).astype(np.float32)
+        least = np.full(rows.size, np.inf)
 
         def run(part: slice) -> FloatArray:
             other_least = np.full(others.size, np.inf)
@@ -230,37 +251,42 @@ class Excess:
             return other_least
 
         work = rows.size * scaled.size
-        other_least = np.min(_in_runs(run, len(ones), work > 8 * _SHARED_FROM), axis=0)
+        other_least = _in_runs(run, rows.size, work > 8 * _PARALLEL_MIN_TERMS, np.minimum)
         top = self._masses[1] + short_error(self.width)
-        return top - least[: rows.size], top - other_least
+        return top - least, top - other_least
 
     def _sparse_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
-        """The answer to a query of a sparse matrix, each q row against all d rows."""
+        """Query a sparse matrix, each q row against all d rows."""
         by_row, by_column = ((m.data, m.indices, m.indptr) for m in (self.matrix, self._columns))
-        row_peak, partner = np.full(rows.size, -1.0), np.zeros(rows.size, dtype=np.int64)
+        row_peak = np.full(rows.size, -1.0)
+        partner = np.zeros(rows.size, dtype=np.int64)
 
         def run(part: slice) -> FloatArray:
             other_peak = np.zeros(self.size)
-            _peaks_of_compressed(rows[part], by_row, by_column, slope, row_peak[part], partner[part], other_peak)
+            _find_compressed_peaks(rows[part], by_row, by_column, slope, row_peak[part], partner[part], other_peak)
             return other_peak
 
         work = rows.size * self.size * self.width
-        other_peak = np.max(_in_runs(run, rows.size, work > _SHARED_FROM), axis=0)[others]
+        other_peak = _in_runs(run, rows.size, work > _PARALLEL_MIN_TERMS, np.maximum)[others]
         return Peaks(rows, others, row_peak, other_peak, *_best(rows, row_peak, partner))
 
     def vertex(self, pair: tuple[int, int], slope: float) -> Vertex:
-        """The point of a pair where ``q_S − slope·d_S`` is largest, each sum rounded once."""
-        q, d = self.row(pair[0]), self.row(pair[1])
+        """Return the point of a pair with the largest ``q_S − slope·d_S``, each sum rounded once."""
+        # Exactly rounded sums: points of different pairs are compared, and the result must not depend on their order.
+        q = self.row(pair[0])
+        d = self.row(pair[1])
         chosen = (d == 0) & (q > 0) if math.isinf(slope) else q > slope * d
-        inside = math.fsum(q[chosen])
-        rest = math.fsum(q[~chosen])
-        return Vertex(inside if rest else 1.0, math.fsum(d[chosen]), rest, math.fsum((q - d)[chosen]), pair)
+        inside = math.fsum(q[chosen].tolist())
+        rest = math.fsum(q[~chosen].tolist())
+        gap = math.fsum((q - d)[chosen].tolist())
+        mass = math.fsum(d[chosen].tolist())
+        return Vertex(inside if rest else 1.0, mass, rest, gap, pair)
 
     def disjoint_rows(self) -> tuple[int, int] | None:
-        """Two rows with disjoint supports, where a look at a few rows of a sparse matrix finds them; else None.
+        """Return the point with d = 0 and the largest q; None if all supports are equal.
 
-        Rows that share no column with row i are those that its columns do not reach. The rows that reach least are
-        tried, which settles any mobility matrix; None says nothing about the others.
+        The rows that overlap with the fewest others are tried; for a mobility matrix these suffice. None does not
+        imply that no such rows exist.
         """
         if not self.is_sparse:
             return None
@@ -275,9 +301,9 @@ class Excess:
         return None
 
     def unbounded(self) -> Vertex | None:
-        """The point with d = 0 and the largest q, or None where no state is possible for one row and not for another.
+        """Return the point with d = 0 and the largest q, or None if all rows have equal supports.
 
-        It decides how the loss grows in the end, and whether leakage stays bounded.
+        It determines the growth of the loss for large α, and whether leakage is bounded.
         """
         if self.is_sparse:
             return self._unbounded_sparse()
@@ -300,37 +326,39 @@ class Excess:
         return max(best, self.vertex((row, missing), math.inf), key=lambda vertex: vertex.q)
 
     def _holders(self, column: int) -> IntArray:
-        """The rows of a sparse matrix that are positive in a column."""
+        """Return the rows of a sparse matrix that are positive in a column."""
         start, stop = self._columns.indptr[column : column + 2]
         return np.asarray(self._columns.indices[start:stop])
 
     def steepest(self) -> tuple[Vertex, float]:
-        """The point with the largest ratio q/d, and that ratio; for a matrix without zeros."""
+        """Return the point with the largest ratio q/d, and that ratio, for a matrix without zeros."""
         matrix = self.matrix
-        high, low = matrix.max(axis=0), matrix.min(axis=0)
+        high = matrix.max(axis=0)
+        low = matrix.min(axis=0)
         ratio = np.divide(high, low)
         column = int(np.argmax(ratio))
         pair = int(matrix[:, column].argmax()), int(matrix[:, column].argmin())
-        q, d = float(high[column]), float(low[column])
+        q = float(high[column])
+        d = float(low[column])
         rest = math.fsum(np.delete(matrix[pair[0]], column))
         return Vertex(q, d, rest, q - d, pair), float(ratio[column])
 
     @cached_property
     def _least(self) -> FloatArray:
-        """The least entry of each column."""
+        """The smallest entry of each column."""
         return np.asarray(self.matrix.min(axis=0))
 
     @cached_property
     def _masses(self) -> tuple[float, float]:
-        """The least and the greatest sum of a row: one, but for a tolerance."""
+        """The smallest and the largest sum of a row; both are 1 within the tolerance."""
         sums = self.matrix.sum(axis=1)
         return float(sums.min()), float(sums.max())
 
     @cached_property
     def interval(self) -> float:
-        """How wide the intervals are that single precision gives for largest excesses of a dense matrix."""
-        fewest, most = self._masses
-        return most - fewest + 2 * short_error(self.width)
+        """Width of the intervals that single precision gives for the excesses of a dense matrix."""
+        smallest, largest = self._masses
+        return largest - smallest + 2 * short_error(self.width)
 
     @cached_property
     def _short(self) -> Short:
@@ -338,18 +366,23 @@ class Excess:
 
 
 def _best(rows: IntArray, row_peak: FloatArray, partner: IntArray) -> tuple[tuple[int, int], float]:
-    """The pair of rows with the largest excess, and that excess."""
-    at = int(np.argmax(row_peak))
+    """Return the pair of rows with the largest excess, and that excess."""
+    at = int(row_peak.argmax())
     return (int(rows[at]), int(partner[at])), float(row_peak[at])
 
 
-def _in_runs(run: Callable[[slice], FloatArray], count: int, is_shared: bool) -> list[FloatArray]:
-    """What comes of runs of ``count`` rows, one after another or on all processors."""
-    parts = [slice(start, start + _RUN) for start in range(0, count, _RUN)] if is_shared else [slice(0, count)]
-    if len(parts) < 2:
-        return [run(part) for part in parts]
+def _in_runs(
+    run: Callable[[slice], FloatArray],
+    count: int,
+    is_shared: bool,
+    combine: Callable[[FloatArray, FloatArray], FloatArray],
+) -> FloatArray:
+    """Combine the results of runs over ``count`` rows, on all processors if ``is_shared``."""
+    if not is_shared or count <= _ROWS_PER_TASK:
+        return run(slice(0, count))
+    parts = [slice(start, start + _ROWS_PER_TASK) for start in range(0, count, _ROWS_PER_TASK)]
     with ThreadPoolExecutor(_processors()) as pool:
-        return list(pool.map(run, parts))
+        return reduce(combine, pool.map(run, parts))
 
 
 def _processors() -> int:
@@ -358,41 +391,80 @@ def _processors() -> int:
 
 
 def _least_shared_loop(ones: Short, scaled: Short, least: FloatArray, other_least: FloatArray) -> None:
-    """`_least_shared`, four rows at a time, which share what is read of the other."""
+    """Compute `_least_shared` in blocks of four q rows by two d rows."""
+    last = len(ones) - 1
+    other_last = len(scaled) - 1
     width = scaled.shape[1]
-    for k in range(len(scaled)):
+    for k in range(0, len(scaled), 2):
+        k1 = min(k + 1, other_last)
         for b in range(0, len(ones), 4):
-            t0 = t1 = t2 = t3 = 0.0
-            for left in range(0, width, _SHORT_STRETCH):
-                right = min(left + _SHORT_STRETCH, width)
-                d, q0, q1 = scaled[k, left:right], ones[b, left:right], ones[b + 1, left:right]
-                q2, q3 = ones[b + 2, left:right], ones[b + 3, left:right]
+            b1 = min(b + 1, last)
+            b2 = min(b + 2, last)
+            b3 = min(b + 3, last)
+            sums0 = sums1 = sums2 = sums3 = 0.0
+            more0 = more1 = more2 = more3 = 0.0
+            for left in range(0, width, _SINGLE_PRECISION_COLUMNS):
+                right = min(left + _SINGLE_PRECISION_COLUMNS, width)
+                d0 = scaled[k, left:right]
+                d1 = scaled[k1, left:right]
+                q0 = ones[b, left:right]
+                q1 = ones[b1, left:right]
+                q2 = ones[b2, left:right]
+                q3 = ones[b3, left:right]
                 s0 = s1 = s2 = s3 = np.float32(0.0)
+                t0 = t1 = t2 = t3 = np.float32(0.0)
                 for j in range(right - left):
-                    s0 += min(q0[j], d[j])
-                    s1 += min(q1[j], d[j])
-                    s2 += min(q2[j], d[j])
-                    s3 += min(q3[j], d[j])
-                t0, t1, t2, t3 = t0 + float(s0), t1 + float(s1), t2 + float(s2), t3 + float(s3)
-            least[b], least[b + 1] = min(least[b], t0), min(least[b + 1], t1)
-            least[b + 2], least[b + 3] = min(least[b + 2], t2), min(least[b + 3], t3)
-            other_least[k] = min(other_least[k], t0, t1, t2, t3)
+                    s0 += min(q0[j], d0[j])
+                    s1 += min(q1[j], d0[j])
+                    s2 += min(q2[j], d0[j])
+                    s3 += min(q3[j], d0[j])
+                    t0 += min(q0[j], d1[j])
+                    t1 += min(q1[j], d1[j])
+                    t2 += min(q2[j], d1[j])
+                    t3 += min(q3[j], d1[j])
+                sums0 += float(s0)
+                sums1 += float(s1)
+                sums2 += float(s2)
+                sums3 += float(s3)
+                more0 += float(t0)
+                more1 += float(t1)
+                more2 += float(t2)
+                more3 += float(t3)
+            least[b] = min(least[b], sums0, more0)
+            least[b1] = min(least[b1], sums1, more1)
+            least[b2] = min(least[b2], sums2, more2)
+            least[b3] = min(least[b3], sums3, more3)
+            other_least[k] = min(other_least[k], sums0, sums1, sums2, sums3)
+            other_least[k1] = min(other_least[k1], more0, more1, more2, more3)
 
 
-@often(_least_shared_loop, lambda ones, scaled, *_: ones.size * len(scaled), reorder=True)
+@compile_if_hot(_least_shared_loop, lambda ones, scaled, *_: ones.size * len(scaled), reorder=True)
 def _least_shared(ones: Short, scaled: Short, least: FloatArray, other_least: FloatArray) -> None:
-    """The least ``Σ_j min(q_j, λ d_j)`` of each q row and of each d row, from single precision, d rows times λ given.
+    """Compute the smallest ``Σ_j min(q_j, λ d_j)`` of each row in single precision.
 
-    The excess is what a row's mass has beyond that sum, so that the least sum is the largest excess. No term is larger
-    than ``q_j``: a sum is off by at most `short_error`, whatever the slope.
+    ``scaled`` contains the d rows multiplied by λ. The excess is the row's mass minus this sum, so the smallest sum
+    gives the largest excess. No term exceeds ``q_j``. Therefore the error of a sum is at most `short_error` for every
+    slope.
     """
-    for b, one in enumerate(ones):
-        sums = np.minimum(one, scaled).sum(axis=1, dtype=np.float64)
-        least[b] = sums.min()
-        np.minimum(other_least, sums, out=other_least)
+    width = scaled.shape[1]
+    several = max(1, 2 * _CHUNK_TERMS // (len(scaled) * min(width, _SINGLE_PRECISION_COLUMNS)))
+    for first in range(0, len(ones), several):
+        block = ones[first : first + several]
+        sums = np.zeros((len(block), len(scaled)))
+        for left in range(0, width, _SINGLE_PRECISION_COLUMNS):
+            d = scaled[:, left : left + _SINGLE_PRECISION_COLUMNS]
+            # Repeat each q row for all d rows: numpy then runs one long inner loop instead of one per pair.
+            shared = (
+                block[:, left : left + _SINGLE_PRECISION_COLUMNS].repeat(len(d), axis=0).reshape(len(block), d.size)
+            )
+            np.minimum(shared, d.ravel(), out=shared)
+            # A product with ones sums in single precision (in any order) and is faster than a sum along an axis.
+            sums += (shared.reshape(-1, d.shape[1]) @ np.ones(d.shape[1], dtype=np.float32)).reshape(sums.shape)
+        least[first : first + several] = sums.min(axis=1)
+        np.minimum(other_least, sums.min(axis=0), out=other_least)
 
 
-def _peaks_of_compressed_loop(  # pragma: no cover - compiled
+def _find_compressed_peaks_loop(  # pragma: no cover - compiled
     rows: IntArray,
     by_row: Compressed,
     by_column: Compressed,
@@ -401,13 +473,15 @@ def _peaks_of_compressed_loop(  # pragma: no cover - compiled
     partner: IntArray,
     other_peak: FloatArray,
 ) -> None:
-    """`_peaks_of_compressed`."""
+    """Compute `_find_compressed_peaks`; compiled."""
     data, indices, starts = by_row
     column_data, column_rows, column_starts = by_column
     for b in range(rows.size):
-        shared, mass = np.zeros(other_peak.size), 0.0
+        shared = np.zeros(other_peak.size)
+        mass = 0.0
         for at in range(starts[rows[b]], starts[rows[b] + 1]):
-            value, j = data[at], indices[at]
+            value = data[at]
+            j = indices[at]
             mass += value
             for up in range(column_starts[j], column_starts[j + 1]):
                 shared[column_rows[up]] += min(value, slope * column_data[up])
@@ -415,11 +489,12 @@ def _peaks_of_compressed_loop(  # pragma: no cover - compiled
             excess = mass - shared[k]
             other_peak[k] = max(other_peak[k], excess)
             if excess > row_peak[b]:
-                row_peak[b], partner[b] = excess, k
+                row_peak[b] = excess
+                partner[b] = k
 
 
-@often(_peaks_of_compressed_loop, lambda rows, by_row, *_: rows.size * len(by_row[2]), reorder=True)
-def _peaks_of_compressed(
+@compile_if_hot(_find_compressed_peaks_loop, lambda rows, by_row, *_: rows.size * len(by_row[2]), reorder=True)
+def _find_compressed_peaks(
     rows: IntArray,
     by_row: Compressed,
     by_column: Compressed,
@@ -428,8 +503,12 @@ def _peaks_of_compressed(
     partner: IntArray,
     other_peak: FloatArray,
 ) -> None:
-    """Peaks of some rows of a sparse matrix, by ``Σ (q − λd)₊ = Σ q − Σ min(q, λd)``: only shared columns cost time."""
-    (data, indices, starts), (column_data, column_rows, column_starts) = by_row, by_column
+    """Compute the peaks of q rows of a sparse matrix from shared columns only.
+
+    Uses ``Σ (q − λd)₊ = Σ q − Σ min(q, λd)``.
+    """
+    (data, indices, starts) = by_row
+    (column_data, column_rows, column_starts) = by_column
     for b, i in enumerate(rows):
         shared = np.zeros(other_peak.size)
         for at in range(starts[i], starts[i + 1]):
@@ -442,12 +521,14 @@ def _peaks_of_compressed(
 
 
 def _least(left: FloatArray, right: FloatArray) -> tuple[int, int]:
-    """Where ``left @ right.T`` is least, a block of rows at a time so that memory stays O(n²)."""
-    best, pair = math.inf, (0, 0)
+    """Return the index of the smallest entry of ``left @ right.T`` in O(n²) memory."""
+    best = math.inf
+    pair = (0, 0)
     block = max(1, 4_000_000 // left.shape[0])
     for start in range(0, left.shape[0], block):
         product = left[start : start + block] @ right.T
         row, column = np.unravel_index(int(np.argmin(product)), product.shape)
         if product[row, column] < best:
-            best, pair = float(product[row, column]), (start + int(row), int(column))
+            best = float(product[row, column])
+            pair = (start + int(row), int(column))
     return pair

@@ -1,11 +1,11 @@
-"""Backward, forward and temporal privacy leakage over a stream of releases, for one user and for many.
+"""Backward, forward and temporal privacy leakage over a stream of releases.
 
 With budgets ``ε_1 … ε_T``: ``BPL_1 = ε_1`` and ``BPL_t = L^B(BPL_{t−1}) + ε_t`` (Equation 13 of the TPL paper);
 ``FPL_T = ε_T`` and ``FPL_t = L^F(FPL_{t+1}) + ε_t`` (Equation 15); ``TPL_t = BPL_t + FPL_t − ε_t`` (Equation 10).
 
-They are upper bounds on what an adversary with these matrices learns about the state at time t from all releases, and
-are attained when the mechanisms' outputs can reach every pattern of likelihoods that their budgets allow (as footnote
-5 of the paper says of Equation 10). They are about one time (event level); see `Leakage.window` for several.
+They are upper bounds on the information that an adversary with these matrices gains about the state at time t from all
+releases. They are attained if the mechanisms' outputs can reach every pattern of likelihoods that the budgets allow
+(footnote 5 of the paper, about Equation 10). They concern one time (event level); see `Leakage.window` for several.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats, frozen, locked
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, is_matrix, loss
+from dphmm.validation import NonNegativeInt, PositiveInt, checked
 
 KnowledgeByTime = Knowledge | Iterable[Knowledge]
-"""One matrix for every step, or one for each of the T − 1 steps from t to t + 1, in the order of time."""
+"""One matrix for all steps, or one for each of the T − 1 steps from t to t + 1, in temporal order."""
 
 
 @checked
 @dataclass(frozen=True)
 class Leakage:
-    """What a stream of releases leaks, by time.
+    """Privacy leakage of a stream of releases, by time.
 
     Parameters
     ----------
     epsilons, backward, forward : FloatArray
-        ``(T,)``, read-only: budgets, backward and forward privacy leakage; infinite where there is no bound.
+        ``(T,)``, read-only: budgets, backward and forward privacy leakage. Infinite at times without a bound.
     """
 
     epsilons: FloatArray
@@ -50,28 +50,28 @@ class Leakage:
         shape = self.epsilons.shape
         if len(shape) != 1 or self.backward.shape != shape or self.forward.shape != shape:
             raise InvalidInputError(
-                f"leakage has shapes {shape}, {self.backward.shape}, {self.forward.shape}; give one number a time"
+                f"leakage must have one value per time, got shapes {shape}, {self.backward.shape}, {self.forward.shape}"
             )
 
     @cached_property
     def temporal(self) -> FloatArray:
-        """``(T,)`` temporal privacy leakage, ``BPL + FPL − ε``; infinite where a part of it is."""
+        """Temporal privacy leakage ``(T,)``: ``BPL + FPL − ε``. Infinite if BPL or FPL is."""
         parts = self.backward + self.forward
         return locked(np.where(np.isinf(parts), np.inf, parts - np.where(np.isinf(parts), 0.0, self.epsilons)))
 
     @property
     def worst(self) -> float:
-        """The largest temporal leakage of any time: the α for which the stream is α-DP_T."""
+        """The largest temporal leakage over all times: the α for which the stream is α-DP_T."""
         return float(self.temporal.max())
 
     @property
     def user_level(self) -> float:
-        """``Σ ε``: what all states of the user together leak, whatever the correlation (Corollary 1)."""
+        """Temporal leakage ``(T,)``: ``BPL + FPL − ε``; infinite if BPL or FPL is."""
         return math.fsum(self.epsilons)
 
     @checked
-    def window(self, start: int, stop: int) -> float:
-        """Leakage about all states at times ``start … stop − 1`` together (Theorem 3 of the TPL paper).
+    def window(self, start: NonNegativeInt, stop: PositiveInt) -> float:
+        """Return the leakage about all states at times ``start … stop − 1`` together.
 
         Parameters
         ----------
@@ -81,8 +81,8 @@ class Leakage:
         Returns
         -------
         float
-            ``TPL`` for one time, ``BPL_start + FPL_last`` for two, and the budgets in between added for more; the
-            whole stream gives `user_level`.
+            ``TPL`` for one time, ``BPL_start + FPL_last`` for two. For more times the budgets in between are added.
+            The complete stream gives `user_level`.
 
         Raises
         ------
@@ -91,20 +91,22 @@ class Leakage:
 
         Examples
         --------
-        >>> leakage = account(None, [[.8, .2], [0, 1]], [.1, .1, .1])
+        >>> leakage = compute_leakage(None, [[.8, .2], [0, 1]], [.1, .1, .1])
         >>> round(leakage.window(0, 1), 4), round(leakage.window(0, 2), 4), round(leakage.window(0, 3), 4)
         (0.2471, 0.2808, 0.3)
         """
         if not 0 <= start < stop <= self.epsilons.size:
-            raise InvalidInputError(f"window {start}:{stop} is empty or leaves the times 0:{self.epsilons.size}")
+            raise InvalidInputError(
+                f"window must be non-empty and within the times 0:{self.epsilons.size}, got {start}:{stop}"
+            )
         if stop - start == 1:
             return float(self.temporal[start])
         between = math.fsum(self.epsilons[start + 1 : stop - 1])
         return float(self.backward[start] + between + self.forward[stop - 1])
 
     @checked
-    def largest_window(self, times: int) -> tuple[float, int]:
-        """The largest leakage about any ``times`` consecutive times together, and where that window starts.
+    def largest_window(self, times: PositiveInt) -> tuple[float, int]:
+        """Return the largest leakage about ``times`` consecutive times, and their start.
 
         Parameters
         ----------
@@ -119,16 +121,16 @@ class Leakage:
         Raises
         ------
         InvalidInputError
-            When there are fewer times than that, or it is below 1.
+            When ``times`` is below 1 or above T.
 
         Examples
         --------
-        >>> account(None, [[.8, .2], [0, 1]], [.1, .1, .1]).largest_window(2)
+        >>> compute_leakage(None, [[.8, .2], [0, 1]], [.1, .1, .1]).largest_window(2)
         (0.28..., 0)
         """
         count = self.epsilons.size - times + 1
         if times < 1 or count < 1:
-            raise InvalidInputError(f"a window of {times} times leaves the stream of {self.epsilons.size}; give fewer")
+            raise InvalidInputError(f"a window must have 1 to {self.epsilons.size} times, got {times}")
         if math.isinf(self.user_level):
             leakage = np.array([self.window(first, first + times) for first in range(count)])
         elif times == 1:
@@ -142,17 +144,17 @@ class Leakage:
 
 
 @checked
-def backward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
-    """Backward privacy leakage: what releases up to each time say about the state at that time.
+def backward_leakage(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
+    """Compute backward privacy leakage: through the releases up to each time.
 
     Parameters
     ----------
     matrix
         ``P^B[i, j] = Pr(before = j | now = i)``: ``(n, n)``, dense or scipy sparse, a `LossFunction`, or None for an
         adversary without it; or an iterable of T − 1 of these, the first for the step from the first time to the
-        second (`dphmm.model.reverses` makes them).
+        second (see `dphmm.model.reverses`).
     epsilons
-        ``(T,)`` budgets, not negative; 0 is a time without a release.
+        ``(T,)`` non-negative budgets. 0 denotes a time without a release.
 
     Returns
     -------
@@ -164,27 +166,27 @@ def backward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     StochasticError
         When a matrix is not square or not row-stochastic, or matrices differ in size.
     BudgetError
-        When a budget is negative or not finite, or there is none.
+        When a budget is negative or not finite, or there are no budgets.
 
     Examples
     --------
-    >>> backward([[.8, .2], [0, 1]], [.1] * 5).round(4)
+    >>> backward_leakage([[.8, .2], [0, 1]], [.1] * 5).round(4)
     array([0.1   , 0.1808, 0.2471, 0.3024, 0.3488])
     """
     return _accumulate(matrix, as_budgets(epsilons), "backward matrix", {})
 
 
 @checked
-def forward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
-    """Forward privacy leakage: what releases from each time on say about the state at that time.
+def forward_leakage(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
+    """Compute forward privacy leakage: through the releases from each time on.
 
     Parameters
     ----------
     matrix
-        ``P^F[i, j] = Pr(after = j | now = i)``, in any of the forms that `backward` takes; of several, the first is
-        for the step from the first time to the second.
+        ``P^F[i, j] = Pr(after = j | now = i)``, in any form that `backward_leakage` accepts. Of several matrices, the
+        first is for the step from the first time to the second.
     epsilons
-        ``(T,)`` budgets, not negative.
+        ``(T,)`` non-negative budgets.
 
     Returns
     -------
@@ -194,31 +196,31 @@ def forward(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     Raises
     ------
     StochasticError, BudgetError
-        As `backward`.
+        As `backward_leakage`.
 
     Notes
     -----
-    Example 3 of the TPL paper says that forward leakage is lowest at the first time and highest at the last; its own
-    Figure 3 has it the other way, as it must be: the first time has all releases after it.
+    Example 3 of the TPL paper states that forward leakage is lowest at the first time and highest at the last. Its
+    Figure 3 shows the opposite, which is correct: all other releases follow the first time.
 
     Examples
     --------
-    >>> forward([[.8, .2], [0, 1]], [.1] * 5).round(4)
+    >>> forward_leakage([[.8, .2], [0, 1]], [.1] * 5).round(4)
     array([0.3488, 0.3024, 0.2471, 0.1808, 0.1   ])
     """
     return _forward(matrix, as_budgets(epsilons), {})
 
 
 @checked
-def temporal(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
-    """Temporal privacy leakage at each time, ``(T,)``: `account` gives it with its parts.
+def temporal_leakage(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
+    """Compute temporal privacy leakage at each time; `compute_leakage` also returns its parts.
 
     Parameters
     ----------
     backward, forward
-        What the adversary knows, in any of the forms that `dphmm.leakage.backward` takes.
+        Matrices that the adversary knows, in any form that `backward_leakage` accepts.
     epsilons
-        ``(T,)`` budgets, not negative.
+        ``(T,)`` non-negative budgets.
 
     Returns
     -------
@@ -228,36 +230,36 @@ def temporal(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.
     Raises
     ------
     StochasticError, BudgetError
-        As `dphmm.leakage.backward`.
+        As `backward_leakage`.
 
     Examples
     --------
-    >>> temporal([[.8, .2], [0, 1]], [[.8, .2], [0, 1]], [.1] * 10).round(4)
+    >>> temporal_leakage([[.8, .2], [0, 1]], [[.8, .2], [0, 1]], [.1] * 10).round(4)
     array([0.4964, 0.5558, 0.5975, 0.6239, 0.6368, 0.6368, 0.6239, 0.5975, 0.5558, 0.4964])
     """
-    return account(backward, forward, epsilons).temporal
+    return compute_leakage(backward, forward, epsilons).temporal
 
 
 @checked
-def account(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> Leakage:
-    """Backward, forward and temporal leakage of a stream in one record.
+def compute_leakage(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> Leakage:
+    """Compute backward, forward and temporal leakage of a stream.
 
     Parameters
     ----------
     backward, forward
-        What the adversary knows, in any of the forms that `dphmm.leakage.backward` takes.
+        Matrices that the adversary knows, in any form that `backward_leakage` accepts.
     epsilons
-        ``(T,)`` budgets, not negative.
+        ``(T,)`` non-negative budgets.
 
     Returns
     -------
     Leakage
-        Of all T times.
+        Leakage at all T times.
 
     Raises
     ------
     StochasticError, BudgetError
-        As `dphmm.leakage.backward`.
+        As `backward_leakage`.
     """
     budgets = as_budgets(epsilons)
     sizes: dict[str, int] = {}
@@ -268,10 +270,10 @@ def account(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.A
 
 
 class Stream:
-    """Leakage of a stream that goes on: one release after the other.
+    """Leakage of a growing stream of releases.
 
-    A release costs one evaluation of L^B. Forward leakage of earlier times, which every release raises, is brought up
-    to date when it is asked for.
+    Adding a release costs one evaluation of L^B. Forward leakage of earlier times, which every release can raise, is
+    updated by `leakage`.
 
     Parameters
     ----------
@@ -297,12 +299,12 @@ class Stream:
         return len(self._epsilons)
 
     def add(self, epsilon: float) -> float:
-        """Take one more release into account, and return the backward leakage at its time.
+        """Add a release and return the backward leakage at its time.
 
         Parameters
         ----------
         epsilon
-            Its budget, not negative; 0 is a time without a release.
+            Non-negative budget of the release. 0 denotes a time without a release.
 
         Returns
         -------
@@ -312,7 +314,7 @@ class Stream:
         Raises
         ------
         BudgetError
-            When the budget is negative or not finite; the stream is then as it was.
+            When the budget is negative or not finite. The stream is then unchanged.
         """
         budget = float(as_budgets([epsilon])[0])
         before = self._past(self._backward[-1]) if self._backward else 0.0
@@ -321,7 +323,7 @@ class Stream:
         return self._backward[-1]
 
     def leakage(self) -> Leakage:
-        """Backward, forward and temporal leakage of every release so far.
+        """Return the backward, forward and temporal leakage of every release so far.
 
         Returns
         -------
@@ -339,13 +341,13 @@ class Stream:
         for t in range(len(self) - 1, -1, -1):
             value = self._future(after) + self._epsilons[t]
             if value == self._forward[t]:
-                break  # nothing before this time changes
+                break  # forward leakage of earlier times is unchanged
             self._forward[t] = after = value
         return Leakage(budgets, np.array(self._backward), np.array(self._forward))
 
 
 def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
-    """Budgets as an array ``(T,)``, at least one, each finite and not negative.
+    """Return budgets as an array ``(T,)``: at least one, finite and non-negative.
 
     Raises
     ------
@@ -354,24 +356,22 @@ def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
     """
     budgets = as_floats(epsilons, "epsilons", BudgetError).copy()
     if budgets.ndim != 1 or budgets.size == 0:
-        raise BudgetError(f"epsilons has shape {budgets.shape}; give one budget for each time, at least one")
+        raise BudgetError(f"epsilons must be a non-empty one-dimensional array, got shape {budgets.shape}")
     bad = np.flatnonzero(~(np.isfinite(budgets) & (budgets >= 0)))
     if bad.size:
-        raise BudgetError(f"epsilon {bad[0]} is {budgets[bad[0]]}; budgets are finite and not negative")
+        raise BudgetError(f"epsilon {bad[0]} must be finite and non-negative, got {budgets[bad[0]]}")
     if (budgets > np.finfo(np.float64).max / (2 * budgets.size)).any():
-        raise BudgetError(
-            f"epsilons reach {budgets.max():g}, and their sum is more than a number holds; give smaller ones"
-        )
+        raise BudgetError(f"epsilons must have a sum within the range of a float, got a maximum of {budgets.max():g}")
     return budgets
 
 
 def as_loss_functions(backward: Knowledge, forward: Knowledge) -> tuple[LossFunction, LossFunction]:
-    """The loss functions of one adversary's two matrices, built once where they are the same.
+    """Return the loss functions of one adversary's two matrices; equal matrices share one.
 
     Raises
     ------
     StochasticError
-        When one is not row-stochastic, or the two differ in size.
+        When a matrix is not row-stochastic, or the two differ in size.
     """
     past = as_loss_function(backward, "backward matrix")
     future = past if forward is backward else as_loss_function(forward, "forward matrix")
@@ -382,10 +382,12 @@ def as_loss_functions(backward: Knowledge, forward: Knowledge) -> tuple[LossFunc
 
 
 def _check_size(sizes: dict[str, int], name: str, size: int | None) -> None:
-    """Matrices of one adversary have one size; None is no matrix."""
-    for other, known in sizes.items():
-        if size not in (None, known):
-            raise StochasticError(f"{name} has {size} states, {other} has {known}; both describe the same states")
+    """Raise an error if matrices of one adversary differ in size; None stands for no matrix."""
+    for other, other_size in sizes.items():
+        if size not in (None, other_size):
+            raise StochasticError(
+                f"{name} and {other} must describe the same states, got {size} states and {other_size}"
+            )
     if size is not None:
         sizes[name] = size
 
@@ -395,22 +397,24 @@ def _is_single(knowledge: KnowledgeByTime) -> bool:
 
 
 def highest(budgets: FloatArray) -> float:
-    """An α that no leakage under these budgets passes."""
+    """Return an upper bound on the leakage under these budgets."""
     return max(math.fsum(budgets) * (1 + 1e-9), float(np.finfo(np.float64).tiny))
 
 
 def _accumulate(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes: dict[str, int]) -> FloatArray:
-    """Each time's budget, and the loss of what the time before leaks.
+    """Add to each time's budget the loss of the leakage at the previous time.
 
-    A long time without a release repeats one step from one leakage, once it has come to rest: that is evaluated once.
+    During a long gap without releases, leakage reaches a fixed point. The loss is then evaluated once.
     """
-    leakage, passed_on = budgets.tolist(), 0.0
+    leakage = budgets.tolist()
+    passed_on = 0.0
     last: tuple[Knowledge, float] = None, 0.0
     for t, matrix in enumerate(_matrices(knowledge, budgets, name, sizes), start=1):
         before = leakage[t - 1]
-        # An array may have been filled anew, and is evaluated each time.
+        # An array can change in place between steps, so only loss functions are reused.
         if not isinstance(matrix, LossFunction) or matrix is not last[0] or before != last[1]:
-            last, passed_on = (matrix, before), loss(matrix, before)
+            last = (matrix, before)
+            passed_on = loss(matrix, before)
         leakage[t] += passed_on
     return np.array(leakage)
 
@@ -422,23 +426,26 @@ def _forward(knowledge: KnowledgeByTime, budgets: FloatArray, sizes: dict[str, i
 
 
 def _matrices(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes: dict[str, int]) -> Iterator[Knowledge]:
-    """What is known of each of the T − 1 steps; one matrix for all of them as its loss function."""
-    count, given = budgets.size - 1, 0
+    """Yield the matrix of each of the T − 1 steps, or one loss function for all."""
+    count = budgets.size - 1
+    num_matrices = 0
     if _is_single(knowledge):
         function = as_loss_function(cast(Knowledge, knowledge), name, highest(budgets))
         _check_size(sizes, name, function.size)
         yield from repeat(function, count)
         return
-    for given, matrix in enumerate(cast(Iterable[Knowledge], knowledge), start=1):
-        if given > count:
+    for num_matrices, matrix in enumerate(cast(Iterable[Knowledge], knowledge), start=1):
+        if num_matrices > count:
             break
         if matrix is not None:
             size = matrix.size if isinstance(matrix, LossFunction) else next(iter(np.shape(cast(Any, matrix))), None)
             _check_size(sizes, name, size)
         yield matrix
-    if given != count:
-        found = f"more than {count}" if given > count else given
-        raise InvalidInputError(f"{name}: {found} matrices for {budgets.size} times; give {count}, one for each step")
+    if num_matrices != count:
+        received = f"more than {count}" if num_matrices > count else num_matrices
+        raise InvalidInputError(
+            f"{name}: {budgets.size} times need {count} matrices, one for each step, got {received}"
+        )
 
 
 Figure = TypeVar("Figure")
@@ -446,7 +453,7 @@ Figure = TypeVar("Figure")
 
 @dataclass(frozen=True)
 class PopulationLeakage:
-    """What one stream of releases leaks about each of many users.
+    """Privacy leakage of one stream of releases about each of many users.
 
     Parameters
     ----------
@@ -458,16 +465,16 @@ class PopulationLeakage:
 
     @cached_property
     def temporal(self) -> FloatArray:
-        """``(T,)`` the largest temporal leakage of any user at each time (Equation 3 of the TPL paper).
+        """The largest temporal leakage of any user at each time, ``(T,)`` (Equation 3).
 
-        Equation 11 of the paper adds the largest backward and the largest forward leakage instead; where these belong
-        to different users that is more than anyone's leakage.
+        Equation 11 of the paper adds the largest backward and the largest forward leakage instead. If these belong to
+        different users, the sum exceeds every user's leakage.
         """
         return locked(np.asarray(self._table().max(axis=0), dtype=np.float64))
 
     @cached_property
-    def who(self) -> tuple[Hashable, ...]:
-        """``T`` names, the user with the largest temporal leakage at each time."""
+    def most_exposed_users(self) -> tuple[Hashable, ...]:
+        """The user with the largest temporal leakage at each time, ``T`` names."""
         names = list(self.by_user)
         return tuple(names[at] for at in self._table().argmax(axis=0))
 
@@ -481,17 +488,17 @@ class PopulationLeakage:
 
 
 @checked
-def account_users(
+def compute_population_leakage(
     users: Mapping[Any, tuple[KnowledgeByTime, KnowledgeByTime]], epsilons: npt.ArrayLike
 ) -> PopulationLeakage:
-    """Leakage of one stream of budgets for every user.
+    """Compute the leakage of one stream of releases for every user.
 
     Parameters
     ----------
     users
-        Name → (backward, forward) knowledge about that user, in any of the forms that `dphmm.leakage.backward` takes.
+        Name → (backward, forward) matrices of that user, in any form that `backward_leakage` accepts.
     epsilons
-        ``(T,)`` budgets of the stream, not negative.
+        ``(T,)`` non-negative budgets of the stream.
 
     Returns
     -------
@@ -501,35 +508,35 @@ def account_users(
     Raises
     ------
     InvalidInputError
-        When there are no users. Errors in a user's matrices are those of `dphmm.leakage.account`, with the user's name
-        where there are several.
+        When there are no users. Errors in a user's matrices are those of `compute_leakage`, with the user's name if
+        there are several users.
 
     Examples
     --------
     >>> mover, stayer = [[.5, .5], [.5, .5]], [[1, 0], [0, 1]]
-    >>> population = account_users({"ann": (mover, mover), "bob": (stayer, None)}, [.1, .1, .1])
-    >>> population.temporal.round(3).tolist(), population.who
+    >>> population = compute_population_leakage({"ann": (mover, mover), "bob": (stayer, None)}, [.1, .1, .1])
+    >>> population.temporal.round(3).tolist(), population.most_exposed_users
     ([0.1, 0.2, 0.3], ('ann', 'bob', 'bob'))
     """
-    return PopulationLeakage(by_user(users, lambda backward, forward: account(backward, forward, epsilons)))
+    return PopulationLeakage(by_user(users, lambda backward, forward: compute_leakage(backward, forward, epsilons)))
 
 
 def by_user(users: Mapping[Any, tuple[Any, Any]], figure: Callable[[Any, Any], Figure]) -> dict[Hashable, Figure]:
-    """A figure of every user's backward and forward knowledge; where there are several users, errors name theirs.
+    """Apply a function to every user's two matrices; with several users, errors name the user.
 
     Raises
     ------
     InvalidInputError
-        When there are no users, and what ``figure`` raises.
+        When there are no users. Errors of ``figure`` are raised again.
     """
     if not isinstance(users, Mapping) or not users:
-        raise InvalidInputError("there are no users; give at least one pair of matrices")
-    found: dict[Hashable, Figure] = {}
+        raise InvalidInputError(f"users must be a non-empty mapping from names to pairs of matrices, got {users!r}")
+    results: dict[Hashable, Figure] = {}
     for name, knowledge in users.items():
         if not isinstance(knowledge, tuple | list) or len(knowledge) != 2:
-            raise InvalidInputError(f"user {name}: give a pair, the backward and the forward matrix")
+            raise InvalidInputError(f"user {name}: matrices must be a pair, the backward and the forward matrix")
         try:
-            found[name] = figure(*knowledge)
+            results[name] = figure(*knowledge)
         except InvalidInputError as problem:
             raise (problem if len(users) == 1 else type(problem)(f"user {name}: {problem}")) from None
-    return found
+    return results

@@ -1,6 +1,14 @@
-"""How noise is drawn."""
+"""Noise mechanisms."""
 
-from dphmm.mechanisms.base import BODY_OF, EXACT, MECHANISMS, PLANAR_ONLY, TABLES, Mechanism, MechanismName
+from dphmm.mechanisms.base import (
+    BODY_BY_MECHANISM,
+    EXACT_COLUMN,
+    MECHANISMS,
+    PLANAR_MECHANISMS,
+    TABLE_MECHANISMS,
+    Mechanism,
+    MechanismName,
+)
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.norm_noise import (
     KNormMechanism,
@@ -11,11 +19,11 @@ from dphmm.mechanisms.norm_noise import (
 from dphmm.mechanisms.optimal_table import TableMechanism
 
 __all__ = [
-    "BODY_OF",
-    "EXACT",
+    "BODY_BY_MECHANISM",
+    "EXACT_COLUMN",
     "MECHANISMS",
-    "PLANAR_ONLY",
-    "TABLES",
+    "PLANAR_MECHANISMS",
+    "TABLE_MECHANISMS",
     "KNormMechanism",
     "LaplaceMechanism",
     "LatticeKNormMechanism",

@@ -1,4 +1,4 @@
-"""The one list of mechanisms: their names, the bodies they draw from, and what every one of them offers."""
+"""Names of the mechanisms, their noise bodies, and their common interface."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, RandomSource, Rng
-from dphmm.errors import InvalidInputError
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.compilation import compile_if_hot
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import Body
+from dphmm.random import RandomSource, Rng
+from dphmm.validation import Integers
 
 MechanismName = Literal[
     "lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace", "optimal", "graph-exponential"
 ]
-"""What a mechanism is called in settings, on the command line and in records."""
+"""The name of a mechanism in settings, on the command line and in records."""
 
 MECHANISMS: tuple[MechanismName, ...] = get_args(MechanismName)
 """All names, the exact one first."""
 
-BODY_OF: Mapping[MechanismName, Body] = MappingProxyType(
+BODY_BY_MECHANISM: Mapping[MechanismName, Body] = MappingProxyType(
     {
         "lattice": "hull",
         "k-norm": "hull",
@@ -36,64 +38,93 @@ BODY_OF: Mapping[MechanismName, Body] = MappingProxyType(
         "graph-exponential": "hull",
     }
 )
-"""The body that each mechanism's noise is drawn from: a state may be exposed under one and protected under another."""
+"""The noise body of each mechanism: a state may be exposed under one and protected under another."""
 
-EXACT: frozenset[MechanismName] = frozenset({"lattice", "optimal", "graph-exponential"})
-"""Those that draw by integers alone, so that the guarantee holds on a computer and not only for real numbers."""
+EXACT_COLUMN: frozenset[MechanismName] = frozenset({"lattice", "optimal", "graph-exponential"})
+"""Mechanisms that sample with integers only, so that the guarantee is exact in finite precision."""
 
-TABLES: frozenset[MechanismName] = frozenset({"optimal", "graph-exponential"})
-"""Those that draw from a table over the states of a connected component, and not noise of a norm."""
+TABLE_MECHANISMS: frozenset[MechanismName] = frozenset({"optimal", "graph-exponential"})
+"""Mechanisms that sample from a table over the states of a connected component instead of adding noise."""
 
-PLANAR_ONLY: frozenset[MechanismName] = frozenset({"planar-isotropic", "planar-laplace"})
-"""Those for measurements in two dimensions only."""
+PLANAR_MECHANISMS: frozenset[MechanismName] = frozenset({"planar-isotropic", "planar-laplace"})
+"""Mechanisms for two-dimensional measurements only."""
 
 
-_MOST_RELEASES = 10**9
+# Larger sizes are probably mistakes; 10**9 releases take 16 GB.
+_MAX_RELEASES = 10**9
+SampleSize = Annotated[int, Integers(0, _MAX_RELEASES)]
 
-_AT_ONCE = 1 << 13
-"""Points that are looked at together, so that what lies between stays in the cache."""
+# Number of points in a block of densities, so that their heights stay in the cache.
+_POINT_BLOCK = 1 << 13
 
 
 class PlanarLaw(NamedTuple):
-    """A density ``exp(-decay ‖v‖ - shift)`` in the plane, where ``‖v‖`` is the largest ``|form v| / offset``.
+    """A planar density ``exp(-decay ‖v‖ - shift)`` with a polygonal norm ``‖v‖``.
+
+    The norm is the largest ``|form v| / offset``.
 
     Parameters
     ----------
     forms, offsets
         ``(m, 2)`` and ``(m,)``.
     decay, shift
-        A positive number, and the logarithm of the normaliser.
+        A positive number, and the logarithm of the normalizer.
+    is_exact
+        Whether forms and coordinates are integers with products and sums that are exact in doubles.
     """
 
     forms: FloatArray
     offsets: FloatArray
     decay: float
     shift: float
+    is_exact: bool = False
 
     def log_densities(self, z: npt.NDArray[Any], columns: FloatArray) -> FloatArray:
-        """``log p(z | x)``, ``(N,)``, of a release ``(2,)`` for points ``(2, N)``."""
-        shares, found = (1.0 / self.offsets)[:, np.newaxis], np.empty(columns.shape[1])
-        for start in range(0, len(found), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            heights = self.forms @ (z[:, np.newaxis] - columns[:, some])  # of lattice points exactly
-            np.abs(heights, out=heights)
-            heights *= shares
-            heights.max(axis=0, out=found[some])
-        found *= -self.decay
-        found -= self.shift
-        return found
+        """Return ``log p(z | x)``, ``(N,)``, of a release ``(2,)`` for points ``(2, N)``."""
+        logs = np.empty(columns.shape[1])
+        # A matrix product may fuse products and sums, a compiled loop does not. Both have the same bits if every
+        # intermediate result is an integer; the faster one may be chosen only then.
+        fill = _fill_norms if self.is_exact else _fill_norms.plain
+        fill(self.forms, 1.0 / self.offsets, z.astype(np.float64), columns, logs)
+        logs *= -self.decay
+        logs -= self.shift
+        return logs
+
+
+def _fill_norms_loop(
+    forms: FloatArray, shares: FloatArray, z: FloatArray, columns: FloatArray, norms: FloatArray
+) -> None:
+    """`_fill_norms`, written so that numba can compile it."""
+    for i in range(norms.size):
+        across = z[0] - columns[0, i]
+        along = z[1] - columns[1, i]
+        norm = 0.0
+        for k in range(shares.size):
+            norm = max(norm, abs(forms[k, 0] * across + forms[k, 1] * along) * shares[k])
+        norms[i] = norm
+
+
+@compile_if_hot(_fill_norms_loop, lambda _, shares, __, ___, norms: shares.size * norms.size)
+def _fill_norms(forms: FloatArray, shares: FloatArray, z: FloatArray, columns: FloatArray, norms: FloatArray) -> None:
+    """Write the norms ``(N,)`` of the differences of a release ``(2,)`` and points ``(2, N)``."""
+    for start in range(0, len(norms), _POINT_BLOCK):
+        block = slice(start, start + _POINT_BLOCK)
+        heights = forms @ (z[:, np.newaxis] - columns[:, block])
+        np.abs(heights, out=heights)
+        heights *= shares[:, np.newaxis]
+        heights.max(axis=0, out=norms[block])
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A law over finitely many places in whole numbers.
+    """A mechanism on finitely many locations, as a table of integer weights.
 
     Parameters
     ----------
     points
-        ``(n, d)``: the places.
+        ``(n, d)``: the locations.
     weights
-        ``(n, n)``: row by true place, the weight of each output; every row sums to the same whole number.
+        ``(n, n)``: the weight of each output in the row of each true location. All rows have the same integer sum.
     """
 
     points: FloatArray
@@ -101,10 +132,10 @@ class Table:
 
 
 class Mechanism(ABC):
-    """Noise of one kind: what a step's noise consists of, in one or several parts.
+    """Base class of the mechanisms, which define the noise of one part of a step.
 
-    Values are ``(d,)`` or ``(n, d)``; those of a mechanism on a lattice are lattice points. The law is the same for
-    every true value but for the shift, except that of a table, whose true values are some places.
+    Values are ``(d,)`` or ``(n, d)``. Values of a mechanism on a lattice are lattice points. The output distribution is
+    that of the noise shifted by the true value, except for a table, the true values of which are its points.
     """
 
     epsilon: float | Fraction
@@ -114,7 +145,7 @@ class Mechanism(ABC):
 
     @property
     def rank(self) -> int:
-        """The dimension of the span that releases are spread over about a true value."""
+        """The dimension of the span of releases around a true value."""
         return self.dimension
 
     @property
@@ -123,7 +154,7 @@ class Mechanism(ABC):
         """The expected squared Euclidean distance of a release from the true value."""
 
     def squared_error_from(self, x: npt.ArrayLike) -> float:  # noqa: ARG002
-        """The same for one true value ``(d,)``.
+        """Return the expected squared error for one true value ``(d,)``.
 
         Parameters
         ----------
@@ -138,12 +169,14 @@ class Mechanism(ABC):
         return self.squared_error
 
     def squared_error_at(self, epsilon: float) -> float:
-        """The same of noise of this shape with another budget, positive; it falls strictly in it.
+        """Return the squared error of noise of this shape with another budget.
+
+        It is strictly decreasing in the budget.
 
         Parameters
         ----------
         epsilon
-            The other budget.
+            The other budget, positive.
 
         Returns
         -------
@@ -154,66 +187,66 @@ class Mechanism(ABC):
 
     @property
     def least_squared_error(self) -> float | None:
-        """A proven lower bound of the squared error of noise of this kind; None where none is known."""
+        """A proven lower bound on the squared error of such mechanisms; None if unknown."""
         return self.squared_error
 
     @property
-    def walls(self) -> tuple[FloatArray, FloatArray] | None:
-        """The body of the norm, where it is a polytope of up to two dimensions.
+    def halfspaces(self) -> tuple[FloatArray, FloatArray] | None:
+        """The body of the norm as half-planes, if it is a polytope of up to two dimensions.
 
         Returns
         -------
         normals, equations : ndarray
-            ``(m, d)`` and ``(e, d)``: the body is ``|normals v| <= 1`` within the span ``equations v = 0``, of
+            ``(m, d)`` and ``(e, d)``: the body is ``|normals v| <= 1`` in the span ``equations v = 0`` with
             orthonormal rows. None for another body, and for a table.
         """
         return None
 
     @property
     def corners(self) -> IntArray | None:
-        """The corners of the body of noise ``(h, d)``, counter-clockwise, where draws are made by integers alone.
+        """The corners of the noise body ``(h, d)``, counter-clockwise, for integer sampling.
 
         Returns
         -------
         ndarray or None
-            In whole steps of the lattice; none of a point. None for noise of real numbers, and for a table.
+            In lattice steps; empty for a point. None for real-valued noise, and for a table.
         """
         return None if self.rank else np.zeros((0, self.dimension), dtype=np.int64)
 
     @property
     def table(self) -> Table | None:
-        """The law in whole numbers where it is a table; None for noise that is added."""
+        """The output distribution as integer weights if it is a table; None for additive noise."""
         return None
 
     @abstractmethod
     def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> npt.NDArray[Any]:
-        """Releases of true values.
+        """Sample releases of true values.
 
         Parameters
         ----------
         x
-            One true value ``(d,)`` or one a row ``(n, d)``.
+            A single true value ``(d,)`` or one per row ``(n, d)``.
         rng
-            Left out, the operating system's randomness; a generator or a seed for experiments.
+            Defaults to the operating system's randomness; a generator or a seed for experiments.
         size
-            How many independent releases of ``x``; left out, one, without an axis of its own.
+            Number of independent releases of ``x``. Defaults to one, without an additional axis.
 
         Returns
         -------
         ndarray
-            The shape of ``x``, after an axis of length ``size`` where that is given.
+            The shape of ``x``, preceded by an axis of length ``size`` if it is set.
         """
 
     @abstractmethod
     def draw(self, value: npt.NDArray[Any], source: RandomSource) -> npt.NDArray[Any]:
-        """One release of one true value ``(d,)`` that was checked before.
+        """Sample one release of one validated true value ``(d,)``.
 
         Parameters
         ----------
         value
             The true value.
         source
-            Where random bytes come from.
+            The source of random bytes.
 
         Returns
         -------
@@ -223,7 +256,9 @@ class Mechanism(ABC):
 
     @abstractmethod
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
-        """The log density (of exact noise, the log-probability) of releases ``z`` for true values ``x``, broadcast.
+        """Return the log density (log-probability if exact) of releases ``z`` for values ``x``.
+
+        The arguments are broadcast.
 
         Parameters
         ----------
@@ -235,11 +270,11 @@ class Mechanism(ABC):
         Returns
         -------
         ndarray
-            ``()`` or ``(n,)``; minus infinity where a release is impossible.
+            ``()`` or ``(n,)``; minus infinity if a release is impossible.
         """
 
     def unchecked_log_density(self, z: npt.NDArray[Any], values: npt.NDArray[Any]) -> FloatArray:
-        """The same of one release ``(d,)`` for true values ``(n, d)`` that were checked before.
+        """Return the log density of one release ``(d,)`` for validated true values ``(n, d)``.
 
         Parameters
         ----------
@@ -251,28 +286,30 @@ class Mechanism(ABC):
         Returns
         -------
         ndarray, shape (n,)
-            As `log_density`.
+            As for `log_density`.
         """
         return self.log_density(z, values)
 
     def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
-        """The density by the walls of a polygon, for coordinates up to ``reach``; None where it has no such form.
+        """Return the density in terms of a polygon's half-spaces; None if it has no such form.
 
         Parameters
         ----------
         reach
-            The largest coordinate of a true value and that of a release, added.
+            The sum of the largest coordinates of a true value and of a release.
 
         Returns
         -------
         PlanarLaw or None
-            The law.
+            The density.
         """
         return None
 
     @abstractmethod
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """The greatest log ratio of the densities for true values ``x`` and ``y``; infinite where it has no bound.
+        """Return the largest log ratio of the densities for true values ``x`` and ``y``.
+
+        It is infinite if the ratio is unbounded.
 
         Parameters
         ----------
@@ -287,33 +324,19 @@ class Mechanism(ABC):
 
     @abstractmethod
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
-        """The differences of true values that draws keep within a loss, from the vectors that draws are made of.
+        """Return the set of differences of true values with bounded loss.
+
+        It is computed from the vectors that the noise is composed of.
 
         Parameters
         ----------
         loss
             A log ratio of densities, positive.
         rounding
-            A length by which true values may be off.
+            An upper bound on the rounding error of true values, a length.
 
         Raises
         ------
         InvalidInputError
-            For a table: how far it tells two places apart is no function of their difference.
+            For a table: its privacy loss is not a function of the difference of two locations.
         """
-
-
-def check_size(size: int | None) -> None:
-    """Refuse what is no number of releases.
-
-    Raises
-    ------
-    InvalidInputError
-        When it is not a whole number that is not negative, or more than memory could hold.
-    """
-    if size is not None and (
-        isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 <= size <= _MOST_RELEASES
-    ):
-        raise InvalidInputError(
-            f"size is {size!s:.40}; give a whole number that is not negative, below {_MOST_RELEASES}"
-        )

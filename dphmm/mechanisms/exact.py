@@ -1,9 +1,9 @@
-"""Exact discrete sampling: integers and random bits, no floating-point number anywhere.
+"""Exact discrete sampling with integers and random bits, without floating-point numbers.
 
-Floating-point noise leaks: the set of numbers that a rounded sampler can reach depends on the value it hides
+Floating-point noise leaks: the set of numbers that a rounded sampler can reach depends on the protected value
 (Mironov, CCS 2012). The samplers here follow Canonne, Kamath and Steinke, *The Discrete Gaussian for Differential
-Privacy* (2020), Algorithms 1 and 2: their outputs have exactly the stated distribution, provided the random bits are
-uniform. They do not run in constant time: how long a draw takes depends on the draw.
+Privacy* (2020), Algorithms 1 and 2. Their outputs have exactly the stated distribution, provided the random bits are
+uniform. They do not run in constant time: the duration of a draw depends on its result.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import LARGEST, SMALLEST, RandomSource
+from dphmm.arrays import MAX_SCALE, MIN_SCALE
 from dphmm.errors import BudgetError
+from dphmm.random import RandomSource
 from dphmm.tables.values import parse_fraction, shown
 
 
 def decimal_context(digits: int) -> Context:
-    """A context of some digits in which nothing underflows."""
+    """Return a decimal context of some digits without underflow."""
     return Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 def decimal_power(x: Fraction) -> Decimal:
-    """``exp(x)`` in the current decimal context."""
+    """Return ``exp(x)`` in the current decimal context."""
     return (Decimal(x.numerator) / Decimal(x.denominator)).exp()
 
 
 def decimal_exp(exponent: Fraction, digits: int) -> Decimal:
-    """``exp(-exponent)`` for ``exponent >= 0``, with a relative error below ``10**-digits``."""
+    """Return ``exp(-exponent)``, ``exponent >= 0``, to a relative error below ``10**-digits``."""
     with localcontext(decimal_context(digits + 5 + whole_digits(exponent))):
         return decimal_power(-exponent)
 
 
 def whole_digits(x: Fraction) -> int:
-    """The number of decimal digits of the integer part."""
+    """Return the number of decimal digits of the integer part."""
     return len(str(int(x)))
 
 
+# Words of 62 bits are Python integers of one or two digits, which are fast to compare.
 _WORD_BITS = 62
-"""Words of 62 bits stay in the range where Python's integers are one or two digits and comparisons are cheap."""
 
-_FIRST_BLOCK, _LARGEST_BLOCK = 32, 2048
-"""Words fetched from the source at a time: few at first, for one draw, and twice as many each time up to a limit."""
+# Words fetched from the source at a time: few at first, for a single draw, then twice as many up to a limit.
+_MIN_BLOCK_WORDS = 32
+_MAX_BLOCK_WORDS = 2048
 
 Rational = float | int | Fraction | Decimal | str | np.floating[Any]
-"""What a rational number may be written as; a float is read as its shortest decimal."""
+"""The types of a rational number; a float is read as its shortest decimal."""
 
 
 class RandomBits:
@@ -59,7 +61,7 @@ class RandomBits:
     Parameters
     ----------
     source
-        Where the bytes come from; see `dphmm.arrays.random_source`.
+        The source of bytes; see `dphmm.random.random_source`.
     """
 
     def __init__(self, source: RandomSource) -> None:
@@ -67,26 +69,27 @@ class RandomBits:
         self._words = chain.from_iterable(_blocks(source))
 
     def word(self) -> int:
-        """The next word: an integer uniform in ``0 .. 2**62 - 1``."""
+        """Return the next word: an integer uniform in ``0 .. 2**62 - 1``."""
         return next(self._words)
 
     def bit(self) -> int:
-        """One fair bit."""
+        """Return one fair bit."""
         return next(self._words) & 1
 
     def below(self, bound: int) -> int:
-        """An integer uniform in ``0 .. bound - 1``, by rejection.
+        """Return an integer uniform in ``0 .. bound - 1``, by rejection.
 
         Raises
         ------
         BudgetError
-            When ``bound`` is not positive.
+            If ``bound`` is not positive.
         """
         if bound < 1:
-            raise BudgetError(f"the bound of a uniform integer is {bound}; give a positive one")
+            raise BudgetError(f"bound must be positive, got {bound}")
         size = bound.bit_length()
         while True:
-            value, have = next(self._words), _WORD_BITS
+            value = next(self._words)
+            have = _WORD_BITS
             while have < size:
                 value = value << _WORD_BITS | next(self._words)
                 have += _WORD_BITS
@@ -95,13 +98,14 @@ class RandomBits:
                 return value
 
     def successes(self, num: int, den: int, step: int = 0, most: int | None = 1) -> int:
-        """How many flips in a row succeed, of at most some: flip ``k`` with probability ``num / (den + k step)``.
+        """Return the number of successes before the first failure, at most ``most``.
 
-        Exactly so, for ``0 <= num <= den``, ``den >= 1`` and ``step >= 0``. A uniform number is compared with the
-        fraction one word of binary digits at a time; one word settles it but for a chance of ``2**-62``.
+        Flip ``k`` succeeds with probability exactly ``num / (den + k step)``, for ``0 <= num <= den``, ``den >= 1`` and
+        ``step >= 0``. A uniform number is compared with the fraction one word of binary digits at a time. A single word
+        decides except with probability ``2**-62``.
         """
-        found = 0
-        while found != most:
+        count = 0
+        while count != most:
             left = num
             while True:
                 digits, left = divmod(left << _WORD_BITS, den)
@@ -109,52 +113,54 @@ class RandomBits:
                 if word != digits or left == 0:
                     break
             if word >= digits:
-                return found
-            found, den = found + 1, den + step
-        return found
+                return count
+            count = count + 1
+            den = den + step
+        return count
 
 
 def _blocks(source: RandomSource) -> Iterator[list[int]]:
-    size = _FIRST_BLOCK
+    size = _MIN_BLOCK_WORDS
     while True:
         words = np.frombuffer(source.bytes(8 * size), dtype=np.uint64)
         yield (words >> np.uint64(64 - _WORD_BITS)).tolist()
-        size = min(2 * size, _LARGEST_BLOCK)
+        size = min(2 * size, _MAX_BLOCK_WORDS)
 
 
 def rational(value: Rational, name: str = "epsilon") -> Fraction:
-    """The positive rational that a budget was written as: ``0.1`` means one tenth, not the nearest binary number.
+    """Return the positive rational number that a budget was written as.
+
+    ``0.1`` means one tenth, not the nearest binary number.
 
     Raises
     ------
     BudgetError
-        When it is not a positive, finite number that doubles can calculate with.
+        If it is not a positive, finite number in the range of doubles.
 
     Examples
     --------
     >>> rational(0.1)
     Fraction(1, 10)
     """
-    again = isinstance(value, float | int)  # the same few budgets are read at every step
+    again = isinstance(value, float | int)  # cached: the same few budgets are read at every step
     return _read(value, name) if again else _read.__wrapped__(value, name)
 
 
 @lru_cache(maxsize=256, typed=True)
 def _read(value: Rational, name: str) -> Fraction:
     try:
-        written = isinstance(value, str | float | np.floating | Decimal)  # others are taken by value, or refused
+        written = isinstance(value, str | float | np.floating | Decimal)  # others are converted exactly, or refused
         fraction = parse_fraction(str(value), name) if written else Fraction(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, AttributeError):
         fraction = Fraction(0)
-    if not SMALLEST <= fraction <= LARGEST:
-        said = value if isinstance(value, float) else shown(value)
-        raise BudgetError(f"{name} is {said}; give a positive, finite number, {SMALLEST:g} to {LARGEST:g}")
+    if not MIN_SCALE <= fraction <= MAX_SCALE:
+        text = value if isinstance(value, float) else shown(value)
+        raise BudgetError(f"{name} must be a positive, finite number from {MIN_SCALE:g} to {MAX_SCALE:g}, got {text}")
     return fraction
 
 
 def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
-    """An integer ``k >= 0`` with probability exactly ``(1 - q) q**k``, where ``q = exp(-num / den)``.
-
+    """Sample ``k >= 0`` with probability exactly ``(1 - q) q**k``, ``q = exp(-num / den)``.
     Canonne, Kamath and Steinke (2020), the inner part of Algorithm 2.
 
     Parameters
@@ -167,10 +173,12 @@ def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
     Raises
     ------
     BudgetError
-        When ``num`` or ``den`` is below one.
+        If ``num`` or ``den`` is below one.
     """
     if num < 1 or den < 1:
-        raise BudgetError(f"the decay is {num}/{den}; give a positive fraction")
+        raise BudgetError(f"the decay must be a positive fraction, got {num}/{den}")
+    # A count of decay 1 / den has a uniform digit below den, kept with probability exp(-low / den), and a count of
+    # decay 1 above it; its quotient by num has decay num / den.
     low = bits.below(den)
     while bits.successes(low, den, den, None) & 1:  # kept with probability exp(-low / den)
         low = bits.below(den)
@@ -181,10 +189,10 @@ def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
 
 
 def cut_off_exp(num: int, den: int, size: int, bits: RandomBits) -> int:
-    """An integer ``0 <= k < size`` with probability exactly proportional to ``exp(-num / den * k)``.
+    """Sample ``0 <= k < size``, with probability exactly proportional to ``exp(-num/den k)``.
 
-    What is left of a count of `geometric_exp` after division by the size is such a one: whichever multiple of the size
-    was taken off, the probabilities of what is left have the same ratios.
+    The remainder of a count of `geometric_exp` after division by the size has this distribution: the remainders have
+    the same probability ratios for every quotient.
 
     Parameters
     ----------
@@ -201,29 +209,3 @@ def cut_off_exp(num: int, den: int, size: int, bits: RandomBits) -> int:
         return bits.below(size)
     left = geometric_exp(abs(num), den, bits) % size
     return left if num > 0 else size - 1 - left
-
-
-def discrete_laplace(num: int, den: int, bits: RandomBits) -> int:
-    """An integer ``x`` with probability exactly ``(1 - q) / (1 + q) * q**abs(x)``, where ``q = exp(-num / den)``.
-
-    Canonne, Kamath and Steinke (2020), Algorithm 2. Added to an integer query of sensitivity ``D`` it gives
-    ``D * num / den``-differential privacy.
-
-    Parameters
-    ----------
-    num, den
-        The decay per unit as a fraction (the inverse of the scale), both at least one.
-    bits
-        The random bits.
-
-    Raises
-    ------
-    BudgetError
-        When ``num`` or ``den`` is below one.
-    """
-    while True:
-        size = geometric_exp(num, den, bits)
-        if not bits.bit():
-            return size
-        if size:
-            return -size

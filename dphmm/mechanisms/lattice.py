@@ -1,4 +1,4 @@
-"""The K-norm mechanism on a published lattice: noise that is exact on a computer."""
+"""The K-norm mechanism on a published lattice, exact in finite precision."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, RandomSource, Rng, random_source
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.span import exact_product, largest
-from dphmm.mechanisms.base import Mechanism, PlanarLaw, check_size
+from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
 from dphmm.mechanisms.exact import Rational, decimal_context, decimal_exp, rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise
 from dphmm.mechanisms.lattice_sum import LatticeSum, Sublattice, half_sails
-from dphmm.tables.values import shorten
+from dphmm.random import RandomSource, Rng, random_source
+from dphmm.validation import Integers, checked
 
 STEP_LIMIT = 2**52
-"""Points further than this many steps from the origin are refused: doubles would no longer tell neighbours apart."""
+"""Maximum distance of points from the origin in steps: beyond it doubles do not distinguish all neighbours."""
 
 
 class Spacing:
-    """The lattice of the whole multiples of one step on every axis.
+    """The lattice of integer multiples of one step on every axis.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Spacing:
     Raises
     ------
     InvalidInputError
-        When the step is not a positive, finite rational.
+        If the step is not a positive, finite rational.
 
     Examples
     --------
@@ -57,28 +57,28 @@ class Spacing:
             raise InvalidInputError(str(error)) from error
 
     def steps(self, points: npt.ArrayLike, name: str = "points") -> IntArray:
-        """Points of the lattice as whole numbers of steps, in an integer array of the same shape.
+        """Convert points of the lattice to integer numbers of steps, in the same shape.
 
         Parameters
         ----------
         points
             Integers, `fractions.Fraction` and `decimal.Decimal` entries must lie on the lattice exactly. A float
-            stands for the lattice point that it differs from by rounding alone: by `RELATIVE_TOLERANCE` of the
-            number or of the step, whichever is larger, and by a quarter of a step at most.
+            denotes the lattice point from which it differs by rounding only: by `RELATIVE_TOLERANCE` of the number or
+            of the step, whichever is larger, and by a quarter of a step at most.
         name
-            What the points are, for the message.
+            The name of the points, for the message.
 
         Raises
         ------
         CoordinateError
-            When a point is not finite, too far away, or off the lattice; the message names the nearest lattice point.
+            If a point is not finite, too far away, or off the lattice; the message states the nearest lattice point.
         """
         try:
             array = np.asarray(points)
         except ValueError:
-            raise CoordinateError(f"{name} have rows of different lengths; give one number for each axis") from None
+            raise CoordinateError(f"{name} must be a rectangular array, got rows of different lengths") from None
         if array.dtype.kind not in "iufO":
-            raise CoordinateError(f"{name} are of type {array.dtype}; give numbers")
+            raise CoordinateError(f"{name} must be numbers, got type {array.dtype}")
         if array.dtype.kind in "iu" and self.step == 1:
             return self._checked(array, name)
         steps: npt.NDArray[Any]
@@ -91,23 +91,23 @@ class Spacing:
         return self._checked(steps, name)
 
     def nearest(self, points: FloatArray, name: str = "points") -> IntArray:
-        """The nearest points of the lattice as whole numbers of steps, in an integer array of the same shape.
+        """Return the nearest lattice points as integer numbers of steps, in the same shape.
 
         Raises
         ------
         CoordinateError
-            When a point is not finite, or too far away.
+            If a point is not finite, or too far away.
         """
         return self._checked(self._rounded(points, name)[0], name)
 
     def _checked(self, steps: npt.NDArray[Any], name: str) -> IntArray:
         if steps.size and max(int(steps.max()), -int(steps.min())) > STEP_LIMIT:
-            raise CoordinateError(f"{name} reach beyond 2**52 steps of {self.step}; choose a wider spacing")
+            raise CoordinateError(f"{name} must be within 2**52 steps of {self.step}: use a wider spacing")
         return steps.astype(np.int64, copy=False)
 
     def _rounded(self, values: FloatArray, name: str) -> tuple[npt.NDArray[Any], BoolArray]:
         if not np.isfinite(values).all():
-            raise CoordinateError(f"{name} hold NaN or infinity; coordinates must be finite")
+            raise CoordinateError(f"{name} must be finite, got NaN or infinity")
         width = float(self.step)
         steps = np.rint(values / width)
         tolerance = np.minimum(RELATIVE_TOLERANCE * np.maximum(np.abs(values), width), width / 4)
@@ -117,25 +117,24 @@ class Spacing:
         try:
             ratios = [Fraction(x) / self.step for x in values.ravel().tolist()]
         except (TypeError, ValueError, OverflowError) as error:
-            raise CoordinateError(
-                f"{name} hold an entry that is no finite number; give integers or fractions"
-            ) from error
+            raise CoordinateError(f"{name} must be finite integers or fractions") from error
         steps = np.array([round(x) for x in ratios], dtype=object).reshape(values.shape)
         return steps, np.array([x.denominator == 1 for x in ratios], dtype=np.bool_).reshape(values.shape)
 
     def _refuse(self, array: npt.NDArray[Any], steps: npt.NDArray[Any], on: BoolArray, name: str) -> None:
-        """Name the first point off the lattice and the lattice point nearest to it."""
+        """Raise an error with the first point off the lattice and the nearest lattice point."""
         row = tuple(int(i) for i in np.argwhere(~on)[0])[:-1]
-        found = ", ".join(str(x) for x in np.atleast_1d(array[row]).tolist())
+        place = ", ".join(str(x) for x in np.atleast_1d(array[row]).tolist())
         near = ", ".join(str(self.step * int(k)) for k in np.atleast_1d(steps[row]).tolist())
         raise CoordinateError(
-            f"{name}: ({found}) is off the lattice with spacing {self.step}; the nearest lattice point is ({near})"
+            f"{name} must lie on the lattice with spacing {self.step}, got ({place}); the nearest point is ({near})"
         )
 
     def points(self, steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Whole numbers of steps as points: integers where the step is one, otherwise the nearest doubles.
+        """Convert integer numbers of steps to points.
 
-        What is returned is a function of the steps alone, so rounding gives nothing away.
+        Points are integers if the step is one, otherwise the nearest doubles. The result is a function of the steps
+        only; therefore its rounding reveals nothing more.
         """
         if self.step == 1:
             return steps
@@ -146,56 +145,60 @@ class Spacing:
         return np.array(flat, dtype=np.float64).reshape(steps.shape)
 
 
-_BLOCK = 1 << 14
-"""Rows that are worked on at a time, so that what lies between stays in the cache."""
+# Number of rows in a block, so that temporaries stay in the cache.
+_ROW_BLOCK = 1 << 14
 
-_HEIGHTS = 1 << 18
-"""Heights that are worked out at a time, for the same reason."""
+# Number of heights (vectors times forms) in a block, for the same reason.
+_MAX_HEIGHTS = 1 << 18
 
-_MOST_DIGITS = 10_000
+# Maximum number of digits: the time of `dphmm.mechanisms.exact.decimal_exp` grows faster than linearly.
+_MAX_DIGITS = 10_000
 
-_REACH_LIMIT = 2**42
-"""Largest ratio of the hull's coordinates to epsilon: noise then passes 64 bits with a chance below ``exp(-10**5)``."""
+# Largest ratio of the hull's coordinates to epsilon: noise then exceeds 64 bits with probability below ``exp(-10**5)``.
+_MAX_REACH = 2**42
 
 
 class LatticeKNormMechanism(Mechanism):
-    """Releases a lattice point ``z`` with probability exactly proportional to ``exp(-epsilon ‖z - x‖_K)``.
+    """Mechanism that releases a lattice point ``z`` with exact K-norm probability.
+
+    The probability is exactly proportional to ``exp(-epsilon ‖z - x‖_K)``.
 
     Parameters
     ----------
     hull
-        The body ``K``, with integer vertices: differences counted **in lattice steps**, whatever ``spacing`` is. A
-        hull in the unit of the measurements goes through `in_units_of_points`. Its dimension is two at most; the
-        space may have more.
+        The body ``K``, with integer vertices: differences counted **in lattice steps**, whatever ``spacing`` is. Use
+        `in_units_of_points` for a hull in the unit of the measurements. Its dimension is at most two; the space may
+        have more.
     epsilon
-        The budget: a positive rational. A float is read as its shortest decimal, so ``0.3`` means three tenths; other
+        The budget: a positive rational. A float is read as its shortest decimal: ``0.3`` means three tenths. Other
+        numbers are exact. An irrational budget has no exact form: round it down to a rational.
         numbers are taken as they are. An irrational budget has no exact form: round it down to a rational.
     spacing
         The step of the published lattice, in the unit of ``x`` and ``z``, read like ``epsilon``. Every ``x`` must be a
-        whole multiple of it on each axis.
+        integer multiple of it on each axis.
 
     Raises
     ------
     BudgetError
-        When ``epsilon`` is not a positive, finite rational, or so small that noise might not fit 64-bit integers.
+        If ``epsilon`` is not a positive, finite rational, or so small that noise might not fit 64-bit integers.
     InvalidInputError
-        When the hull has more than two dimensions, or ``spacing`` is not a positive, finite rational.
+        If the hull has more than two dimensions, or ``spacing`` is not a positive, finite rational.
     CoordinateError
-        When the hull's vertices are not integers (below ``2**28``).
+        If the hull's vertices are not integers (below ``2**28``).
 
     Notes
     -----
-    The K-norm mechanism (Definition 3.3) on the lattice in place of the plane. As its outputs are the lattice points
-    ``z`` with ``z - x`` in the span of ``K`` and the normaliser is the same for every ``x``, the probabilities of
-    every output from ``x`` and from ``y`` differ by at most the factor ``exp(epsilon ‖x - y‖_K)``, which is
-    ``exp(epsilon)`` or less for the ends of an edge. A segment from ``-v`` to ``v`` gives all lattice points of its
-    line, not only the multiples of ``v``; the body ``{0}`` gives ``x`` itself.
+    This is the K-norm mechanism (Definition 3.3) on a lattice instead of the plane. The outputs are the lattice points
+    ``z`` with ``z - x`` in the span of ``K``, and the normalizer does not depend on ``x``. Therefore the
+    probabilities of every output from ``x`` and from ``y`` differ by at most the factor ``exp(epsilon ‖x - y‖_K)``,
+    which is at most ``exp(epsilon)`` for the ends of an edge. A segment from ``-v`` to ``v`` yields all lattice points
+    of its line, not only the multiples of ``v``; the body ``{0}`` yields ``x`` itself.
 
-    The draw is made of random bits by integer arithmetic (`dphmm.mechanisms.lattice_noise` has the proof), so
-    the distribution is the stated one, not one near it, provided the bits are uniform: with ``rng=None`` they are the
-    operating system's. How long a draw takes depends on the noise drawn; timing is not hidden. Floating point is used
-    to read ``x`` where it holds floats, to write ``z`` as floats (a function of the lattice point alone), in
-    comparisons that come out the same however it rounds, and in `log_density`, `privacy_loss` and `squared_error`.
+    Samples are computed from random bits by integer arithmetic (`dphmm.mechanisms.lattice_noise` has the proof).
+    Therefore the distribution is exactly the stated one, provided the bits are uniform. With ``rng=None`` they are the
+    operating system's. The duration of a draw depends on the noise; timing is not protected. Floating point is used to
+    read ``x`` if it contains floats, to write ``z`` as floats (a function of the lattice point only), in comparisons
+    the results of which do not depend on rounding, and in `log_density`, `privacy_loss` and `squared_error`.
 
     Examples
     --------
@@ -217,32 +220,33 @@ class LatticeKNormMechanism(Mechanism):
         self.lattice = Spacing(spacing)
         """The published lattice."""
         vertices = _integer_vertices(hull) if hull.corners is None else hull.corners
-        if int(np.abs(vertices).max()) * self.epsilon.denominator > _REACH_LIMIT * self.epsilon.numerator:
-            raise BudgetError(f"epsilon is {epsilon}; with this hull noise may pass 64 bits, so give a larger one")
+        if int(np.abs(vertices).max()) * self.epsilon.denominator > _MAX_REACH * self.epsilon.numerator:
+            raise BudgetError(f"epsilon is {epsilon}, and noise of this hull may exceed 64 bits: use a larger epsilon")
         self._sublattice = Sublattice(vertices, hull.dimension)
         corners = self._sublattice.coordinates(vertices)
         divisor = int(np.gcd.reduce(corners, axis=None)) or 1
         self.decay: Fraction = self.epsilon / divisor
-        """Epsilon divided by the greatest common divisor of the vertices, which is the decay on the hull so divided."""
-        self._rounded, self._shrunk = float(self.decay), 1 / divisor
+        """Epsilon divided by the greatest common divisor of the vertices: the decay for the hull divided by it."""
+        self._rounded = float(self.decay)
+        self._shrunk = 1 / divisor
         self._tips = _counter_clockwise(corners // divisor) if hull.dimension == 2 else np.zeros((0, 2), dtype=np.int64)
-        """The corners of a polygon that draws are made from, ``(h, 2)``."""
+        # The corners of the polygon for sampling, ``(h, 2)``.
         self._sum = LatticeSum(hull.dimension, half_sails(self._tips.tolist()), self._sublattice.basis)
         self._noise = LatticeNoise(self._sum, self.decay, self._sublattice.basis)
 
     @classmethod
     def in_units_of_points(cls, hull: SensitivityHull, epsilon: Rational, spacing: Rational) -> LatticeKNormMechanism:
-        """The mechanism for a hull given in the unit of the measurements, kilometres say, not in lattice steps.
+        """Build the mechanism for a hull in the unit of the measurements, such as kilometres.
 
-        The differences that the hull was made of are divided by the spacing and must be whole numbers of steps, by
-        the rules of `Spacing.steps`; the hull is then built anew from integers.
+        The differences of the hull are divided by the spacing and must be integer numbers of steps, by the rules of
+        `Spacing.steps`. The hull is then rebuilt from integers.
 
         Parameters
         ----------
         hull
             The hull in the unit of the measurements.
         epsilon, spacing
-            As of the mechanism.
+            As for the mechanism.
 
         Returns
         -------
@@ -252,7 +256,7 @@ class LatticeKNormMechanism(Mechanism):
         Raises
         ------
         CoordinateError
-            When a difference is off the lattice; the message names the nearest lattice point.
+            If a difference is off the lattice; the message states the nearest lattice point.
 
         Examples
         --------
@@ -272,13 +276,13 @@ class LatticeKNormMechanism(Mechanism):
         return self.hull.dimension
 
     @property
-    def walls(self) -> tuple[FloatArray, FloatArray] | None:
-        """Those of the hull, in lattice steps."""
+    def halfspaces(self) -> tuple[FloatArray, FloatArray] | None:
+        """The half-spaces of the hull, in lattice steps."""
         return self.hull.norm_form.normals, self.hull.norm_form.equations
 
     @property
     def corners(self) -> IntArray | None:
-        """Those of the hull, in lattice steps."""
+        """The corners of the hull, in lattice steps."""
         return np.rint(self.hull.vertices).astype(np.int64) if self.rank else super().corners
 
     @property
@@ -287,85 +291,84 @@ class LatticeKNormMechanism(Mechanism):
         return self.lattice.step
 
     @checked
-    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> npt.NDArray[Any]:
-        """Exact releases of ``x``.
+    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: SampleSize | None = None) -> npt.NDArray[Any]:
+        """Sample exact releases of ``x``.
 
         Parameters
         ----------
         x
-            A lattice point ``(d,)``, or one per row ``(n, d)``, each of which gets its own noise.
+            A lattice point ``(d,)``, or one per row ``(n, d)``, each with independent noise.
         rng
-            The randomness; see `dphmm.arrays.random_source`. A seed or generator is for experiments: it is not private.
+            The randomness; see `dphmm.random.random_source`. A seed or generator is for experiments: it is not private.
         size
-            How many independent releases of ``x``; ``None`` gives one without an axis for it.
+            Number of independent releases of ``x``. Defaults to one, without an additional axis.
 
         Returns
         -------
         ndarray
-            The shape of ``x``, with an axis of length ``size`` in front where that is given: ``int64`` for spacing
-            one, otherwise the doubles nearest to the lattice points.
+            The shape of ``x``, preceded by an axis of length ``size`` if it is set: ``int64`` for spacing one,
+            otherwise the doubles nearest to the lattice points.
 
         Raises
         ------
         CoordinateError
-            When ``x`` is off the lattice or of another dimension than the hull.
+            If ``x`` is off the lattice or of another dimension than the hull.
         InvalidInputError
-            When ``size`` is negative.
+            If ``size`` is negative.
         """
         steps = self._steps(x, "x")
-        check_size(size)
         shape = steps.shape if size is None else (size, *steps.shape)
         noise = self._noise.draw(prod(shape[:-1]), random_source(rng))
         return self.lattice.points(steps + noise.reshape(shape))
 
     def draw(self, value: IntArray, source: RandomSource) -> IntArray:
-        """One exact release of a true value ``(d,)`` in whole steps that was checked before; in steps too."""
+        """Sample one exact release of a validated true value ``(d,)``, both in steps."""
         return np.asarray(value + self._noise.draw(1, source)[0])
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
-        """``log P(z | x)``: the log-probability of releasing the lattice point ``z`` for ``x``.
+        """Return the log-probability ``log P(z | x)`` of the release ``z`` for ``x``.
 
         Parameters
         ----------
         z, x
-            Lattice points ``(d,)`` or ``(n, d)``; one ``z`` goes with many ``x`` and the other way round.
+            Lattice points ``(d,)`` or ``(n, d)``; a single point is broadcast.
 
         Returns
         -------
         ndarray
-            ``()`` or ``(n,)``; ``-inf`` where ``z - x`` is not in the span of the hull, decided exactly. Norms come
-            from integers with one rounding, so the result is good to a few units in the last place of
-            ``epsilon ‖z - x‖_K`` or of the normaliser's logarithm, whichever is larger.
+            ``()`` or ``(n,)``; ``-inf`` if ``z - x`` is not in the span of the hull, decided exactly. Norms are
+            computed from integers with one rounding. The result is accurate to a few units in the last place of
+            ``epsilon ‖z - x‖_K`` or of the normalizer's logarithm, whichever is larger.
 
         Raises
         ------
         CoordinateError
-            When a point is off the lattice or of another dimension than the hull.
+            If a point is off the lattice or of another dimension than the hull.
         """
         return self.unchecked_log_density(self._steps(z, "z"), self._steps(x, "x"))
 
     def unchecked_log_density(self, z: IntArray, values: IntArray) -> FloatArray:
-        """`log_density` of points in whole steps that were checked before."""
+        """Return `log_density` of validated points in steps."""
         return -self._losses(z, values) - self.log_normaliser
 
     def planar_law(self, reach: float) -> PlanarLaw | None:
-        """The law by the hull's walls, for vectors up to ``reach`` steps along both axes.
+        """Return the density by the hull's half-spaces, for vectors of up to ``reach`` steps.
 
-        None where floats would round, or the hull is no polygon of the plane: other methods find it in larger integers.
+        None if floats would round, or the hull is not a planar polygon; other methods then use larger integers.
         """
         law, longest = self._law
         return law if reach * longest * 2 < 2**53 else None
 
     @cached_property
     def _law(self) -> tuple[PlanarLaw | None, int]:
-        """That law, whatever the reach, and the largest entry of a form."""
+        """The density for any reach, and the largest entry of a form."""
         forms, offsets, longest = self._forms_in_floats
         if not len(self._tips) or not self._sublattice.is_everything:
             return None, longest
-        return PlanarLaw(forms, offsets, self._rounded, self.log_normaliser), longest
+        return PlanarLaw(forms, offsets, self._rounded, self.log_normaliser, is_exact=True), longest
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """``epsilon ‖x - y‖_K``: the largest log-ratio of an output's probabilities from ``x`` and from ``y``.
+        """Return ``epsilon ‖x - y‖_K``, the largest log-ratio of probabilities.
 
         Parameters
         ----------
@@ -376,39 +379,39 @@ class LatticeKNormMechanism(Mechanism):
         -------
         ndarray
             ``()`` or ``(n,)``; infinite off the span of the hull. It is rounded to the nearest doubles; `exponent`
-            gives the rational number.
+            returns the rational number.
 
         Raises
         ------
         CoordinateError
-            When a point is off the lattice or of another dimension than the hull.
+            If a point is off the lattice or of another dimension than the hull.
         """
         return self._losses(self._steps(x, "x"), self._steps(y, "y"))
 
     def _losses(self, first: IntArray, second: IntArray) -> FloatArray:
         shape = second.shape if first.ndim == 1 else np.broadcast_shapes(first.shape, second.shape)
         norms = np.empty(shape[0] if len(shape) == 2 else 1)
-        rows = min(_BLOCK, max(1, _HEIGHTS // max(1, len(self._forms[0]))))
+        rows = min(_ROW_BLOCK, max(1, _MAX_HEIGHTS // max(1, len(self._forms[0]))))
         for start in range(0, len(norms), rows):
             block = slice(start, start + rows)
-            some, others = (a[block] if a.ndim == 2 and len(a) > 1 else a.reshape(1, -1) for a in (first, second))
+            left, right = (a[block] if a.ndim == 2 and len(a) > 1 else a.reshape(1, -1) for a in (first, second))
             vectors = np.empty((shape[-1], len(norms[block])), dtype=np.int64)
-            for axis, column in enumerate(vectors):  # two long differences are quicker than many short ones
-                np.subtract(some[:, axis], others[:, axis], out=column)
+            for axis, column in enumerate(vectors):  # two long differences are faster than many short ones
+                np.subtract(left[:, axis], right[:, axis], out=column)
             norms[block] = self._norms(vectors.T)
         norms *= self._rounded
         return norms.reshape(shape[:-1])
 
     @checked
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
-        """The differences in lattice steps that draws keep within a loss, from the cones that they are picked from.
+        """Return the differences in steps with bounded loss, from the sampler's cones.
 
         Parameters
         ----------
         loss
             A log ratio of probabilities, positive.
         rounding
-            None, as lattice points are integers; more is allowed for if given.
+            An upper bound on rounding errors; 0 is exact, because lattice points are integers.
         """
         if not len(self._tips):
             cones = np.ones((1, self.hull.dimension, self.hull.dimension))
@@ -421,16 +424,18 @@ class LatticeKNormMechanism(Mechanism):
         return Gauge.of_cones(cones, loss / self._rounded, rounding)
 
     def _norms(self, vectors: IntArray) -> FloatArray:
-        """Norms in the hull divided by its vertices' common divisor, of vectors in steps ``(n, d)``.
+        """Return norms of vectors in steps ``(n, d)``, in the reduced hull.
 
-        Heights are whole numbers: sums of products that doubles hold exactly, or Python's integers.
+        The reduced hull is the hull divided by the common divisor of its vertices.
+
+        Heights are integers: sums of products that doubles represent exactly, or Python's integers.
         """
         coordinates = self._sublattice.coordinates(vectors)
         forms, offsets = self._forms
         in_floats, divisors, longest = self._forms_in_floats
         if not len(forms):
             norms = np.zeros(len(vectors))
-        elif largest(coordinates) * longest * 2 < 2**53:
+        elif largest(coordinates) * longest * 2 < 2**53:  # sums of two products are exact
             heights = in_floats @ coordinates.T.astype(np.float64)
             np.abs(heights, out=heights)
             heights /= divisors[:, np.newaxis]
@@ -446,7 +451,7 @@ class LatticeKNormMechanism(Mechanism):
 
     @cached_property
     def _forms(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Integer linear forms and offsets, a row each: the norm is the largest ``|form z| / offset``."""
+        """Integer linear forms and offsets. The norm is the largest ``|form z| / offset``."""
         if not len(self._tips):
             rank = self.hull.dimension
             return np.ones((rank, 1), dtype=np.int64), np.ones(rank, dtype=np.int64)
@@ -460,7 +465,7 @@ class LatticeKNormMechanism(Mechanism):
         return forms.astype(np.float64), offsets.astype(np.float64), largest(forms)
 
     def exponent(self, z: npt.ArrayLike, x: npt.ArrayLike) -> Fraction | None:
-        """The rational ``epsilon ‖z - x‖_K`` of two lattice points ``(d,)``; ``None`` where it is infinite.
+        """Return the rational ``epsilon ‖z - x‖_K`` of two lattice points; None if infinite.
 
         Exact: ``P(z | x) / P(z | y) = exp(exponent(z, y) - exponent(z, x))``.
 
@@ -483,20 +488,22 @@ class LatticeKNormMechanism(Mechanism):
         return self.decay * max(heights, default=Fraction(0))
 
     @checked
-    def probability(self, z: npt.ArrayLike, x: npt.ArrayLike, digits: int = 30) -> Decimal:
-        """``P(z | x)`` of two lattice points ``(d,)``, with a relative error below ``10**-digits``.
+    def probability(
+        self, z: npt.ArrayLike, x: npt.ArrayLike, digits: Annotated[int, Integers(1, _MAX_DIGITS)] = 30
+    ) -> Decimal:
+        """Return ``P(z | x)`` of two lattice points, to a relative error below ``10**-digits``.
 
         Parameters
         ----------
         z, x
             The release and the true value.
         digits
-            How many digits are certain, 1 to 10,000.
+            Number of certain digits, 1 to 10,000.
 
         Returns
         -------
         Decimal
-            The probability; 0 where the release is impossible.
+            The probability; 0 if the release is impossible.
         """
         exponent = self.exponent(z, x)
         if exponent is None:
@@ -505,13 +512,15 @@ class LatticeKNormMechanism(Mechanism):
         return context.divide(decimal_exp(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
 
     @checked
-    def normaliser(self, digits: int = 30) -> Decimal:
-        """``sum of exp(-epsilon ‖z - x‖_K)`` over all outputs, with a relative error below ``10**-digits``.
+    def normaliser(self, digits: Annotated[int, Integers(1, _MAX_DIGITS)] = 30) -> Decimal:
+        """Return the sum of ``exp(-epsilon ‖z - x‖_K)`` over all outputs.
+
+        Its relative error is below ``10**-digits``.
 
         Parameters
         ----------
         digits
-            How many digits are certain, 1 to 10,000.
+            Number of certain digits, 1 to 10,000.
 
         Returns
         -------
@@ -522,23 +531,23 @@ class LatticeKNormMechanism(Mechanism):
 
     @cached_property
     def log_normaliser(self) -> float:
-        """The logarithm of the normaliser as a double."""
+        """The logarithm of the normalizer as a double."""
         return self._sum.log_total(self._rounded)
 
     @cached_property
     def squared_error(self) -> float:
-        """``E|z - x|²`` in the squared unit of the points: the exact law's expectation, in closed form, as a double."""
+        """The exact ``E|z - x|²`` in the squared unit of the points, in closed form, as a double."""
         return self.squared_error_at(float(self.epsilon))
 
     def squared_error_at(self, epsilon: float) -> float:
-        """See `Mechanism.squared_error_at`; in closed form too."""
+        """Return the squared error with another budget in closed form; see `Mechanism`."""
         return float(self.spacing) ** 2 * self._sum.mean_square(epsilon * self._shrunk)
 
     def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:
         steps = self.lattice.steps(points, name)
         if steps.ndim not in (1, 2) or steps.shape[-1] != self.hull.ambient_dimension:
             raise CoordinateError(
-                f"{name} has shape {steps.shape}; give ({self.hull.ambient_dimension},) or one such row per point"
+                f"{name} must have shape ({self.hull.ambient_dimension},) or one such row per point, got {steps.shape}"
             )
         return steps
 
@@ -547,13 +556,11 @@ class LatticeKNormMechanism(Mechanism):
 
 
 def _result(digits: int) -> Context:
-    if not isinstance(digits, int) or not 1 <= digits <= _MOST_DIGITS:
-        raise InvalidInputError(f"digits is {shorten(digits)}; give a whole number from 1 to {_MOST_DIGITS}")
     return decimal_context(digits + 2)
 
 
 def _integer_vertices(hull: SensitivityHull) -> IntArray:
-    """The hull's vertices ``(h, d)`` as integers, checked to be the hull's own."""
+    """Return the hull's vertices ``(h, d)`` as integers, after checking that they are exact."""
     if hull.dimension > 2:
         raise InvalidInputError(
             f"the hull of exact lattice noise must have at most 2 dimensions, got {hull.dimension}; use KNormMechanism"
@@ -562,15 +569,15 @@ def _integer_vertices(hull: SensitivityHull) -> IntArray:
     vertices = np.rint(hull.vertices).astype(np.int64)
     close = np.allclose(vertices, hull.vertices, rtol=1e-9, atol=1e-9)
     if exact is None or not close or not hull.contains(vertices).all():
-        found = hull.vertices[np.abs(hull.vertices - vertices).max(axis=1).argmax()].tolist()
+        vertex = hull.vertices[np.abs(hull.vertices - vertices).max(axis=1).argmax()].tolist()
         raise CoordinateError(
-            f"the hull has the vertex {found}, not integers below 2**28; give lattice steps, or use in_units_of_points"
+            f"the hull must have integer vertices below 2**28, got {vertex}: use lattice steps, or in_units_of_points"
         )
     return vertices
 
 
 def _counter_clockwise(corners: npt.NDArray[Any]) -> IntArray:
-    """A polygon's integer corners, which are in cyclic order."""
+    """Return a polygon's integer corners, given in cyclic order, counter-clockwise."""
     points = corners.astype(np.int64)
     (a, b), (c, d) = points[:2].tolist()
     return np.ascontiguousarray(points if a * d > b * c else points[::-1])

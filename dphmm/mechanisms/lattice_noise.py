@@ -1,13 +1,12 @@
-"""Exact draws from a discrete K-norm distribution: an edge of a sail, and counts along it.
+"""Exact sampling of discrete K-norm noise: an edge of a sail, and counts along it.
 
-With the lattice's points other than the origin written along the edges of sails (`dphmm.mechanisms.lattice_sum`), each
-in one way, as ``± ((1 + a) start + k step + b end)``, the weight ``exp(-decay ‖z‖)`` is a product of one factor for the
-edge and one each for the counts a, k and b. So a draw is made of independent draws: of the origin or an edge with a
-sign, by the exact sums of their weights; of a and b, geometric counts with the rates ``decay ‖start‖`` and ``decay
-‖end‖``; and of k, a count with the rate ``decay ‖step‖``, which may be negative, cut off at the number of steps.
-Nothing is rejected, whatever the decay, and each of these draws has exactly its distribution: see
-`dphmm.mechanisms.inversion_sampling` for many at once, `dphmm.mechanisms.exact` for one. (Weights below
-``exp(-10**18)`` count as none.)
+The non-zero lattice points lie along the edges of sails (`dphmm.mechanisms.lattice_sum`), each with a unique
+representation ``± ((1 + a) start + k step + b end)``. The weight ``exp(-decay ‖z‖)`` is a product of one factor for the
+edge and one each for the counts a, k and b. Therefore a sample consists of independent samples: the origin or an edge
+with a sign, by the exact sums of their weights; a and b, geometric counts with the rates ``decay ‖start‖`` and ``decay
+‖end‖``; and k, a count with the rate ``decay ‖step‖``, which may be negative, truncated at the number of steps. Nothing
+is rejected, for any decay, and each part has exactly its distribution: see `dphmm.mechanisms.inversion_sampling` for
+many samples and `dphmm.mechanisms.exact` for one. (Weights below ``exp(-10**18)`` are treated as zero.)
 """
 
 from __future__ import annotations
@@ -15,29 +14,31 @@ from __future__ import annotations
 from bisect import bisect_right
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from math import gcd
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import IntArray, RandomSource
+from dphmm.arrays import IntArray
 from dphmm.mechanisms.exact import RandomBits, cut_off_exp, geometric_exp
 from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, choice
 from dphmm.mechanisms.lattice_sum import LatticeSum
+from dphmm.random import RandomSource
 
-_DOUBT = 2**34
-"""Of ``2**64``: the weights in doubles are good to a thousandth of this share of their sum."""
+# In units of ``2**-64``: the error of weights in doubles is a thousandth of this share of their sum.
+_WEIGHT_ERROR = 2**34
 
-_MANY = 64
-"""From this many draws for each edge on, tables pay."""
+# Tables are faster from this number of samples per edge on.
+_MIN_TABLE_DRAWS = 64
 
-_BLOCK = 1 << 17
-"""Draws that are made at a time."""
+# Number of samples in a block, so that it stays in the cache.
+_DRAW_BLOCK = 1 << 17
 
 
 class LatticeNoise:
-    """Draws of lattice points with probabilities exactly proportional to ``exp(-decay ‖z‖)``.
+    """Samples of lattice points with probability exactly proportional to ``exp(-decay ‖z‖)``.
 
     Parameters
     ----------
@@ -50,57 +51,69 @@ class LatticeNoise:
     """
 
     def __init__(self, weights: LatticeSum, decay: Fraction, basis: npt.NDArray[np.object_]) -> None:
-        self._weights, self._decay, self.dimension = weights, decay, basis.shape[1]
+        self._weights = weights
+        self._decay = decay
+        self.dimension = basis.shape[1]
         self._basis: list[list[int]] = basis.tolist()
-        # What belongs to each edge is worked out when it is asked for: of many edges one draw needs one.
-        self._rates, self._axes, self._geometric = cache(self._rates_of), cache(self._axes_of), cache(Geometric)
+        # Data of an edge are computed on request: a single sample needs one of many edges.
+        self._rates, self._axes, self._geometric = cache(self._list_rates), cache(self._list_axes), cache(Geometric)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the data of edges, which are computed again on request.
+        basis = np.array(self._basis, dtype=object).reshape(-1, self.dimension)
+        return LatticeNoise, (self._weights, self._decay, basis)
 
     def draw(self, count: int, source: RandomSource) -> IntArray:
-        """Independent draws, ``(count, d)``."""
+        """Sample independently, ``(count, d)``."""
         if not self._weights.rank:
             return np.zeros((count, self.dimension), dtype=np.int64)
-        found = np.empty((count, self.dimension), dtype=np.int64)
-        if count < _MANY * len(self._weights.edges):
+        result = np.empty((count, self.dimension), dtype=np.int64)
+        if count < _MIN_TABLE_DRAWS * len(self._weights.edges):
             bits = RandomBits(source)
             for number in range(count):
-                found[number] = self._one(bits)
+                result[number] = self._draw_singly(bits)
         else:
-            for start in range(0, count, _BLOCK):
-                self._fill(found[start : start + _BLOCK], source)
-        return found
+            for start in range(0, count, _DRAW_BLOCK):
+                self._fill(result[start : start + _DRAW_BLOCK], source)
+        return result
 
-    def _one(self, bits: RandomBits) -> list[int]:
+    def _draw_singly(self, bits: RandomBits) -> list[int]:
         place = self._place(bits)
         if place == 2 * len(self._weights.edges):
             return [0] * self.dimension
         which, sign = divmod(place, 2)
+        # The unique representation is ± ((1 + a) start + k step + b end): see the module.
         (first, slope, last), count = self._rates(which)
         a = 1 + geometric_exp(first[0], first[1], bits)
         k = cut_off_exp(slope[0], slope[1], count, bits)
         b = geometric_exp(last[0], last[1], bits) if last[0] else 0
         if sign:
-            a, k, b = -a, -k, -b
+            a = -a
+            k = -k
+            b = -b
         return [a * along + k * step + b * across for along, step, across in self._axes(which)]
 
     def _place(self, bits: RandomBits) -> int:
-        """Twice the number of an edge and, for the sign, 0 or 1; or twice the number of edges for the origin.
+        """Return twice the index of an edge plus its sign bit.
 
-        Doubles settle all words but those within `_DOUBT` of a sum of weights, and how they round does not matter:
-        what they leave open is settled by as many decimals as it takes.
+        The origin has twice the number of edges as its index.
+
+        Doubles decide for all words except those within `_WEIGHT_ERROR` of a sum of weights, whatever their rounding.
+        The remaining words are decided with as many decimals as necessary.
         """
         word = bits.word() << 2 | bits.word() & 3
-        low = bisect_right(self._rough, word - _DOUBT)
-        if low == bisect_right(self._rough, word + _DOUBT):
+        low = bisect_right(self._rough, word - _WEIGHT_ERROR)
+        if low == bisect_right(self._rough, word + _WEIGHT_ERROR):
             return low
         return self._exact.settled(word, 64, bits.source)
 
-    def _axes_of(self, which: int) -> list[list[int]]:
-        """The coordinates of an edge's start, step and end, axis by axis."""
+    def _list_axes(self, which: int) -> list[list[int]]:
+        """Return the coordinates of an edge's start, step and end, axis by axis."""
         edge = self._weights.edges[which]
         points = edge.start, edge.step, edge.end
         if self._basis == [[1, 0], [0, 1]]:
-            # Names of their own: where it is traced, CPython 3.13.0 takes them for those that the sum below holds.
-            return [[one[k] for one in points] for k in range(2)]
+            # Separate variable names: under tracing, CPython 3.13.0 confuses them with those in the sum below.
+            return [[vector[k] for vector in points] for k in range(2)]
         return [
             [sum(part * row[axis] for part, row in zip(point, self._basis, strict=False)) for point in points]
             for axis in range(self.dimension)
@@ -108,7 +121,7 @@ class LatticeNoise:
 
     @cached_property
     def _rough(self) -> list[float]:
-        """The sums of the first weights in units of ``2**-64`` of them all, as doubles have them."""
+        """Cumulative sums of the first weights in units of ``2**-64`` of the total, as doubles."""
         decay = float(self._decay)
         shares = np.exp(self._weights.log_masses(decay) - self._weights.log_total(decay)) * 2.0**64
         return list(shares.repeat(2).cumsum().tolist())
@@ -117,24 +130,26 @@ class LatticeNoise:
     def _exact(self) -> Thresholds:
         def weights(digits: int) -> list[Decimal]:
             masses = self._weights.masses(self._decay, digits)
-            return [mass for one in masses for mass in (one, one)] + [Decimal(1)]
+            return [mass for mass in masses for _ in range(2)] + [Decimal(1)]
 
         return choice(weights, 2 * len(self._weights.edges) + 1)
 
-    def _rates_of(self, which: int) -> tuple[list[tuple[int, int]], int]:
-        """For an edge the rates of the counts a, k and b in lowest terms, and what k stays below.
+    def _list_rates(self, which: int) -> tuple[list[tuple[int, int]], int]:
+        """Return the rates of an edge's counts a, k and b in lowest terms, and the bound on k.
 
-        The rate of b is 0 where there is no end.
+        The rate of b is 0 if there is no end.
         """
         edge = self._weights.edges[which]
-        num, den = self._decay.numerator, self._decay.denominator * edge.unit
+        num = self._decay.numerator
+        den = self._decay.denominator * edge.unit
         tops = num * edge.first, num * edge.slope, num * edge.last * (self._weights.rank - 1)
         return [(top // gcd(top, den), den // gcd(top, den)) for top in tops], edge.count
 
     def _fill(self, out: IntArray, source: RandomSource) -> None:
-        """Fills an array ``(n, d)`` with independent draws, by tables."""
+        """Fill an array ``(n, d)`` with independent samples, by tables."""
         edges = len(self._weights.edges)
         places = self._exact.draw(len(out), source)
+        # Sort by index, so that each edge's counts are sampled together; numpy sorts 16-bit integers by radix.
         order = np.argsort(places.astype(np.uint16) if edges < 2**15 else places, kind="stable")
         ends = [0, *np.cumsum(np.bincount(places, minlength=2 * edges)).tolist()]
         out[order[ends[2 * edges] :]] = 0
@@ -157,9 +172,16 @@ class LatticeNoise:
 
 
 def laplace_steps(decay: Fraction, count: int, source: RandomSource) -> IntArray:
-    """Independent whole numbers ``x``, ``(count,)``, with probabilities exactly proportional to ``exp(-decay |x|)``.
+    """Sample ``count`` integers with probability exactly proportional to ``exp(-decay |x|)``.
 
-    Those of `dphmm.mechanisms.exact.discrete_laplace`, many at once.
+    This is discrete Laplace noise: added to an integer query of sensitivity ``D`` it provides
+    ``D * decay``-differential privacy. It is the lattice noise of the line, the only edge of
+    which leads from 1 by steps of 1.
     """
-    line = LatticeNoise(LatticeSum(1, ()), decay, np.ones((1, 1), dtype=object))
-    return line.draw(count, source)[:, 0]
+    return _line_noise(decay).draw(count, source)[:, 0]
+
+
+@lru_cache(maxsize=64)
+def _line_noise(decay: Fraction) -> LatticeNoise:
+    # A stream samples one number at a time, nearly always with the same few decays.
+    return LatticeNoise(LatticeSum(1, ()), decay, np.ones((1, 1), dtype=object))

@@ -1,15 +1,15 @@
-"""The normaliser of a discrete K-norm distribution, to double or to any wanted precision, by the sails of planar cones.
+"""The normalizer of a discrete K-norm distribution, from the sails of planar cones.
 
-The sail of a cone is the boundary of the convex hull of its lattice points other than the origin. Neighbouring lattice
-points on it span a parallelogram of area one. Along one edge of the sail, with ``count`` steps from ``start`` to
-``end = start + count * step``, the cone closed at ``start`` and open at ``end`` is tiled by the parallelogram of the
-two, whose lattice points but the origin's are ``start + k step`` for ``0 <= k < count``. So every lattice point of this
-half-open cone but the origin is, in one way only::
+The sail of a cone is the boundary of the convex hull of its non-zero lattice points. Neighbouring lattice points on it
+span a parallelogram of area one. Along one edge of the sail, with ``count`` steps from ``start`` to ``end = start +
+count * step``, the cone closed at ``start`` and open at ``end`` is tiled by the parallelogram of the two. The non-zero
+lattice points of the parallelogram are ``start + k step`` for ``0 <= k < count``. Therefore every non-zero lattice
+point of this half-open cone is uniquely::
 
-    (1 + a) start + k step + b end      with whole a >= 0, 0 <= k < count, b >= 0
+    (1 + a) start + k step + b end      with integers a >= 0, 0 <= k < count, b >= 0
 
 and a linear form ``l`` is ``l(start) + a l(start) + k l(step) + b l(end)`` there (Hirzebruch 1953). A cone has as many
-edges as Euclid's algorithm has steps.
+edges as Euclid's algorithm has steps. Sums are computed in doubles or to any precision.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Point = tuple[int, int]
 
 
 class SailEdge(NamedTuple):
-    """An edge of a cone's sail, and the cone's norm of its ends.
+    """An edge of a cone's sail, with the norms of its ends.
 
     Parameters
     ----------
     start, step, count
         The lattice points on the edge are ``start + k step`` for ``0 <= k <= count``.
     first, slope, unit
-        ``first / unit`` is the norm of ``start``, and ``slope / unit`` what each step adds to it.
+        ``first / unit`` is the norm of ``start``, and ``slope / unit`` the increment of the norm per step.
     """
 
     start: Point
@@ -57,65 +57,75 @@ class SailEdge(NamedTuple):
 
     @property
     def last(self) -> int:
-        """``last / unit`` is the norm of `end`."""
+        """The numerator of the norm of `end`, ``last / unit``."""
         return self.first + self.count * self.slope
 
     def mass(self, decay: Fraction) -> Decimal:
-        """The sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone, in the current decimal context.
+        """Return the sum of ``exp(-decay ‖z‖)`` over the edge's half-open cone, as a decimal.
 
-        Every term is positive, so nothing cancels. Those along the edge are summed from its largest one.
+        Every term is positive; there is no cancellation. Terms along the edge are summed from the largest one.
         """
-        rate, slope = decay / self.unit, abs(self.slope)
-        t, u = decimal_power(-rate * self.first), decimal_power(-rate * self.last)
+        rate = decay / self.unit
+        slope = abs(self.slope)
+        t = decimal_power(-rate * self.first)
+        u = decimal_power(-rate * self.last)
         largest = t if self.slope >= 0 else decimal_power(-rate * (self.last + slope))
-        run, step = decimal_power(-rate * slope * self.count), decimal_power(-rate * slope)
+        run = decimal_power(-rate * slope * self.count)
+        step = decimal_power(-rate * slope)
         return largest * ((1 - run) / (1 - step) if slope else self.count) / ((1 - t) * (1 - u))
 
 
 def cross(a: Point, b: Point) -> int:
-    """The determinant of two planar integer vectors."""
+    """Return the determinant of two planar integer vectors."""
     return a[0] * b[1] - a[1] * b[0]
 
 
 def sail(v: Point, w: Point) -> Iterator[SailEdge]:
-    """The edges of the sail of the cone from the ray of ``v`` to that of ``w``, counter-clockwise.
+    """Yield the edges of the sail of the cone from ``v`` to ``w``, counter-clockwise.
 
-    There are at most ``2 + log2(det(v, w))``. The norm is the linear form that is one at ``v`` and at ``w``.
+    There are at most ``2 + log2(det(v, w))``. The norm is the linear form with value one at ``v`` and at ``w``.
     """
-    unit, (across, along) = cross(v, w), (w[1] - v[1], v[0] - w[0])
-    first, (end_x, end_y) = _primitive(v), _primitive(w)
-    beside = _complement(first)
+    unit = cross(v, w)
+    (across, along) = (w[1] - v[1], v[0] - w[0])
+    first = _primitive(v)
+    (end_x, end_y) = _primitive(w)
+    complement = _complement(first)
     while (area := first[0] * end_y - first[1] * end_x) > 0:
-        (x, y), (a, b) = first, beside
+        (x, y) = first
+        # ``complement`` completes ``first`` to a basis. The step is ``complement`` minus the fewest multiples of
+        # ``first`` with which it points past the last ray. It is repeated while the points stay in the cone.
+        (a, b) = complement
         shift = (a * end_y - b * end_x) // area + 1
         step = dx, dy = a - shift * x, b - shift * y
         count = area // (dy * end_x - dx * end_y)
         yield SailEdge(first, step, count, x * across + y * along, dx * across + dy * along, unit)
         first = x + count * dx, y + count * dy
-        beside = dx - first[0], dy - first[1]
+        complement = dx - first[0], dy - first[1]
 
 
 def half_sails(corners: list[list[int]] | list[Point]) -> list[SailEdge]:
-    """Edges of half-open cones that hold one of each pair ``z, -z`` of lattice points but the origin.
+    """Return edges of half-open cones with one of each pair ``z, -z`` of non-zero points.
 
     Parameters
     ----------
     corners
-        Those of a symmetric polygon around the origin, counter-clockwise. The norm is the one whose unit ball it is.
+        Corners of a symmetric polygon around the origin, counter-clockwise; the unit ball of the norm.
     """
     points = [(x, y) for x, y in corners[: len(corners) // 2 + 1]]
     return [edge for v, w in pairwise(points) for edge in sail(v, w)]
 
 
 def _primitive(z: Point) -> Point:
-    """The first lattice point on the ray of ``z``."""
+    """Return the first lattice point on the ray of ``z``."""
     divisor = gcd(*z)
     return z[0] // divisor, z[1] // divisor
 
 
 def _complement(p: Point) -> Point:
-    """A lattice point ``q`` with ``det(p, q) = 1``, for a primitive ``p``, by Euclid's algorithm."""
-    (a, b), row, following = p, (1, 0), (0, 1)
+    """Return ``q`` with ``det(p, q) = 1`` for a primitive ``p``, by Euclid's algorithm."""
+    (a, b) = p
+    row = (1, 0)
+    following = (0, 1)
     while b:
         quotient = a // b
         a, b = b, a - quotient * b
@@ -123,21 +133,21 @@ def _complement(p: Point) -> Point:
     return -a * row[1], a * row[0]
 
 
+# Represents the positive integers if the lattice has one dimension; its ``end`` is not used.
 _LINE = SailEdge((1, 0), (0, 0), 1, 1, 0, 1)
-"""What stands for the positive whole numbers where the lattice has one dimension; its ``end`` is not used."""
 
 
 class LatticeSum:
-    """``sum of exp(-decay ‖z‖)`` over the lattice ``Z^r``, for the norm of a symmetric lattice polytope, ``r <= 2``.
+    """The sum of ``exp(-decay ‖z‖)`` over ``Z^r``, in the norm of a symmetric polytope.
 
     Parameters
     ----------
     rank
-        The dimension ``r``: 0 for the origin alone, 1 for ``‖z‖ = |z|`` on the integers, 2 for a polygon.
+        The dimension ``r <= 2``: 0 for the origin only, 1 for ``‖z‖ = |z|`` on the integers, 2 for a polygon.
     edges
-        `half_sails` of the polygon where ``r = 2``, otherwise none.
+        `half_sails` of the polygon if ``r = 2``, otherwise empty.
     basis
-        ``(r, d)`` integers: what the lattice's points are combinations of; left out, the axes.
+        ``(r, d)`` integers: the basis of the lattice. Defaults to the axes.
     """
 
     def __init__(self, rank: int, edges: Sequence[SailEdge], basis: npt.NDArray[np.object_] | None = None) -> None:
@@ -146,57 +156,66 @@ class LatticeSum:
         self._known: tuple[float, FloatArray, tuple[float, float]] | None = None
 
     def log_masses(self, decay: float) -> FloatArray:
-        """The logarithms of the sums over one of each pair ``z, -z`` of the half-open cones of the edges."""
+        """Return the log sums over the half-open cones of the edges, one of each pair ``z, -z``."""
         return self._sums(decay)[1]
 
     def log_total(self, decay: float) -> float:
-        """The logarithm of the sum, with an error of a few units in the last place of the sum's largest terms."""
+        """Return the log of the sum.
+
+        The error is a few units in the last place of the sum's largest terms.
+        """
         return self._sums(decay)[2][0]
 
     def mean_square(self, decay: float) -> float:
-        """``E|y|²`` of ``y = z basis`` under probabilities of ``z`` proportional to ``exp(-decay ‖z‖)``."""
+        """Return ``E|y|²`` of ``y = z basis`` with ``P(z)`` proportional to ``exp(-decay ‖z‖)``."""
         return self._sums(decay)[2][1]
 
     def _sums(self, decay: float) -> tuple[float, FloatArray, tuple[float, float]]:
-        """All three; those of the last decay are kept: the draw, the density and the error of a release need them."""
-        known = self._known
-        if known is None or known[0] != decay:
+        """Return all three, cached for the last decay."""
+        # The sample, the density and the error of a release use the same decay.
+        cached = self._known
+        if cached is None or cached[0] != decay:
             masses, sums = self._on_a_line(decay) if self.rank == 1 else self._over_edges(decay)
             masses.setflags(write=False)
-            known = self._known = (decay, masses, sums)
-        return known
+            cached = self._known = (decay, masses, sums)
+        return cached
 
     def _on_a_line(self, decay: float) -> tuple[FloatArray, tuple[float, float]]:
-        beside = -expm1(-decay)
-        mass = -decay - (log(beside) if decay < 1.0 else log1p(-exp(-decay)))
+        complement = -expm1(-decay)
+        mass = -decay - (log(complement) if decay < 1.0 else log1p(-exp(-decay)))
         line = self._basis[0].astype(np.float64)
-        square = 2.0 * exp(-decay) / beside**2 * float(line @ line)
+        square = 2.0 * exp(-decay) / complement**2 * float(line @ line)
         return np.array([mass]), (float(np.logaddexp(0.0, log(2.0) + mass)), square)
 
     def _over_edges(self, decay: float) -> tuple[FloatArray, tuple[float, float]]:
-        """Counts along an edge are independent: two geometric ones, and one that is cut off."""
+        """Return log masses and sums over edges, from two geometric counts and a truncated one."""
         numbers, corners = self._numbers
         count, first, slope, unit = numbers
-        start, end, step = first * decay / unit, (first + count * slope) * decay / unit, slope * decay / unit
+        start = first * decay / unit
+        end = (first + count * slope) * decay / unit
+        step = slope * decay / unit
         size = np.abs(step)
+        # The sum over k of exp(-step k), as a quotient of expm1, which is accurate for small steps.
         with np.errstate(divide="ignore", invalid="ignore"):
             along = np.log(np.expm1(-size * count) / np.expm1(-size))
         along = np.where(step == 0.0, np.log(count), along + np.where(step < 0.0, size * (count - 1), 0.0))
         masses = along - start - _log_of_one_less_exp(start) - _log_of_one_less_exp(end)
+        # The origin adds 1. Terms are relative to the largest, so that none overflows.
         top = max(0.0, log(2.0) + float(masses.max(initial=-inf)))
         total = top + log(exp(-top) + float(np.exp(log(2.0) + masses - top).sum()))
-        means, variances = np.empty((3, len(count))), np.empty((3, len(count)))
+        means = np.empty((3, len(count)))
+        variances = np.empty((3, len(count)))
         for row, rate in ((0, start), (2, end)):
             means[row] = np.exp(-rate) / -np.expm1(-rate)
             variances[row] = means[row] / -np.expm1(-rate)
-        means[1], variances[1] = _moments_of_cut_off(step, count)
+        means[1], variances[1] = _truncated_moments(step, count)
         means[0] += 1.0
         places = np.einsum("ke,ekd->ed", means, corners)
         squares = np.square(places).sum(axis=1) + np.einsum("ke,ekd,ekd->e", variances, corners, corners)
         return masses, (total, 2.0 * float(np.exp(masses - total) @ squares))
 
     def masses(self, decay: Fraction, digits: int) -> list[Decimal]:
-        """The sums of which `log_masses` are the logarithms, with relative errors below ``10**-digits``."""
+        """Return the sums in `log_masses` themselves, with relative errors below ``10**-digits``."""
         with localcontext(self._context(decay, digits)):
             if self.rank == 1:
                 q = decimal_power(-decay)
@@ -204,12 +223,13 @@ class LatticeSum:
             return [edge.mass(decay) for edge in self.edges]
 
     def total(self, decay: Fraction, digits: int) -> Decimal:
-        """The sum with a relative error below ``10**-digits``."""
+        """Return the sum with a relative error below ``10**-digits``."""
         with localcontext(self._context(decay, digits)):
             return 1 + 2 * sum(self.masses(decay, digits + 2), Decimal(0))
 
     def _context(self, decay: Fraction, digits: int) -> Context:
-        """Enough working digits for ``1 - exp(-x)`` at the least ``x``, ``exp(x)`` at the largest, and the sum."""
+        """Return a context with enough working digits for the extreme exponents and the sum."""
+        # For ``1 - exp(-x)`` at the smallest ``x`` and ``exp(x)`` at the largest one.
         exponents = [decay]
         for edge in self.edges:
             norms = (edge.first, edge.last, edge.slope, edge.count * edge.slope)
@@ -219,9 +239,10 @@ class LatticeSum:
 
     @cached_property
     def _numbers(self) -> tuple[FloatArray, FloatArray]:
-        """Of the edges count, first, slope and unit, ``(4, e)``; and start, step and end in the basis, ``(e, 3, d)``.
+        """Numbers of the edges ``(4, e)``, and their points in the basis, ``(e, 3, d)``.
 
-        The latter by integers: in a skew basis doubles would cancel.
+        The numbers are count, first, slope and unit. The points are start, step and end,
+        computed with integers: in a skew basis doubles would cancel.
         """
         numbers = np.array([edge[2:] for edge in self.edges], dtype=np.float64).reshape(-1, 4).T
         points = np.array([(edge.start, edge.step, edge.end) for edge in self.edges], dtype=object).reshape(-1, 3, 2)
@@ -231,54 +252,60 @@ class LatticeSum:
 
 
 def _log_of_one_less_exp(t: FloatArray) -> FloatArray:
-    """``log(1 - exp(-t))`` for positive numbers."""
+    """Return ``log(1 - exp(-t))`` for positive numbers."""
     with np.errstate(divide="ignore"):
         return np.where(t < 1.0, np.log(-np.expm1(-t)), np.log1p(-np.exp(-t)))
 
 
-def _moments_of_cut_off(step: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of whole numbers ``0 <= k < count`` with probabilities proportional to ``exp(-step k)``.
+def _truncated_moments(step: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return mean and variance of ``0 <= k < count``, ``P(k) ~ exp(-step k)``.
 
-    They are differences of those of two geometric counts, which have poles at zero that cancel; near it the Taylor
-    series of what is left is summed, by Bernoulli numbers ``B_2k / (2k)!``.
+    They are differences between those of two geometric counts, the poles of which at zero cancel. Near zero the Taylor
+    series of the difference is summed, with Bernoulli numbers ``B_2k / (2k)!``.
     """
-    mean, variance = (count - 1) / 2.0, np.zeros(len(step))
+    mean = (count - 1) / 2.0
+    variance = np.zeros(len(step))
     for t, share in ((step, np.ones(len(step))), (count * step, -count)):
         near = np.abs(t) < _NEAR_POLE
         s = np.where(near, t * t, 0.0)
-        mean_near, variance_near = np.zeros(len(t)), np.zeros(len(t))
+        mean_near = np.zeros(len(t))
+        variance_near = np.zeros(len(t))
         for power, factor in reversed(list(enumerate(_TAYLOR))):
-            mean_near, variance_near = mean_near * s + factor, variance_near * s + (2 * power + 1) * factor
+            mean_near = mean_near * s + factor
+            variance_near = variance_near * s + (2 * power + 1) * factor
         size = np.where(near, 1.0, np.abs(t))
-        beside = -np.expm1(-size)
-        far = np.exp(-size) / beside
+        complement = -np.expm1(-size)
+        far = np.exp(-size) / complement
         mean += share * np.where(near, t * mean_near, np.copysign(far - 1.0 / size + 0.5, t))
-        variance += share * np.abs(share) * np.where(near, -variance_near, far / beside - 1.0 / size**2)
+        variance += share * np.abs(share) * np.where(near, -variance_near, far / complement - 1.0 / size**2)
     return np.where(count > 1, mean, 0.0), np.where(count > 1, variance, 0.0)
 
 
+# The Taylor series ``B_2k / (2k)!`` for ``k`` from 1. Below 0.3 its first omitted term is below 1e-16 of the sum;
+# above, the difference of the closed form from its pole loses at most two digits.
 _NEAR_POLE = 0.3
 _TAYLOR = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
-"""``B_2k / (2k)!`` for ``k`` from 1."""
 
 
 class Sublattice:
-    """All points of ``Z^d`` in the linear span of integer vectors, not only the combinations of the vectors.
+    """All integer points in the linear span of integer vectors.
 
-    The segment from ``-(6, 4)`` to ``(6, 4)`` spans a line whose integer points are the multiples of ``(3, 2)``.
+    They are not only the integer combinations of the vectors.
+
+    The segment from ``-(6, 4)`` to ``(6, 4)`` spans a line; its integer points are the multiples of ``(3, 2)``.
 
     Parameters
     ----------
     vectors
         ``(k, d)`` integers.
     rank
-        The dimension ``r`` of their span, where it is known.
+        The dimension ``r`` of their span, if it is known.
 
     Notes
     -----
     Column operations of determinant one take the vectors ``A`` to ``A U = [H 0]`` with ``r`` columns in ``H``. An
-    integer point ``z`` lies in the span exactly where the last ``d - r`` entries of ``z U`` are zero, and the first
-    ``r`` entries are its coordinates in the basis formed by the first ``r`` rows of the inverse of ``U``.
+    integer point ``z`` lies in the span exactly if the last ``d - r`` entries of ``z U`` are zero, and the first ``r``
+    entries are its coordinates in the basis formed by the first ``r`` rows of the inverse of ``U``.
 
     Examples
     --------
@@ -298,22 +325,22 @@ class Sublattice:
         self.rank: int = dimension if rank is None else rank
         """The dimension ``r`` of the span."""
         self.basis: npt.NDArray[Any] = inverse[:rank]
-        """``(r, d)`` Python integers: every integer point of the span is one integer combination of these rows."""
+        """``(r, d)`` Python integers: every integer point of the span is a unique integer combination of these rows."""
         self._columns = columns.T
 
     @property
     def is_everything(self) -> bool:
-        """Whether the span is the whole space, and the basis that of its axes."""
+        """Whether the span is the whole space, with the axes as basis."""
         return self.rank == len(self._columns)
 
     def coordinates(self, points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The coordinates ``(n, r)`` in the basis of integer points ``(n, d)`` of the span."""
+        """Return the coordinates ``(n, r)`` in the basis of integer points ``(n, d)`` of the span."""
         if self.is_everything:
             return points
         return exact_product(points, self._columns[:, : self.rank])
 
     def contains(self, points: npt.NDArray[Any]) -> BoolArray:
-        """Whether each of the integer points ``(n, d)`` lies in the span; exact."""
+        """Return whether each of the integer points ``(n, d)`` lies in the span; exact."""
         if self.is_everything:
             return np.ones(len(points), dtype=np.bool_)
         return np.asarray((exact_product(points, self._columns[:, self.rank :]) == 0).all(axis=1), dtype=np.bool_)
@@ -321,18 +348,21 @@ class Sublattice:
 
 @lru_cache(maxsize=8)
 def _identity(dimension: int) -> npt.NDArray[Any]:
-    found: npt.NDArray[Any] = locked(np.eye(dimension, dtype=object))
-    return found
+    matrix: npt.NDArray[Any] = locked(np.eye(dimension, dtype=object))
+    return matrix
 
 
 def _column_reduction(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
-    """The columns of ``U``, the rows of its inverse, and the rank: Euclid's algorithm on one vector after another."""
+    """Return the columns of ``U``, the rows of its inverse, and the rank (Euclid)."""
     dimension = vectors.shape[1]
-    columns, inverse, rank = np.eye(dimension, dtype=object), np.eye(dimension, dtype=object), 0
+    columns = np.eye(dimension, dtype=object)
+    inverse = np.eye(dimension, dtype=object)
+    rank = 0
     for vector in vectors:
         if rank == dimension:
             break
         image = columns @ vector
+        # Invariant: columns times inverse is the identity, and entries before ``rank`` are final.
         while len(live := [j for j in range(rank, dimension) if image[j]]) > 1:
             pivot = min(live, key=lambda j: abs(image[j]))
             for j in live:

@@ -1,4 +1,4 @@
-"""Real-valued noise of a norm: K-norm, Laplace, planar isotropic and planar Laplace mechanisms."""
+"""Real-valued mechanisms: K-norm, Laplace, planar isotropic and planar Laplace."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from math import isfinite, lgamma, log, pi, prod
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
-from dphmm.arrays import FloatArray, RandomSource, Rng, as_floats, check_budget, random_source
+from dphmm.arrays import FloatArray, as_floats, check_budget
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import Disc, SensitivityHull
-from dphmm.mechanisms.base import Mechanism, PlanarLaw, check_size
+from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
+from dphmm.random import RandomSource, Rng, random_source
+from dphmm.validation import NoiseEpsilon, PositiveInt, PositiveNumber, checked
 
+# Rounding of a sum of doubles, relative to the largest coordinate: rounding moves a release off a flat body.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
-"""How far rounding takes a sum of doubles, relative to the largest coordinate: a release is rounded off a flat body."""
 
 
 class NormMechanism(Mechanism):
-    """A mechanism of density ``exp(-epsilon ‖z - x‖) / Z`` for the norm of a symmetric convex body (Definition 3.3).
+    """Base class of mechanisms with density ``exp(-epsilon ‖z - x‖) / Z`` (Definition 3.3).
 
-    ``Z`` is the same for every ``x``, so the log ratio of two true values' densities is at most ``epsilon ‖x - y‖``,
-    which is `privacy_loss`, and attained.
+    The norm is that of a symmetric convex body. ``Z`` does not depend on ``x``. Therefore the log ratio of the
+    densities of two true values is at most ``epsilon ‖x - y‖``, which is `privacy_loss`; the bound is attained.
 
-    Draws are double-precision numbers. The guarantee is about real numbers: the low bits of a rounded draw can tell
-    true values apart that the real-valued mechanism does not (Mironov, CCS 2012). `LatticeKNormMechanism` is exact.
+    Samples are double-precision numbers. The guarantee holds for real numbers: the low bits of a rounded sample can
+    distinguish true values that the real-valued mechanism does not (Mironov, CCS 2012). `LatticeKNormMechanism` is
+    exact.
 
     Parameters
     ----------
@@ -45,55 +47,56 @@ class NormMechanism(Mechanism):
 
     @abstractmethod
     def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
-        """The norms ``(n,)`` of vectors ``(n, d)``; infinite where no release can differ by that vector.
+        """Return the norms ``(n,)`` of vectors ``(n, d)``; infinite if no release is possible.
 
-        A vector counts as on the body's span where ``rounding``, a length, may have taken it off.
+        A vector within ``rounding``, a length, of the body's span is treated as lying in it.
         """
 
     @property
     @abstractmethod
     def log_normaliser(self) -> float:
-        """``log Z``, with respect to the volume of the body's own span."""
+        """``log Z`` with respect to the volume in the span of the body."""
 
     @abstractmethod
     def noise(self, count: int, source: RandomSource) -> FloatArray:
-        """Independent noise vectors, ``(count, d)``."""
+        """Sample independent noise vectors, ``(count, d)``."""
 
-    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> FloatArray:
-        """Releases of true values: see `Mechanism.sample`."""
+    @checked
+    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: SampleSize | None = None) -> FloatArray:
+        """Sample releases of true values: see `Mechanism.sample`."""
         true, _ = self._coordinates(x)
-        check_size(size)
         shape = true.shape if size is None else (size, *true.shape)
         noise = self.noise(prod(shape[:-1]), random_source(rng))
         return true + noise.reshape(shape)
 
     def draw(self, value: FloatArray, source: RandomSource) -> FloatArray:
-        """One release of one true value ``(d,)`` that was checked before."""
+        """Sample one release of one validated true value ``(d,)``."""
         return np.asarray(value + self.noise(1, source)[0])
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
-        """The log density of releases ``z`` for true values ``x``, broadcast over the leading axes.
+        """Return the log density of releases ``z`` for true values ``x``, broadcast.
 
-        One release against many states is ``z`` of shape ``(d,)`` and ``x`` of shape ``(n, d)``. Where the body has
-        fewer dimensions than its space the density is with respect to its span, and minus infinity off it.
+        For one release and many states, use ``z`` of shape ``(d,)`` and ``x`` of shape ``(n, d)``. If the body has
+        fewer dimensions than its space, the density is with respect to its span, and minus infinity off it.
         """
         return -self.privacy_loss(z, x) - self.log_normaliser
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """The greatest log ratio of the densities for true values ``x`` and ``y``: ``epsilon ‖x - y‖``."""
-        (first, size), (second, other) = self._coordinates(x), self._coordinates(y)
+        """Return the largest log ratio of the densities for ``x`` and ``y``: ``epsilon ‖x - y‖``."""
+        (first, size) = self._coordinates(x)
+        (second, other) = self._coordinates(y)
         difference = first - second
         norms = self.norm(difference.reshape(-1, self.dimension), _ROUNDING * max(size, other))
         return self.epsilon * norms.reshape(difference.shape[:-1])
 
     def _coordinates(self, values: npt.ArrayLike) -> tuple[FloatArray, float]:
-        """Values as finite coordinates, and the largest of them."""
+        """Return values as finite coordinates, and the largest absolute coordinate."""
         array = as_floats(values, "values", CoordinateError)
         if array.ndim == 0 or array.shape[-1] != self.dimension:
-            raise CoordinateError(f"values have shape {array.shape}; the last axis must be {self.dimension}")
+            raise CoordinateError(f"values must have {self.dimension} as the last axis, got shape {array.shape}")
         largest = float(np.abs(array).max(initial=0.0))
         if not isfinite(largest):
-            raise CoordinateError("values hold NaN or infinity; give finite coordinates")
+            raise CoordinateError("values must be finite, got NaN or infinity")
         return array, largest
 
 
@@ -101,8 +104,8 @@ class NormMechanism(Mechanism):
 class KNormMechanism(NormMechanism):
     """The mechanism with density proportional to ``exp(-epsilon ‖z - x‖_K)`` (Definition 3.3).
 
-    Everything happens within the body's linear span, whose dimension ``r`` takes the place of ``d``: a segment's
-    noise has a Gamma(2) length, not the Gamma(3) of the plane. The point ``{0}`` adds no noise at all.
+    All computations take place in the body's linear span, the dimension ``r`` of which replaces ``d``: the noise of a
+    segment has a Gamma(2) length, not the Gamma(3) of the plane. The point ``{0}`` adds no noise at all.
 
     Parameters
     ----------
@@ -113,9 +116,10 @@ class KNormMechanism(NormMechanism):
 
     Notes
     -----
-    A body is tiled by cones over its facets. A draw picks a cone in proportion to its volume and sums the cone's ``r``
-    vectors, each times an independent exponential number of mean ``1 / epsilon``: on a cone the norm is the sum of the
-    coefficients. It is the distribution of ``Gamma(r + 1)`` times a uniform point of ``K``, with fewer numbers drawn.
+    The body is tiled by cones over its facets. A sample picks a cone with probability proportional to its volume and
+    sums the cone's ``r`` vectors, each times an independent exponential number of mean ``1 / epsilon``: on a cone the
+    norm is the sum of the coefficients. The result is distributed as ``Gamma(r + 1)`` times a uniform point of ``K``,
+    but needs fewer random numbers.
 
     Examples
     --------
@@ -138,16 +142,16 @@ class KNormMechanism(NormMechanism):
         return self.hull.dimension
 
     @property
-    def walls(self) -> tuple[FloatArray, FloatArray] | None:
-        """Those of a hull of up to two dimensions."""
+    def halfspaces(self) -> tuple[FloatArray, FloatArray] | None:
+        """The half-spaces of a hull of up to two dimensions."""
         return None if self.hull.dimension > 2 else (self.hull.norm_form.normals, self.hull.norm_form.equations)
 
     def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
-        """The norm of the hull; infinite off its span by more than ``rounding``."""
+        """Return the norm of the hull; infinite off its span by more than ``rounding``."""
         return self.hull.norm_form(vectors, rounding)
 
     def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
-        """The hull by its walls, where it is a polygon in the plane."""
+        """Return the density in terms of the hull's half-spaces, if it is a planar polygon."""
         return self._law
 
     @cached_property
@@ -159,7 +163,7 @@ class KNormMechanism(NormMechanism):
 
     @property
     def log_normaliser(self) -> float:
-        """``log(r! Vol(K) / epsilon^r)``, with the volume of the span."""
+        """``log(r! Vol(K) / epsilon^r)``, with the volume in the span."""
         r = self.hull.dimension
         return lgamma(r + 1) + log(self.hull.span_volume) - r * log(self.epsilon)
 
@@ -170,14 +174,14 @@ class KNormMechanism(NormMechanism):
 
     @checked
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
-        """From the cones that `noise` picks from."""
+        """Return the gauge from the cones of `noise`."""
         return Gauge.of_cones(self.hull.cones, loss / self.epsilon, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
-        """Independent noise vectors, ``(count, d)``."""
+        """Sample independent noise vectors, ``(count, d)``."""
         if self.hull.dimension == 0:
             return np.zeros((count, self.dimension))
-        uniform = source.uniform(count * (1 + self.hull.dimension))  # read at once, which takes less time
+        uniform = source.uniform(count * (1 + self.hull.dimension))  # a single read is faster
         cone = np.searchsorted(self._cumulative[:-1], uniform[:count])
         lengths = np.log(uniform[count:]).reshape(count, 1, self.hull.dimension) / -self.epsilon
         return np.asarray((lengths @ self.hull.cones[cone])[:, 0])
@@ -199,17 +203,13 @@ class LaplaceMechanism(NormMechanism):
         The number of coordinates.
     """
 
-    def __init__(self, sensitivity: float, epsilon: float, dimension: int) -> None:
+    def __init__(self, sensitivity: PositiveNumber, epsilon: NoiseEpsilon, dimension: PositiveInt) -> None:
         super().__init__(epsilon, dimension)
         self.sensitivity = float(sensitivity)
-        if not (np.isfinite(self.sensitivity) and self.sensitivity > 0):
-            raise InvalidInputError(f"sensitivity is {sensitivity}; give a positive, finite number")
-        if dimension < 1:
-            raise InvalidInputError(f"dimension is {dimension}; give at least 1")
 
     @property
-    def walls(self) -> tuple[FloatArray, FloatArray] | None:
-        """Those of the cross-polytope of up to two dimensions."""
+    def halfspaces(self) -> tuple[FloatArray, FloatArray] | None:
+        """The half-spaces of the cross-polytope of up to two dimensions."""
         if self.dimension > 2:
             return None
         signs = np.array([[1.0, 1.0], [1.0, -1.0]])[: self.dimension, : self.dimension]
@@ -221,7 +221,7 @@ class LaplaceMechanism(NormMechanism):
         return self.sensitivity / self.epsilon
 
     def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
-        """``‖v‖_1 / sensitivity``."""
+        """Return ``‖v‖_1 / sensitivity``."""
         return np.asarray(np.abs(vectors).sum(axis=1) / self.sensitivity)
 
     @property
@@ -236,27 +236,27 @@ class LaplaceMechanism(NormMechanism):
 
     @checked
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
-        """The cross-polytope of the scale."""
+        """Return the cross-polytope of the scale."""
         return Gauge.of_ball(1, loss * self.scale, self.dimension, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
-        """Independent noise vectors, ``(count, d)``."""
-        return self.scale * laplace_noise((count, self.dimension), source)
+        """Sample independent noise vectors, ``(count, d)``."""
+        return self.scale * sample_laplace((count, self.dimension), source)
 
 
-_FLAT = 1e-10
-"""Hulls whose least second moment is below this share of the largest are as good as flat: rounding would bend them."""
+# Hulls with a ratio of second moments below this are nearly flat: rounding would distort them.
+_MIN_MOMENT_RATIO = 1e-10
 
 
 @checked
 class PlanarIsotropicMechanism(KNormMechanism):
     """The planar isotropic mechanism, PIM (Xiao and Xiong, CCS 2015).
 
-    The hull is mapped to isotropic position (second moments equal in all directions), noise is drawn there by the
-    K-norm mechanism, and mapped back. As ``‖T v‖_{TK} = ‖v‖_K``, what comes out has the distribution of the K-norm
-    mechanism of the hull itself, and so its density and error: isotropic position changes nothing, which a two-sample
-    test of this package shows. A hull that is flat, or nearly so, has no isotropic position that doubles could hold;
-    there the K-norm mechanism draws.
+    The hull is mapped to isotropic position (second moments equal in all directions), noise is sampled there by the
+    K-norm mechanism, and mapped back. As ``‖T v‖_{TK} = ‖v‖_K``, the result has the distribution, and therefore the
+    density and error, of the K-norm mechanism of the hull itself. Isotropic position changes nothing, which a
+    two-sample test of this package confirms. A flat or nearly flat hull has no isotropic position in doubles; the
+    K-norm mechanism is then used directly.
 
     Parameters
     ----------
@@ -269,15 +269,15 @@ class PlanarIsotropicMechanism(KNormMechanism):
     def __init__(self, hull: SensitivityHull, epsilon: float) -> None:
         if hull.ambient_dimension != 2:
             raise InvalidInputError(
-                f"the planar isotropic mechanism needs a planar hull, not one in {hull.ambient_dimension} dimensions"
+                f"the hull of the planar isotropic mechanism must be planar, got {hull.ambient_dimension} dimensions"
             )
         super().__init__(hull, epsilon)
         variances, axes = np.linalg.eigh(hull.second_moments)
-        if variances[0] <= _FLAT * variances[1]:
+        if variances[0] <= _MIN_MOMENT_RATIO * variances[1]:
             variances = np.ones(2)
         roots = np.sqrt(variances)
         self.to_isotropic: FloatArray = (axes / roots) @ axes.T
-        """The symmetric matrix ``T`` that takes the hull to isotropic position; the identity for a flat one."""
+        """The symmetric matrix ``T`` that maps the hull to isotropic position; the identity for a flat hull."""
         self.from_isotropic: FloatArray = (axes * roots) @ axes.T
         """The inverse of ``T``."""
         moved = (variances != 1.0).any()
@@ -285,13 +285,13 @@ class PlanarIsotropicMechanism(KNormMechanism):
 
     @checked
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
-        """From the cones that `noise` picks from, mapped back."""
+        """Return the gauge from the cones of `noise`, mapped back."""
         if self._isotropic is None:
             return super().gauge(loss, rounding)
         return Gauge.of_cones(self._isotropic.hull.cones @ self.from_isotropic, loss / self.epsilon, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
-        """Independent noise vectors, ``(count, 2)``, drawn in isotropic position and mapped back."""
+        """Sample noise vectors, ``(count, 2)``, in isotropic position and map them back."""
         if self._isotropic is None:
             return super().noise(count, source)
         return np.asarray(self._isotropic.noise(count, source) @ self.from_isotropic)
@@ -301,13 +301,13 @@ class PlanarIsotropicMechanism(KNormMechanism):
 class PlanarLaplaceMechanism(NormMechanism):
     """Noise with density proportional to ``exp(-epsilon |z - x| / unit)`` in the plane.
 
-    It is the K-norm mechanism of a disc of radius ``unit``: two places are ``epsilon`` times their distance over
-    ``unit`` indistinguishable (Andrés et al., CCS 2013).
+    It is the K-norm mechanism of a disc of radius ``unit``: the log ratio of densities of two locations is at most
+    ``epsilon`` times their distance over ``unit`` (Andrés et al., CCS 2013).
 
     Parameters
     ----------
     epsilon
-        The budget for two places one ``unit`` apart; positive and finite.
+        The budget for two locations one ``unit`` apart; positive and finite.
     unit
         A length, positive and finite, in the unit of the values.
     """
@@ -317,7 +317,7 @@ class PlanarLaplaceMechanism(NormMechanism):
         self.body = Disc(float(unit))
 
     def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
-        """``|v| / unit``."""
+        """Return ``|v| / unit``."""
         return self.body.norm(vectors)
 
     @property
@@ -332,17 +332,19 @@ class PlanarLaplaceMechanism(NormMechanism):
 
     @checked
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
-        """The disc whose radius is the noise's scale times the loss."""
+        """Return the disc with radius loss times the noise's scale."""
         return Gauge.of_ball(2, loss * self.body.radius / self.epsilon, 2, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
-        """Independent noise vectors, ``(count, 2)``: a uniform angle and a Gamma(2) length."""
+        """Sample noise vectors, ``(count, 2)``: a uniform angle and a Gamma(2) length."""
+        # The sum of two exponentials is Gamma(2), the radius of the density exp(-r) r in the plane.
         angle = 2 * pi * source.uniform(count)
         length = -np.log(source.uniform((count, 2))).sum(axis=1) * self.body.radius / self.epsilon
         return np.stack([length * np.cos(angle), length * np.sin(angle)], axis=1)
 
 
-def laplace_noise(shape: tuple[int, ...], source: RandomSource) -> FloatArray:
-    """Independent standard Laplace numbers in double precision, by inversion; both tails keep their full precision."""
+def sample_laplace(shape: tuple[int, ...], source: RandomSource) -> FloatArray:
+    """Sample independent standard Laplace numbers by inversion, precise in both tails."""
+    # Each tail is the logarithm of a separate small number: 1 - u is exact for doubles u from one half on.
     uniform = source.uniform(shape)
     return np.where(uniform < 0.5, 1.0, -1.0) * np.log(2.0 * np.minimum(uniform, 1.0 - uniform))

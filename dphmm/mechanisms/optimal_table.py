@@ -1,19 +1,19 @@
-"""Noise by a table: which of some places is released from each of them, in whole numbers, and the best such table.
+"""Table mechanisms: integer output probabilities per state, and the optimal table.
 
-A row is the law of a release from one state: whole numbers that sum to ``2**62``, so that a random word of 62 digits
-draws from it exactly. The promise on an edge ``jl`` is ``k(z|j) <= exp(epsilon) k(z|l)`` for every output, and the
-other way round. It is kept with a rational number at most ``exp(epsilon)``, so that comparing whole numbers decides it.
+A row is the output distribution of one state: integers that sum to ``2**62``, so that a random word of 62 bits samples
+from it exactly. The guarantee on an edge ``jl`` is ``k(z|j) <= exp(epsilon) k(z|l)`` for every output, and vice versa.
+It is enforced with a rational number of at most ``exp(epsilon)``, so that it is decided by comparing integers.
 
-The best table of a connected graph over ``n`` states with prior ``p`` minimises
-``sum_s p(s) sum_z k(z|s) |f_z - f_s|^2`` over tables whose rows sum to one and that keep ``k(z|j) <= r k(z|l)`` on
-every edge (Bordenabe, Chatzikokolakis, Palamidessi, CCS 2014, with edges in place of a metric). It has ``n^2`` unknowns
-and ``2 n`` conditions an edge. A clique asks that its greatest and its least entry for an output differ by at most
-``r``: with the least one as an unknown of its own, its ``m (m - 1) n`` conditions become ``2 m n``, and say the same.
+The optimal table of a connected graph over ``n`` states with prior ``p`` minimises
+``sum_s p(s) sum_z k(z|s) |f_z - f_s|^2`` over tables with rows that sum to one and with ``k(z|j) <= r k(z|l)`` on every
+edge (Bordenabe, Chatzikokolakis, Palamidessi, CCS 2014, with edges in place of a metric). It has ``n^2`` unknowns and
+``2 n`` conditions per edge. In a clique, the largest and the smallest entry for an output may differ by at most ``r``.
+With the smallest one as an additional unknown, its ``m (m - 1) n`` conditions become ``2 m n`` equivalent ones.
 
-Outputs meet in the sums of rows alone, so an interior point method (Mehrotra, SIAM J. Optim. 1992) has to solve, at
-each step, one system of ``n`` unknowns for each output (`Blocks`) and one of ``n`` for all of them. What it has reached
-is proven as it goes. For any multipliers ``l >= 0`` of the conditions ``A x >= 0``, no table is better than
-``sum_s min_z (c - A' l)_{s, z}``; it stops where its own error is as near to that as wanted.
+Outputs are coupled by the sums of rows only. Therefore an interior point method (Mehrotra, SIAM J. Optim. 1992) has to
+solve, in each iteration, one system of ``n`` unknowns per output (`Graph`, `Clique`) and one of ``n`` for all of them.
+The result is proven by a bound: for any multipliers ``l >= 0`` of the conditions ``A x >= 0``, the cost of every table
+is at least ``sum_s min_z (c - A' l)_{s, z}``. The method stops when its own cost is close enough to this bound.
 """
 
 from __future__ import annotations
@@ -23,35 +23,24 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from math import log
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
-from dphmm.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    RandomSource,
-    Rng,
-    as_floats,
-    as_integers,
-    as_points,
-    check_budget,
-    random_source,
-)
-from dphmm.errors import CoordinateError, InvalidInputError, PolicyError, PromiseError, need
-from dphmm.mechanisms.base import Mechanism, Table, check_size
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats, as_integers, as_points, check_budget
+from dphmm.errors import CoordinateError, GuaranteeError, InvalidInputError, PolicyError, need
+from dphmm.mechanisms.base import Mechanism, SampleSize, Table
 from dphmm.mechanisms.exact import decimal_context
-from dphmm.tables.values import shorten
+from dphmm.random import RandomSource, Rng, random_source
+from dphmm.validation import checked
 
-_CLIQUE = 4
-"""Cliques of fewer states save no conditions."""
+# Smaller cliques save no conditions: ``m (m - 1)`` is larger than ``2 m`` from four on.
+_MIN_CLIQUE_SIZE = 4
 
 
 def hops_between(size: int, edges: IntArray) -> IntArray:
-    """How many edges lie between any two of some states, ``(n, n)``, which must all be connected."""
+    """Return the number of edges between any two states of a connected graph, ``(n, n)``."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import shortest_path
 
@@ -60,45 +49,54 @@ def hops_between(size: int, edges: IntArray) -> IntArray:
 
 
 def is_clique(size: int, edges: IntArray) -> bool:
-    """Whether different edges ``(m, 2)`` join every two of some states."""
+    """Return whether distinct edges ``(m, 2)`` connect every pair of states."""
     return len(edges) == size * (size - 1) // 2
 
 
-def cliques_of(size: int, edges: IntArray) -> tuple[list[IntArray], IntArray]:
-    """Some cliques, found greedily, and the edges ``(m, 2)`` that lie in none of them."""
-    if size >= _CLIQUE and is_clique(size, edges):
+def list_cliques(size: int, edges: IntArray) -> tuple[list[IntArray], IntArray]:
+    """Return greedily chosen cliques, and the edges ``(m, 2)`` that lie in none of them."""
+    if size >= _MIN_CLIQUE_SIZE and is_clique(size, edges):
         return [np.arange(size)], np.zeros((0, 2), dtype=np.int64)
     joined: BoolArray = np.zeros((size, size), dtype=np.bool_)
     joined[edges[:, 0], edges[:, 1]] = joined[edges[:, 1], edges[:, 0]] = True
-    left, found = joined.copy(), []
+    left = joined.copy()
+    cliques = []
+    # Start from the states with most neighbours: large cliques save most conditions. Finding the largest is NP-hard.
     for state in np.argsort(-joined.sum(axis=1), kind="stable").tolist():
-        members, others = [state], left[state].copy()
+        members = [state]
+        others = left[state].copy()
         while others.any():
             inside = np.flatnonzero(others)
             best = int(inside[np.argmax((joined[inside] & others).sum(axis=1))])
             members.append(best)
             others &= joined[best]
-        if len(members) >= _CLIQUE:
-            found.append(np.array(members))
+        if len(members) >= _MIN_CLIQUE_SIZE:
+            cliques.append(np.array(members))
             left[np.ix_(members, members)] = False
-    return found, np.argwhere(np.triu(left))
+    return cliques, np.argwhere(np.triu(left))
 
 
 BITS = 62
-TOTAL = 1 << BITS
-"""What the weights of a row sum to."""
-_LIMB = 31
-_MOST = (1 << _LIMB) - 1
-_BLOCK = 1 << 20
-_MOST_MIXED = 0.01
-LEAST_ROOM = 1e-6
-"""Where the ratio is nearer to one, budgets below a millionth, an output tells nothing at all: all rows are alike."""
+ROW_WEIGHT = 1 << BITS
+"""The sum of the weights of a row."""
+# Weights of 62 bits are multiplied in two halves, so that products with a factor of 31 bits fit into 64 bits.
+_LIMB_BITS = 31
+_LIMB_MASK = (1 << _LIMB_BITS) - 1
+# Number of comparisons of weights in a block, in arrays of at most 8 MB.
+_MAX_COMPARISONS = 1 << 20
+# A table that needs a larger share of the uniform one differs too much from the requested one.
+_MAX_UNIFORM_SHARE = 0.01
+MIN_RATIO_EXCESS = 1e-6
+"""Minimum of ratio - 1. Below it (budgets below a millionth) all rows are equal, and outputs reveal nothing."""
 
 
 def ratio_below(epsilon: float) -> tuple[int, int]:
-    """A fraction at most ``exp(epsilon)``, below it by a share of about ``2**-31``; both parts are below ``2**31``.
+    """Return a fraction of at most ``exp(epsilon)``.
 
-    For budgets above 21 it is ``2**31 - 1``: a stronger promise than asked for, with next to no noise.
+    Its numerator and denominator are below ``2**31``.
+
+    It is smaller by a share of about ``2**-31``. For budgets above 21 it is ``2**31 - 1``: a stronger guarantee than
+    requested, with negligible noise.
 
     Examples
     --------
@@ -108,18 +106,18 @@ def ratio_below(epsilon: float) -> tuple[int, int]:
     >>> ratio_below(50.0), ratio_below(1e-12)
     ((2147483647, 1), (1, 1))
     """
-    exact = Decimal(check_budget(epsilon))  # a double as it is, not as it is written
+    exact = Decimal(check_budget(epsilon))  # the exact value of the double, not its shortest decimal
     if exact > 22:
-        return _MOST, 1
+        return _LIMB_MASK, 1
     with localcontext(decimal_context(60)):
         power = exact.exp()
-        under = int(Decimal(_MOST) / power)
+        under = int(Decimal(_LIMB_MASK) / power)
         over = int(power * under * (1 - Decimal(10) ** -50))
     return (over, under) if over > under else (1, 1)
 
 
 def broken(weights: IntArray, edges: IntArray, ratio: tuple[int, int]) -> BoolArray:
-    """Which edges some output tells apart by more than a ratio, ``(m,)``, decided in integers.
+    """Return which edges have an output with a ratio above the bound, ``(m,)``, exactly.
 
     Parameters
     ----------
@@ -128,39 +126,41 @@ def broken(weights: IntArray, edges: IntArray, ratio: tuple[int, int]) -> BoolAr
     edges
         ``(m, 2)`` pairs of rows.
     ratio
-        Two whole numbers from 1 to below ``2**31``; the ratio is their quotient.
+        Two integers from 1 to below ``2**31``; the bound is their quotient.
     """
     over, under = ratio
-    found = np.zeros(len(edges), dtype=np.bool_)
-    step = max(1, _BLOCK // max(1, weights.shape[1]))
-    high, low = weights >> _LIMB, weights & _MOST
+    result = np.zeros(len(edges), dtype=np.bool_)
+    step = max(1, _MAX_COMPARISONS // max(1, weights.shape[1]))
+    high = weights >> _LIMB_BITS
+    low = weights & _LIMB_MASK
     tops = _times(high, low, under)
     limits = _times(high, low, over)
     for start in range(0, len(edges), step):
         first, second = edges[start : start + step].T
-        for one, other in ((first, second), (second, first)):
-            found[start : start + step] |= _above(tops, one, limits, other).any(axis=1)
-    return found
+        for left, right in ((first, second), (second, first)):
+            result[start : start + step] |= _above(tops, left, limits, right).any(axis=1)
+    return result
 
 
 def _times(high: IntArray, low: IntArray, factor: int) -> tuple[IntArray, IntArray]:
-    """Products as a part in units of ``2**31``, and what is left: neither leaves 64 bits."""
+    """Return products as a part in units of ``2**31`` and a remainder, which fit into 64 bits."""
     product = low * factor
-    return high * factor + (product >> _LIMB), product & _MOST
+    return high * factor + (product >> _LIMB_BITS), product & _LIMB_MASK
 
 
 def _above(
-    tops: tuple[IntArray, IntArray], one: IntArray, limits: tuple[IntArray, IntArray], other: IntArray
+    tops: tuple[IntArray, IntArray], rows: IntArray, limits: tuple[IntArray, IntArray], others: IntArray
 ) -> BoolArray:
-    high, limit = tops[0][one], limits[0][other]
-    return np.asarray((high > limit) | ((high == limit) & (tops[1][one] > limits[1][other])))
+    high = tops[0][rows]
+    limit = limits[0][others]
+    return np.asarray((high > limit) | ((high == limit) & (tops[1][rows] > limits[1][others])))
 
 
 def integer_rows(probabilities: FloatArray, edges: IntArray, ratio: tuple[int, int]) -> tuple[IntArray, float]:
-    """Probabilities near the edges' promise as whole numbers that keep it.
+    """Convert approximate probabilities to integers that satisfy the guarantee on every edge.
 
-    Rounding breaks an edge that was tight. So as little as needed of the even table, in which no output tells anything
-    and which leaves every edge room, is mixed in before rounding, until all edges hold.
+    Rounding violates the condition of a tight edge. Therefore the uniform table, in which outputs reveal nothing and
+    which leaves every edge room, is mixed in before rounding. Its share is increased until all edges are satisfied.
 
     Parameters
     ----------
@@ -172,54 +172,57 @@ def integer_rows(probabilities: FloatArray, edges: IntArray, ratio: tuple[int, i
     Returns
     -------
     weights, mixed
-        ``(n, outputs)`` whole numbers that sum to ``2**62`` in every row, and the share of the even table in them.
+        ``(n, outputs)`` integers that sum to ``2**62`` in every row, and the share of the uniform table in them.
 
     Raises
     ------
-    PromiseError
-        When the probabilities are nowhere near the promise.
+    GuaranteeError
+        If the probabilities are far from the guarantee.
     """
     rows = np.maximum(probabilities, 0.0)
     rows = rows / rows.sum(axis=1, keepdims=True)
     outputs = rows.shape[1]
     room = ratio[0] / ratio[1] - 1
-    if room < LEAST_ROOM:  # equal rows keep every promise
+    if room < MIN_RATIO_EXCESS:  # equal rows satisfy every condition
         rows = np.broadcast_to(rows.mean(axis=0), rows.shape)
-    mixed = outputs * 2.0**-50 / max(room, LEAST_ROOM)
-    while mixed < _MOST_MIXED:
-        weights = _in_whole_numbers((1 - mixed) * rows + mixed / outputs)
+    # With this share the uniform table leaves each edge a room of 2**-50, a few rounding errors of an entry.
+    mixed = outputs * 2.0**-50 / max(room, MIN_RATIO_EXCESS)
+    while mixed < _MAX_UNIFORM_SHARE:
+        weights = _round_to_integers((1 - mixed) * rows + mixed / outputs)
         if not broken(weights, edges, ratio).any():
             return weights, mixed
         mixed *= 4
-    raise PromiseError("no table near the one that was worked out keeps the promise on every edge; nothing was drawn")
+    raise GuaranteeError(
+        "no table near the computed one satisfies the guarantee on every edge; the release was aborted"
+    )
 
 
-def _in_whole_numbers(rows: FloatArray) -> IntArray:
-    """Whole numbers in proportion to rows of probabilities; what rounding leaves goes to the largest of each row."""
-    weights = np.floor(rows * (TOTAL >> 1)).astype(np.int64)  # half, so that no double reaches beyond 64 bits
+def _round_to_integers(rows: FloatArray) -> IntArray:
+    """Round rows of probabilities to integers, and add the remainder to each row's largest."""
+    weights = np.floor(rows * (ROW_WEIGHT >> 1)).astype(np.int64)  # half, so that no double exceeds 64 bits
     weights *= 2
     largest = rows.argmax(axis=1)
-    weights[np.arange(len(rows)), largest] += TOTAL - weights.sum(axis=1)
+    weights[np.arange(len(rows)), largest] += ROW_WEIGHT - weights.sum(axis=1)
     return weights
 
 
+# Added to a unit diagonal: a few rounding errors, so that Cholesky's pivots stay positive.
 _RIDGE = 1e-15
-"""What is added to a matrix whose diagonal is one."""
-_AT_ONCE = 1 << 22
-"""Entries of matrices that are laid out at once."""
+# Number of matrix entries in a block, 32 MB of them.
+_MAX_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """``entry[greater] <= factor * entry[smaller]``, for the unknowns of every output alike.
+    """The conditions ``entry[greater] <= factor * entry[smaller]`` of every output.
 
     Parameters
     ----------
     size, unknowns
-        The number of states ``n`` and of unknowns ``u``. Unknown ``s < n`` is the entry for state ``s``; the least
-        entries of cliques follow.
+        The number of states ``n`` and of unknowns ``u``. Unknown ``s < n`` is the entry for state ``s``, followed by
+        the smallest entries of cliques.
     greater, smaller, factors
-        ``(c,)``. Of a clique of ``m`` states those from above come first, then those from below.
+        ``(c,)``. For a clique of ``m`` states the upper conditions precede the lower ones.
     ratio
         The factor of an edge; above 1.
     is_clique
@@ -236,9 +239,11 @@ class Conditions:
 
     @classmethod
     def from_edges(cls, size: int, edges: IntArray, ratio: float) -> Conditions:
-        """Those of a graph's edges ``(m, 2)``."""
-        cliques, rest = cliques_of(size, edges)
-        greater, smaller, factors = [rest[:, 0], rest[:, 1]], [rest[:, 1], rest[:, 0]], [np.full(2 * len(rest), ratio)]
+        """Build the conditions of a graph with edges ``(m, 2)``."""
+        cliques, rest = list_cliques(size, edges)
+        greater = [rest[:, 0], rest[:, 1]]
+        smaller = [rest[:, 1], rest[:, 0]]
+        factors = [np.full(2 * len(rest), ratio)]
         for number, members in enumerate(cliques):
             members, least = np.sort(members), np.full(len(members), size + number)
             greater += [members, least]
@@ -248,30 +253,31 @@ class Conditions:
         return cls(size, size + len(cliques), *parts, ratio, bool(cliques) and len(cliques[0]) == size)
 
     def even(self, outputs: int) -> FloatArray:
-        """``(u, outputs)``: the even table, which leaves every condition room."""
-        found = np.full((self.unknowns, outputs), 1.0 / outputs)
-        found[self.size :] /= np.sqrt(self.ratio)
-        return found
+        """Return the uniform table ``(u, outputs)``, which leaves every condition room."""
+        table = np.full((self.unknowns, outputs), 1.0 / outputs)
+        table[self.size :] /= np.sqrt(self.ratio)
+        return table
 
     def room(self, entries: FloatArray) -> FloatArray:
-        """``(c, outputs)``: what entries ``(u, outputs)`` leave of each condition."""
+        """Return the slack ``(c, outputs)`` of each condition for entries ``(u, outputs)``."""
         return self.factors[:, None] * entries[self.smaller] - entries[self.greater]
 
     def pulled(self, multipliers: FloatArray) -> FloatArray:
-        """The transpose of `room`: ``(u, outputs)`` of multipliers ``(c, outputs)``."""
+        """Apply the transpose of `room` to multipliers ``(c, outputs)``: ``(u, outputs)``."""
         return np.asarray(self._transposed @ multipliers)
 
     def bound(self, costs: FloatArray, multipliers: FloatArray) -> float:
-        """What no table's costs ``(n, outputs)`` sum to less than, as any multipliers ``(c, outputs)`` >= 0 prove.
+        """Return a lower bound on the cost of every table from multipliers ``(c, outputs)`` >= 0.
 
-        With these, ``sum c k >= sum (c - A' l) k >= sum_s min_z (c - A' l)``, as least entries cost nothing and, once
-        the multipliers from below outweigh those from above, only add to it.
+        ``sum c k >= sum (c - A' l) k >= sum_s min_z (c - A' l)`` holds, because smallest entries have no cost and,
+        once the lower multipliers outweigh the upper ones, only increase it. The costs are ``(n, outputs)``.
         """
         held = multipliers
         if self.unknowns > self.size:
             held = held.copy()
             for least in range(self.size, self.unknowns):
-                above, below = self.smaller == least, self.greater == least
+                above = self.smaller == least
+                below = self.greater == least
                 held[above] *= np.minimum(1.0, held[below].sum(axis=0) / (self.ratio * held[above].sum(axis=0)))
         return float((costs - self.pulled(held)[: self.size]).min(axis=1).sum())
 
@@ -286,20 +292,22 @@ class Conditions:
 
     @cached_property
     def products(self) -> Any:
-        """``(u u, c)``: the product of each condition's row with itself, laid out in one column."""
+        """The outer products of the conditions' rows, one per column: ``(u u, c)``."""
         from scipy.sparse import csr_array
 
-        numbers, above, below = np.arange(len(self.greater)), self.smaller, self.greater
-        cells = [one * self.unknowns + other for one in (above, below) for other in (above, below)]
+        numbers = np.arange(len(self.greater))
+        above = self.smaller
+        below = self.greater
+        cells = [left * self.unknowns + right for left in (above, below) for right in (above, below)]
         entries = [self.factors**2, -self.factors, -self.factors, np.ones(len(numbers))]
         where = np.concatenate(cells), np.tile(numbers, 4)
         return csr_array((np.concatenate(entries), where), shape=(self.unknowns**2, len(numbers)))
 
 
 class Graph:
-    """``A' D A`` of every output of any graph, ready to be solved by inverses.
+    """Inverses of ``A' D A`` for every output of any graph.
 
-    They take ``u^3`` operations and ``u^2`` doubles for each output.
+    They take ``u^3`` operations and ``u^2`` doubles per output.
 
     Parameters
     ----------
@@ -312,10 +320,11 @@ class Graph:
 
         size, self._states = conditions.unknowns, conditions.size
         self._inverses = np.empty((weights.shape[1], size, size))
-        several = max(1, _AT_ONCE // size**2)
+        several = max(1, _MAX_ENTRIES // size**2)
         for start in range(0, weights.shape[1], several):
             laid_out = conditions.products @ weights[:, start : start + several]
             for number, block in enumerate(np.ascontiguousarray(laid_out.T).reshape(-1, size, size), start):
+                # Near the solution D spans many orders of magnitude: Cholesky is accurate with a unit diagonal.
                 scale = 1.0 / np.sqrt(block.diagonal())
                 block *= scale[:, None]
                 block *= scale
@@ -326,16 +335,18 @@ class Graph:
                 self._inverses[number] = np.triu(inverse) + np.triu(inverse, 1).T
 
     def solve(self, wanted: FloatArray) -> FloatArray:
-        """The solutions ``(u, outputs)`` for right sides of the same shape."""
+        """Return the solutions ``(u, outputs)`` for right sides of the same shape."""
         return np.asarray((self._inverses @ wanted.T[:, :, None])[:, :, 0].T)
 
     def coupling(self) -> FloatArray:
-        """``(n, n)``: the sum of the inverses, of which the states' part."""
+        """Return the states' part of the sum of the inverses, ``(n, n)``."""
         return np.asarray(self._inverses[:, : self._states, : self._states].sum(axis=0))
 
 
 class Clique:
-    """Blocks of one clique: a diagonal, bordered by the least entry; ``n`` operations for each output.
+    """Inverses for a single clique: a diagonal bordered by the smallest entry.
+
+    They take ``n`` operations per output.
 
     Parameters
     ----------
@@ -351,35 +362,37 @@ class Clique:
         self._corner = ((ratio - 1.0) ** 2 * above * (below / self._diagonal)).sum(axis=0)
 
     def solve(self, wanted: FloatArray) -> FloatArray:
-        """As `Graph`."""
+        """Return the solutions, see `Graph`."""
+        # The Schur complement of the diagonal is one number per output, the corner.
         least = (wanted[-1] + (self._border * wanted[:-1]).sum(axis=0)) / self._corner
         return np.concatenate([wanted[:-1] / self._diagonal + self._border * least, least[None]])
 
     def coupling(self) -> FloatArray:
-        """As `Graph`."""
-        found = (self._border / self._corner) @ self._border.T
-        found[np.diag_indices(len(found))] += (1.0 / self._diagonal).sum(axis=1)
-        return np.asarray(found)
+        """Return the sum of the inverses, see `Graph`."""
+        sums = (self._border / self._corner) @ self._border.T
+        sums[np.diag_indices(len(sums))] += (1.0 / self._diagonal).sum(axis=1)
+        return np.asarray(sums)
 
 
-_DIGITS = 30
-"""Binary digits of the prior. With 20 of them, beliefs over many powers of ten had tables whose error was up to twice
-as large."""
-_NEAR = 1e-4
-"""How near to the bound the error is wanted, as a share of it."""
-_MUST = 0.01
-"""How near it has to be, or there is no table."""
-_NOTHING = 1e-12
-"""An error that counts as none, as a share of the even table's."""
-_MOST_STEPS, _PATIENCE = 80, 5
-_ROUNDING = 1e-9
-"""How far sums of rows may be from one."""
-_KEPT = 0.995
-"""How far a step goes towards where a condition would be broken."""
+# Binary digits of the prior. With 20 digits, beliefs over many orders of magnitude had tables of up to twice the error.
+_PRIOR_BITS = 30
+# The target distance of the error from the bound, as a share of the error.
+_TARGET_GAP = 1e-4
+# With a larger distance no table is returned.
+_MAX_GAP = 0.01
+# An error that is treated as zero, as a share of the uniform table's.
+_ZERO_ERROR = 1e-12
+# Maximum number of steps, and of consecutive steps without progress, after which rounding prevents progress.
+_MAX_STEPS = 80
+_MAX_STALLED_STEPS = 5
+# Sums of rows may differ from one by this.
+_MAX_SUM_ERROR = 1e-9
+# Share of the way to the first violated condition that a step takes: the usual value of interior point methods.
+_STEP_SHARE = 0.995
 
 
 TableSolver = Literal["interior-point", "cvxopt"]
-"""Solvers of the program: this module's, which knows its structure, and ``cvxopt.solvers.lp``, an independent one."""
+"""Solvers of the program: this module's, which uses its structure, and ``cvxopt.solvers.lp``, an independent one."""
 
 
 def least_error_table(
@@ -389,11 +402,11 @@ def least_error_table(
     prior: FloatArray,
     solver: TableSolver = "interior-point",
 ) -> tuple[FloatArray, float]:
-    """The table of least expected squared error, in floating point, and what no table's error is below.
+    """Return the table of minimum expected squared error in floats, and a lower bound.
 
-    It is a function of its arguments alone: nothing is carried over from earlier solutions, so that a reader who
-    knows what is public can work it out again. Where several tables are best it is one in their midst,
-    not a corner that rounding would choose.
+    It is a function of its arguments only: no state is carried over from earlier solutions. Therefore an adversary or
+    verifier with the public information can recompute it. If several tables are optimal, the result lies between them;
+    it is not a vertex chosen by rounding.
 
     Parameters
     ----------
@@ -402,98 +415,115 @@ def least_error_table(
     edges
         ``(m, 2)`` pairs of states.
     ratio
-        At least 1. Nearer to it than a millionth all rows are alike.
+        At least 1. Below 1 plus a millionth all rows are equal.
     prior
-        ``(n,)``, not negative and not all zero. The table is that of the prior to nine digits, so that the last
-        bits of a belief do not choose it; the bound is that of the prior as it is.
+        ``(n,)``, not negative and not all zero. The table uses the prior rounded to nine digits, so that the last bits
+        of a belief do not affect it; the bound uses the exact prior.
     solver
-        ``"interior-point"``, or ``"cvxopt"`` to check the former by an independent solver of the same program: as quick
-        with up to 40 states, and 4 to 50 times slower with 100.
+        ``"interior-point"``, or ``"cvxopt"`` to check the former by an independent solver of the same program. The
+        latter is as fast for up to 40 states, and 4 to 50 times slower for 100.
 
     Returns
     -------
     probabilities, bound
-        ``(n, n)``, row by true state; rows sum to one, and edges hold with room to spare, both up to rounding. The
-        bound is proven, up to rounding, and within about a ten-thousandth of the table's error, but for programs that
-        rounding makes an end of: those are within a hundredth. Where the error is a billionth of what the places are
-        apart, squared, a prior to nine digits is too few for that, and the bound, which knows more, says so.
+        ``(n, n)``, row by true state. Rows sum to one, and conditions on edges are strict, both up to rounding. The
+        bound is proven up to rounding, and within about a ten-thousandth of the table's error. If rounding ends the
+        program early, it is within a hundredth. If the error is a billionth of the squared distances of the points,
+        nine digits of the prior are too few for this, and the bound shows it.
 
     Raises
     ------
-    PromiseError
-        When no table was found whose error is within a hundredth of a bound.
+    GuaranteeError
+        If no table was found with an error within a hundredth of a bound.
     """
     size = len(points)
     apart = np.square(points[:, None, :] - points[None, :, :]).sum(axis=2)
-    weights = np.rint(prior / prior.max() * 2.0**_DIGITS)
-    costs, true_costs = (one[:, None] / one.sum() * apart for one in (weights, prior / prior.max()))
-    if ratio - 1.0 < LEAST_ROOM:
+    weights = np.rint(prior / prior.max() * 2.0**_PRIOR_BITS)
+    costs, true_costs = (masses[:, None] / masses.sum() * apart for masses in (weights, prior / prior.max()))
+    if ratio - 1.0 < MIN_RATIO_EXCESS:
         best = int(np.argmin(costs.sum(axis=0)))
         return np.tile(np.eye(size)[best], (size, 1)), float(true_costs.sum(axis=0).min()) / ratio ** (size - 1)
     unit = float(costs.sum()) / size or 1.0
     conditions = Conditions.from_edges(size, edges, ratio)
     solve = _solve_with_cvxopt if solver == "cvxopt" else _solved
-    with np.errstate(all="ignore"):  # a step that leaves what doubles hold is the last
+    with np.errstate(all="ignore"):  # a step that exceeds the range of doubles is the last one
         table, error, bound, multipliers = solve(costs / unit, conditions)
         proven = conditions.bound(true_costs / unit, multipliers)
-    if not error - bound <= max(_MUST * error, _NOTHING):
-        raise PromiseError(
-            f"the program of the best table of {size} states was not solved (its error is between {bound * unit:.6g} "
-            f"and {error * unit:.6g}); nothing was drawn"
+    if not error - bound <= max(_MAX_GAP * error, _ZERO_ERROR):
+        raise GuaranteeError(
+            f"the program of the optimal table of {size} states was not solved (error in [{bound * unit:.6g}, "
+            f"{error * unit:.6g}]); the release was aborted"
         )
     return table, max(0.0, proven * unit)
 
 
 def _solved(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
-    """The best table that was found, its error, the best bound, and the multipliers that prove it.
+    """Return the best table found, its error, the best bound, and its multipliers.
 
-    Columns are outputs. ``entries`` are the unknowns of each, ``room`` is what their conditions leave, ``held`` the
-    multipliers of these, ``prices`` those of the sums of rows.
+    Columns are outputs. ``entries`` are the unknowns of each output, ``room`` is the slack of their conditions,
+    ``held`` their multipliers, and ``prices`` the multipliers of the sums of rows.
     """
     size, outputs = costs.shape
     entries = conditions.even(outputs)
-    prices, room = np.zeros(size), conditions.room(entries)
+    prices = np.zeros(size)
+    room = conditions.room(entries)
     held = float(np.mean(costs)) * size / len(room) / room
     all_costs = np.concatenate([costs, np.zeros((len(entries) - size, outputs))])
-    table, error, bound, proof, waited = entries[:size], np.inf, 0.0, np.zeros_like(held), 0
-    for _ in range(_MOST_STEPS):
+    table = entries[:size]
+    error = np.inf
+    bound = 0.0
+    proof = np.zeros_like(held)
+    waited = 0
+    for _ in range(_MAX_STEPS):
         sums = entries[:size].sum(axis=1)
+        # Rows that nearly sum to one become a table after division by their sums; ratios on edges change as little.
         reached = entries[:size] / sums[:, None]
-        value, proven = float((costs * reached).sum()), conditions.bound(costs, held)
-        better = np.abs(sums - 1.0).max() <= _ROUNDING and value < error
-        waited = 0 if (better and value < (1 - _NEAR) * error) or proven > bound + _NEAR * value else waited + 1
+        value = float((costs * reached).sum())
+        proven = conditions.bound(costs, held)
+        better = np.abs(sums - 1.0).max() <= _MAX_SUM_ERROR and value < error
+        has_progress = (better and value < (1 - _TARGET_GAP) * error) or proven > bound + _TARGET_GAP * value
+        waited = 0 if has_progress else waited + 1
         table, error = (reached, value) if better else (table, error)
         bound, proof = (proven, held) if proven > bound else (bound, proof)
-        if error - bound <= max(_NEAR * error, _NOTHING) or waited > _PATIENCE or not np.isfinite(value + proven):
+        is_near = error - bound <= max(_TARGET_GAP * error, _ZERO_ERROR)
+        if is_near or waited > _MAX_STALLED_STEPS or not np.isfinite(value + proven):
             break
         newton = _Newton(conditions, (Clique if conditions.is_clique else Graph)(conditions, held / room), held / room)
         reduced = all_costs.copy()
         reduced[:size] -= prices[:, None]
-        mean, aim = float((held * room).mean()), np.zeros_like(room)
+        mean = float((held * room).mean())
+        aim = np.zeros_like(room)
+        # Mehrotra's predictor, with the aim 0, shows the possible decrease of the mean product. The corrector aims
+        # there, with the predictor's second-order term.
         for corrected in (False, True):
             moved, change = newton(conditions.pulled(aim / room) - reduced, 1.0 - sums)
             opened = conditions.room(moved)
             grown = aim / room - held * (1.0 + opened / room)
-            far, further = _reach(room, opened), _reach(held, grown)
+            far = _reach(room, opened)
+            further = _reach(held, grown)
             if not corrected:
                 later = float(((held + further * grown) * (room + far * opened)).mean())
                 aim = (later / mean) ** 3 * mean - grown * opened
-        entries = entries + _KEPT * far * moved
-        held, prices = held + _KEPT * further * grown, prices + _KEPT * further * change
+        entries = entries + _STEP_SHARE * far * moved
+        held = held + _STEP_SHARE * further * grown
+        prices = prices + _STEP_SHARE * further * change
         room = conditions.room(entries)
     return table, error, bound, proof
 
 
 def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
-    """Solve the program as one linear program with ``cvxopt.solvers.lp``; returns what `_solved` does.
+    """Solve the program as a single linear program with CVXOPT; see `_solved`.
 
-    The bound is computed from CVXOPT's multipliers and not taken from it, so that it holds whatever the accuracy.
+    The bound is computed from CVXOPT's multipliers. It therefore holds regardless of CVXOPT's accuracy.
     """
     cvxopt = need("cvxopt", None)
-    matrix, solvers, spmatrix = cvxopt.matrix, cvxopt.solvers, cvxopt.spmatrix
+    matrix = cvxopt.matrix
+    solvers = cvxopt.solvers
+    spmatrix = cvxopt.spmatrix
 
     size, outputs = costs.shape
-    unknowns, count = conditions.unknowns, len(conditions.greater)
+    unknowns = conditions.unknowns
+    count = len(conditions.greater)
     # Unknown (s, z) is number s * outputs + z, and condition (c, z) is number c * outputs + z.
     each = np.arange(outputs)
     rows = (np.arange(count)[:, None] * outputs + each).ravel()
@@ -511,7 +541,7 @@ def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[Float
     )
     if solution["x"] is None:
         even = conditions.even(outputs)[:size]
-        return even, float((costs * even).sum()), 0.0, np.zeros((count, outputs))  # nothing is proven of it
+        return even, float((costs * even).sum()), 0.0, np.zeros((count, outputs))  # without a proven bound
     table = np.maximum(np.array(solution["x"]).reshape(unknowns, outputs)[:size], 0.0)
     table /= table.sum(axis=1, keepdims=True)
     multipliers = np.maximum(np.array(solution["z"]).reshape(count, outputs), 0.0)
@@ -519,13 +549,13 @@ def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[Float
 
 
 class _Newton:
-    """Changes of entries and prices for which conditions of both hold, refined once against rounding."""
+    """Newton steps of entries and prices, refined once against rounding."""
 
     def __init__(self, conditions: Conditions, blocks: Graph | Clique, weights: FloatArray) -> None:
         self._conditions, self._blocks, self._weights, self._coupling = conditions, blocks, weights, blocks.coupling()
 
     def __call__(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``H x - E' y = wanted`` for each output and ``sum E x = lacking``, of which ``x`` and ``y``."""
+        """Solve ``H x - E' y = wanted`` for each output and ``sum E x = lacking``."""
         moved, change = self._once(wanted, lacking)
         left = wanted - self._conditions.pulled(self._weights * self._conditions.room(moved))
         left[: len(lacking)] += change[:, None]
@@ -533,52 +563,54 @@ class _Newton:
         return moved + more, change + again
 
     def _once(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:
-        size, right = len(lacking), wanted.copy()
+        size = len(lacking)
+        right = wanted.copy()
         change = np.linalg.solve(self._coupling, lacking - self._blocks.solve(wanted)[:size].sum(axis=1))
         right[:size] += change[:, None]
         return self._blocks.solve(right), np.asarray(change)
 
 
 def _reach(positive: FloatArray, change: FloatArray) -> float:
-    """How much of a change can be added, all of it at most, before something is no longer positive."""
+    """Return the share of a change, at most all, that keeps all numbers positive."""
     fastest = float((-change / positive).max())
-    return min(1.0 / _KEPT, 1.0 / fastest) if fastest > 0 else 1.0 / _KEPT
+    return min(1.0 / _STEP_SHARE, 1.0 / fastest) if fastest > 0 else 1.0 / _STEP_SHARE
 
 
-LARGEST_TABLE = 2048
-"""How many places a table may have: it takes 32 MiB."""
-LARGEST_PROGRAM = 400
-"""For how many the program of the best one is solved, unless all of them are joined: it takes half a gigabyte."""
+MAX_TABLE_LOCATIONS = 2048
+"""Maximum number of locations in a table, which takes 32 MiB."""
+MAX_PROGRAM_LOCATIONS = 400
+"""Maximum number of locations for the optimal table, unless the graph is complete; it takes half a gigabyte."""
 
 
 class TableMechanism(Mechanism):
-    """Releases a place ``z`` from a place ``s`` with the probability ``k(z|s)`` of a table.
+    """Mechanism that releases ``z`` from ``s`` with the probability ``k(z|s)`` of a table.
 
-    The probabilities are whole numbers over ``2**62`` and a draw is one comparison of whole numbers, so that the law is
-    the stated one as long as random bits are uniform. On every edge the ratio of the probabilities of every output is
-    at most a fraction that is at most ``exp(epsilon)``; that is decided in whole numbers when the table is made.
+    The probabilities are integers over ``2**62``, and a draw is one comparison of integers. Therefore the output
+    distribution is exactly the stated one if the random bits are uniform. On every edge, the ratio of the probabilities
+    of every output is at most a fraction of at most ``exp(epsilon)``. This is verified with integers when the table is
+    built.
 
-    Made by `optimal` and `graph_exponential`.
+    Use `optimal` and `graph_exponential` to build one.
 
     Parameters
     ----------
     points
-        ``(n, d)`` different places; true values and outputs are among them, given by the same doubles.
+        ``(n, d)`` distinct locations; true values and outputs must be among them, as the same doubles.
     edges
-        ``(m, 2)`` pairs of places.
+        ``(m, 2)`` pairs of locations.
     epsilon
         The budget of an edge.
     probabilities
-        ``(n, n)``: row by true place. They are rounded to whole numbers that keep the promise; see `integer_rows`.
+        ``(n, n)``: row by true location. They are rounded to integers that satisfy the guarantee; see `integer_rows`.
     prior
-        ``(n,)``: how probable each place is, for `squared_error`.
+        ``(n,)``: the prior probability of each location, for `squared_error`.
     optimum
-        What no table's squared error under the prior is below, where that is known.
+        A lower bound on every table's squared error under the prior, if known.
 
     Raises
     ------
-    PromiseError
-        When no table near these probabilities keeps the promise.
+    GuaranteeError
+        If no table near these probabilities satisfies the guarantee.
     """
 
     def __init__(
@@ -591,14 +623,15 @@ class TableMechanism(Mechanism):
         optimum: float | None = None,
     ) -> None:
         self.epsilon = check_budget(epsilon)
-        self.points, self.edges = points, edges
+        self.points = points
+        self.edges = edges
         self.dimension = points.shape[1]
         self.ratio = ratio_below(self.epsilon)
-        """Two whole numbers whose quotient bounds every ratio on an edge; at most ``exp(epsilon)``."""
+        """Two integers, the quotient of which bounds every ratio on an edge; at most ``exp(epsilon)``."""
         self.weights, self.mixed = integer_rows(probabilities, edges, self.ratio)
         self.weights.setflags(write=False)
         apart = np.square(points[:, None, :] - points[None, :, :]).sum(axis=2)
-        self._squared_error = float(prior / prior.sum() @ (self.weights / TOTAL * apart).sum(axis=1))
+        self._squared_error = float(prior / prior.sum() @ (self.weights / ROW_WEIGHT * apart).sum(axis=1))
         self.optimum = optimum
         self._sums = np.cumsum(self.weights, axis=1)
         self._rows = {_key(point): row for row, point in enumerate(points)}
@@ -613,30 +646,30 @@ class TableMechanism(Mechanism):
         prior: npt.ArrayLike | None = None,
         solver: TableSolver = "interior-point",
     ) -> TableMechanism:
-        """The table with the least expected squared error under a prior: see `dphmm.mechanisms.optimal_table`.
+        """Build the table with the minimum expected squared error under a prior.
 
         Parameters
         ----------
         f
-            ``(n, d)`` measurements of states. States of equal measurements are one place.
+            ``(n, d)`` measurements of states. States with equal measurements are one location.
         edges
-            ``(m, 2)`` pairs of states. They connect all of them.
+            ``(m, 2)`` pairs of states, which connect all of them.
         epsilon
             The budget of an edge; a double.
         prior
-            ``(n,)``, not negative and not all zero; left out, all alike.
+            ``(n,)``, not negative and not all zero. Defaults to uniform.
         solver
-            ``"interior-point"``, or ``"cvxopt"`` to check it by an independent solver; see `least_error_table`.
+            ``"interior-point"``, or ``"cvxopt"`` for a check by an independent solver; see `least_error_table`.
 
         Raises
         ------
         PolicyError
-            When the edges do not connect all states, or there are more than `LARGEST_TABLE`, or than `LARGEST_PROGRAM`
-            that are not all joined with each other.
+            If the edges do not connect all states, or there are more than `MAX_TABLE_LOCATIONS`, or more than
+            `MAX_PROGRAM_LOCATIONS` in a graph that is not complete.
         InvalidInputError
-            For measurements, a budget, a prior or a solver that are none.
-        PromiseError
-            When the program could not be solved.
+            For invalid measurements, budget, prior or solver.
+        GuaranteeError
+            If the program could not be solved.
 
         Examples
         --------
@@ -644,16 +677,14 @@ class TableMechanism(Mechanism):
         >>> bool((table.privacy_loss([[0.0], [1.0]], [[1.0], [2.0]]) <= 1.0).all())
         True
         """
-        if not isinstance(solver, str) or solver not in get_args(TableSolver):
-            raise InvalidInputError(f"solver must be one of {', '.join(get_args(TableSolver))}, got {shorten(solver)}")
         points, pairs, weights = _places(f, edges, prior)
         over, under = ratio_below(check_budget(epsilon))
         if len(points) == 1:
             return cls(points, pairs, epsilon, np.ones((1, 1)), weights, 0.0)
-        if len(points) > LARGEST_PROGRAM and not is_clique(len(points), pairs):
+        if len(points) > MAX_PROGRAM_LOCATIONS and not is_clique(len(points), pairs):
             raise PolicyError(
-                f"the program of {len(points):,} places would not fit; {LARGEST_PROGRAM} is the most, unless all are "
-                "joined"
+                f"an optimal table must have at most {MAX_PROGRAM_LOCATIONS} locations unless the graph is complete, "
+                f"got {len(points):,}"
             )
         table, optimum = least_error_table(points, pairs, over / under, weights, solver)
         return cls(points, pairs, epsilon, table, weights, optimum)
@@ -663,14 +694,15 @@ class TableMechanism(Mechanism):
     def graph_exponential(
         cls, f: npt.ArrayLike, edges: npt.ArrayLike, epsilon: float, prior: npt.ArrayLike | None = None
     ) -> TableMechanism:
-        """The table ``k(z|s)`` in proportion to ``exp(-epsilon hops(s, z) / 2)``; parameters and errors of `optimal`.
+        """Build the table ``k(z|s)`` proportional to ``exp(-epsilon hops(s, z) / 2)``.
 
-        On an edge the hops differ by one at most, and so do numerators and normalisers by ``exp(epsilon / 2)`` each.
+        On an edge the hops differ by at most one; numerators and normalizers each change by at most the
+        factor ``exp(epsilon / 2)``.
 
         Parameters
         ----------
         f, edges, epsilon, prior
-            As of `optimal`.
+            As for `optimal`, which also lists the errors.
 
         Returns
         -------
@@ -683,107 +715,111 @@ class TableMechanism(Mechanism):
 
     @property
     def squared_error(self) -> float:
-        """The expected squared distance of a release from the true place, under the prior."""
+        """The expected squared distance of a release from the true location, under the prior."""
         return self._squared_error
 
     @property
     def least_squared_error(self) -> float | None:
-        """What no table's squared error under the prior is below, where that is known."""
+        """A lower bound on every table's squared error under the prior, if known."""
         return self.optimum
 
     @property
     def table(self) -> Table:
-        """The places, and the weights of outputs."""
+        """The locations, and the weights of outputs."""
         return Table(self.points, self.weights)
 
     @property
     def loss(self) -> float | None:
-        """By what share of its squared error the table may miss the best one's; None where that is not known."""
+        """Upper bound on the share of the squared error above the optimum; None if unknown."""
         if self.optimum is None:
             return None
         return max(0.0, 1.0 - self.optimum / self.squared_error) if self.squared_error > 0 else 0.0
 
     def probability(self, z: npt.ArrayLike, x: npt.ArrayLike) -> Fraction:
-        """The exact probability of a release ``z``, ``(d,)``, for a true place ``x``, ``(d,)``.
+        """Return the exact probability of a release ``z`` for a true location ``x``.
 
         Parameters
         ----------
         z, x
-            The release and the true place.
+            The release and the true location.
 
         Returns
         -------
         Fraction
-            The probability; 0 where the release is no place of the table.
+            The probability; 0 if the release is not a location of the table.
         """
-        row, column = self._row(x), self._rows.get(_key(np.asarray(z, dtype=np.float64)))
-        return Fraction(0) if column is None else Fraction(int(self.weights[row, column]), TOTAL)
+        row = self._row(x)
+        column = self._rows.get(_key(np.asarray(z, dtype=np.float64)))
+        return Fraction(0) if column is None else Fraction(int(self.weights[row, column]), ROW_WEIGHT)
 
     def squared_error_at(self, epsilon: float) -> NoReturn:
-        """Refused: the error of a table follows from no formula in its budget."""
+        """Raise an error: the squared error of a table has no formula in its budget."""
         raise InvalidInputError(
-            f"the error of a table follows from no formula in its budget {epsilon:g}; choose noise of a hull"
+            f"the squared error of a table has no formula in its budget {epsilon:g}: use noise of a hull"
         )
 
     def squared_error_from(self, x: npt.ArrayLike) -> float:
-        """The expected squared distance of a release of one true place ``(d,)`` from it."""
+        """Return the expected squared error for one true location ``(d,)``."""
         row = self._row(x)
         apart = np.square(self.points - self.points[row]).sum(axis=1)
-        return float(self.weights[row] / TOTAL @ apart)
+        return float(self.weights[row] / ROW_WEIGHT @ apart)
 
-    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: int | None = None) -> FloatArray:
-        """Releases of true places: see `Mechanism.sample`."""
-        true, source = as_floats(x, "values", CoordinateError), random_source(rng)
-        check_size(size)
-        rows = self._found(true)
+    @checked
+    def sample(self, x: npt.ArrayLike, rng: Rng = None, size: SampleSize | None = None) -> FloatArray:
+        """Sample releases of true locations: see `Mechanism.sample`."""
+        true = as_floats(x, "values", CoordinateError)
+        source = random_source(rng)
+        rows = self._find_rows(true)
         count = 1 if size is None else size
+        # A number below 2**62 is uniform, and the sum of every row's weights is 2**62: nothing is rejected.
         words = np.frombuffer(source.bytes(8 * count * rows.size), dtype=np.uint64) >> np.uint64(64 - BITS)
         numbers = words.astype(np.int64).reshape(count, rows.size)
         drawn = np.empty(numbers.shape, dtype=np.int64)
         for row in np.unique(rows):
             here = np.flatnonzero(rows.ravel() == row)
             drawn[:, here] = np.searchsorted(self._sums[row], numbers[:, here], side="right")
-        found = self.points[drawn].reshape(count, *true.shape)
-        return found[0] if size is None else found
+        released = self.points[drawn].reshape(count, *true.shape)
+        return released[0] if size is None else released
 
     def draw(self, value: FloatArray, source: RandomSource) -> FloatArray:
-        """One release of one true place ``(d,)``."""
+        """Sample one release of one true location ``(d,)``."""
         return self.sample(value, source)
 
     def log_density(self, z: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
-        """The log-probability of releases ``z`` for true places ``x``, broadcast; minus infinity off the places."""
-        released, true = as_floats(z, "values", CoordinateError), as_floats(x, "values", CoordinateError)
-        rows, columns = np.broadcast_arrays(self._found(true), self._found(released, must=False))
+        """Return the log-probability of releases ``z`` for true locations ``x``, broadcast."""
+        released = as_floats(z, "values", CoordinateError)
+        true = as_floats(x, "values", CoordinateError)
+        rows, columns = np.broadcast_arrays(self._find_rows(true), self._find_rows(released, must=False))
         with np.errstate(divide="ignore"):
-            logs = np.log(self.weights[rows, columns]) - log(TOTAL)
+            logs = np.log(self.weights[rows, columns]) - log(ROW_WEIGHT)
         return np.asarray(np.where(columns < 0, -np.inf, logs))
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """The greatest log ratio of the probabilities of an output for true places ``x`` and ``y``, either way."""
+        """Return the largest absolute log ratio of output probabilities for ``x`` and ``y``."""
         first, second = np.broadcast_arrays(
-            *(self._found(as_floats(values, "values", CoordinateError)) for values in (x, y))
+            *(self._find_rows(as_floats(values, "values", CoordinateError)) for values in (x, y))
         )
         with np.errstate(divide="ignore"):
             logs = np.log(self.weights)
         return np.asarray(np.abs(logs[first] - logs[second]).max(axis=-1))
 
     def gauge(self, loss: float, rounding: float = 0.0) -> NoReturn:
-        """A table has no gauge: how far it tells two places apart is no function of their difference."""
-        raise InvalidInputError(f"a table has no gauge (loss {loss}, rounding {rounding}); ask for its privacy_loss")
+        """Raise an error: the loss of a table is not a function of the difference."""
+        raise InvalidInputError(f"a table has no gauge (loss {loss}, rounding {rounding}): use its privacy_loss")
 
     def _row(self, x: npt.ArrayLike) -> int:
-        return int(self._found(np.asarray(x, dtype=np.float64)))
+        return int(self._find_rows(np.asarray(x, dtype=np.float64)))
 
-    def _found(self, values: FloatArray, must: bool = True) -> IntArray:
-        """The numbers of places ``(..., d)``; -1, or refused, where there is none."""
+    def _find_rows(self, values: FloatArray, must: bool = True) -> IntArray:
+        """Return the indices of locations ``(..., d)``; -1 or an error if there is none."""
         if values.ndim == 0 or values.shape[-1] != self.dimension:
-            raise CoordinateError(f"values have shape {values.shape}; the last axis must be {self.dimension}")
+            raise CoordinateError(f"values must have {self.dimension} as the last axis, got shape {values.shape}")
         flat = values.reshape(-1, self.dimension)
-        found = np.array([self._rows.get(_key(value), -1) for value in flat], dtype=np.int64)
-        if must and (found < 0).any():
-            missing = flat[int(np.argmin(found))].tolist()
-            raise CoordinateError(f"place {missing} is not in the table; give one of its {len(self.points)} places")
-        return found.reshape(values.shape[:-1])
+        rows = np.array([self._rows.get(_key(value), -1) for value in flat], dtype=np.int64)
+        if must and (rows < 0).any():
+            missing = flat[int(np.argmin(rows))].tolist()
+            raise CoordinateError(f"values must be among the {len(self.points)} locations of the table, got {missing}")
+        return rows.reshape(values.shape[:-1])
 
 
 def _key(point: FloatArray) -> bytes:
@@ -793,18 +829,18 @@ def _key(point: FloatArray) -> bytes:
 def _places(
     f: npt.ArrayLike, edges: npt.ArrayLike, prior: npt.ArrayLike | None
 ) -> tuple[FloatArray, IntArray, FloatArray]:
-    """Different places, the edges between them, and the prior mass of each."""
+    """Return distinct locations, the edges between them, and the prior mass of each."""
     measured = as_points(f, "measurements") + 0.0
     pairs = as_integers(edges, "edges", PolicyError).reshape(-1, 2)
     if len(pairs) and not 0 <= pairs.min() <= pairs.max() < len(measured):
-        raise PolicyError(f"an edge joins a state beyond the {len(measured)}; states are 0 to {len(measured) - 1}")
+        raise PolicyError(f"edges must connect states in 0..{len(measured) - 1}, got {pairs.min()} to {pairs.max()}")
     weights = np.ones(len(measured)) if prior is None else as_floats(prior, "prior")
     if weights.shape != (len(measured),) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise InvalidInputError(f"prior is no distribution over {len(measured)} states; give numbers from 0, not all 0")
+        raise InvalidInputError(f"prior must be non-negative numbers over {len(measured)} states with a positive sum")
     points, place = np.unique(measured, axis=0, return_inverse=True)
     place = place.ravel()
-    if len(points) > LARGEST_TABLE:
-        raise PolicyError(f"a table of {len(points):,} places would not fit; {LARGEST_TABLE:,} is the most")
+    if len(points) > MAX_TABLE_LOCATIONS:
+        raise PolicyError(f"a table must have at most {MAX_TABLE_LOCATIONS:,} locations, got {len(points):,}")
     joined = np.unique(np.sort(place[pairs], axis=1), axis=0)
     joined = joined[joined[:, 0] != joined[:, 1]]
     if len(points) > 1:
@@ -814,6 +850,6 @@ def _places(
         graph = csr_array((np.ones(len(joined)), (joined[:, 0], joined[:, 1])), shape=(len(points),) * 2)
         parts = int(connected_components(graph, directed=False)[0])
         if parts > 1:
-            raise PolicyError(f"the edges leave {parts} parts; make one table for each connected component")
+            raise PolicyError(f"the edges must connect all states, got {parts} components: build one table for each")
     masses = np.bincount(place, weights / weights.max(), len(points))
     return points, joined, np.asarray(masses, dtype=np.float64)

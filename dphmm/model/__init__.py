@@ -1,19 +1,19 @@
-"""How people move: the Markov model, the belief that it carries forward, and all that is inferred with the two.
+"""Markov models of movement, the beliefs they propagate, and inference with both.
 
-- `MarkovModel`: one or several transition matrices, with the public classes of time that choose among them
-  (`TimeClasses`) or none. `state_sequence`, `state_sequences`: trajectories as what it is learned from by counting.
-- `fit_shrunk`: a model in which every move within a highest speed is possible (`SpeedLimit`), and counts of moves are
-  shrunk towards what the region has in common (`RegionKernel`).
-- `blank`: a model of a region alone, without data of people.
-- `extend`: such a model by counting, each class shrunken towards what is known of all.
-- `Belief`: a distribution over states, predicted and updated.
-- `draw_paths`, `draw_like`: people who do not exist; `Crowd`, `compare_crowds`, `jensen_shannon`: how alike they are
-  to those who do.
-- `move_probabilities`: how probable a model thinks what people did.
+- `MarkovModel`: one transition matrix, or one for each public class of time (`TimeClasses`). `state_sequence` and
+  `state_sequences` convert trajectories to the state sequences that a model is learned from.
+- `fit_shrunk`: learns a model in which every move below a speed limit (`SpeedLimit`) is possible. Counts of moves are
+  shrunk towards a kernel of the region (`RegionKernel`).
+- `region_prior`: builds a model of a region without data of users.
+- `extend`: learns one matrix for each class of time, each shrunk towards the matrix of all classes.
+- `Belief`: a distribution over states, with prediction and update.
+- `sample_paths`, `sample_paths_like`: sample synthetic users. `Crowd`, `compare_crowds` and `jensen_shannon` measure
+  their similarity to real ones.
+- `move_probabilities`: the probability of observed moves under a model.
 - `filter`, `smooth`, `most_probable_path`: inference on plain arrays. `filter_releases`, `smooth_releases` and
-  `path_of_releases` are the same on beliefs, which tell a faint state from an impossible one and take gaps in time.
-- `learn_from_releases`: a model from `Observations` alone, by expectation maximisation.
-- `reverse`, `reverses`, `stationary`: what follows from a transition matrix alone.
+  `find_release_path` work on beliefs, which distinguish improbable states from impossible ones and allow gaps in time.
+- `learn_from_releases`: learns a model from `Observations` alone, by expectation maximisation.
+- `reverse`, `reverses`, `stationary`: properties of a transition matrix.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dphmm.model.forward_backward import Filtering, Observations, filter, filter
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon, move_probabilities
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence, state_sequences
-from dphmm.model.path_sampling import draw_like, draw_paths
-from dphmm.model.published_laws import blank
+from dphmm.model.path_sampling import sample_paths, sample_paths_like
+from dphmm.model.region_priors import region_prior
 from dphmm.model.reversal import reverse, reverses, stationary
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
 from dphmm.model.time_classes import TimeClasses
-from dphmm.model.viterbi import MostProbablePath, most_probable_path, path_of_releases
+from dphmm.model.viterbi import MostProbablePath, find_release_path, most_probable_path
 
 __all__ = [
     "MAX_SPEED_KMH",
@@ -46,21 +46,21 @@ __all__ = [
     "ShrunkModel",
     "SpeedLimit",
     "TimeClasses",
-    "blank",
     "compare_crowds",
-    "draw_like",
-    "draw_paths",
     "extend",
     "filter",
     "filter_releases",
+    "find_release_path",
     "fit_shrunk",
     "jensen_shannon",
     "learn_from_releases",
     "most_probable_path",
     "move_probabilities",
-    "path_of_releases",
+    "region_prior",
     "reverse",
     "reverses",
+    "sample_paths",
+    "sample_paths_like",
     "smooth",
     "smooth_releases",
     "state_sequence",

@@ -1,4 +1,4 @@
-"""The public belief about where the person is: which states are possible, and how probable each is."""
+"""The public belief about the user's location: possible states and their probabilities."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ from math import log
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, as_floats, locked
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
-from dphmm.model.away import Away, Beyond
 from dphmm.model.model import MarkovModel
-from dphmm.model.transition_operator import log_normalised, plain_masses
+from dphmm.model.outside_states import OutsideBelief, OutsideStates
+from dphmm.model.point_estimate import Inference
+from dphmm.model.transition_operator import linear_masses, normalize_logs
 from dphmm.tables.values import shorten
+from dphmm.validation import Delta, checked
 
+# The first number of `Belief.to_bytes`; bytes that begin with another one are refused.
 _FORMAT = 1
-"""The first number of `Belief.to_bytes`; bytes that begin with another one are refused."""
+# The format and the number of masses, in 8 bytes each: the masses after them stay aligned.
 _HEADER_BYTES = 16
-"""The format and the number of masses, in 8 bytes each: the masses after them stay aligned."""
-_SUM = 1e-6
-"""How far the probabilities of a belief that is read back may sum to more or less than one."""
+# Largest deviation from one of the sum of the probabilities that are read back.
+_SUM_TOLERANCE = 1e-6
 
 
 class Belief:
-    """A distribution over states that never forgets a possible one. Its arrays are its own, read-only.
+    """A distribution over states, stored as log probabilities.
+
+    Therefore no possible state underflows to zero. The arrays are read-only.
 
     Parameters
     ----------
     support
-        ``(N,)``: the states of positive probability, decided by structure, not by what a float can hold.
+        ``(N,)``: the states of positive probability. Structure decides, not the range of floats.
     log_mass
         ``(N,)``: natural logarithms of the probabilities, minus infinity exactly off the support. They are scaled so
         that the probabilities sum to one.
@@ -37,55 +40,55 @@ class Belief:
     Raises
     ------
     StochasticError
-        When no state is possible, or support and masses do not fit.
+        If no state is possible, or the support does not match the masses.
     """
 
     def __init__(self, support: BoolArray, log_mass: FloatArray) -> None:
-        logs, possible = (
-            as_floats(log_mass, "log masses", StochasticError),
-            as_floats(support, "a support", StochasticError),
-        )
+        logs = as_floats(log_mass, "log masses", StochasticError)
+        possible = as_floats(support, "a support", StochasticError)
         if logs.ndim != 1 or logs.shape != possible.shape or not possible.any():
-            raise StochasticError("a belief needs a support of at least one state, and a mass for every state")
+            raise StochasticError("support must contain at least one state, and log_mass one entry for every state")
         if not np.array_equal(possible, logs > -np.inf) or not (logs < np.inf).all():
-            raise StochasticError("a belief's masses must be positive exactly on its support, and finite")
-        self._logs: FloatArray = locked(log_normalised(logs)[0])
+            raise StochasticError("log_mass must be finite on the support and minus infinity off it")
+        self._logs: FloatArray = locked(normalize_logs(logs)[0])
 
-    away: Away | None = None
-    """The contexts that the masses are of, where the model knows of people outside; None where they are of states."""
+    outside: OutsideStates | None = None
+    """The contexts of the masses. `None` if the masses belong to states."""
 
     @classmethod
-    def owning(cls, logs: FloatArray, away: Away | None = None) -> Belief:
-        """The belief of log masses that sum to one, of states or of contexts; the array is taken over.
+    def from_normalized_logs(cls, logs: FloatArray, outside: OutsideStates | None = None) -> Belief:
+        """Return a belief from normalised log masses, without copying them.
 
         Parameters
         ----------
         logs
-            ``(N,)``, or ``(P,)`` over contexts: log masses that sum to one; they become read-only.
-        away
-            The contexts that they are of, where they are not of states.
+            ``(N,)`` over states, or ``(P,)`` over contexts: log masses that sum to one. The array becomes read-only.
+        outside
+            The contexts of the masses. Defaults to None: the masses belong to states.
 
         Returns
         -------
         Belief
             The belief.
         """
+        # Skip the constructor: its checks would cost as much as a step, and the masses are normalised already.
         belief = cls.__new__(cls)
-        belief._logs, belief.away = locked(logs), away
+        belief._logs = locked(logs)
+        belief.outside = outside
         return belief
 
     @classmethod
-    def first(cls, model: MarkovModel, slot: int | None = None, initial: FloatArray | None = None) -> Belief:
-        """The belief before the first release, in the step that ends at ``slot``: a model's, or a distribution.
+    def initial(cls, model: MarkovModel, slot: int | None = None, initial: FloatArray | None = None) -> Belief:
+        """Return the belief before the first release.
 
         Parameters
         ----------
         model
             The model.
         slot
-            When the first release is; it matters where the model varies with time.
+            The slot of the first release. Required by models that vary with time.
         initial
-            ``(N,)``: a distribution in place of the model's.
+            ``(N,)``: the initial distribution. Defaults to the model's.
 
         Returns
         -------
@@ -95,18 +98,18 @@ class Belief:
         Raises
         ------
         ConfigurationError
-            When the model varies with time and no slot is given.
+            If the model varies with time and ``slot`` is None.
         """
-        return cls.owning(model.first_logs(slot, initial), model.away)
+        return cls.from_normalized_logs(model.initial_logs(slot, initial), model.outside)
 
     @classmethod
-    def of(cls, probabilities: FloatArray) -> Belief:
-        """The belief with given probabilities, ``(N,)``; zero means impossible.
+    def from_probabilities(cls, probabilities: FloatArray) -> Belief:
+        """Return the belief with the specified probabilities.
 
         Parameters
         ----------
         probabilities
-            ``(N,)``: not negative, and not all zero.
+            ``(N,)``: non-negative, not all zero. Zero means impossible.
 
         Returns
         -------
@@ -116,41 +119,41 @@ class Belief:
         Raises
         ------
         StochasticError
-            When all are zero, or one is negative or not finite.
+            If all are zero, or one is negative or not finite.
         """
-        given = as_floats(probabilities, "probabilities", StochasticError)
-        if given.ndim != 1 or not given.any() or not ((given >= 0) & (given < np.inf)).all():
-            raise StochasticError("a belief needs a support of at least one state, and a mass for every state")
+        values = as_floats(probabilities, "probabilities", StochasticError)
+        if values.ndim != 1 or not values.any() or not ((values >= 0) & (values < np.inf)).all():
+            raise StochasticError("probabilities must be finite, non-negative and not all zero, one for every state")
         with np.errstate(divide="ignore"):
-            return cls.owning(np.log(given))
+            return cls.from_normalized_logs(np.log(values))
 
     @property
     def chain_logs(self) -> FloatArray:
-        """Log masses of the states of the model's chain: of states, or of contexts."""
+        """The log masses of the chain's states, which are states or contexts."""
         return self._logs
 
     @property
-    def beyond(self) -> Beyond | None:
-        """What is known of a person outside the region; None where the model knows of nobody there."""
-        return None if self.away is None else self.away.beyond(self._logs)
+    def outside_belief(self) -> OutsideBelief | None:
+        """The belief about a user outside the region. `None` if the model has no outside states."""
+        return None if self.outside is None else self.outside.outside_belief(self._logs)
 
     @cached_property
     def log_mass(self) -> FloatArray:
-        """Natural logarithms of the probabilities, ``(N,)``; minus infinity exactly off the support."""
-        return self._logs if self.away is None else locked(self.away.summed(self._logs))
+        """The log probabilities, ``(N,)``; minus infinity exactly off the support."""
+        return self._logs if self.outside is None else locked(self.outside.sum_contexts(self._logs))
 
     @cached_property
     def support(self) -> BoolArray:
-        """The possible states, ``(N,)``."""
+        """The mask of the possible states, ``(N,)``."""
         return locked(self.log_mass > -np.inf)
 
     @cached_property
     def probabilities(self) -> FloatArray:
-        """The probabilities ``(N,)``; possible states below about ``1e-304`` show as zero."""
-        return locked(plain_masses(self.log_mass))
+        """The probabilities, ``(N,)``. Possible states below about ``1e-304`` appear as zero."""
+        return locked(linear_masses(self.log_mass))
 
     def to_bytes(self) -> bytes:
-        """Return the log masses, exact to the last bit, in 8 bytes for each state of the model's chain.
+        """Return the exact log masses as bytes, 8 for each state of the chain.
 
         Returns
         -------
@@ -163,12 +166,12 @@ class Belief:
     @classmethod
     @checked
     def from_bytes(cls, data: bytes) -> Belief:
-        """Return the belief that `to_bytes` wrote.
+        """Return the belief encoded by `to_bytes`.
 
         Parameters
         ----------
         data
-            What `to_bytes` wrote.
+            The bytes that `to_bytes` returned.
 
         Returns
         -------
@@ -178,113 +181,124 @@ class Belief:
         Raises
         ------
         StochasticError
-            When the bytes are of another format, or not a belief.
+            If the bytes have another format, or do not encode a belief.
         """
-        number, size = int.from_bytes(data[:8], "little"), int.from_bytes(data[8:_HEADER_BYTES], "little")
-        if number != _FORMAT:
-            raise StochasticError(f"belief must be of format {_FORMAT}, got {number}; make it again from its releases")
+        version = int.from_bytes(data[:8], "little")
+        size = int.from_bytes(data[8:_HEADER_BYTES], "little")
+        if version != _FORMAT:
+            raise StochasticError(
+                f"belief must have format {_FORMAT}, got {version}: compute it again from its releases"
+            )
         if size == 0 or len(data) != _HEADER_BYTES + 8 * size:
-            raise StochasticError(f"{len(data)} bytes are no belief over {size} states")
+            expected = _HEADER_BYTES + 8 * size
+            raise StochasticError(f"invalid belief: expected {expected} bytes for {size} states, got {len(data)}")
         logs = np.frombuffer(data, dtype="<f8", count=size, offset=_HEADER_BYTES).astype(np.float64)
-        if not np.isnan(logs).any() and abs(float(np.exp(np.minimum(logs, 1.0)).sum()) - 1.0) <= _SUM:
-            return cls.owning(logs)
-        raise StochasticError(f"{len(data)} bytes hold no probabilities of {size} states")
+        if not np.isnan(logs).any() and abs(float(np.exp(np.minimum(logs, 1.0)).sum()) - 1.0) <= _SUM_TOLERANCE:
+            return cls.from_normalized_logs(logs)
+        raise StochasticError(f"invalid belief: the masses of its {size} states do not sum to one")
 
     def predict(self, model: MarkovModel, steps: int = 1, since: int | None = None) -> Belief:
-        """The belief ``steps`` time steps later: ``p M``, as often.
+        """Propagate the belief ``steps`` time steps forward: ``p @ M**steps``.
 
         Parameters
         ----------
         model
             The model.
         steps
-            How many steps; not negative.
+            The number of steps, non-negative.
         since
-            The slot that this belief is about; it matters where the model varies with time.
+            The slot of this belief. Required by models that vary with time.
 
         Returns
         -------
         Belief
-            The belief then.
+            The predicted belief.
 
         Raises
         ------
         InvalidInputError
-            When ``steps`` is negative.
+            If ``steps`` is negative or not an integer.
         ConfigurationError
-            When the model varies with time and no slot is given.
+            If the model varies with time and ``since`` is None.
         StochasticError
-            When the belief is not about the states of the model's chain.
+            If the belief and the model's chain differ in the number of states.
         """
         if not isinstance(steps, int | np.integer) or not 0 <= steps < 2**63:
-            raise InvalidInputError(f"steps is {shorten(steps)}; give a whole number: time does not go back")
+            raise InvalidInputError(f"steps must be a non-negative integer, got {shorten(steps)}")
         if len(self._logs) != model.chain_size:
             raise StochasticError(
-                f"the belief is about {len(self._logs)} states and the model has {model.chain_size}; give "
-                "the model that it was made with"
+                f"the belief has {len(self._logs)} states and the model has {model.chain_size}: use the model that "
+                "the belief was created with"
             )
         logs = model.operator(int(steps), since).forward(self._logs)
-        return Belief.owning(logs if steps < 2 else log_normalised(logs)[0], model.away)
+        # Rows sum to one within rounding: normalise after several steps only, which would drift otherwise.
+        return Belief.from_normalized_logs(logs if steps < 2 else normalize_logs(logs)[0], model.outside)
 
     def update(self, log_likelihood: FloatArray) -> Belief:
-        """The belief after an observation (Equation 2).
+        """Condition the belief on an observation by Bayes' rule (Equation 2).
 
         Parameters
         ----------
         log_likelihood
-            ``(N,)``: the log density of what was observed in each state; minus infinity where it is impossible, which
-            removes the state from the support.
+            ``(N,)``: the log density of the observation in each state. Minus infinity removes a state from the support.
 
         Returns
         -------
         Belief
-            The belief after it.
+            The updated belief.
 
         Raises
         ------
         StochasticError
-            When no possible state could have given the observation.
+            If the observation is impossible in every possible state.
         """
         logs = as_floats(log_likelihood, "log likelihoods", StochasticError)
-        size = len(self._logs) if self.away is None else self.away.size
+        size = len(self._logs) if self.outside is None else self.outside.size
         if logs.shape != (size,) or not logs.max(initial=-np.inf) < np.inf:
             raise StochasticError(
-                f"log likelihoods have shape {logs.shape}; give one below infinity for each of {size} states"
+                f"log_likelihood must have shape ({size},) and entries below infinity, got shape {logs.shape}"
             )
-        found = self._logs + (logs if self.away is None else self.away.spread(logs))
-        top = float(found.max())
+        # Bayes' rule (Equation 2) in logs: -inf stays -inf, so no update makes an impossible state possible.
+        joint = self._logs + (logs if self.outside is None else self.outside.expand(logs))
+        top = float(joint.max())
         if top == -np.inf:
-            raise StochasticError("no possible state could have given this observation; model and release do not match")
-        found -= top
-        masses = plain_masses(found)
+            raise StochasticError(
+                "the observation is impossible in every possible state: model and release do not match"
+            )
+        joint -= top
+        masses = linear_masses(joint)
         total = float(masses.sum())
-        found -= log(total)
-        belief = Belief.owning(found, self.away)
-        if self.away is None:  # they are at hand, and asked for next
+        joint -= log(total)
+        belief = Belief.from_normalized_logs(joint, self.outside)
+        # Cache: the next step reads the probabilities.
+        if self.outside is None:
             vars(belief)["probabilities"] = locked(masses / total)
         return belief
 
-    def location_set(self, delta: float) -> BoolArray:
-        """The δ-location set: the fewest most probable states whose mass is at least ``1 - delta`` (Theorem 4.1).
+    @checked
+    def delta_location_set(self, delta: Delta) -> BoolArray:
+        """Return the smallest set of states with probability at least ``1 - delta`` (Theorem 4.1).
 
         Parameters
         ----------
         delta
-            From 0 (the whole support) to below 1. Of equally probable states the lower number comes first.
+            Excluded mass, in [0, 1). With 0 the whole support is returned.
 
         Returns
         -------
         BoolArray
-            ``(N,)``: which states belong to it.
+            ``(N,)``: the mask of the selected states. Ties are broken by state index.
         """
-        if not isinstance(delta, float | int | np.floating) or not 0 <= delta < 1:
-            raise InvalidInputError(f"delta is {delta}; give a number from 0 to below 1")
         if delta == 0:
             return self.support
         probabilities = self.probabilities
-        # Those below this have less than half of delta together, so that what is wanted lies among the others.
+        # States below this threshold have less than delta / 2 together. The set is therefore a subset of the others,
+        # and only these are sorted.
         candidates = np.flatnonzero(probabilities >= delta / (2 * len(probabilities)))
+        # Stable sort: ties are broken by state index, identically on every platform.
         order = candidates[np.argsort(-probabilities[candidates], kind="stable")]
+        # A sum that is below 1 - delta by rounding only counts as reached. Otherwise the order of additions would
+        # decide whether one more state is protected.
         needed = int(np.searchsorted(np.cumsum(probabilities[order]), (1 - delta) * (1 - 1e-12))) + 1
         chosen = np.zeros(len(probabilities), dtype=np.bool_)
         chosen[order[:needed]] = True
@@ -306,6 +320,23 @@ class Belief:
         places = as_floats(points, "points", CoordinateError)
         if places.ndim != 2 or len(places) != len(self.support):
             raise CoordinateError(
-                f"points have shape {places.shape}; give a row for each of {len(self.support)} states"
+                f"points must have one row for each of {len(self.support)} states, got shape {places.shape}"
             )
         return np.asarray(self.probabilities @ places)
+
+    def infer(self, points: FloatArray, cell: float = 0.0) -> Inference:
+        """Return the inference of an adversary with this belief.
+
+        Parameters
+        ----------
+        points
+            ``(N, d)``: the coordinates of the states.
+        cell
+            The side of the square cells centred at the points; 0 for points.
+
+        Returns
+        -------
+        Inference
+            Estimates and their errors.
+        """
+        return Inference(self.probabilities, points, cell, self.outside_belief)

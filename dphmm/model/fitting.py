@@ -1,17 +1,17 @@
-"""A model in which every possible move has mass: counts of moves, shrunk towards what the region has in common.
+"""Learning models from counts of moves, shrunk towards a kernel of the region.
 
-The region's kernel is a small family: how far people move, one share for each ring of distances, times how much each
-place attracts. From state i a ring is taken with its share and, within it, state j in proportion to its attraction:
+The kernel of the region has few parameters: one share for each ring of distances, and one attraction for each state.
+From state i a ring is selected with its share and, within the ring, state j in proportion to its attraction:
 
     K(i, j) = share[r(i, j)] · a(j) / Σ a(j'), over all j' in the same ring of i
 
-(rings in which nothing lies around i are left out, and the other shares scaled). Where many moves were counted they
-speak for themselves, where few were the kernel does:
+Rings without a state around i are omitted, and the other shares are normalised. The counts are shrunk towards the
+kernel. They dominate in states with many moves, the kernel in states with few:
 
     P(i, j) = (n(i, j) + w · K(i, j)) / (n(i) + w)
 
-The weight w is the one that best predicts people whom the counts do not know: each person's moves are scored with
-their own counts taken out.
+The weight w is chosen by leave-one-out cross-validation over users: each user's moves are scored with the user's own
+counts removed.
 """
 
 from __future__ import annotations
@@ -19,53 +19,63 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arguments import checked
-from dphmm.arrays import LARGEST, SMALLEST, FloatArray, IntArray, as_floats, as_integers
+from dphmm.arrays import MAX_SCALE, MIN_SCALE, FloatArray, IntArray, as_floats, as_integers
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
-from dphmm.facts import fact
-from dphmm.model.away import Away, shares
+from dphmm.formatting import exported
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import Moves, MoveTable, StateSequence, all_moves, coded, likeliest, moves_of, of_others
-from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
+from dphmm.model.moves import (
+    Moves,
+    MoveTable,
+    StateSequence,
+    best_weight,
+    concatenate_moves,
+    encode_rows,
+    extract_moves,
+    sum_others,
+)
+from dphmm.model.outside_states import OutsideStates, shrink_shares
+from dphmm.model.speed_limit import MAX_SPEED_KMH, Speed, SpeedLimit
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space.states import StateSpace
+from dphmm.validation import Interval, PositiveInt, Seconds, checked
 
-EVEN = 0.3
-"""The part of attraction, and of the first distribution, that all states have alike, seen or not."""
+UNIFORM_SHARE = 0.3
+"""The share of the attraction, and of the initial distribution, that is uniform over all states."""
 
-WEIGHTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""What the weight of the kernel is chosen from."""
+CANDIDATE_WEIGHTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""The candidate weights of the kernel, in moves."""
 
-_USUAL_WEIGHT = 30.0
+# The weight if there is a single user, so that no cross-validation is possible.
+_DEFAULT_WEIGHT = 30.0
+# Pseudo-count of each ring, so that no ring is impossible (Jeffreys' prior).
 _PRIOR_MOVES = 0.5
-"""Added to the moves of each ring, so that none is impossible (Jeffreys' prior)."""
 
 
 class RegionKernel:
-    """Moves by their distance times the attraction of where they lead.
+    """A transition kernel: the share of the distance times the attraction of the target.
 
     Parameters
     ----------
     reach
         The possible moves.
     shares
-        ``(rings,)``: how probable each ring is, positive; scaled to sum to one.
+        ``(rings,)``: the probability of each ring, positive. It is normalised to sum to one.
     attraction
-        ``(N,)``: how much each state attracts, positive.
+        ``(N,)``: the attraction of each state, positive.
     stays
-        ``(N,)``: the probability of staying in each state, between 0 and 1, in place of the first ring's share; left
-        out, that one for all.
+        ``(N,)``: the probability of staying in each state, between 0 and 1. Defaults to the share of the first ring
+        for all states.
 
     Raises
     ------
     InvalidInputError
-        When there are not as many numbers as rings and states, or one is not positive and finite.
+        If an array has another length than there are rings or states, or a number is not positive and finite.
     """
 
     @checked
@@ -77,74 +87,78 @@ class RegionKernel:
         if self.stays is not None and not (
             self.stays.shape == (reach.size,) and ((self.stays > 0) & (self.stays < 1)).all()
         ):
-            raise InvalidInputError(f"stays have shape {self.stays.shape}; give {reach.size} numbers between 0 and 1")
+            raise InvalidInputError(
+                f"stays must be {reach.size} numbers between 0 and 1, got shape {self.stays.shape} or one out of range"
+            )
         self.shares = _positive(shares, "shares", reach.ring_count)
         self.attraction = _positive(attraction, "attraction", reach.size)
-        self._weights = self._per_ring()
+        self._weights = self._ring_weights()
 
     @classmethod
     def fit(cls, reach: SpeedLimit, entries: IntArray) -> RegionKernel:
-        """The kernel of some moves, numbers of possible ones.
+        """Fit the kernel to moves.
 
-        Shares are those of the moves' rings, attraction that of their targets but for `EVEN`, which all have alike.
+        Shares are the relative frequencies of the moves' rings, attraction that of their targets. `UNIFORM_SHARE` of
+        the attraction is uniform.
 
         Parameters
         ----------
         reach
             The possible moves.
         entries
-            ``(n,)``: the numbers of the moves that were made.
+            ``(n,)``: the observed moves, as indices of possible moves.
 
         Returns
         -------
         RegionKernel
             The kernel.
         """
-        rings, away = reach.rings[entries], entries[reach.rings[entries] > 0]
+        rings = reach.rings[entries]
+        departures = entries[reach.rings[entries] > 0]
         shares = np.bincount(rings, minlength=reach.ring_count) + _PRIOR_MOVES
-        return cls(reach, shares, attraction_of(np.bincount(reach.targets[away], minlength=reach.size)))
+        return cls(reach, shares, compute_attraction(np.bincount(reach.targets[departures], minlength=reach.size)))
 
-    def _per_ring(self) -> FloatArray:
-        """``(N, rings)``: what the attraction of a target in each ring is multiplied by."""
+    def _ring_weights(self) -> FloatArray:
+        """Return the factor of the attraction of targets in each ring, ``(N, rings)``."""
         reach = self.reach
         sums = np.zeros((reach.size, reach.ring_count))
         for part, sources, cells in reach.blocks():
-            own = sums[sources]
-            own.ravel()[:] = np.bincount(cells, self.attraction[reach.targets[part]], minlength=own.size)
+            to_source = sums[sources]
+            to_source.ravel()[:] = np.bincount(cells, self.attraction[reach.targets[part]], minlength=to_source.size)
         shares = np.where(sums > 0, self.shares, 0.0)
         if self.stays is not None:
-            away = shares[:, 1:].sum(axis=1)
-            shares[:, 0] = np.where(away > 0, away * self.stays / (1 - self.stays), 1.0)
+            leaving = shares[:, 1:].sum(axis=1)
+            shares[:, 0] = np.where(leaving > 0, leaving * self.stays / (1 - self.stays), 1.0)
         shares /= shares.sum(axis=1, keepdims=True)
         return np.divide(shares, sums, out=shares, where=sums > 0)
 
     def data(self) -> FloatArray:
-        """``(nnz,)``: the probability of each possible move; those of a state sum to one.
+        """Return the probability of each possible move.
 
         Returns
         -------
         FloatArray
-            ``(nnz,)``, in the order of the possible moves.
+            ``(nnz,)``, in the order of the possible moves. The probabilities of the moves from a state sum to one.
         """
         values = self.attraction[self.reach.targets]
         for part, sources, cells in self.reach.blocks():
             values[part] *= self._weights[sources].ravel()[cells]
         return values
 
-    def of(self, sources: IntArray, entries: IntArray) -> FloatArray:
-        """The probability of some possible moves, given by their sources and numbers, ``(n,)``.
+    def probabilities_at(self, sources: IntArray, entries: IntArray) -> FloatArray:
+        """Return the probabilities of selected possible moves.
 
         Parameters
         ----------
         sources
-            ``(n,)``: the states that are left.
+            ``(n,)``: the source of each move.
         entries
-            ``(n,)``: the numbers of the moves.
+            ``(n,)``: the index of each move.
 
         Returns
         -------
         FloatArray
-            ``(n,)``.
+            ``(n,)``: the probabilities.
         """
         return np.asarray(
             self._weights[sources, self.reach.rings[entries]] * self.attraction[self.reach.targets[entries]]
@@ -153,137 +167,135 @@ class RegionKernel:
 
 @dataclass(frozen=True)
 class ShrunkModel:
-    """A model with what it was made of.
+    """A model learned by shrinkage, its kernel, and the numbers of moves.
 
     Parameters
     ----------
     model
-        It: every possible move has mass, and every state may be the first.
+        The model. Every possible move has mass, and every state may be the first.
     kernel
-        What all of the region have in common.
+        The kernel of the region.
     weight
-        How many moves the kernel counts as, at each state.
+        The weight of the kernel in each state, in moves.
     moves
-        How many moves were counted.
+        The number of moves counted.
     too_fast
-        How many were left out, since they were faster than people move: errors of measurement, or a speed set too low.
+        The number of moves omitted because they exceed the speed limit. They are measurement errors, or the limit is
+        too low.
     rare
-        How many were left out, since fewer people made them than were asked for.
+        The number of moves omitted because fewer than `min_users` users made them.
     """
 
     model: MarkovModel
     kernel: RegionKernel
-    weight: float = field(metadata=fact("weight_of_the_region_in_moves"))
+    weight: float = field(metadata=exported("kernel_weight_moves"))
     moves: int
-    too_fast: int = field(metadata=fact("moves_that_were_faster"))
-    rare: int = field(default=0, metadata=fact("moves_of_too_few_people"))
+    too_fast: int = field(metadata=exported("num_moves_too_fast"))
+    rare: int = field(default=0, metadata=exported("num_moves_too_rare"))
 
 
 @checked
 def fit_shrunk(
     sequences: Iterable[StateSequence],
     space: StateSpace,
-    step_seconds: float,
-    max_speed_kmh: float = MAX_SPEED_KMH,
-    weight: float | None = None,
-    least_people: int = 1,
-    away: Away | None = None,
+    step_seconds: Seconds,
+    max_speed_kmh: Speed = MAX_SPEED_KMH,
+    weight: Annotated[float, Interval(MIN_SCALE, MAX_SCALE)] | None = None,
+    min_users: PositiveInt = 1,
+    outside: OutsideStates | None = None,
 ) -> ShrunkModel:
-    """Learn a model in which every move that a person can make is possible, whether it was seen or not.
+    """Learn a model in which every move below a speed limit is possible, observed or not.
 
     Parameters
     ----------
     sequences
-        One for each person; see `StateSequence`.
+        One for each user; see `StateSequence`.
     space
         The states.
     step_seconds
-        One time step.
+        The timestep, in seconds.
     max_speed_kmh
-        What decides which moves are possible, kilometres an hour: see `SpeedLimit`.
+        The speed limit, in kilometres per hour. It determines which moves are possible; see `SpeedLimit`.
     weight
-        How many moves the region's kernel counts as at each state, positive; left out, the one of `WEIGHTS` that best
-        predicts each person from all others, or 30 where there is one person only.
-    least_people
-        Moves that fewer people made are left out, and so are visits of places where fewer were. That is no guarantee:
-        who knows what the others did can still tell what one person did.
-    away
-        Twins of border states, whose numbers sequences use for people outside, see `dphmm.model.away`. Moves of people
-        inside and outside then have kernels and counts of their own; what part of those who get to a border state is
-        outside is counted at each, and shrunk towards that of all.
+        The weight of the region's kernel in each state, in moves, positive. Defaults to the element of
+        `CANDIDATE_WEIGHTS` that best predicts each user from all others, or to 30 for a single user.
+    min_users
+        Moves made by fewer users are omitted, as are visits to states that fewer users visited. This is not a privacy
+        guarantee: an adversary who knows the data of the other users can still infer what one user did.
+    outside
+        Outside states; see `dphmm.model.outside_states`. The sequences must use their indices for users outside the
+        region. Moves of users inside and outside then have separate kernels and counts. At each border state the share
+        of arrivals that are outside is estimated, and shrunk towards the share at all of them.
 
     Returns
     -------
     ShrunkModel
-        The model with what it was made of.
+        The model, its kernel, and the numbers of moves.
 
     Raises
     ------
     StateError
-        For a state that does not exist.
+        If a state does not exist.
     InvalidInputError
-        For a weight that is not positive, fewer than one person, or when no state was seen at all.
+        If the weight is not positive, `min_users` is below one, or no sequence visits a state.
     ConfigurationError
-        As `SpeedLimit`.
+        If the speed limit allows too many moves; see `SpeedLimit`.
 
     Examples
     --------
     >>> from dphmm.space.grid import Grid
     >>> grid = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
-    >>> found = fit_shrunk([[0, 1, 1, 2], [2, 1, 0, 0]], grid, 60)
-    >>> found.moves, found.too_fast, bool((found.model.initial > 0).all())
+    >>> result = fit_shrunk([[0, 1, 1, 2], [2, 1, 0, 0]], grid, 60)
+    >>> result.moves, result.too_fast, bool((result.model.initial > 0).all())
     (6, 0, True)
     """
-    if weight is not None and not SMALLEST <= weight <= LARGEST:
-        raise InvalidInputError(f"weight is {weight}; give a number of moves from {SMALLEST:g} to {LARGEST:g}")
-    if least_people < 1:
-        raise InvalidInputError(f"least_people is {least_people}; give at least one")
-    last = np.arange(space.size) if away is None else away.last
-    people = [moves_of(sequence, len(last)) for sequence in sequences]
-    moves = all_moves(people)
+    state_of_context = np.arange(space.size) if outside is None else outside.state_of_context
+    users = [extract_moves(sequence, len(state_of_context)) for sequence in sequences]
+    moves = concatenate_moves(users)
     if not (moves.visits < space.size).any():
-        raise InvalidInputError("no sequence visits any state; check the region, the step and the times of the data")
+        raise InvalidInputError("no sequence visits a state: check the region, the step and the times of the data")
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
-    entries = reach.find(last[moves.sources], last[moves.targets])
-    owner = np.repeat(np.arange(len(people)), [len(one) for one in people])
-    visitor = np.repeat(np.arange(len(people)), [len(one.visits) for one in people])
-    visits = last[moves.visits[_often(visitor, moves.visits, least_people)]]
+    entries = reach.find(state_of_context[moves.sources], state_of_context[moves.targets])
+    owner = np.repeat(np.arange(len(users)), [len(user_moves) for user_moves in users])
+    visitor = np.repeat(np.arange(len(users)), [len(user_moves.visits) for user_moves in users])
+    visits = state_of_context[moves.visits[_has_min_users(visitor, moves.visits, min_users)]]
     fast = entries < 0
-    known = ~fast & _often(owner, entries, least_people)
+    common = ~fast & _has_min_users(owner, entries, min_users)
 
-    def rows(some: npt.NDArray[np.bool_]) -> tuple[RegionKernel, float, csr_array]:
-        kernel, sources = RegionKernel.fit(reach, entries[some]), last[moves.sources[some]]
-        chosen = _best_weight(kernel, owner[some], sources, entries[some]) if weight is None else float(weight)
-        return kernel, chosen, shrunk(kernel, np.bincount(entries[some], minlength=reach.entries), chosen)
+    def fit_rows(selected: npt.NDArray[np.bool_]) -> tuple[RegionKernel, float, csr_array]:
+        kernel = RegionKernel.fit(reach, entries[selected])
+        sources = state_of_context[moves.sources[selected]]
+        chosen = _best_weight(kernel, owner[selected], sources, entries[selected]) if weight is None else float(weight)
+        return kernel, chosen, shrink(kernel, np.bincount(entries[selected], minlength=reach.entries), chosen)
 
     inside = moves.sources < space.size
-    kernel, chosen, matrix = rows(known & inside)
-    if away is not None:
-        getting_out = (_shares_out(moves.targets[known & some], away) for some in (inside, ~inside))
-        matrix = away.chain(matrix, rows(known & ~inside)[2], *getting_out)
-    first = attraction_of(np.bincount(visits, minlength=space.size))
-    model = MarkovModel(matrix, first, space, float(step_seconds), away=away)
-    rare = int((~known & ~fast).sum())
-    return ShrunkModel(model, kernel, chosen, int(known.sum()), int(fast.sum()), rare)
+    kernel, chosen, matrix = fit_rows(common & inside)
+    if outside is not None:
+        arrival_shares = (_outside_shares(moves.targets[common & selected], outside) for selected in (inside, ~inside))
+        matrix = outside.build_chain(matrix, fit_rows(common & ~inside)[2], *arrival_shares)
+    first = compute_attraction(np.bincount(visits, minlength=space.size))
+    model = MarkovModel(matrix, first, space, float(step_seconds), outside=outside)
+    rare = int((~common & ~fast).sum())
+    return ShrunkModel(model, kernel, chosen, int(common.sum()), int(fast.sum()), rare)
 
 
-def _shares_out(targets: IntArray, away: Away) -> FloatArray:
-    """The part of moves to each border state, or to places nearest to it, that lead outside, ``(m,)``."""
-    counts = np.bincount(targets, minlength=len(away))
-    return shares(counts[away.size :], counts[away.border])
+def _outside_shares(targets: IntArray, outside: OutsideStates) -> FloatArray:
+    """Return the share of arrivals at each border state that end outside, ``(m,)``."""
+    counts = np.bincount(targets, minlength=len(outside))
+    return shrink_shares(counts[outside.size :], counts[outside.border])
 
 
-def _often(people: IntArray, things: IntArray, least: int) -> npt.NDArray[np.bool_]:
-    """Which of the things were met by at least a number of people."""
-    if least == 1:
-        return np.ones(len(things), dtype=np.bool_)
-    _, number = np.unique(things, return_inverse=True)
-    pairs = np.unique(np.stack([number.ravel(), people]), axis=1)
-    return np.asarray(np.bincount(pairs[0], minlength=int(number.max(initial=0)) + 1)[number.ravel()] >= least)
+def _has_min_users(users: IntArray, values: IntArray, min_users: int) -> npt.NDArray[np.bool_]:
+    """Return which of the values occur for at least a minimum number of different users."""
+    if min_users == 1:
+        return np.ones(len(values), dtype=np.bool_)
+    _, number = np.unique(values, return_inverse=True)
+    pairs = np.unique(np.stack([number.ravel(), users]), axis=1)
+    return np.asarray(np.bincount(pairs[0], minlength=int(number.max(initial=0)) + 1)[number.ravel()] >= min_users)
 
 
-def shrunk(kernel: RegionKernel, counts: npt.NDArray[Any], weight: float) -> Any:
-    """The transition matrix of counts of the possible moves, ``(nnz,)``, shrunk towards a kernel of some weight."""
+def shrink(kernel: RegionKernel, counts: npt.NDArray[Any], weight: float) -> Any:
+    """Shrink counts of possible moves ``(nnz,)`` towards a kernel; return the matrix."""
     data = kernel.data()
     data *= weight
     data += counts
@@ -292,57 +304,60 @@ def shrunk(kernel: RegionKernel, counts: npt.NDArray[Any], weight: float) -> Any
     return matrix
 
 
-def attraction_of(counts: npt.NDArray[Any]) -> FloatArray:
-    """Shares of counts that are not negative, ``(N,)``, but for `EVEN`, which all have alike; they sum to one."""
+def compute_attraction(counts: npt.NDArray[Any]) -> FloatArray:
+    """Mix normalised counts ``(N,)`` with `UNIFORM_SHARE` of a uniform distribution."""
     total = counts.sum()
-    even = np.full(len(counts), 1.0 / len(counts))
-    return even if total == 0 else np.asarray(EVEN * even + (1 - EVEN) * counts / total)
+    uniform = np.full(len(counts), 1.0 / len(counts))
+    return uniform if total == 0 else np.asarray(UNIFORM_SHARE * uniform + (1 - UNIFORM_SHARE) * counts / total)
 
 
 def _best_weight(kernel: RegionKernel, owner: IntArray, sources: IntArray, entries: IntArray) -> float:
-    """The weight under which everyone's moves are the most probable when their own are not counted."""
+    """Return the weight with the largest leave-one-user-out log likelihood."""
     if len(np.unique(owner)) < 2:
-        return _USUAL_WEIGHT
-    everyone = np.bincount(entries, minlength=kernel.reach.entries)
-    left = np.bincount(sources, minlength=kernel.reach.size)
-    _, first, own = np.unique(owner * kernel.reach.entries + entries, return_index=True, return_counts=True)
-    _, at, own_left = np.unique(owner * kernel.reach.size + sources, return_inverse=True, return_counts=True)
-    others = everyone[entries[first]] - own
-    others_left = left[sources[first]] - own_left[at[first]]
-    share = kernel.of(sources[first], entries[first])
-    scores = [float(own @ np.log((others + w * share) / (others_left + w))) for w in WEIGHTS]
-    return WEIGHTS[int(np.argmax(scores))]
+        return _DEFAULT_WEIGHT
+    move_counts = np.bincount(entries, minlength=kernel.reach.entries)
+    source_counts = np.bincount(sources, minlength=kernel.reach.size)
+    _, first, own_moves = np.unique(owner * kernel.reach.entries + entries, return_index=True, return_counts=True)
+    _, at, own_sources = np.unique(owner * kernel.reach.size + sources, return_inverse=True, return_counts=True)
+    other_moves = move_counts[entries[first]] - own_moves
+    other_sources = source_counts[sources[first]] - own_sources[at[first]]
+    share = kernel.probabilities_at(sources[first], entries[first])
+    scores = [float(own_moves @ np.log((other_moves + w * share) / (other_sources + w))) for w in CANDIDATE_WEIGHTS]
+    return CANDIDATE_WEIGHTS[int(np.argmax(scores))]
 
 
 def _positive(values: npt.ArrayLike, name: str, count: int) -> FloatArray:
-    found = as_floats(values, name)
-    if found.shape != (count,) or not ((found > 0) & (found <= LARGEST)).all():
-        raise InvalidInputError(f"{name} have shape {found.shape}; give {count} positive numbers")
-    return np.asarray(found / found.sum())
+    numbers = as_floats(values, name)
+    if numbers.shape != (count,) or not ((numbers > 0) & (numbers <= MAX_SCALE)).all():
+        raise InvalidInputError(
+            f"{name} must be {count} positive numbers, got shape {numbers.shape} or one out of range"
+        )
+    return np.asarray(numbers / numbers.sum())
 
 
-_WEIGHTS = (*(float(2**k) for k in range(15)), inf)
-_MOST = 1 << 26
-_OWN = 4.0
-"""How many moves the given row counts as beside those of all other people, when a person is left out."""
-_LEAST = 1e-12
+_EXTENSION_WEIGHTS = (*(float(2**k) for k in range(15)), inf)
+_MAX_ENTRIES = 1 << 26
+# Pseudo-count of the row of the base model, next to the moves of all other users, in the cross-validation.
+_SOURCE_ROW_MOVES = 4.0
+# Floor of probabilities in denominators.
+_MIN_SHARE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """An extended model, and how much was taken from the counts of its classes.
+    """A model with one matrix for each class of time, and the weight that was chosen.
 
     Parameters
     ----------
     model
         The model.
     class_weight
-        How many moves the row of all hours counts as beside those of a class; infinite where classes were of no use to
-        other people.
+        The weight of the row of all hours, in moves, next to the moves of a class. Infinite if the classes do not
+        improve the prediction of other users.
     moves
-        How many moves were counted.
+        The number of moves counted.
     impossible
-        How many more were seen that the given model thinks impossible, and were left out.
+        The number of moves omitted because they are impossible in the base model.
     """
 
     model: MarkovModel
@@ -357,20 +372,20 @@ def extend(
     sequences: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]],
     time_classes: TimeClasses,
 ) -> Extension:
-    """Learn how movement differs by the class of time from a model with one matrix.
+    """Learn one transition matrix for each class of time from a model with a single matrix.
 
-    Each row of the result is ``(counts + w * row) / (total + w)``, where ``row`` is that of all classes with the odds
-    of leaving the state multiplied by the class's most likely factor, one number for the whole region. So what was seen
-    little stays near what is known anyway, and no move becomes possible or impossible. Of the weights ``w`` that is
-    chosen which predicts the moves of each person best from those of all others.
+    Each row of the result is ``(counts + w * row) / (total + w)``. Here ``row`` is the row of the base model, with the
+    odds of leaving the state multiplied by the most likely factor of the class, one number for the whole region.
+    Rows with few counts therefore stay close to the base model, and no move becomes possible or impossible. The weight
+    ``w`` is the one that best predicts the moves of each user from the moves of all others.
 
     Parameters
     ----------
     model
-        A model with one matrix, whose possible moves stay the possible ones at all times. What it promises to people
-        the result does not: moves are counted without noise.
+        A model with one matrix. Its possible moves are the possible moves of every class. The result does not inherit
+        the privacy guarantee of the model: moves are counted without noise.
     sequences
-        Slot numbers and states of people, one each, as `dphmm.model.state_sequence` gives; a state of -1 is unknown.
+        Slots and states of each user, as `dphmm.model.state_sequence` returns them. A state of -1 is unknown.
     time_classes
         The classes of time.
 
@@ -382,122 +397,138 @@ def extend(
     Raises
     ------
     ConfigurationError
-        When the model is extended already, or its step is not that of the classes.
+        If the model has classes of time already, or its step differs from the step of the classes.
     InvalidInputError
-        When the result would have more than 2 ** 26 possible moves.
+        If the result would have more than 2 ** 26 possible moves.
     StateError
-        When a state does not exist, or slots do not increase.
+        If a state does not exist, or slots do not increase.
 
     Examples
     --------
     >>> base = MarkovModel([[.5, .5], [.5, .5]], [.5, .5], step_seconds=3600)
     >>> days = np.tile(np.repeat([0, 1], [12, 12]), 10)
-    >>> people = [(np.arange(240), days), (np.arange(240) + 2400, days)]
-    >>> made = extend(base, people, TimeClasses.of("hours", 3600)).model
-    >>> made.transitions[3].toarray().round(2)[0].tolist(), made.transitions[11].toarray().round(2)[0].tolist()
+    >>> sequences = [(np.arange(240), days), (np.arange(240) + 2400, days)]
+    >>> extended = extend(base, sequences, TimeClasses.from_name("hour", 3600)).model
+    >>> extended.transitions[3].toarray().round(2)[0].tolist(), extended.transitions[11].toarray().round(2)[0].tolist()
     ([0.98, 0.02], [0.0, 1.0])
     """
     if model.time_classes is not None:
-        raise ConfigurationError(f"the model must have one matrix for all times, but it {model.in_words}")
-    listed = [tuple(as_integers(part, "slots and states", StateError) for part in one) for one in sequences]
-    each = [moves_of(one, model.chain_size) for one in listed]
-    seen, table = all_moves(each), MoveTable(model.transitions[0])
-    possible = table.holds(seen.sources, seen.targets)
-    moves, person = seen.some(possible), np.repeat(np.arange(len(each)), [len(one) for one in each])[possible]
-    if time_classes.count * table.matrix.nnz > _MOST:
+        raise ConfigurationError(f"model must have one matrix for all times, got a model that {model.describe()}")
+    listed = [tuple(as_integers(part, "slots and states", StateError) for part in sequence) for sequence in sequences]
+    each = [extract_moves(sequence, model.chain_size) for sequence in listed]
+    seen = concatenate_moves(each)
+    table = MoveTable(model.transitions[0])
+    possible = table.contains(seen.sources, seen.targets)
+    moves = seen.select(possible)
+    user = np.repeat(np.arange(len(each)), [len(sequence) for sequence in each])[possible]
+    if time_classes.count * table.matrix.nnz > _MAX_ENTRIES:
         raise InvalidInputError(
-            f"{time_classes.count * table.matrix.nnz} possible moves in {time_classes.count} classes of time are more "
-            "than fit into memory; take larger cells or fewer classes"
+            f"model must have at most {_MAX_ENTRIES} possible moves in {time_classes.count} classes of time, got "
+            f"{time_classes.count * table.matrix.nnz}: use larger cells or fewer classes"
         )
-    classes = time_classes.classes_of(moves.slots)
-    restlessness = _restlessness(table, moves, person, classes, time_classes.count)
-    tilt = _Tilt(moves.sources, restlessness[classes], table.stays[moves.sources])
-    known, finer = table.entries(moves.sources, moves.targets), classes * model.chain_size + moves.sources
-    class_weight = _weight(person, moves.sources, finer, moves.targets, known, tilt)
+    classes = time_classes.get_classes(moves.slots)
+    restlessness = _restlessness(table, moves, user, classes, time_classes.count)
+    tilt = _Tilt(moves.sources, restlessness[classes], table.stay_probabilities[moves.sources])
+    shares = table.values_at(moves.sources, moves.targets)
+    finer = classes * model.chain_size + moves.sources
+    class_weight = _weight(user, moves.sources, finer, moves.targets, shares, tilt)
     chosen = [classes == number for number in range(time_classes.count)]
     matrices = [
-        table.tilted(float(factor)).mixed(moves.sources[one], moves.targets[one], class_weight).matrix
-        for one, factor in zip(chosen, restlessness, strict=True)
+        table.tilt(float(factor)).mix(moves.sources[sequence], moves.targets[sequence], class_weight).matrix
+        for sequence, factor in zip(chosen, restlessness, strict=True)
     ]
-    starts = _starts(model, listed, time_classes)
-    made = MarkovModel(matrices, starts, model.states, model.step_seconds, time_classes, model.away)
-    said = {"promise": "none: moves were counted without noise", "extended": made.in_words}
-    vars(made).update(learned={**(model.learned or {}), **said})
-    return Extension(made, class_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
+    initial_by_class = _initial_by_class(model, listed, time_classes)
+    extended = MarkovModel(matrices, initial_by_class, model.states, model.step_seconds, time_classes, model.outside)
+    provenance = {"guarantee": "none: moves were counted without noise", "extended": extended.describe()}
+    vars(extended).update(provenance={**(model.provenance or {}), **provenance})
+    return Extension(extended, class_weight, len(moves.slots), len(seen.slots) - len(moves.slots))
 
 
 @dataclass(frozen=True, eq=False)
 class _Tilt:
-    """Of each counted move: where it began, what multiplies the odds of leaving then, how probable staying is."""
+    """For each move: its source, the factor of the odds of leaving, and P(stay)."""
 
     source: IntArray
     factor: FloatArray
     stays: FloatArray
 
 
-def _restlessness(table: MoveTable, moves: Moves, person: IntArray, classes: IntArray, count: int) -> FloatArray:
-    """By what the odds of leaving a state are multiplied in each class, ``(K,)``.
+def _restlessness(table: MoveTable, moves: Moves, user: IntArray, classes: IntArray, count: int) -> FloatArray:
+    """Return the factor of the odds of leaving a state in each class, ``(K,)``.
 
-    The ratio of Mantel and Haenszel, leaves weighed by the probability of staying and stays by that of leaving,
-    relative to that of all classes, with as much added to both as predicts each person best from all others.
+    This is the Mantel–Haenszel odds ratio of the class relative to all classes: departures are weighted by the
+    probability of staying, and stays by the probability of leaving. The pseudo-count added to both is the one that best
+    predicts each user from all others.
     """
-    stays = table.stays[moves.sources]
-    left, people = moves.targets != moves.sources, int(person.max(initial=0)) + 1
-    cells = person * count + classes
+    stays = table.stay_probabilities[moves.sources]
+    left = moves.targets != moves.sources
+    num_users = int(user.max(initial=0)) + 1
+    cells = user * count + classes
     sums = [
-        np.bincount(cells[chosen], part[chosen], minlength=people * count).reshape(people, count).astype(np.float64)
+        np.bincount(cells[chosen], part[chosen], minlength=num_users * count)
+        .reshape(num_users, count)
+        .astype(np.float64)
         for part, chosen in ((stays, left), (1.0 - stays, ~left))
     ]
-    overall = float(sums[0].sum()) / max(float(sums[1].sum()), _LEAST) or 1.0
+    overall = float(sums[0].sum()) / max(float(sums[1].sum()), _MIN_SHARE) or 1.0
     sums[1] *= overall
-    leaves, remains = ((one.sum(axis=0) - one).ravel() for one in sums)
-    odds = overall * (1.0 - stays) / np.maximum(stays, _LEAST)
+    leaves, remains = ((counts.sum(axis=0) - counts).ravel() for counts in sums)
+    odds = overall * (1.0 - stays) / np.maximum(stays, _MIN_SHARE)
 
     def score(added: float) -> float:
         factor = 1.0 if added == inf else ((leaves + added) / (remains + added))[cells]
         return float(np.log(np.where(left, factor * odds, 1.0) / (1.0 + factor * odds)).sum())
 
-    possible = stays < 1.0  # a state that cannot be left says nothing
-    odds, left, cells = odds[possible], left[possible], cells[possible]
-    added = likeliest(_WEIGHTS, score)
-    total = [one.sum(axis=0) for one in sums]
+    possible = stays < 1.0  # a state that cannot be left contains no information on the odds
+    odds = odds[possible]
+    left = left[possible]
+    cells = cells[possible]
+    added = best_weight(_EXTENSION_WEIGHTS, score)
+    total = [counts.sum(axis=0) for counts in sums]
     return np.ones(count) if added == inf else np.asarray((total[0] + added) / (total[1] + added))
 
 
 def _weight(
-    person: IntArray, parent: IntArray, row: IntArray, column: IntArray, known: FloatArray, tilt: _Tilt | None = None
+    user: IntArray, parent: IntArray, row: IntArray, column: IntArray, shares: FloatArray, tilt: _Tilt | None = None
 ) -> float:
-    """The weight of the parent's row that predicts each person best from all others; the largest of equal ones.
+    """Return the parent-row weight that best predicts each user from all others.
 
-    Of counted things: each has a parent row, a finer row within it, a column, and its probability in the parent row.
-    What all others say of a parent's row is their counts in it, beside a few moves of the row as it is given.
+    Ties take the largest weight. Each counted move has a parent row, a row within it, a column, and its probability in
+    the parent row. The parent row is estimated from the counts of all other users and `_SOURCE_ROW_MOVES` moves of the
+    base model's row.
     """
-    _, first, number = np.unique(coded(person, row, column), return_index=True, return_counts=True)
-    own = number.astype(np.float64)
-    person, row, column, parent = (part[first] for part in (person, row, column, parent))
-    child, child_total = of_others(own, person, row, column), of_others(own, person, row)
-    total = of_others(own, person, parent) + _OWN
-    prior = (of_others(own, person, parent, column) + _OWN * known[first]) / total
+    _, first, number = np.unique(encode_rows(user, row, column), return_index=True, return_counts=True)
+    values = number.astype(np.float64)
+    user, row, column, parent = (part[first] for part in (user, row, column, parent))
+    child = sum_others(values, user, row, column)
+    child_total = sum_others(values, user, row)
+    total = sum_others(values, user, parent) + _SOURCE_ROW_MOVES
+    prior = (sum_others(values, user, parent, column) + _SOURCE_ROW_MOVES * shares[first]) / total
     if tilt is not None:
-        factor, stayed = tilt.factor[first], tilt.source[first] == column
-        staying = (of_others(own * stayed, person, parent) + _OWN * tilt.stays[first]) / total
+        factor = tilt.factor[first]
+        stayed = tilt.source[first] == column
+        staying = (sum_others(values * stayed, user, parent) + _SOURCE_ROW_MOVES * tilt.stays[first]) / total
         prior *= np.where(stayed, 1.0, factor) / (staying + (1.0 - staying) * factor)
 
     def score(weight: float) -> float:
-        return float(own @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
+        return float(values @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
 
-    return likeliest(_WEIGHTS, score)
+    return best_weight(_EXTENSION_WEIGHTS, score)
 
 
-def _starts(model: MarkovModel, sequences: Iterable[tuple[IntArray, ...]], time_classes: TimeClasses) -> FloatArray:
-    """The distribution of the state by class, shrunken towards that of all times."""
-    parts = [(np.full(len(slots), person), slots, states) for person, (slots, states) in enumerate(sequences)]
-    person, slots, states = (np.concatenate(column) for column in zip(*parts, strict=True))
-    states = np.where(states < 0, -1, model.last[states])
+def _initial_by_class(
+    model: MarkovModel, sequences: Iterable[tuple[IntArray, ...]], time_classes: TimeClasses
+) -> FloatArray:
+    """Return the distribution of the state in each class, shrunk towards the overall one."""
+    parts = [(np.full(len(slots), user), slots, states) for user, (slots, states) in enumerate(sequences)]
+    user, slots, states = (np.concatenate(column) for column in zip(*parts, strict=True))
+    states = np.where(states < 0, -1, model.state_of_context[states])
     good = (states >= 0) & (model.initial[np.maximum(states, 0)] > 0)
-    person, slots, states = person[good], slots[good], states[good]
-    classes = time_classes.classes_of(slots)
-    weight = _weight(person, np.zeros_like(states), classes, states, model.initial[states])
+    user = user[good]
+    slots = slots[good]
+    states = states[good]
+    classes = time_classes.get_classes(slots)
+    weight = _weight(user, np.zeros_like(states), classes, states, model.initial[states])
     if weight == inf:
         return np.repeat(model.initial[np.newaxis], time_classes.count, axis=0)
     seen = np.bincount(classes * model.size + states, minlength=time_classes.count * model.size)

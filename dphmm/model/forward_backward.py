@@ -1,13 +1,14 @@
-"""The forward–backward algorithm over any transition operators, and what it says of sequences of releases.
+"""The forward–backward algorithm over arbitrary transition operators.
 
-`forward_pass` is the filter, `backward_pass` the other half of the smoother. Both take one operator for each time, as
-log masses, so that no possible state is ever lost to an underflow and no impossible one gains mass. `filter_releases`
-and `smooth_releases` are the same for a `MarkovModel` and beliefs, `filter` and `smooth` on plain arrays.
+`forward_pass` is the filter, `backward_pass` the second half of the smoother. Both take one operator for each time and
+work on log masses. No possible state is therefore lost to underflow, and no impossible state gains mass.
+`filter_releases` and `smooth_releases` work on a `MarkovModel` and beliefs, `filter` and `smooth` on plain arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import NamedTuple, overload
@@ -15,107 +16,133 @@ from typing import NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, locked
-from dphmm.compilation import often
+from dphmm.compilation import compile_if_hot
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.model.away import Away, Beyond
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
+from dphmm.model.outside_states import OutsideBelief, OutsideStates
+from dphmm.model.row_file import RowFile
 from dphmm.model.transition_operator import (
     IDENTITY,
-    NARROW,
+    LOG_RANGE,
     Operator,
-    as_floats_within,
-    log_normalised,
-    plain_masses,
+    as_linear_masses,
+    linear_masses,
+    normalize_logs,
 )
-from dphmm.stochastic import MatrixLike
+from dphmm.stochastic_matrix import MatrixLike
 from dphmm.threads import one_thread
+from dphmm.validation import checked
 
-_CHUNK = 1 << 16
-"""Densities whose exponentials are taken at a time, about."""
-_FAINT = float(np.exp(-NARROW))
-"""A run of plain sums ends before a positive mass falls below this part of all."""
+# Approximate number of densities that are exponentiated at a time.
+_CHUNK_DENSITIES = 1 << 16
+# A run in plain floats ends before a positive mass falls below this share of the total.
+_MIN_RELATIVE_MASS = float(np.exp(-LOG_RANGE))
+# Entries of an array of `smooth_in_blocks`, which has about ten of them: 80 MB.
+_BLOCK_ENTRIES = 1 << 20
 
 Run = tuple[FloatArray, FloatArray, FloatArray]
-"""What a run of steps fills: masses before each observation and after it, ``(T, N)``, and their sums, ``(T,)``."""
+"""Output arrays of a run: masses before and after each observation, and their sums."""
 
 
 class ForwardPass(NamedTuple):
-    """What the forward pass finds.
+    """The result of the forward pass.
 
     Parameters
     ----------
     logs
         ``(T, N)``: ``log p(s_t | z_1..t)``, minus infinity where impossible.
     log_sums
-        ``(T,)``: ``log p(z_t | z_1..t-1)``; they add up to the log evidence.
+        ``(T,)``: ``log p(z_t | z_1..t-1)``. Their sum is the log evidence.
     """
 
     logs: FloatArray
     log_sums: FloatArray
 
 
-def forward_pass(operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray) -> ForwardPass:
-    """The filter.
+def forward_pass(
+    operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray, num_before: int = 0
+) -> ForwardPass:
+    """Run the forward pass: the filter.
 
     Parameters
     ----------
     operators
-        ``T`` of them: each leads to its time from the one before, the first one from ``start``.
+        ``T`` operators. Each leads from the previous time to its own, the first one from ``start``.
     log_likelihoods
-        ``(T, N)``: ``log p(z_t | s)``, minus infinity where a state could not give the observation.
+        ``(T, N)``: ``log p(z_t | s)``, minus infinity if the observation is impossible in a state.
     start
         ``(N,)``: log masses before the first operator.
+    num_before
+        The number of earlier observations, for the message of an impossible one.
 
     Returns
     -------
     ForwardPass
-        Log masses after each observation, and the sums that were scaled away.
+        Log masses after each observation, and the normalising sums.
 
     Raises
     ------
     StochasticError
-        When no possible state could have given an observation.
+        If an observation is impossible in every possible state.
     """
-    after, sums = np.empty(log_likelihoods.shape), np.empty(len(log_likelihoods))
-    _pass(operators, False, log_likelihoods, start, None, after, sums)
+    after = np.empty(log_likelihoods.shape)
+    sums = np.empty(len(log_likelihoods))
+    _pass(operators, False, log_likelihoods, start, None, after, sums, num_before)
     return ForwardPass(after, sums)
 
 
 def backward_pass(operators: Sequence[Operator], log_likelihoods: FloatArray) -> FloatArray:
-    """What later observations say: ``log p(z_t+1..T | s_t)``, ``(T, N)``, up to a constant a row.
-
-    Parameters and errors are those of `forward_pass`; the first operator is not used.
+    """Run the backward pass: log likelihoods of all later observations.
 
     Parameters
     ----------
     operators
-        As `forward_pass` takes them; the first one is not used.
+        See `forward_pass`. The first operator is not used.
     log_likelihoods
-        As `forward_pass` takes them.
+        See `forward_pass`.
 
     Returns
     -------
     FloatArray
-        ``(T, N)``.
+        ``(T, N)``: ``log p(z_t+1..T | s_t)``, up to a constant for each row.
+
+    Raises
+    ------
+    StochasticError
+        If an observation is impossible in every state.
     """
-    rows, before = log_likelihoods[::-1], np.empty(log_likelihoods.shape)
-    nothing = np.full(rows.shape[1], -np.log(rows.shape[1]))
-    after, sums = np.empty(rows.shape), np.empty(len(rows))
-    leading = [IDENTITY, *operators[:0:-1]]
-    _pass(leading, True, rows, nothing, before, after, sums)
-    return before[::-1]
+    return _backward_part([*operators[1:], IDENTITY], log_likelihoods, _uniform_logs(log_likelihoods.shape[1]))[0]
 
 
-def smoothed(filtered: FloatArray, later: FloatArray) -> FloatArray:
-    """The smoother: ``log p(s_t | z_1..T)``, ``(T, N)``, of what the two passes found."""
+def _uniform_logs(size: int) -> FloatArray:
+    """Return the likelihood of no observation, up to a constant."""
+    return np.full(size, -np.log(size))
+
+
+def _backward_part(
+    operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Run the backward pass over a part of the observations.
+
+    Each operator leads from its own time to the next, the last one to `start`. Return the log likelihoods of all later
+    observations ``(T, N)``, and those of these and the first observation of the part, ``(N,)``.
+    """
+    # The forward pass in reversed time.
+    before, after = np.empty((2, *log_likelihoods.shape))
+    _pass(operators[::-1], True, log_likelihoods[::-1], start, before, after, np.empty(len(after)))
+    return before[::-1], after[-1].copy()
+
+
+def combine_passes(filtered: FloatArray, later: FloatArray) -> FloatArray:
+    """Return ``log p(s_t | z_1..T)``, ``(T, N)``, from the results of both passes."""
+    # Rows are scaled by their largest mass first. A row without a possible state stays -inf instead of NaN.
     logs = filtered + later
     tops = logs.max(axis=1, keepdims=True)
     logs -= np.where(tops > -np.inf, tops, 0.0)
     with np.errstate(divide="ignore"):
-        totals = np.log(plain_masses(logs).sum(axis=1, keepdims=True))
+        totals = np.log(linear_masses(logs).sum(axis=1, keepdims=True))
     logs -= np.where(totals > -np.inf, totals, 0.0)
     return logs
 
@@ -128,40 +155,50 @@ def _pass(
     before: FloatArray | None,
     after: FloatArray,
     sums: FloatArray,
+    num_before: int = 0,
 ) -> None:
-    """A pass through observations, in the order of the rows: fills in log masses before and after each, and sums.
+    """Iterate over the observations, and fill log masses before and after each, and sums.
 
-    Stretches of one operator go in plain floats, chunk by chunk, until a mass becomes faint; that step goes in logs.
+    Runs of one operator are computed in plain floats, chunk by chunk. A step in which a mass would become too small for
+    floats is computed in logs.
     """
     length, size = log_rows.shape
-    now, t, width = start, 0, 1
+    now = start
+    t = 0
+    width = 1
     while t < length:
-        operator, stop = operators[t], min(length, t + width)
+        operator = operators[t]
+        stop = min(length, t + width)
         ahead = next((k for k in range(t, stop) if operators[k] is not operator), stop) - t
-        values = None if operator.floats is None else as_floats_within(now)
-        if operator.floats is not None and values is not None:
-            product = operator.floats[back]
-            run = partial(_run, product.plain) if product.dense is None else partial(_dense_run, product.dense)
+        # Floats are used only if the matrix has no entry below 2**-100 and all masses are within e**LOG_RANGE of the
+        # largest. Then no product underflows to 0, which would make a possible state impossible.
+        values = None if operator.linear_products is None else as_linear_masses(now)
+        if operator.linear_products is not None and values is not None:
+            product = operator.linear_products[back]
+            run = partial(_run, product.multiply) if product.dense is None else partial(_dense_run, product.dense)
             part = slice(t, t + ahead)
-            done = _in_floats(run, values / values.sum(), log_rows[part], before, after, sums, part)
-            t, width = t + done, min(2 * width, max(1, _CHUNK // size)) if done == ahead else 1
+            done = _run_in_floats(run, values / values.sum(), log_rows[part], before, after, sums, part)
+            # Exponentials of rows after a failure are wasted. Chunks therefore grow from 1, and restart after a
+            # failure.
+            t = t + done
+            width = min(2 * width, max(1, _CHUNK_DENSITIES // size)) if done == ahead else 1
             if done:
                 now = after[t - 1]
                 continue
         moved = operator.backward(now) if back else operator.forward(now)
-        seen, sums[t] = log_normalised(moved + log_rows[t])
+        updated, sums[t] = normalize_logs(moved + log_rows[t])
         if sums[t] == -np.inf:
             raise StochasticError(
-                f"release {length - 1 - t if back else t}: no possible state could have given it; model and release "
-                "do not match"
+                f"release {length - 1 - t if back else num_before + t} is impossible in every possible state: model "
+                "and releases do not match"
             )
         if before is not None:
             before[t] = moved
-        now = after[t] = seen
+        now = after[t] = updated
         t += 1
 
 
-def _in_floats(
+def _run_in_floats(
     run: Callable[..., int],
     start: FloatArray,
     rows: FloatArray,
@@ -170,50 +207,58 @@ def _in_floats(
     sums: FloatArray,
     part: slice,
 ) -> int:
-    """How many observations of a part were gone through without anything becoming faint."""
+    """Compute a chunk in floats; return the number of steps before an underflow."""
+    # Each row is scaled by its largest density, which is added to the log evidence at the end.
     tops = rows.max(axis=1, keepdims=True)
     below = rows - np.where(tops > -np.inf, tops, 0.0)
     count = len(below)
-    if below.min() < -NARROW:
-        steep = ((below < -NARROW) & (below > -np.inf)).any(axis=1)
-        count = int(steep.argmax()) if steep.any() else count
+    if below.min() < -LOG_RANGE:
+        out_of_range = ((below < -LOG_RANGE) & (below > -np.inf)).any(axis=1)
+        count = int(out_of_range.argmax()) if out_of_range.any() else count
         if not count:
             return 0
     weights = np.exp(below[:count], out=below[:count])
     moved = np.empty((1, rows.shape[1])) if before is None else before[part]
-    done = run(start, weights, _FAINT, (moved, after[part], sums[part]))
-    some = slice(part.start, part.start + done)
+    done = run(start, weights, _MIN_RELATIVE_MASS, (moved, after[part], sums[part]))
+    filled = slice(part.start, part.start + done)
     with np.errstate(divide="ignore"):
-        np.log(after[some], out=after[some])
-        np.log(sums[some], out=sums[some])
+        np.log(after[filled], out=after[filled])
+        np.log(sums[filled], out=sums[filled])
         if before is not None:
-            np.log(before[some], out=before[some])
-    sums[some] += tops[:done, 0]
+            np.log(before[filled], out=before[filled])
+    sums[filled] += tops[:done, 0]
     return done
 
 
-def _dense_loop(matrix: FloatArray, start: FloatArray, weights: FloatArray, faint: float, out: Run) -> int:
-    """`_dense_run`, written so that numba can compile it."""
+def _dense_loop(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_share: float, out: Run) -> int:
+    """Form of `_dense_run` that numba can compile."""
     before, after, sums = out
-    size, own = start.size, before.shape[0] > 1
+    # Four rows of the matrix at a time: each entry of `moved` is loaded and stored once for four products.
+    size = start.size
+    keeps_rows = before.shape[0] > 1
     for t in range(weights.shape[0]):
-        moved = before[t if own else 0]
+        moved = before[t if keeps_rows else 0]
         moved[:] = 0.0
         last = size - size % 4
         for i in range(0, last, 4):
-            a, b, c, d = start[i], start[i + 1], start[i + 2], start[i + 3]
+            a = start[i]
+            b = start[i + 1]
+            c = start[i + 2]
+            d = start[i + 3]
             for j in range(size):
                 moved[j] += (a * matrix[i, j] + b * matrix[i + 1, j]) + (c * matrix[i + 2, j] + d * matrix[i + 3, j])
         for i in range(last, size):
             a = start[i]
             for j in range(size):
                 moved[j] += a * matrix[i, j]
-        row, weight, total = after[t], weights[t], 0.0
+        row = after[t]
+        weight = weights[t]
+        total = 0.0
         for j in range(size):
             row[j] = moved[j] * weight[j]
             total += row[j]
         for j in range(size):
-            if row[j] < faint * total and moved[j] > 0.0 and weight[j] > 0.0:
+            if row[j] < min_share * total and moved[j] > 0.0 and weight[j] > 0.0:
                 return t
         if not total > 0.0:
             return t
@@ -224,60 +269,63 @@ def _dense_loop(matrix: FloatArray, start: FloatArray, weights: FloatArray, fain
     return int(weights.shape[0])
 
 
-@often(_dense_loop, lambda _, start, weights, *__: weights.size * len(start))
-def _dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, faint: float, out: Run) -> int:
-    """Steps in plain sums while nothing is faint; how many there were.
+@compile_if_hot(_dense_loop, lambda _, start, weights, *__: weights.size * len(start))
+def _dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_share: float, out: Run) -> int:
+    """Run steps in plain floats until a mass becomes too small; return their number.
 
-    Each takes ``start`` through the transposed ``matrix`` into a row of ``before``, multiplies by a row of ``weights``
-    into a row of ``after``, notes the sum, scales to one, and starts there. ``before`` may be one row, which is then
-    used for all. A step is not done where a positive product is below ``faint`` of the sum.
+    A step multiplies ``start`` by the transposed ``matrix`` into a row of ``before``, and the result by a row of
+    ``weights`` into a row of ``after``. That row is normalised, its sum stored, and it is the start of the next step.
+    ``before`` may have a single row, which is then overwritten by each step. The run ends before a step in which a
+    positive product is below ``min_share`` of the sum.
     """
-    return _run(lambda values: values @ matrix, start, weights, faint, out)
+    return _run(lambda values: values @ matrix, start, weights, min_share, out)
 
 
 def _run(
-    product: Callable[[FloatArray], FloatArray], start: FloatArray, weights: FloatArray, faint: float, out: Run
+    product: Callable[[FloatArray], FloatArray], start: FloatArray, weights: FloatArray, min_share: float, out: Run
 ) -> int:
-    """`_dense_run` of any product."""
+    """Run steps as `_dense_run` does, with an arbitrary product."""
     before, after, sums = out
     with one_thread():
         for t, weight in enumerate(weights):
-            moved, row = product(start), after[t]
+            moved = product(start)
+            row = after[t]
             np.multiply(moved, weight, out=row)
             total = float(row.sum())
-            if not total > 0.0 or (row.min() < faint * total and _loses(row, moved, weight, faint * total)):
+            if not total > 0.0 or (row.min() < min_share * total and _loses(row, moved, weight, min_share * total)):
                 return t
             row /= total
             before[t if len(before) > 1 else 0] = moved
-            sums[t], start = total, row
+            sums[t] = total
+            start = row
     return len(weights)
 
 
-def _loses(products: FloatArray, ones: FloatArray, others: FloatArray, least: float) -> bool:
-    """Whether some product of positive numbers is below the least."""
-    return bool(((products < least) & (ones > 0) & (others > 0)).any())
+def _loses(products: FloatArray, first: FloatArray, second: FloatArray, minimum: float) -> bool:
+    """Return whether a product of two positive numbers is below the minimum."""
+    return bool(((products < minimum) & (first > 0) & (second > 0)).any())
 
 
 @checked
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """A sequence of releases as its log densities.
+    """A sequence of releases, represented by their log densities.
 
     Parameters
     ----------
     log_likelihood
-        ``(T, N)``: ``log p(z_t | s)`` of each release in every state, minus infinity where state s could not give it.
-        A constant per row changes the evidence and nothing else.
+        ``(T, N)``: ``log p(z_t | s)`` of each release in every state, minus infinity if the release is impossible in s.
+        A constant added to a row changes the evidence only.
     steps
-        ``(T,)``: the time steps of the model between each release and the one before, 0 for another release about the
-        same moment; the first entry is not used. Left out, 1 throughout.
+        ``(T,)``: the number of timesteps between each release and the previous one, 0 for another release about the
+        same timestep. The first entry is not used. Defaults to 1 throughout.
     first
-        The slot of the first release, for models that vary with time; left out, unknown.
+        The slot of the first release, for models that vary with time. Defaults to None: unknown.
 
     Raises
     ------
     InvalidInputError
-        When a shape does not fit, there is no release, a density is NaN or plus infinity, or a step is negative.
+        If shapes do not match, there is no release, a density is NaN or plus infinity, or a step is negative.
     """
 
     log_likelihood: FloatArray
@@ -288,16 +336,16 @@ class Observations:
         rows = np.ascontiguousarray(as_numbers(self.log_likelihood, "log_likelihood", StochasticError))
         if rows.ndim != 2 or not rows.size:
             raise InvalidInputError(
-                f"log_likelihood has shape {rows.shape}; give one row per release, a column per state"
+                f"log_likelihood must have a row for each release and a column for each state, got shape {rows.shape}"
             )
         if np.isnan(rows).any() or (rows == np.inf).any():
             row = int(np.flatnonzero((np.isnan(rows) | (rows == np.inf)).any(axis=1))[0])
-            raise InvalidInputError(f"log_likelihood: row {row} holds NaN or plus infinity; give log densities")
+            raise InvalidInputError(f"log_likelihood must not contain NaN or plus infinity, got one in row {row}")
         steps = as_integers(self.steps, "steps").copy()
         steps = steps if steps.size else np.ones(len(rows), dtype=np.int64)
         if steps.shape != (len(rows),) or (steps[1:] < 0).any():
             raise InvalidInputError(
-                f"steps have shape {steps.shape}; give one per release ({len(rows)}), none negative"
+                f"steps must be {len(rows)} non-negative integers, got shape {steps.shape} or a negative one"
             )
         vars(self).update(log_likelihood=locked(rows), steps=locked(steps))
 
@@ -311,36 +359,39 @@ class Observations:
 
     @property
     def slots(self) -> IntArray | None:
-        """``(T,)``: the slots of the releases; None where unknown."""
+        """The slots of the releases, ``(T,)``. `None` if unknown."""
         return None if self.first is None else self.first + np.cumsum(self.gaps)
 
     @property
     def gaps(self) -> IntArray:
-        """``(T,)``: the steps before each release, none before the first."""
+        """The number of steps before each release, ``(T,)``, 0 before the first."""
         steps = self.steps.copy()
         steps[0] = 0
         return steps
 
 
 class Beliefs(Sequence[Belief]):
-    """Beliefs at one time after another, of which each is made when it is asked for.
+    """A sequence of beliefs, each created on access.
 
     Parameters
     ----------
     logs
-        ``(T, P)``: log masses of the chain, rows that sum to one.
-    away
-        The contexts that they are of, where they are not of states.
+        ``(T, P)``: log masses of the chain; every row sums to one.
+    outside
+        The contexts of the masses. Defaults to None: the masses belong to states.
     which
-        ``(T,)``: the row of each time; left out, there is one for each.
+        ``(T,)``: the row of each time. Defaults to all rows in their order.
     """
 
-    def __init__(self, logs: FloatArray, away: Away | None = None, which: npt.ArrayLike | None = None) -> None:
-        self.which: IntArray = np.asarray(np.arange(len(logs)) if which is None else which, dtype=np.int64)
-        self._logs, self._away = logs, away
+    def __init__(
+        self, logs: FloatArray, outside: OutsideStates | None = None, which: npt.ArrayLike | None = None
+    ) -> None:
+        self.indices: IntArray = np.asarray(np.arange(len(logs)) if which is None else which, dtype=np.int64)
+        self._logs = logs
+        self._outside = outside
 
     def __len__(self) -> int:
-        return len(self.which)
+        return len(self.indices)
 
     @overload
     def __getitem__(self, t: int) -> Belief: ...
@@ -348,49 +399,56 @@ class Beliefs(Sequence[Belief]):
     def __getitem__(self, t: slice) -> Beliefs: ...
     def __getitem__(self, t: int | slice) -> Belief | Beliefs:
         if isinstance(t, slice):
-            return Beliefs(self._logs, self._away, self.which[t])
-        return Belief.owning(self._logs[self.which[t]], self._away)
+            return Beliefs(self._logs, self._outside, self.indices[t])
+        return Belief.from_normalized_logs(self._logs[self.indices[t]], self._outside)
 
     def probabilities(self, rows: IntArray) -> FloatArray:
-        """The probabilities of states in some rows of the log masses, ``(k, N)``."""
-        if self._away is None:
+        """Return the probabilities of the states in selected rows of the log masses, ``(k, N)``."""
+        if self._outside is None:
             return np.asarray(np.exp(self._logs[rows]))
-        return np.array([np.exp(self._away.summed(self._logs[row])) for row in rows.tolist()])
+        return np.array([np.exp(self._outside.sum_contexts(self._logs[row])) for row in rows.tolist()])
 
-    def beyond(self, rows: IntArray) -> list[Beyond | None]:
-        """What is known in some rows of a person outside, see `Belief.beyond`."""
-        return [Belief.owning(self._logs[row], self._away).beyond for row in rows.tolist()]
+    def outside_beliefs(self, rows: IntArray) -> list[OutsideBelief | None]:
+        """Return the beliefs about a user outside in selected rows; see `Belief.outside_belief`."""
+        return [Belief.from_normalized_logs(self._logs[row], self._outside).outside_belief for row in rows.tolist()]
 
 
-@checked
 class Filtering:
-    """What is known at each release from the releases up to it.
+    """The filtered beliefs at each release, as `filter_releases` computes them.
 
     Parameters
     ----------
-    model, observations, initial
-        As `filter_releases` takes them.
+    model, observations
+        The model and the releases.
+    first
+        ``(P,)``: log masses before the first release.
+    logs
+        ``(T, P)``: log masses after each release.
+    log_evidence
+        ``log p(z_1..T)``, up to the constants of the rows.
 
     Attributes
     ----------
     logs
         ``(T, P)``: the log masses of `filtered`.
     log_evidence
-        ``log p(z_1..T)``: up to the constants of the rows.
+        ``log p(z_1..T)``, up to the constants of the rows.
     """
 
-    def __init__(self, model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> None:
-        self._model, self._observations = model, observations
-        self._first = first_logs(model, observations, initial)
-        operators = model.operators(observations.gaps, observations.slots)
-        self.logs, sums = forward_pass(operators, chain_rows(model, observations), self._first)
-        self.log_evidence = float(sums.sum())
+    def __init__(
+        self, model: MarkovModel, observations: Observations, first: FloatArray, logs: FloatArray, log_evidence: float
+    ) -> None:
+        self._model = model
+        self._observations = observations
+        self._first = first
+        self.logs = logs
+        self.log_evidence = log_evidence
 
     @classmethod
-    def of(
+    def from_beliefs(
         cls, model: MarkovModel, observations: Observations, predicted: Sequence[Belief], filtered: Sequence[Belief]
     ) -> Filtering:
-        """The same from beliefs before and after each release that have been updated already.
+        """Return the filtering that consists of precomputed beliefs.
 
         Parameters
         ----------
@@ -401,61 +459,62 @@ class Filtering:
         predicted
             The belief before each release.
         filtered
-            The belief after each.
+            The belief after each release.
 
         Returns
         -------
         Filtering
-            The same as `filter_releases` finds.
+            The result that `filter_releases` would compute.
         """
-        made = object.__new__(cls)
-        made._model, made._observations = model, observations
-        made.logs = np.array([belief.chain_logs for belief in filtered])
+        logs = np.array([belief.chain_logs for belief in filtered])
         rows = zip(predicted, filtered, observations.log_likelihood, strict=True)
-        made.log_evidence = sum(_log_evidence(*one) for one in rows)
-        vars(made).update(filtered=tuple(filtered), predicted=tuple(predicted))
-        return made
+        log_evidence = sum(_log_evidence(*row) for row in rows)
+        filtering = cls(model, observations, predicted[0].chain_logs, logs, log_evidence)
+        # Fill the cached properties, which would compute the beliefs again.
+        vars(filtering).update(filtered=tuple(filtered), predicted=tuple(predicted))
+        return filtering
 
     @cached_property
     def filtered(self) -> Sequence[Belief]:
-        """``p(s_t | z_1..t)``, one per release."""
-        return self.at()
+        """The beliefs ``p(s_t | z_1..t)``, one for each release."""
+        return self.select()
 
-    def at(self, times: Sequence[int] | None = None) -> Beliefs:
-        """The same, made of the rows when they are asked for; or of the releases of some numbers alone.
+    def select(self, times: Sequence[int] | None = None) -> Beliefs:
+        """Return the filtered beliefs at selected releases.
 
         Parameters
         ----------
         times
-            The numbers of the releases; left out, all.
+            The indices of the releases. Defaults to all.
 
         Returns
         -------
         Beliefs
-            One for each.
+            One belief for each.
         """
-        return Beliefs(self.logs, self._model.away, times)
+        return Beliefs(self.logs, self._model.outside, times)
 
     @cached_property
     def predicted(self) -> tuple[Belief, ...]:
-        """``p(s_t | z_1..t-1)``, one per release, worked out when it is asked for."""
-        model, slots = self._model, self._observations.slots
-        first = Belief.owning(self._first, model.away)
+        """The beliefs ``p(s_t | z_1..t-1)``, one for each release, computed on first access."""
+        model = self._model
+        slots = self._observations.slots
+        first = Belief.from_normalized_logs(self._first, model.outside)
         steps = self._observations.steps[1:].tolist()
         since = [None] * len(steps) if slots is None else slots[:-1].tolist()
-        later = [one.predict(model, *how) for one, *how in zip(self.filtered, steps, since, strict=False)]
+        later = [belief.predict(model, *how) for belief, *how in zip(self.filtered, steps, since, strict=False)]
         return (first, *later)
 
 
 def _log_evidence(prior: Belief, posterior: Belief, log_likelihood: FloatArray) -> float:
-    """``log p(z)``, by Bayes' rule in one of the states that are most probable afterwards."""
+    """Return ``log p(z)``, by Bayes' rule in the most probable state of the posterior."""
     state = int(posterior.log_mass.argmax())
     return float(prior.log_mass[state] - posterior.log_mass[state] + log_likelihood[state])
 
 
 @checked
 def filter_releases(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> Filtering:
-    """The filter: what is known at each release.
+    """Compute the filtered belief at each release.
 
     Parameters
     ----------
@@ -464,71 +523,125 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
     observations
         The releases.
     initial
-        ``(N,)``: the distribution of the state at the first release; left out, the model's.
+        ``(N,)``: the distribution of the state at the first release. Defaults to the model's.
 
     Returns
     -------
     Filtering
-        The beliefs at each release, and how probable the releases are.
+        The belief at each release, and the log evidence.
 
     Raises
     ------
     StochasticError
-        When ``initial`` is no distribution over the states, or no possible state could have given a release.
+        If ``initial`` is not a distribution over the states, or a release is impossible in every possible state.
     InvalidInputError
-        When observations and model differ in the number of states, or there are more than 2 ** 28 numbers to keep.
+        If observations and model differ in the number of states, or the result has more than 2 ** 28 numbers.
     ConfigurationError
-        When the model varies with time, and the observations do not say when the first one is.
+        If the model varies with time, and the observations have no first slot.
     """
-    return Filtering(model, observations, initial)
+    first = initial_logs(model, observations, initial)
+    operators = model.operators(observations.gaps, observations.slots)
+    logs, log_sums = forward_pass(operators, chain_log_likelihoods(model, observations), first)
+    return Filtering(model, observations, first, logs, float(log_sums.sum()))
 
 
 @checked
 def smooth_releases(
     model: MarkovModel, observations: Observations, filtering: Filtering, times: Sequence[int] | None = None
 ) -> Beliefs:
-    """The smoother: ``p(s_t | z_1..T)``, what is known of each time once all releases are there.
+    """Compute the smoothed belief ``p(s_t | z_1..T)`` at each release, from all releases.
 
     Parameters
     ----------
     model, observations
-        As in `filter_releases`.
+        See `filter_releases`.
     filtering
-        What that found.
+        The result of `filter_releases`.
     times
-        The numbers of the releases that are asked about; left out, all.
+        The indices of the releases. Defaults to all.
 
     Returns
     -------
     sequence of Belief
-        One per release.
+        One belief for each release.
     """
-    return Beliefs(smoothed_logs(model, observations, filtering.logs), model.away, times)
+    return Beliefs(compute_smoothed_logs(model, observations, filtering.logs), model.outside, times)
 
 
-def smoothed_logs(model: MarkovModel, observations: Observations, filtered: FloatArray) -> FloatArray:
-    """The log masses of `smooth_releases`, ``(T, P)``, given those that a filter found."""
+def compute_smoothed_logs(model: MarkovModel, observations: Observations, filtered: FloatArray) -> FloatArray:
+    """Return the log masses of `smooth_releases`, ``(T, P)``, from those of the filter."""
     operators = model.operators(observations.gaps, observations.slots)
-    return smoothed(filtered, backward_pass(operators, chain_rows(model, observations)))
+    return combine_passes(filtered, backward_pass(operators, chain_log_likelihoods(model, observations)))
 
 
-def first_logs(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> FloatArray:
-    """The log masses before the first release. Parameters and errors as in `filter_releases`."""
+def smooth_in_blocks(
+    model: MarkovModel, gaps: IntArray, first: int | None, read: Callable[[int, int], FloatArray]
+) -> Iterator[tuple[int, FloatArray]]:
+    """Compute `compute_smoothed_logs` in blocks of releases, from the last to the first.
+
+    Memory does not depend on the number of releases, except for their gaps. The forward pass is computed twice: for a
+    checkpoint at the start of each block, and again within the block.
+
+    Parameters
+    ----------
+    model
+        The model.
+    gaps
+        ``(T,)``: the number of steps before each release, 0 before the first.
+    first
+        The slot of the first release, for models that vary with time.
+    read
+        Returns the log densities ``(k, N)`` from the first index to before the second.
+
+    Yields
+    ------
+    start, logs
+        The index of the first release of a block, and the log masses ``(k, P)`` of its releases.
+    """
+    slots = None if first is None else first + np.cumsum(gaps)
+    operators = [*model.operators(gaps, slots), IDENTITY]
+    length = max(1, _BLOCK_ENTRIES // model.chain_size)
+    starts = range(0, len(gaps), length)
+
+    def read_block(start: int) -> FloatArray:
+        rows = read(start, min(start + length, len(gaps)))
+        return rows if model.outside is None else np.ascontiguousarray(model.outside.expand(rows))
+
+    with closing(RowFile(model.chain_size)) as checkpoints:
+        state = model.initial_logs(first)
+        checkpoints.append(state)
+        for start in starts[:-1]:
+            state = forward_pass(operators[start : start + length], read_block(start), state, start).logs[-1].copy()
+            checkpoints.append(state)
+        later = _uniform_logs(model.chain_size)
+        for index in reversed(range(len(starts))):
+            start = starts[index]
+            rows = read_block(start)
+            stop = start + len(rows)
+            filtered = forward_pass(operators[start:stop], rows, checkpoints.read(index, index + 1)[0], start).logs
+            likelihoods, later = _backward_part(operators[start + 1 : stop + 1], rows, later)
+            yield start, combine_passes(filtered, likelihoods)
+
+
+def initial_logs(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> FloatArray:
+    """Return the log masses before the first release; see `filter_releases`."""
     if observations.size != model.size:
-        raise InvalidInputError(f"the releases speak of {observations.size} states and the model of {model.size}")
-    given = None if initial is None else as_distribution(initial, model.size)
-    return model.first_logs(observations.first, given)
+        raise InvalidInputError(
+            f"observations must have the {model.size} states of the model, got {observations.size} states"
+        )
+    distribution = None if initial is None else as_distribution(initial, model.size)
+    return model.initial_logs(observations.first, distribution)
 
 
-def chain_rows(model: MarkovModel, observations: Observations) -> FloatArray:
-    """The log densities of the releases in every state of the model's chain."""
-    rows, away = observations.log_likelihood, model.away
-    return rows if away is None else np.ascontiguousarray(away.spread(rows))
+def chain_log_likelihoods(model: MarkovModel, observations: Observations) -> FloatArray:
+    """Return the log densities of the releases in every state of the chain."""
+    rows = observations.log_likelihood
+    return rows if model.outside is None else np.ascontiguousarray(model.outside.expand(rows))
 
 
 @checked
 def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> FloatArray:
-    """The filter on plain arrays: rows are ``p(s_t | z_1..t)``.
+    """Filter plain arrays: return the rows ``p(s_t | z_1..t)``.
 
     Parameters
     ----------
@@ -537,20 +650,20 @@ def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
     initial
         ``(N,)``: the distribution of the first state.
     log_likelihoods
-        ``(T, N)``: ``log p(z_t | s)``, minus infinity where state s could not give it.
+        ``(T, N)``: ``log p(z_t | s)``, minus infinity if the observation is impossible in s.
 
     Returns
     -------
     FloatArray
-        ``(T, N)``; each row sums to one. Possible states below about ``1e-308`` show as zero: `filter_releases` keeps
-        them apart from impossible ones.
+        ``(T, N)``; each row sums to one. Possible states below about ``1e-308`` appear as zero. `filter_releases`
+        distinguishes them from impossible ones.
 
     Raises
     ------
     StochasticError
-        When the matrix or the distribution is none, or no possible state could have given an observation.
+        If the matrix or the distribution is invalid, or an observation is impossible in every possible state.
     InvalidInputError
-        When shapes do not fit, there is no row, or one holds NaN or plus infinity.
+        If shapes do not match, there is no row, or a row contains NaN or plus infinity.
 
     Examples
     --------
@@ -558,13 +671,13 @@ def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
     array([[0.5  , 0.5  ],
            [0.917, 0.083]])
     """
-    found = filter_releases(MarkovModel(transition, initial), Observations(np.asarray(log_likelihoods)))
-    return np.asarray(np.exp(found.logs))
+    filtering = filter_releases(MarkovModel(transition, initial), Observations(np.asarray(log_likelihoods)))
+    return np.asarray(np.exp(filtering.logs))
 
 
 @checked
 def smooth(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> FloatArray:
-    """The smoother on plain arrays: rows are ``p(s_t | z_1..T)``. Parameters, shape and errors as `filter`.
+    """Smooth plain arrays: return the rows ``p(s_t | z_1..T)``.
 
     Parameters
     ----------
@@ -573,12 +686,17 @@ def smooth(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
     initial
         ``(N,)``: the distribution of the first state.
     log_likelihoods
-        ``(T, N)``: ``log p(z_t | s)``, minus infinity where state s could not give it.
+        ``(T, N)``: ``log p(z_t | s)``, minus infinity if the observation is impossible in s.
 
     Returns
     -------
     FloatArray
         ``(T, N)``; each row sums to one.
+
+    Raises
+    ------
+    StochasticError, InvalidInputError
+        See `filter`.
 
     Examples
     --------
@@ -586,5 +704,6 @@ def smooth(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
     array([[0.759, 0.241],
            [0.917, 0.083]])
     """
-    model, observations = MarkovModel(transition, initial), Observations(np.asarray(log_likelihoods))
-    return np.asarray(np.exp(smoothed_logs(model, observations, filter_releases(model, observations).logs)))
+    model = MarkovModel(transition, initial)
+    observations = Observations(np.asarray(log_likelihoods))
+    return np.asarray(np.exp(compute_smoothed_logs(model, observations, filter_releases(model, observations).logs)))

@@ -1,125 +1,163 @@
-"""Gaps: many steps of a model at once, forward or back.
+"""Operators of gaps: many steps of a model in one operation, forward or backward.
 
-Three ways, chosen by the model and the length of the gap alone, so that no gap depends on what was asked before:
+One of four methods is used. The model and the length of the gap alone determine it, so the result never depends on
+earlier calls:
 
-- *Powers* of one matrix, squared once and kept. Once all rows of a power are equal, higher ones are too.
-- *The distribution at rest.* A gap is walked in equal periods (days or weeks where classes of time vary). Let D be the
-  matrix of a period. Where ``|v D - v| <= e v`` in every state, further m periods change none by more than about
-  ``m e`` of it, since all entries of D are positive or zero: this is proved of the masses at hand, for chains with
-  several closed classes too, and needs no bound on how fast the chain mixes. The same holds where masses fade by
-  constant factors, as those of states that are left for good do.
-- Else *a plain walk*, in floats while these lose nothing.
+- *Powers* of one matrix, computed by squaring and cached. Once all rows of a power are equal, so are the rows of all
+  higher powers.
+- *Steady state.* A gap is stepped through in equal periods (days or weeks if there are classes of time). Let D be the
+  matrix of a period. If ``|v D - v| <= e v`` in every state, m further periods change no mass by more than about
+  ``m e`` of itself, because D is non-negative. This holds for the given masses, also for chains with several closed
+  classes, and needs no bound on the mixing time. It also holds if masses decay by constant factors, as those of
+  transient states do.
+- *Limit distribution.* If there are classes of time and the matrix of `_LIMIT_PERIODS` periods has equal rows, the
+  distribution after them does not depend on the start. It is computed once for each time of day and cached.
+- Otherwise *stepping*, in floats while no possible state underflows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import log2
+from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, locked
-from dphmm.model.transition_operator import LogProduct, Operator, Runs, TransitionOperator, as_floats_within
+from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
+from dphmm.model.transition_operator import (
+    LogProduct,
+    Operator,
+    Runs,
+    TransitionOperator,
+    as_linear_masses,
+    log_sum,
+    normalize_logs,
+)
 from dphmm.threads import one_thread
 
-POWERS_UP_TO = 2048
-"""Powers, which are dense, are kept for up to this many states."""
+POWERS_MAX_STATES = 2048
+"""Powers, which are dense, are used for models with at most this number of states."""
+# One power is cached for each digit of a number of steps to this base.
 _BASE = 4
-"""One power is kept for each digit of a number of steps to this base."""
+# Seconds for one multiplication and addition of a product of dense matrices.
 _POWER_COST = 1e-10
-"""Seconds for one multiplication and addition of a product of dense matrices."""
-_STEP_COST = 5e-6, 1.5e-9
-"""Seconds for a step of a walk, and for each entry of its matrix."""
-_WORTH = 0.05
-"""Powers are made where a walk would take more than this part of the time for them."""
-_PERIOD = 60, 720
-"""Steps of one matrix between two looks at whether anything changes any more, in shorter and longer gaps: multiples of
-small numbers, so that short cycles come around."""
-_TINY = 2.0**-900
-"""Plain sums from here up have lost nothing that counts."""
-_STEADY = 2e-14
-"""What a period at rest may change a mass by, relatively."""
+# Seconds for a single step, and for each entry of its matrix in addition.
+_STEP_COST = 5e-6
+_ENTRY_COST = 1.5e-9
+# Powers are used if stepping would take more than this share of the time for computing them.
+_MIN_STEPPING_SHARE = 0.05
+# Steps of one matrix between two checks for a steady state, in gaps up to 512 periods and in longer ones. They are
+# multiples of small numbers, so that short cycles are complete.
+_PERIOD_STEPS = 60
+_LONG_PERIOD_STEPS = 720
+# Sums in plain floats are accurate down to this value.
+_MIN_PLAIN_MASS = 2.0**-900
+# Largest relative change of a mass in a period that counts as steady.
+_STEADY_TOLERANCE = 2e-14
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
+# Number of periods after which a chain is tested for a limit distribution, a power of two. Chains that mix within days
+# or a few weeks have one.
+_LIMIT_PERIODS = 64
+# Largest relative difference of rows that count as equal: the steady-state tolerance of a period, and rounding.
+_EQUAL_ROWS_TOLERANCE = 1e-13
+# Number of cached limit distributions: one for each time of day at which gaps end.
+_CACHE_SIZE = 512
 
 
 class Gap(Operator):
-    """Many steps.
+    """The operator of many steps.
 
     Parameters
     ----------
     periods
-        The steps as they follow each other.
+        The steps, in their order.
     powers
-        Where all steps are of one matrix: its powers.
+        The powers of the matrix if all steps have the same one.
+    limit
+        ``(N,)``: the log masses after the gap if they do not depend on the start.
     """
 
-    def __init__(self, periods: Sequence[tuple[Runs, int]], powers: Powers | None = None) -> None:
-        self.periods, self._powers = periods, powers
+    def __init__(
+        self, periods: Sequence[tuple[Runs, int]], powers: Powers | None = None, limit: FloatArray | None = None
+    ) -> None:
+        self.periods = periods
+        self._powers = powers
+        self._limit = limit
 
     def forward(self, logs: FloatArray) -> FloatArray:
-        """Take a distribution through all steps."""
-        return self._through(logs, False)
+        """Propagate a distribution forward through all steps."""
+        return self._step_through(logs, False) if self._limit is None else self._limit + log_sum(logs)
 
     def backward(self, logs: FloatArray) -> FloatArray:
-        """Take likelihoods back through all steps."""
-        return self._through(logs, True)
+        """Propagate likelihoods backward through all steps."""
+        if self._limit is None:
+            return self._step_through(logs, True)
+        return np.full(len(logs), log_sum(self._limit + logs))
 
-    def _through(self, logs: FloatArray, back: bool) -> FloatArray:
+    def _step_through(self, logs: FloatArray, back: bool) -> FloatArray:
         if self._powers is not None:
-            found = self._powers.through(logs, sum(count * n for runs, n in self.periods for _, count in runs), back)
-            if found is not None:
-                return found
+            later = self._powers.apply(logs, sum(count * n for runs, n in self.periods for _, count in runs), back)
+            if later is not None:
+                return later
         for runs, times in reversed(self.periods) if back else self.periods:
-            sides = [(one.back if back else one.ahead, count) for one, count in (reversed(runs) if back else runs)]
-            logs = _repeated(logs, sides, times)
+            sides = [
+                (operator.backward_product if back else operator.forward_product, count)
+                for operator, count in (reversed(runs) if back else runs)
+            ]
+            logs = _repeat_period(logs, sides, times)
         return logs
 
 
-def one_matrix(operator: TransitionOperator, steps: int, powers: Powers | None = None) -> Gap:
-    """Steps of one matrix; by its powers where these are given and pay."""
-    period = _PERIOD[steps > 512 * _PERIOD[0]]
+def homogeneous_gap(operator: TransitionOperator, steps: int, powers: Powers | None = None) -> Gap:
+    """Return the gap of several steps of one matrix, by its powers if they are faster."""
+    period = _LONG_PERIOD_STEPS if steps > 512 * _PERIOD_STEPS else _PERIOD_STEPS
     whole, left = divmod(steps, period)
     periods = [([(operator, count)], times) for count, times in ((period, whole), (left, 1)) if count * times]
-    return Gap(periods, powers if powers is not None and powers.pay(steps) else None)
+    return Gap(periods, powers if powers is not None and powers.is_worthwhile(steps) else None)
 
 
 class Powers:
-    """Powers of a transition matrix, squared from one to the next and kept.
+    """Cached powers of a transition matrix.
 
     Parameters
     ----------
     operator
-        The operator of the matrix, ``(N, N)``, whose rows sum to one.
+        The operator of a row-stochastic matrix, ``(N, N)``.
     """
 
     def __init__(self, operator: TransitionOperator) -> None:
         self._operator, self._size = operator, int(operator.matrix.shape[0])
-        self._made: list[FloatArray] = []
+        self._matrices: list[FloatArray] = []
 
-    def pay(self, steps: int) -> bool:
-        """Whether a gap of that many steps goes by powers."""
-        if self._size > POWERS_UP_TO:
+    def is_worthwhile(self, steps: int) -> bool:
+        """Return whether powers are faster than stepping for a gap of this length."""
+        if self._size > POWERS_MAX_STATES:
             return False
-        walk = steps * (_STEP_COST[0] + _STEP_COST[1] * self._operator.matrix.nnz)
-        return walk > _WORTH * log2(steps) * self._size**3 * _POWER_COST + 20 * _STEP_COST[0]
+        stepping_cost = steps * (_STEP_COST + _ENTRY_COST * self._operator.matrix.nnz)
+        return stepping_cost > _MIN_STEPPING_SHARE * log2(steps) * self._size**3 * _POWER_COST + 20 * _STEP_COST
 
-    def through(self, logs: FloatArray, steps: int, back: bool) -> FloatArray | None:
-        """Log masses ``(N,)`` after the steps, or log likelihoods before them; None where floats lose possible states.
+    def apply(self, logs: FloatArray, steps: int, back: bool) -> FloatArray | None:
+        """Return log masses ``(N,)`` after the steps, or log likelihoods before them.
 
-        Every mass that comes out at ``2**-900`` of the largest that went in, or above, is right: what floats lose on
-        the way is less than rounding. Where a smaller one is possible by structure, this way does not do.
+        Returns None if a possible state would underflow. Every resulting mass of at least ``2**-900`` of the largest
+        initial one is accurate: the underflow on the way is smaller than rounding. If a possible state has a smaller
+        mass, powers cannot be used.
         """
         top = float(logs.max(initial=-np.inf))
         if top == -np.inf:
             return logs
-        values, left, k = np.exp(logs - top), steps, 0
+        values = np.exp(logs - top)
+        left = steps
+        k = 0
         with one_thread():
             while left:
                 left, times = divmod(left, _BASE)
                 for _ in range(times):
                     values = self._power(k) @ values if back else values @ self._power(k)
                 k += 1
-        low = values < _TINY
+        # A product of powers sums 0 where every term underflows, although the state is possible by structure.
+        low = values < _MIN_PLAIN_MASS
         if low.any():
             if (low & self._support(logs > -np.inf, steps, back)).any():
                 return None
@@ -128,63 +166,149 @@ class Powers:
             return np.asarray(np.log(values) + top)
 
     def _power(self, k: int) -> FloatArray:
-        """The matrix of ``_BASE**k`` steps."""
-        while len(self._made) <= k:
-            power = self._made[-1] if self._made else self._operator.matrix.toarray()
-            if self._made and not _has_equal_rows(power):
+        """Return the matrix of ``_BASE**k`` steps."""
+        while len(self._matrices) <= k:
+            power = self._matrices[-1] if self._matrices else self._operator.matrix.toarray()
+            if self._matrices and not _has_equal_rows(power):
                 with one_thread():
                     for _ in range(int(log2(_BASE))):
                         power = power @ power
-                        power /= power.sum(axis=1, keepdims=True)  # or rounding would grow with every square
-            self._made.append(locked(power))
-        return self._made[k]
+                        power /= power.sum(axis=1, keepdims=True)  # otherwise rounding grows with every square
+            self._matrices.append(locked(power))
+        return self._matrices[k]
 
     def _support(self, possible: BoolArray, steps: int, back: bool) -> BoolArray:
-        """The possible states after the steps; supports that come around again are not walked again."""
-        side, seen = self._operator.back if back else self._operator.ahead, dict[bytes, int]()
-        walked = [possible]
-        while len(walked) <= steps:
-            key = walked[-1].tobytes()
-            if key in seen:
-                first = seen[key]
-                return walked[first + (steps - first) % (len(walked) - 1 - first)]
-            seen[key] = len(walked) - 1
-            walked.append(side.support(walked[-1]))
-        return walked[steps]
+        """Return the possible states after the steps; supports that cycle are reused."""
+        side = self._operator.backward_product if back else self._operator.forward_product
+        first_index = dict[bytes, int]()
+        supports = [possible]
+        while len(supports) <= steps:
+            key = supports[-1].tobytes()
+            if key in first_index:
+                first = first_index[key]
+                return supports[first + (steps - first) % (len(supports) - 1 - first)]
+            first_index[key] = len(supports) - 1
+            supports.append(side.support(supports[-1]))
+        return supports[steps]
 
 
-def _has_equal_rows(power: FloatArray) -> bool:
-    """Whether the distribution after these steps does not depend on the first state."""
+def _has_equal_rows(power: FloatArray, tolerance: float = _ROUNDING) -> bool:
+    """Return whether all rows are equal: the result does not depend on the first state."""
     first = power[0]
-    return bool((np.abs(power - first) <= _ROUNDING * first).all())
+    return bool((np.abs(power - first) <= tolerance * first).all())
+
+
+class LimitDistributions:
+    """Cached limit distributions of a model with classes of time.
+
+    The model and the steps of a gap alone determine whether a limit distribution is used, and every bit of the result.
+
+    Parameters
+    ----------
+    operators
+        The operator of one step, by class.
+    """
+
+    def __init__(self, operators: Sequence[TransitionOperator]) -> None:
+        self._operators = operators
+        self._size = int(operators[0].matrix.shape[0])
+        self._cycles: dict[bytes, FloatArray | None] = {}
+        self._by_ending: dict[Any, FloatArray | None] = {}
+
+    def find(self, periods: Sequence[tuple[Sequence[tuple[int, int]], int]]) -> FloatArray | None:
+        """Return log masses ``(N,)`` after periods. None if they depend on the start."""
+        long_periods = [i for i, (_, times) in enumerate(periods) if times > _LIMIT_PERIODS]
+        if not long_periods or self._size > POWERS_MAX_STATES:
+            return None
+        runs = periods[long_periods[-1]][0]
+        rest = periods[long_periods[-1] + 1 :]
+        key = tuple(runs), tuple((tuple(later), times) for later, times in rest)
+        if key in self._by_ending:
+            return self._by_ending[key]
+        logs = self._find_limit(runs)
+        if logs is not None and rest:
+            logs = Gap([(self._build_operators(later), times) for later, times in rest]).forward(logs)
+        logs = None if logs is None else locked(normalize_logs(logs)[0])
+        if len(self._by_ending) >= _CACHE_SIZE:
+            self._by_ending.pop(next(iter(self._by_ending)), None)
+        self._by_ending[key] = logs
+        return logs
+
+    def _build_operators(self, runs: Sequence[tuple[int, int]]) -> Runs:
+        return [(self._operators[number], count) for number, count in runs]
+
+    def _find_limit(self, runs: Sequence[tuple[int, int]]) -> FloatArray | None:
+        """Return the limit of the log masses for repeated periods. None if there is no limit.
+
+        All times of day share one computation, which starts with class 0. The remaining steps of the runs follow.
+        """
+        classes = np.repeat(*np.array(runs).T)
+        starts = np.flatnonzero((classes == 0) & (np.roll(classes, 1) != 0))
+        start = min(starts.tolist(), key=lambda k: np.roll(classes, -k).tobytes(), default=0)
+        cycle = np.roll(classes, -start)
+        key = cycle.tobytes()
+        if key not in self._cycles:
+            self._cycles[key] = self._mix(_run_lengths(cycle))
+        logs = self._cycles[key]
+        if logs is None or not start:
+            return logs
+        return walk(
+            logs, [(self._operators[number].forward_product, count) for number, count in _run_lengths(classes[start:])]
+        )
+
+    def _mix(self, runs: Sequence[tuple[int, int]]) -> FloatArray | None:
+        """Return a row of the matrix of `_LIMIT_PERIODS` periods. None if rows differ."""
+        squarings = _LIMIT_PERIODS.bit_length() - 1
+        products = squarings + sum(count.bit_length() + count.bit_count() - 1 for _, count in runs)
+        steps = sum(count * (_STEP_COST + _ENTRY_COST * self._operators[k].matrix.nnz) for k, count in runs)
+        if products * self._size**3 * _POWER_COST > _LIMIT_PERIODS * steps:
+            return None
+        with one_thread():
+            matrices = (np.linalg.matrix_power(self._operators[k].matrix.toarray(), count) for k, count in runs)
+            power = reduce(np.matmul, matrices)
+            for _ in range(squarings):
+                power /= power.sum(axis=1, keepdims=True)  # otherwise rounding grows with every square
+                power = power @ power
+        # Stepping in logs keeps masses that underflow here, or nearly do.
+        if power.min() < _MIN_PLAIN_MASS or not _has_equal_rows(power, _EQUAL_ROWS_TOLERANCE):
+            return None
+        return np.asarray(np.log(power[0]))
+
+
+def _run_lengths(classes: IntArray) -> list[tuple[int, int]]:
+    """Return the runs of equal classes: class and length."""
+    starts = np.flatnonzero(np.diff(classes, prepend=-1))
+    return list(zip(classes[starts].tolist(), np.diff(starts, append=len(classes)).tolist(), strict=True))
 
 
 Sides = Sequence[tuple[LogProduct, int]]
-"""Products and how many steps of each, in the order in which they are taken."""
+"""Products and the number of steps of each, in their order."""
 
 
-def _repeated(logs: FloatArray, sides: Sides, times: int) -> FloatArray:
-    """Log masses after a period that comes so often: once it is steady, what follows is known."""
+def _repeat_period(logs: FloatArray, sides: Sides, times: int) -> FloatArray:
+    """Return the log masses after a repeated period; extrapolate once growth is steady."""
     before: FloatArray | None = None
     for done in range(1, times + 1):
-        later = walked(logs, sides)
+        later = walk(logs, sides)
         if done < times:
+            # The matrix of a period is non-negative. If it changes all masses by nearly the same factor, every further
+            # period does, and the rest of the gap needs no steps.
             growth = _growth(logs, later)
             if growth is not None and _is_steady(growth, before, later, sides):
-                goes_on = np.where(np.abs(growth) <= _tolerance(later), 0.0, growth)
-                return np.asarray(later + (times - done) * goes_on)
+                steady_growth = np.where(np.abs(growth) <= _tolerance(later), 0.0, growth)
+                return np.asarray(later + (times - done) * steady_growth)
             before = growth
         logs = later
     return logs
 
 
 def _tolerance(logs: FloatArray) -> FloatArray:
-    """What rounding may change log masses by in a period."""
-    return np.asarray(_STEADY + _ROUNDING * np.abs(np.where(logs > -np.inf, logs, 0.0)))
+    """Return the largest change of log masses in a period that rounding may cause."""
+    return np.asarray(_STEADY_TOLERANCE + _ROUNDING * np.abs(np.where(logs > -np.inf, logs, 0.0)))
 
 
 def _growth(logs: FloatArray, later: FloatArray) -> FloatArray | None:
-    """How log masses change in a period, 0 for impossible states; None where the support does."""
+    """Return the change of log masses in a period. None if the support changes."""
     possible = logs > -np.inf
     if not np.array_equal(possible, later > -np.inf):
         return None
@@ -193,19 +317,21 @@ def _growth(logs: FloatArray, later: FloatArray) -> FloatArray | None:
 
 
 def _is_steady(growth: FloatArray, before: FloatArray | None, logs: FloatArray, sides: Sides) -> bool:
-    """Whether all further periods change log masses as this one did.
+    """Return whether all further periods change log masses as this one did.
 
-    They do where all masses change by one factor. Where factors differ, they have to be those of the period before,
-    and no state may be fed by one that fades more slowly, which would take over in the end.
+    They do if all masses change by one factor. If factors differ, they must equal those of the previous period, and no
+    state may receive mass from a state that decays more slowly.
     """
-    tolerance, possible = _tolerance(logs), logs > -np.inf
+    tolerance = _tolerance(logs)
+    possible = logs > -np.inf
     if not possible.any():
         return True
-    some = growth[possible]
-    if some.max() - some.min() <= float(tolerance[possible].min()):
+    rates = growth[possible]
+    if rates.max() - rates.min() <= float(tolerance[possible].min()):
         return True
     if before is None or (np.abs(growth - before) > tolerance).any():
         return False
+    # A state that receives mass from one that decays more slowly eventually decays as slowly: its rate is not final.
     for side in {id(side): side for side, _ in sides}.values():
         to = np.repeat(np.arange(len(growth)), np.diff(side.matrix.indptr))
         source = side.matrix.indices
@@ -215,44 +341,52 @@ def _is_steady(growth: FloatArray, before: FloatArray | None, logs: FloatArray, 
     return True
 
 
-def walked(logs: FloatArray, sides: Sides) -> FloatArray:
-    """Log masses after some steps one after another: in floats while these lose nothing, else one by one in logs."""
+def walk(logs: FloatArray, sides: Sides) -> FloatArray:
+    """Return the log masses after single steps, in floats unless a state would underflow."""
     left = [(side, count) for side, count in sides if count]
     width = sum(count for _, count in left)
     while left:
-        values = as_floats_within(logs) if all(side.is_likely for side, _ in left) else None
+        values = as_linear_masses(logs) if all(side.is_linear_safe for side, _ in left) else None
         if values is not None and _is_closed(logs > -np.inf, left):
+            # Take several steps in plain floats, and check afterwards that no mass came near underflow. The number of
+            # steps doubles after each success and is halved after a failure. Failures at most double the cost.
             taken, rest = _split(left, width)
             later = values
             for side, count in taken:
                 for _ in range(count):
-                    later = side.plain(later)
-            some = later[values > 0]
-            if some.min() >= _TINY * some.max() > 0:
+                    later = side.multiply(later)
+            positive = later[values > 0]
+            if positive.min() >= _MIN_PLAIN_MASS * positive.max() > 0:
                 with np.errstate(divide="ignore"):
-                    logs, left = np.log(later) + float(logs.max()), rest
+                    logs = np.log(later) + float(logs.max())
+                    left = rest
                 width *= 2
                 continue
             width = max(1, sum(count for _, count in taken) // 2)
             if width > 1:
                 continue
+        # The support still changes, or masses are too far apart: take one step in logs, which cannot underflow.
         ((side, _),), left = _split(left, 1)
         logs = side(logs)
     return logs
 
 
 def _is_closed(possible: BoolArray, sides: Sides) -> bool:
-    """Whether each of some steps leaves the set of possible states as it is."""
-    return all(np.array_equal(side.support(possible), possible) for side in {id(one): one for one, _ in sides}.values())
+    """Return whether none of the steps changes the set of possible states."""
+    return all(
+        np.array_equal(side.support(possible), possible)
+        for side in {id(product): product for product, _ in sides}.values()
+    )
 
 
 def _split(sides: Sides, steps: int) -> tuple[list[tuple[LogProduct, int]], list[tuple[LogProduct, int]]]:
-    """The first few steps of a walk, and those that are left."""
-    taken, left = [], list(sides)
+    """Split off the first steps of a walk; return them and the remaining ones."""
+    taken = []
+    left = list(sides)
     while steps and left:
         side, count = left[0]
-        some = min(steps, count)
-        taken.append((side, some))
-        left[:1] = [(side, count - some)] if some < count else []
-        steps -= some
+        part = min(steps, count)
+        taken.append((side, part))
+        left[:1] = [(side, count - part)] if part < count else []
+        steps -= part
     return taken, left

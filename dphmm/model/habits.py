@@ -1,4 +1,4 @@
-"""A model of one person: how they moved on earlier days, as far as these predict each other, else the model of all."""
+"""Models of a single user, shrunk towards the model of all users."""
 
 from __future__ import annotations
 
@@ -10,112 +10,122 @@ import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.linalg import spsolve
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
-from dphmm.facts import fact
+from dphmm.formatting import exported
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import MoveTable, likeliest, moves_of, of_others
+from dphmm.model.moves import MoveTable, best_weight, extract_moves, sum_others
+from dphmm.validation import checked
 
-WEIGHTS = (*(float(2**k) for k in range(-2, 13)), inf)
-"""What the weights of the model of all are chosen from, in moves and moments."""
+CANDIDATE_WEIGHTS = (*(float(2**k) for k in range(-2, 13)), inf)
+"""The candidate weights of the model of all users, in moves and timesteps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Habits:
-    """What is known of a person by somebody who has their earlier data.
+    """The model of a user that an adversary learns from the user's earlier data.
 
     Parameters
     ----------
     model
-        The person's model.
+        The user's model.
     weight, start_weight
-        How many moves, and moments, the model of all counts as in each row, and at the start; infinite where earlier
-        days do not predict each other.
+        The weights of the model of all users: in each row, in moves, and in the initial distribution, in timesteps.
+        Infinite if the earlier days do not predict each other.
     moves, days
-        How many moves were counted, of how many days.
+        The number of moves counted, and the number of days that they are from.
     """
 
     model: MarkovModel
-    weight: float = field(metadata=fact("weight_of_the_model_in_moves"))
+    weight: float = field(metadata=exported("model_weight_moves"))
     start_weight: float
-    moves: int = field(metadata=fact())
-    days: int = field(metadata=fact())
+    moves: int = field(metadata=exported())
+    days: int = field(metadata=exported())
 
 
 @checked
 def with_habits(model: MarkovModel, slots: IntArray, states: IntArray, day_steps: int) -> Habits:
-    """A model whose rows are shrunk from what a person did before to what the model says of everybody.
+    """Learn the model of one user, shrunk towards the model of all users.
 
-    Each row is ``(counts + w * row) / (total + w)``, and the first distribution likewise. Of the weights ``w`` that is
-    chosen under which each day is the most probable when its own moves are not counted. No move becomes possible.
+    Each row is ``(counts + w * row) / (total + w)``, and the initial distribution likewise. The weight ``w`` maximises
+    the leave-one-out likelihood over days: each day is scored by the counts of the other days. No move becomes
+    possible.
 
     Parameters
     ----------
     model
-        The model of all.
+        The model of all users.
     slots, states
-        ``(t,)`` each: the person's moments and states, as `dphmm.model.state_sequence` gives them, with the twins of a
-        model that has some; a state of -1 is unknown.
+        ``(t,)`` each: the user's slots and states, as `dphmm.model.state_sequence` returns them, including the model's
+        outside states. A state of -1 is unknown.
     day_steps
-        How many steps a day has.
+        The number of steps of a day.
 
     Returns
     -------
     Habits
-        The person's model.
+        The user's model.
 
     Raises
     ------
     InvalidInputError
-        When nothing of the person is known.
+        If no state of the user is known.
     """
-    found = moves_of((slots, states), model.chain_size)
-    if not len(found.visits):
-        raise InvalidInputError("no moment of the earlier data is in the region; give a person's data of other days")
-    size, classes = model.chain_size, model.classes_of(found.slots)
-    tables = [MoveTable(one) for one in model.transitions]
-    possible, known = np.zeros(len(found), dtype=np.bool_), np.zeros(len(found))
+    moves = extract_moves((slots, states), model.chain_size)
+    if not len(moves.visits):
+        raise InvalidInputError("the auxiliary data must have a location in the region: use data of other days")
+    size = model.chain_size
+    classes = model.get_classes(moves.slots)
+    tables = [MoveTable(matrix) for matrix in model.transitions]
+    possible = np.zeros(len(moves), dtype=np.bool_)
+    shares = np.zeros(len(moves))
     for number, table in enumerate(tables):
-        mine = np.flatnonzero(classes == number)
-        mine = mine[table.holds(found.sources[mine], found.targets[mine])]
-        possible[mine], known[mine] = True, table.entries(found.sources[mine], found.targets[mine])
-    kept, classes, known = found.some(possible), classes[possible], known[possible]
-    weight = _best(kept.slots // day_steps, classes * size + kept.sources, kept.targets, known)
+        members = np.flatnonzero(classes == number)
+        members = members[table.contains(moves.sources[members], moves.targets[members])]
+        possible[members], shares[members] = True, table.values_at(moves.sources[members], moves.targets[members])
+    kept = moves.select(possible)
+    classes = classes[possible]
+    shares = shares[possible]
+    weight = _best_weight(kept.slots // day_steps, classes * size + kept.sources, kept.targets, shares)
     matrices = [
-        table.mixed(kept.sources[classes == number], kept.targets[classes == number], weight).matrix
+        table.mix(kept.sources[classes == number], kept.targets[classes == number], weight).matrix
         for number, table in enumerate(tables)
     ]
-    moments = states >= 0
-    here = model.last[states[moments]]
-    when = model.classes_of(slots[moments])
-    likely = model.starts[when, here] > 0
-    here, when, day = here[likely], when[likely], slots[moments][likely] // day_steps
-    start_weight = _best(day, when, here, model.starts[when, here])
-    starts = model.starts
+    is_known = states >= 0
+    known_states = model.state_of_context[states[is_known]]
+    known_classes = model.get_classes(slots[is_known])
+    is_possible = model.initial_by_class[known_classes, known_states] > 0
+    known_states = known_states[is_possible]
+    known_classes = known_classes[is_possible]
+    day = slots[is_known][is_possible] // day_steps
+    start_weight = _best_weight(day, known_classes, known_states, model.initial_by_class[known_classes, known_states])
+    initial = model.initial_by_class
     if start_weight < inf:
-        seen = np.zeros(starts.shape)
-        np.add.at(seen, (when, here), 1.0)
-        starts = (seen + start_weight * starts) / (seen.sum(axis=1, keepdims=True) + start_weight)
-    made = model.with_moves(matrices, starts)
-    days = len(np.unique(slots[moments] // day_steps))
-    return Habits(made, weight, start_weight, len(kept), days)
+        counts = np.zeros(initial.shape)
+        np.add.at(counts, (known_classes, known_states), 1.0)
+        initial = (counts + start_weight * initial) / (counts.sum(axis=1, keepdims=True) + start_weight)
+    user_model = model.with_probabilities(matrices, initial)
+    days = len(np.unique(slots[is_known] // day_steps))
+    return Habits(user_model, weight, start_weight, len(kept), days)
 
 
-NIGHT, WORK = (0, 6), (9, 17)
-"""Hours of the night, and of work from Monday to Friday, mean solar time: people live and work where they are then."""
+NIGHT_HOURS = (0, 6)
+WORK_HOURS = (9, 17)
+"""The hours of the night, and of work from Monday to Friday, in mean solar time. They determine home and workplace."""
 
 
 @checked
-def usual_state(model: MarkovModel, slots: IntArray, states: IntArray, place: str) -> int:
-    """The state in which a person was at most moments of the night or of work; of all, where none of these is known.
+def find_usual_state(model: MarkovModel, slots: IntArray, states: IntArray, place: str) -> int:
+    """Return the most frequent state of a user at night or during work hours.
+
+    If the user has no known state at these hours, all timesteps count.
 
     Parameters
     ----------
     model
-        The model, which knows where its states are.
+        A model with state locations.
     slots, states
-        ``(t,)`` each: the person's moments and states, as for `with_habits`.
+        ``(t,)`` each: the user's slots and states; see `with_habits`.
     place
         ``"home"`` or ``"work"``.
 
@@ -127,39 +137,41 @@ def usual_state(model: MarkovModel, slots: IntArray, states: IntArray, place: st
     Raises
     ------
     InvalidInputError
-        When no moment in the region is known.
+        If no state in the region is known.
     """
     inside = (states >= 0) & (states < model.size)
-    slots, states = slots[inside], states[inside]
+    slots = slots[inside]
+    states = states[inside]
     if not len(slots):
-        raise InvalidInputError(f"no moment in the region is known, so there is no {place}; give data of other days")
+        raise InvalidInputError(
+            f"the auxiliary data must have a location in the region to find {place}: use data of other days"
+        )
     longitude = float(model.space.latlon()[:, 1].mean())
     hours = slots * model.step / 3600 + longitude / 15
-    first, last = NIGHT if place == "home" else WORK
+    first, last = NIGHT_HOURS if place == "home" else WORK_HOURS
     when = (hours % 24 >= first) & (hours % 24 < last)
     if place == "work":
         when &= (hours // 24 + 3) % 7 < 5  # 1 January 1970 was a Thursday
     return int(np.bincount(states[when] if when.any() else states).argmax())
 
 
-PULL_HOURS = 12.0
-"""Within how many hours, on average, somebody is thought to come back to a place they are known to keep coming to."""
+MEAN_RETURN_HOURS = 12.0
+"""The mean time, in hours, until a user returns to a location that the adversary knows they visit regularly."""
 
 
 @checked
-def with_pull(model: MarkovModel, places: npt.ArrayLike, hours: float = PULL_HOURS) -> MarkovModel:
-    """A model whose moves lead back to some places: every move is as much likelier as one comes there sooner from it.
+def with_return_bias(model: MarkovModel, places: npt.ArrayLike, hours: float = MEAN_RETURN_HOURS) -> MarkovModel:
+    """Condition a model on the user's return to one of several states within a random time.
 
-    With ``h(s)`` the probability to come to one of the places from ``s`` before a time that ends with the same
-    probability in each step, ``hours`` on average, each row is ``P(s, t) h(t)``, made to sum to one: away from the
-    places that is the model under the condition that the person comes to them in that time (Doob's transform). The
-    first distribution is changed likewise. No move becomes possible. Where the model varies with time, ``h`` is of the
-    mean of its matrices.
+    Let ``h(s)`` be the probability of reaching one of the states from ``s`` before a geometrically distributed time
+    with a mean of ``hours``. Each row is proportional to ``P(s, t) h(t)``. Away from the states this is the model
+    conditioned on reaching them in that time (Doob's h-transform). The initial distribution is changed likewise. No
+    move becomes possible. If the model varies with time, ``h`` belongs to the mean of its matrices.
 
     Parameters
     ----------
     model
-        The model of all.
+        The model of all users.
     places
         The states, at least one.
     hours
@@ -168,51 +180,55 @@ def with_pull(model: MarkovModel, places: npt.ArrayLike, hours: float = PULL_HOU
     Returns
     -------
     MarkovModel
-        What somebody thinks who knows that the person keeps coming there.
+        The model of an adversary who knows that the user regularly visits the states.
 
     Raises
     ------
     InvalidInputError
-        For no place, or hours that are not positive.
+        If there is no state, or ``hours`` is not positive.
     StateError
-        When a state does not exist.
+        If a state does not exist.
     """
     chosen = np.unique(as_integers(places, "places", StateError))
     if chosen.ndim != 1 or not len(chosen) or not 0 < hours < inf:
-        raise InvalidInputError(f"there are {chosen.size} places, and {hours:g} hours; give one or more of each")
+        raise InvalidInputError(
+            f"places must contain a state and hours must be positive, got {chosen.size} states and {hours:g} hours"
+        )
     if chosen[0] < 0 or chosen[-1] >= model.size:
-        raise StateError(f"place {chosen[-1]} does not exist; give states from 0 to {model.size - 1}")
-    goes_on = exp(-model.step / (3600 * hours))
+        raise StateError(f"places must be states from 0 to {model.size - 1}, got {chosen[-1]}")
+    continuation = exp(-model.step / (3600 * hours))
     mean = csr_array(sum(model.transitions[1:], model.transitions[0]) / len(model.transitions))
-    there = np.isin(np.arange(model.chain_size), chosen)
-    rest = np.flatnonzero(~there)
-    towards = there.astype(np.float64)
-    if len(rest):
-        inner, outer = mean[rest][:, rest], mean[rest][:, np.flatnonzero(there)]
-        stays = csr_array((goes_on * inner.data, inner.indices, inner.indptr), shape=inner.shape)
-        system = csc_array(eye_array(len(rest)) - stays)
-        towards[rest] = spsolve(system, goes_on * np.asarray(outer.sum(axis=1)))
-    towards = np.maximum(towards, _NEVER)
+    is_target = np.isin(np.arange(model.chain_size), chosen)
+    others = np.flatnonzero(~is_target)
+    hitting = is_target.astype(np.float64)
+    if len(others):
+        # Hitting probabilities solve h = c (P_inner h + P_outer 1), with c the probability that the time continues.
+        inner, outer = mean[others][:, others], mean[others][:, np.flatnonzero(is_target)]
+        scaled = csr_array((continuation * inner.data, inner.indices, inner.indptr), shape=inner.shape)
+        system = csc_array(eye_array(len(others)) - scaled)
+        hitting[others] = spsolve(system, continuation * np.asarray(outer.sum(axis=1)))
+    hitting = np.maximum(hitting, _MIN_HITTING_PROBABILITY)
     matrices = []
-    for one in model.transitions:
-        made = csr_array(one.multiply(towards[None, :]))
-        made.data /= np.repeat(made.sum(axis=1), np.diff(made.indptr))
-        matrices.append(made)
-    starts = model.starts * towards[: model.size]
-    starts /= starts.sum(axis=1, keepdims=True)
-    return model.with_moves(matrices, starts)
+    for transition in model.transitions:
+        transformed = csr_array(transition.multiply(hitting[None, :]))
+        transformed.data /= np.repeat(transformed.sum(axis=1), np.diff(transformed.indptr))
+        matrices.append(transformed)
+    initial = model.initial_by_class * hitting[: model.size]
+    initial /= initial.sum(axis=1, keepdims=True)
+    return model.with_probabilities(matrices, initial)
 
 
-_NEVER = 1e-9
-"""The least chance of coming to a place: a move away from where none leads there stays possible."""
+# Floor of the probability of reaching a state: moves stay possible in states from which no path leads there.
+_MIN_HITTING_PROBABILITY = 1e-9
 
 
-def _best(days: IntArray, rows: IntArray, columns: IntArray, known: FloatArray) -> float:
-    """The weight under which each day's events are the most probable by those of the others; the largest of equals."""
+def _best_weight(days: IntArray, rows: IntArray, columns: IntArray, shares: FloatArray) -> float:
+    """Return the weight with the largest leave-one-day-out likelihood."""
     ones = np.ones(len(days))
-    count, total = of_others(ones, days, rows, columns), of_others(ones, days, rows)
+    count = sum_others(ones, days, rows, columns)
+    total = sum_others(ones, days, rows)
 
     def score(weight: float) -> float:
-        return float(np.log(known if weight == inf else (count + weight * known) / (total + weight)).sum())
+        return float(np.log(shares if weight == inf else (count + weight * shares) / (total + weight)).sum())
 
-    return likeliest(WEIGHTS, score)
+    return best_weight(CANDIDATE_WEIGHTS, score)

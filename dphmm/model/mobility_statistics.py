@@ -1,7 +1,7 @@
-"""How similarly two groups of people move, by the measures of AdaTrace and LDPTrace for synthetic trajectories.
+"""Similarity of the movement of two groups of users.
 
-A crowd is a number of stretches: states one step apart. Each measure is a divergence between two histograms of it, or a
-rank correlation; none looks at people one by one.
+A crowd is a collection of paths, which are sequences of states one step apart. Each measure is a divergence between two
+histograms, or a rank correlation, as defined for AdaTrace and LDPTrace. No measure compares individual users.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, as_points
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.model.model import MarkovModel
+from dphmm.validation import checked
 
 BUCKETS = 20
-"""The number of buckets of equal width for lengths, up to the largest of the group compared with."""
+"""The number of buckets of equal width for lengths, up to the largest of the reference group."""
 ZONES = 6
-"""Origins and destinations are zones: this many columns and rows over the box around all states."""
+"""The number of columns and rows of zones, for origins and destinations, over the bounding box of the states."""
 
 MEASURES: Mapping[str, str] = {
     "visits": "share of time in each state",
     "moves": "share of moves between each pair of different states",
-    "trip_length": "length of a stretch's way, km",
-    "radius_of_gyration": "root mean square distance from a stretch's mean place, km",
-    "diameter": "largest distance between two places of a stretch, km",
-    "origin_destination": "first and last zone of a stretch",
-    "hours": "share of steps in each class of time that move, and that stay",
+    "trip_length": "length of a path, km",
+    "radius_of_gyration": "root mean square distance from the mean location of a path, km",
+    "diameter": "largest distance between two locations of a path, km",
+    "origin_destination": "first and last zone of a path",
+    "hours": "share of moves, and of stays, in each class of time",
 }
-"""Measure → what its histogram counts."""
+"""Descriptions of the histogram of each measure."""
 
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """What is counted of some stretches.
+    """The counts and lengths of a collection of paths.
 
     Parameters
     ----------
     visits
-        ``(N,)``: how often each state was visited.
+        ``(N,)``: the number of visits to each state.
     moves
-        The moves between different states, as ``source * N + target``, each once; with how often, ``(2, m)``.
+        ``(2, m)``: the distinct moves between different states, as ``source * N + target``, and their counts.
     lengths, radii, diameters
-        ``(n,)`` each, kilometres, one per stretch.
+        ``(n,)`` each, in kilometres, one for each path.
     trips
-        ``(ZONES ** 4,)``: how many stretches went from each zone to each zone.
+        ``(ZONES ** 4,)``: the number of paths from each zone to each zone.
     hours
-        ``(2 K,)``: how many steps moved in each class of time, and how many stayed, one after the other.
+        ``(2 K,)``: the number of moves and the number of stays in each class of time, alternating.
     """
 
     visits: FloatArray = field(repr=False)
@@ -63,154 +63,161 @@ class Crowd:
 
     @classmethod
     @checked
-    def of(
-        cls, stretches: Sequence[npt.ArrayLike], points: npt.ArrayLike, classes: Sequence[npt.ArrayLike] | None = None
+    def from_paths(
+        cls, paths: Sequence[npt.ArrayLike], points: npt.ArrayLike, classes: Sequence[npt.ArrayLike] | None = None
     ) -> Crowd:
-        """Count.
+        """Count the visits, moves and trips of paths, and measure their lengths.
 
         Parameters
         ----------
-        stretches
-            The states of each stretch, ``(t,)``, at least one.
+        paths
+            The states of each path, ``(t,)``, at least one.
         points
-            ``(N, 2)``: where the states are, kilometres.
+            ``(N, 2)``: the coordinates of the states, in kilometres.
         classes
-            The class of time of each of a stretch's steps, ``(t,)``; left out, all are of one class.
+            The class of time of each step of a path, ``(t,)``. Defaults to a single class.
 
         Raises
         ------
         InvalidInputError
-            When there is no stretch, or one is empty.
+            If there is no path, or one is empty.
         StateError
-            When a state does not exist.
+            If a state does not exist.
         """
         places = as_points(points, "points")
         size = len(places)
-        listed, every = _checked(stretches, size)
-        if not listed or not all(len(one) for one in listed):
-            raise InvalidInputError("there is no stretch, or one is empty; give at least one state each")
-        begins = np.cumsum([0, *(len(one) for one in listed[:-1])])
-        inner = np.ones(len(every) - 1, dtype=np.bool_)
+        listed, visited = _checked(paths, size)
+        if not listed or not all(len(sequence) for sequence in listed):
+            raise InvalidInputError("paths must contain at least one path, each with at least one state")
+        begins = np.cumsum([0, *(len(sequence) for sequence in listed[:-1])])
+        inner = np.ones(len(visited) - 1, dtype=np.bool_)
         inner[begins[1:] - 1] = False
-        moved = inner & (every[1:] != every[:-1])
-        when = np.zeros(len(every), dtype=np.int64)
+        moved = inner & (visited[1:] != visited[:-1])
+        when = np.zeros(len(visited), dtype=np.int64)
         if classes is not None:
-            when = np.concatenate([as_integers(one, "classes").astype(np.int64).ravel() for one in classes])
-            if when.shape != every.shape or when.min() < 0:
-                raise InvalidInputError("classes differ in number from the states, or are negative; give one each")
-        pairs, counts = np.unique((every[:-1] * size + every[1:])[moved], return_counts=True)
-        steps = np.where(inner, np.linalg.norm(np.diff(places[every], axis=0), axis=1), 0.0)
+            when = np.concatenate([as_integers(sequence, "classes").astype(np.int64).ravel() for sequence in classes])
+            if when.shape != visited.shape or when.min() < 0:
+                raise InvalidInputError("classes must be non-negative integers, one for each state")
+        pairs, counts = np.unique((visited[:-1] * size + visited[1:])[moved], return_counts=True)
+        steps = np.where(inner, np.linalg.norm(np.diff(places[visited], axis=0), axis=1), 0.0)
         zones = _zones(places)
-        ends = np.append(begins[1:], len(every)) - 1
+        ends = np.append(begins[1:], len(visited)) - 1
         return cls(
-            np.bincount(every, minlength=size).astype(np.float64),
+            np.bincount(visited, minlength=size).astype(np.float64),
             np.stack([pairs, counts]).astype(np.float64),
             np.add.reduceat(np.append(steps, 0.0), begins),
-            np.array([_gyration(places[one]) for one in listed]),
-            np.array([_diameter(places[np.unique(one)]) for one in listed]),
-            np.bincount(zones[every[begins]] * ZONES**2 + zones[every[ends]], minlength=ZONES**4).astype(np.float64),
+            np.array([_gyration(places[sequence]) for sequence in listed]),
+            np.array([_diameter(places[np.unique(sequence)]) for sequence in listed]),
+            np.bincount(zones[visited[begins]] * ZONES**2 + zones[visited[ends]], minlength=ZONES**4).astype(
+                np.float64
+            ),
             np.bincount((2 * when[1:] + ~moved)[inner], minlength=2 * (1 + int(when.max()))).astype(np.float64),
         )
 
 
 @checked
-def compare_crowds(found: Crowd, wanted: Crowd) -> dict[str, float]:
-    """The Jensen–Shannon divergence of each of `MEASURES` between two crowds, in bits, from 0 (alike) to 1 (disjoint).
+def compare_crowds(crowd: Crowd, wanted: Crowd) -> dict[str, float]:
+    """Compute measures of similarity between two crowds.
 
-    Lengths, radii and diameters are counted in `BUCKETS` buckets up to the largest of `wanted`; what is larger falls
-    into the last. To it come ``"top_places"``, the share of the most visited tenth of places that both have in common,
-    and ``"rank_correlation"``, Kendall's tau-b of how often places are visited, over places that either visits.
+    Each of `MEASURES` is a Jensen–Shannon divergence, in bits, from 0 (equal) to 1 (disjoint). Lengths, radii and
+    diameters are counted in `BUCKETS` buckets up to the largest of `wanted`; the last bucket also contains larger
+    values. The similarities are ``"top_places"``, the share of the most visited tenth of states that both have in
+    common, and ``"rank_correlation"``, Kendall's tau-b of the visit counts over the states that either crowd visits.
 
     Parameters
     ----------
-    found
-        The people who are compared.
+    crowd
+        The crowd to evaluate.
     wanted
-        The people they should be like.
+        The reference crowd.
 
     Returns
     -------
     dict of str to float
-        A number for each statistic.
+        The value of each measure.
     """
-    length = max(len(found.hours), len(wanted.hours))
+    length = max(len(crowd.hours), len(wanted.hours))
     return {
-        "visits": jensen_shannon(found.visits, wanted.visits),
-        "moves": jensen_shannon(*_aligned(found, wanted)),
-        "trip_length": _in_buckets(found.lengths, wanted.lengths),
-        "radius_of_gyration": _in_buckets(found.radii, wanted.radii),
-        "diameter": _in_buckets(found.diameters, wanted.diameters),
-        "origin_destination": jensen_shannon(found.trips, wanted.trips),
-        "hours": jensen_shannon(*(np.pad(one.hours, (0, length - len(one.hours))) for one in (found, wanted))),
-        "top_places": _shared_top(found.visits, wanted.visits),
-        "rank_correlation": _tau(found.visits, wanted.visits),
+        "visits": jensen_shannon(crowd.visits, wanted.visits),
+        "moves": jensen_shannon(*_aligned(crowd, wanted)),
+        "trip_length": _in_buckets(crowd.lengths, wanted.lengths),
+        "radius_of_gyration": _in_buckets(crowd.radii, wanted.radii),
+        "diameter": _in_buckets(crowd.diameters, wanted.diameters),
+        "origin_destination": jensen_shannon(crowd.trips, wanted.trips),
+        "hours": jensen_shannon(*(np.pad(side.hours, (0, length - len(side.hours))) for side in (crowd, wanted))),
+        "top_places": _shared_top(crowd.visits, wanted.visits),
+        "rank_correlation": _tau(crowd.visits, wanted.visits),
     }
 
 
 @checked
-def jensen_shannon(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
-    """The Jensen–Shannon divergence of two histograms of equal length, in bits; NaN where one of them is empty.
+def jensen_shannon(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Compute the Jensen–Shannon divergence of two histograms, in bits.
 
     Parameters
     ----------
-    one
+    first
         A histogram, ``(k,)``.
-    other
-        Another one of the same buckets, ``(k,)``.
+    second
+        A second histogram with the same buckets, ``(k,)``.
 
     Returns
     -------
     float
-        From 0 (equal shares) to 1 (nothing in common).
+        From 0 (equal shares) to 1 (disjoint). NaN if one of them is empty.
 
     Raises
     ------
     InvalidInputError
-        When they differ in length, or hold anything but numbers that are not negative.
+        If they differ in length, or contain a negative or infinite number.
 
     Examples
     --------
     >>> jensen_shannon([1, 1], [2, 2]), jensen_shannon([1, 0], [0, 3]), round(jensen_shannon([1, 0], [1, 1]), 6)
     (0.0, 1.0, 0.311278)
     """
-    counts = [as_floats(given, "a histogram") for given in (one, other)]
+    counts = [as_floats(histogram, "a histogram") for histogram in (first, second)]
     if counts[0].ndim != 1 or counts[0].shape != counts[1].shape:
-        raise InvalidInputError("histograms differ in length; give two of the same buckets")
-    if not all(np.isfinite(given).all() and (given >= 0).all() for given in counts):
-        raise InvalidInputError("a histogram holds a negative or infinite number; give counts")
-    if not all(given.any() for given in counts):
+        raise InvalidInputError("first and second must be histograms of equal length")
+    if not all(np.isfinite(histogram).all() and (histogram >= 0).all() for histogram in counts):
+        raise InvalidInputError("a histogram must contain finite, non-negative counts only")
+    if not all(histogram.any() for histogram in counts):
         return float("nan")
-    p, q = (given / given.sum() for given in counts)
+    p, q = (histogram / histogram.sum() for histogram in counts)
     middle = (p + q) / 2
-    parts = [float((given[given > 0] * np.log(given[given > 0] / middle[given > 0])).sum()) for given in (p, q)]
+    parts = [
+        float((histogram[histogram > 0] * np.log(histogram[histogram > 0] / middle[histogram > 0])).sum())
+        for histogram in (p, q)
+    ]
     return min(max(sum(parts) / 2 / log(2), 0.0), 1.0)
 
 
-def _checked(stretches: Sequence[npt.ArrayLike], size: int) -> tuple[list[IntArray], IntArray]:
-    """The states of each stretch, and of all of them, refused where one does not exist."""
-    listed = [as_integers(one, "the states of a stretch", StateError).astype(np.int64).ravel() for one in stretches]
-    every = np.concatenate([np.zeros(0, dtype=np.int64), *listed])
-    if every.size and (every.min() < 0 or every.max() >= size):
-        raise StateError(f"a state of a stretch does not exist; states are 0 to {size - 1}")
-    return listed, every
+def _checked(paths: Sequence[npt.ArrayLike], size: int) -> tuple[list[IntArray], IntArray]:
+    """Convert and check paths; return the states of each, and of all of them."""
+    listed = [as_integers(path, "the states of a path", StateError).astype(np.int64).ravel() for path in paths]
+    states = np.concatenate([np.zeros(0, dtype=np.int64), *listed])
+    if states.size and (states.min() < 0 or states.max() >= size):
+        raise StateError(f"the states of a path must be from 0 to {size - 1}, got another one")
+    return listed, states
 
 
-def _aligned(one: Crowd, other: Crowd) -> tuple[FloatArray, FloatArray]:
-    keys = np.union1d(one.moves[0], other.moves[0])
-    found = [np.zeros(len(keys)) for _ in range(2)]
-    for counts, crowd in zip(found, (one, other), strict=True):
+def _aligned(first: Crowd, second: Crowd) -> tuple[FloatArray, FloatArray]:
+    keys = np.union1d(first.moves[0], second.moves[0])
+    aligned = [np.zeros(len(keys)) for _ in range(2)]
+    for counts, crowd in zip(aligned, (first, second), strict=True):
         counts[np.searchsorted(keys, crowd.moves[0])] = crowd.moves[1]
-    return found[0], found[1]
+    return aligned[0], aligned[1]
 
 
-def _in_buckets(found: FloatArray, wanted: FloatArray) -> float:
-    edges = np.linspace(0.0, max(float(wanted.max()), 1e-9), BUCKETS + 1)
-    return jensen_shannon(*(np.histogram(np.minimum(values, edges[-1]), edges)[0] for values in (found, wanted)))
+def _in_buckets(first: FloatArray, second: FloatArray) -> float:
+    edges = np.linspace(0.0, max(float(second.max()), 1e-9), BUCKETS + 1)
+    return jensen_shannon(*(np.histogram(np.minimum(values, edges[-1]), edges)[0] for values in (first, second)))
 
 
 def _zones(points: FloatArray) -> IntArray:
-    """The zone of each point: `ZONES` columns and rows over the box around all."""
-    low, high = points.min(axis=0), points.max(axis=0)
+    """Return the zone of each point, of `ZONES` columns and rows over the bounding box."""
+    low = points.min(axis=0)
+    high = points.max(axis=0)
     at = np.minimum((points - low) / np.maximum(high - low, 1e-9) * ZONES, ZONES - 1).astype(np.int64)
     return np.asarray(at[:, 1] * ZONES + at[:, 0])
 
@@ -220,7 +227,7 @@ def _gyration(places: FloatArray) -> float:
 
 
 def _diameter(places: FloatArray) -> float:
-    """The largest distance between two points, which are those of the convex hull where there are many."""
+    """Return the largest distance between two points."""
     if len(places) > 50:
         import shapely
 
@@ -228,65 +235,66 @@ def _diameter(places: FloatArray) -> float:
     return float(np.linalg.norm(places[:, np.newaxis] - places, axis=2).max())
 
 
-def _shared_top(one: FloatArray, other: FloatArray) -> float:
-    count = max(1, int((other > 0).sum()) // 10)
-    tops = [set(np.argsort(-visits, kind="stable")[:count].tolist()) for visits in (one, other)]
+def _shared_top(first: FloatArray, second: FloatArray) -> float:
+    count = max(1, int((second > 0).sum()) // 10)
+    tops = [set(np.argsort(-visits, kind="stable")[:count].tolist()) for visits in (first, second)]
     return len(tops[0] & tops[1]) / count
 
 
-def _tau(one: FloatArray, other: FloatArray) -> float:
+def _tau(first: FloatArray, second: FloatArray) -> float:
     from scipy.stats import kendalltau
 
-    either = (one > 0) | (other > 0)
+    either = (first > 0) | (second > 0)
     if int(either.sum()) < 2:
         return float("nan")
-    return float(kendalltau(one[either], other[either]).statistic)
+    return float(kendalltau(first[either], second[either]).statistic)
 
 
 @checked
 def move_probabilities(
-    model: MarkovModel, stretches: Sequence[npt.ArrayLike], firsts: npt.ArrayLike | None = None
+    model: MarkovModel, paths: Sequence[npt.ArrayLike], firsts: npt.ArrayLike | None = None
 ) -> FloatArray:
-    """The probability of each step of some stretches, given the places before it in the stretch.
+    """Compute the transition probability of each step of paths.
 
     Parameters
     ----------
     model
         The model.
-    stretches
-        The states of each, ``(t,)``, one step apart.
+    paths
+        The states of each path, ``(t,)``, one step apart.
     firsts
-        ``(n,)``: the slot of each one's first state, for models that vary with time.
+        ``(n,)``: the slot of the first state of each path. Required by models that vary with time.
 
     Returns
     -------
     FloatArray
-        ``(m,)``, ``t - 1`` numbers for each stretch, in order; 0 for a step that the model thinks impossible. The mean
-        of their logarithms over people whom the model has not seen says how well it knows how people move.
+        ``(m,)``: ``t - 1`` probabilities for each path, in order; 0 for steps that are impossible in the model. The
+        mean of their logarithms over users that the model was not learned from measures its goodness of fit.
 
     Raises
     ------
     StateError
-        When a state does not exist.
+        If a state does not exist.
     InvalidInputError
-        When the model varies with time, and there is not one slot for each stretch.
+        If the model varies with time, and there is not one slot for each path.
 
     Examples
     --------
     >>> move_probabilities(MarkovModel([[.9, .1], [.2, .8]], [.5, .5]), [[0, 0, 1], [1]])
     array([0.9, 0.1])
     """
-    listed, nothing = _checked(stretches, model.size)[0], np.zeros(0, dtype=np.int64)
+    listed = _checked(paths, model.size)[0]
+    nothing = np.zeros(0, dtype=np.int64)
     begins = np.zeros(len(listed), dtype=np.int64) if firsts is None else as_integers(firsts, "firsts")
     if begins.shape != (len(listed),) or (model.time_classes is not None and firsts is None):
-        raise InvalidInputError(f"slots have shape {begins.shape} for {len(listed)} stretches; give the first of each")
-    sources = np.concatenate([nothing, *(one[:-1] for one in listed)])
-    targets = np.concatenate([nothing, *(one[1:] for one in listed)])
-    slots = [first + np.arange(1, len(one)) for first, one in zip(begins.tolist(), listed, strict=True)]
-    numbers = model.classes_of(np.concatenate([nothing, *slots]))
-    found = np.zeros(len(sources))
+        raise InvalidInputError(f"firsts must be {len(listed)} slots, one for each path, got shape {begins.shape}")
+    sources = np.concatenate([nothing, *(sequence[:-1] for sequence in listed)])
+    targets = np.concatenate([nothing, *(sequence[1:] for sequence in listed)])
+    slots = [first + np.arange(1, len(sequence)) for first, sequence in zip(begins.tolist(), listed, strict=True)]
+    numbers = model.get_classes(np.concatenate([nothing, *slots]))
+    probabilities = np.zeros(len(sources))
     for number, matrix in enumerate(model.transitions):
         chosen = numbers == number
         if chosen.any():
-            found[chosen] = np.asarray(matrix[sources[chosen], targets[chosen]]).ravel()
-    return found
+            probabilities[chosen] = np.asarray(matrix[sources[chosen], targets[chosen]]).ravel()
+    return probabilities

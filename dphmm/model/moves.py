@@ -1,4 +1,4 @@
-"""The moves that sequences of states hold, and rows of how probable moves are."""
+"""Moves extracted from state sequences, and transition matrices with indexed entries."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
-from dphmm.model.away import Away
+from dphmm.model.outside_states import OutsideStates
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory, microseconds
+from dphmm.validation import Seconds, checked
 
 StateSequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
-"""States one time step apart, -1 where unknown; or a pair of slot numbers (increasing) and the states there."""
+"""States one timestep apart, -1 if unknown; or a pair of slots (increasing) and the states at these slots."""
 
 
 @dataclass(frozen=True)
 class Moves:
-    """What one sequence, or several, tell of movement.
+    """The visits and moves of one or several state sequences.
 
     Attributes
     ----------
     visits
         The known states, ``(v,)``.
     sources, targets
-        ``(m,)`` each: from where to where each move led; moves join neighbouring slots only, never across a gap.
+        ``(m,)`` each: the source and the target of each move. Moves connect consecutive slots only, never across a gap.
     slots
-        ``(m,)``: the slot that each move led into.
+        ``(m,)``: the slot in which each move ends.
     """
 
     visits: IntArray
@@ -44,27 +44,28 @@ class Moves:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def thinned(self, most: int) -> Moves:
-        """At most a number of the moves, evenly spaced among them: what one person may add to counts."""
-        if len(self) <= most:
+    def thin(self, maximum: int) -> Moves:
+        """Return at most ``maximum`` evenly spaced moves: the contribution of one user."""
+        if len(self) <= maximum:
             return self
-        return self.some((np.arange(most) * len(self)) // most)
+        return self.select((np.arange(maximum) * len(self)) // maximum)
 
-    def some(self, chosen: IntArray | BoolArray) -> Moves:
-        """Those of the moves that have some numbers, or are marked, with all visits."""
+    def select(self, chosen: IntArray | BoolArray) -> Moves:
+        """Return the moves at some indices or of a mask, with all visits."""
         return Moves(self.visits, self.sources[chosen], self.targets[chosen], self.slots[chosen])
 
-    def within(self, last: IntArray) -> Moves:
-        """The same of states alone, where numbers are those of contexts whose states are ``last``, ``(P,)``."""
-        return Moves(last[self.visits], last[self.sources], last[self.targets], self.slots)
+    def to_states(self, state_of_context: IntArray) -> Moves:
+        """Convert moves between contexts to moves between the states of the contexts, ``(P,)``."""
+        sources, targets = state_of_context[self.sources], state_of_context[self.targets]
+        return Moves(state_of_context[self.visits], sources, targets, self.slots)
 
     def counts(self, size: int) -> csr_array:
-        """``(N, N)``: how often each move was made."""
+        """Return the number of moves between each pair of states, ``(N, N)``."""
         return pair_counts(self.sources, self.targets, size)
 
 
 class MoveTable:
-    """A transition matrix, and where each of its entries is.
+    """A transition matrix with an index of its entries.
 
     Parameters
     ----------
@@ -76,161 +77,164 @@ class MoveTable:
         self.matrix = matrix
         self._keys = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * matrix.shape[1] + matrix.indices
 
-    def _at(self, rows: IntArray, columns: IntArray) -> IntArray:
-        found = np.searchsorted(self._keys, rows * self.matrix.shape[1] + columns)
-        return np.minimum(found, len(self._keys) - 1)
+    def _find_entries(self, rows: IntArray, columns: IntArray) -> IntArray:
+        indices = np.searchsorted(self._keys, rows * self.matrix.shape[1] + columns)
+        return np.minimum(indices, len(self._keys) - 1)
 
-    def holds(self, rows: IntArray, columns: IntArray) -> BoolArray:
-        """Whether there are entries at some places."""
-        return np.asarray(self._keys[self._at(rows, columns)] == rows * self.matrix.shape[1] + columns)
+    def contains(self, rows: IntArray, columns: IntArray) -> BoolArray:
+        """Return which pairs of row and column have an entry."""
+        return np.asarray(self._keys[self._find_entries(rows, columns)] == rows * self.matrix.shape[1] + columns)
 
-    def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
-        """The entries at some places that have some."""
-        return np.asarray(self.matrix.data[self._at(rows, columns)])
+    def values_at(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """Return the entries of pairs of row and column that have one."""
+        return np.asarray(self.matrix.data[self._find_entries(rows, columns)])
 
-    def mixed(self, rows: IntArray, columns: IntArray, weight: float) -> MoveTable:
-        """The rows mixed with what was counted, ``(counts + weight * row) / (total + weight)``."""
+    def mix(self, rows: IntArray, columns: IntArray, weight: float) -> MoveTable:
+        """Shrink counts towards the rows: ``(counts + weight * row) / (total + weight)``."""
         if weight == inf or not len(rows):
             return self
         matrix = self.matrix
         share = 1.0 / (np.bincount(rows, minlength=matrix.shape[0]) + weight)
         data = matrix.data * np.repeat(weight * share, np.diff(matrix.indptr))
-        np.add.at(data, self._at(rows, columns), share[rows])
+        np.add.at(data, self._find_entries(rows, columns), share[rows])
         return self.with_data(data)
 
     @cached_property
-    def stays(self) -> FloatArray:
+    def stay_probabilities(self) -> FloatArray:
         """The probability of staying in each state, ``(N,)``."""
         states = np.arange(self.matrix.shape[0])
-        return np.where(self.holds(states, states), self.matrix.data[self._at(states, states)], 0.0)
+        return np.where(self.contains(states, states), self.matrix.data[self._find_entries(states, states)], 0.0)
 
-    def tilted(self, factor: float) -> MoveTable:
-        """The rows with the odds of leaving the state multiplied by a factor."""
+    def tilt(self, factor: float) -> MoveTable:
+        """Return the rows with the odds of leaving the state multiplied by a factor."""
         lengths = np.diff(self.matrix.indptr)
         stays = self.matrix.indices == np.repeat(np.arange(len(lengths)), lengths)
-        scale = 1.0 / (self.stays + (1.0 - self.stays) * factor)
+        scale = 1.0 / (self.stay_probabilities + (1.0 - self.stay_probabilities) * factor)
         return self.with_data(
             self.matrix.data * np.where(stays, np.repeat(scale, lengths), np.repeat(scale * factor, lengths))
         )
 
     def with_data(self, data: FloatArray) -> MoveTable:
-        """The same places with other entries."""
+        """Return a table with the same structure and other entries."""
         matrix = self.matrix
         return MoveTable(csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape))
 
 
-def moves_of(sequence: StateSequence, size: int) -> Moves:
-    """The moves of one sequence over ``size`` states.
+def extract_moves(sequence: StateSequence, size: int) -> Moves:
+    """Extract the moves of one sequence over ``size`` states.
 
     Raises
     ------
     StateError
-        For a state outside ``-1 .. size - 1``, and slot numbers that do not increase, or not one per state.
+        If a state is outside ``-1 .. size - 1``, or slots do not increase, or there is not one for each state.
     InvalidInputError
-        For a pair of other than two parts.
+        If a tuple does not have two parts.
     """
     if isinstance(sequence, tuple):
         if len(sequence) != 2:
-            raise InvalidInputError(f"a sequence has {len(sequence)} parts; give slot numbers and states")
+            raise InvalidInputError(f"a sequence must be a pair of slots and states, got {len(sequence)} parts")
         slots, states = (as_integers(part, "slots and states", StateError) for part in sequence)
         if slots.ndim != 1 or slots.shape != states.shape or (np.diff(slots) <= 0).any():
-            raise StateError("slot numbers must increase, one per state")
+            raise StateError("slots must increase, and there must be one for each state")
     else:
         states = as_integers(sequence, "the states of a sequence", StateError)
         if states.ndim != 1:
-            raise StateError(f"the states of a sequence have shape {states.shape}; give a list of states")
+            raise StateError(f"the states of a sequence must be one-dimensional, got shape {states.shape}")
         slots = np.arange(len(states))
-    known = states >= 0
+    is_seen = states >= 0
     check_states(states[states != -1], size)
-    moved = known[:-1] & (np.diff(slots) == 1) & known[1:]
-    return Moves(states[known], states[:-1][moved], states[1:][moved], slots[1:][moved])
+    moved = is_seen[:-1] & (np.diff(slots) == 1) & is_seen[1:]
+    return Moves(states[is_seen], states[:-1][moved], states[1:][moved], slots[1:][moved])
 
 
-def all_moves(several: Iterable[Moves]) -> Moves:
-    """The moves of several sequences, one after another."""
+def concatenate_moves(several: Iterable[Moves]) -> Moves:
+    """Concatenate the moves of several sequences."""
     parts = list(several)
-    nothing = np.zeros(0, dtype=np.int64)
+    empty = np.zeros(0, dtype=np.int64)
     return Moves(
         *(
-            np.concatenate([nothing, *(getattr(part, name) for part in parts)])
+            np.concatenate([empty, *(getattr(part, name) for part in parts)])
             for name in ("visits", "sources", "targets", "slots")
         )
     )
 
 
-def coded(*names: IntArray) -> IntArray:
-    """Rows of several numbers as one number each, from 0 on."""
-    found = np.unique(names[0], return_inverse=True)[1].ravel()
+def encode_rows(*names: IntArray) -> IntArray:
+    """Encode each tuple of integers as one integer, counted from 0."""
+    codes = np.unique(names[0], return_inverse=True)[1].ravel()
     for name in names[1:]:
-        found = np.unique(found * (int(name.max(initial=0)) + 1) + name, return_inverse=True)[1].ravel()
-    return np.asarray(found)
+        codes = np.unique(codes * (int(name.max(initial=0)) + 1) + name, return_inverse=True)[1].ravel()
+    return np.asarray(codes)
 
 
-def of_others(values: FloatArray, owner: IntArray, *names: IntArray) -> FloatArray:
-    """Of each of some things ``(n,)``, the sum of the values of those of the same names, but for its owner's own."""
-    alone, mine = coded(*names), coded(*names, owner)
-    return np.asarray(np.bincount(alone, values)[alone] - np.bincount(mine, values)[mine])
+def sum_others(values: FloatArray, owner: IntArray, *names: IntArray) -> FloatArray:
+    """Return the sum of the values of other owners with the same names, ``(n,)``."""
+    group = encode_rows(*names)
+    owner_group = encode_rows(*names, owner)
+    return np.asarray(np.bincount(group, values)[group] - np.bincount(owner_group, values)[owner_group])
 
 
-def likeliest(weights: Sequence[float], score: Callable[[float], float]) -> float:
-    """The weight of the highest score; the largest of equal ones, which ascend."""
+def best_weight(weights: Sequence[float], score: Callable[[float], float]) -> float:
+    """Return the weight with the highest score. Weights ascend, and ties take the largest."""
     scores = [score(weight) for weight in weights]
     return weights[len(scores) - 1 - int(np.argmax(scores[::-1]))]
 
 
 def pair_counts(sources: IntArray, targets: IntArray, size: int) -> csr_array:
-    """How often each pair of states is among some, as a matrix."""
+    """Return the number of occurrences of each pair of states, as a sparse matrix."""
     return coo_array((np.ones(len(sources)), (sources, targets)), shape=(size, size)).tocsr()
 
 
 def check_states(states: IntArray, size: int) -> None:
-    """Refuse states outside ``0 .. size - 1`` with a `StateError`."""
+    """Raise `StateError` if a state is outside ``0 .. size - 1``."""
     outside = states[(states < 0) | (states >= size)]
     if len(outside):
-        raise StateError(f"state {int(outside[0])} does not exist; states are 0 to {size - 1}")
+        raise StateError(f"states must be from 0 to {size - 1}, got {int(outside[0])}")
 
 
 @checked
 def state_sequence(
     trajectory: Trajectory,
     space: StateSpace,
-    step_seconds: float,
-    gap_seconds: float | None = None,
-    away: Away | None = None,
+    step_seconds: Seconds,
+    gap_seconds: Seconds | None = None,
+    outside: OutsideStates | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Slot numbers and states of a trajectory on the clock of `dphmm.space.Trajectory.resample`.
+    """Convert a trajectory to slots and states; see `dphmm.space.Trajectory.resample`.
 
     Parameters
     ----------
     trajectory
-        Where the person was.
+        The locations of the user.
     space
         The states.
     step_seconds
-        The step of the clock.
+        The timestep, in seconds.
     gap_seconds
-        A person who is seen again within this time is taken to have stayed in the earlier state until then, and the
-        empty slots are filled with it; a longer gap cuts the sequence. Left out, one step: nothing is filled.
-    away
-        Twins of border states: places outside the space then have the number of their twin, see `dphmm.model.away`.
+        Gaps up to this length are filled with the state before the gap. Longer gaps split the sequence. Defaults to one
+        step: no gap is filled.
+    outside
+        Outside states. Locations outside the space then have the index of their outside state; see
+        `dphmm.model.outside_states`.
 
     Returns
     -------
     slots, states
-        Shape ``(n,)`` each; a state of -1 is a place outside the space where there are no twins.
+        Shape ``(n,)`` each. Without outside states, -1 is a location outside the space.
 
     Raises
     ------
     ConfigurationError
-        When the step or the gap is not a positive, finite number of seconds.
+        If the step or the gap is not a positive, finite number of seconds.
     """
     slotted = trajectory.resample(step_seconds)
-    locate = space.locate if away is None else partial(away.located, space)
-    slots, states = slotted.slots, locate(slotted.latitude, slotted.longitude)
+    locate = space.locate if outside is None else partial(outside.locate_contexts, space)
+    slots = slotted.slots
+    states = locate(slotted.latitude, slotted.longitude)
     if gap_seconds is None:
         return slots, states
-    held = microseconds(gap_seconds, "gap") // microseconds(step_seconds, "step")
-    lengths = np.append(np.where(slotted.steps <= held, slotted.steps, 1), 1)
+    max_gap_steps = microseconds(gap_seconds, "gap") // microseconds(step_seconds, "step")
+    lengths = np.append(np.where(slotted.steps <= max_gap_steps, slotted.steps, 1), 1)
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
     filled: IntArray = np.repeat(slots, lengths) + np.arange(lengths.sum()) - first
     return filled, np.repeat(states, lengths)
@@ -240,26 +244,26 @@ def state_sequence(
 def state_sequences(
     trajectories: Iterable[Trajectory],
     space: StateSpace,
-    step_seconds: float,
-    gap_seconds: float | None = None,
-    away: Away | None = None,
+    step_seconds: Seconds,
+    gap_seconds: Seconds | None = None,
+    outside: OutsideStates | None = None,
 ) -> list[tuple[IntArray, IntArray]]:
-    """`state_sequence` of each trajectory.
+    """Convert several trajectories to slots and states; see `state_sequence`.
 
     Parameters
     ----------
     trajectories
-        One for each person.
+        One for each user.
     space
         The states.
     step_seconds
-        How long a step is.
-    gap_seconds, away
-        As `state_sequence` takes them.
+        The timestep, in seconds.
+    gap_seconds, outside
+        See `state_sequence`.
 
     Returns
     -------
     list of (IntArray, IntArray)
-        Slots and states of each, as `state_sequence` gives them.
+        Slots and states of each trajectory.
     """
-    return [state_sequence(trajectory, space, step_seconds, gap_seconds, away) for trajectory in trajectories]
+    return [state_sequence(trajectory, space, step_seconds, gap_seconds, outside) for trajectory in trajectories]

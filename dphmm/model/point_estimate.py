@@ -1,193 +1,238 @@
-"""How far the best single guess is expected to be from the truth, and how sure it can be; circles that hold people."""
+"""Point estimates of a belief, their expected errors, and calibrated radii."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
+from functools import cached_property
 from math import asinh, hypot, inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
-from dphmm.compilation import often
+from dphmm.compilation import compile_if_hot
 from dphmm.errors import InvalidInputError
-from dphmm.model.away import Beyond
+from dphmm.model.outside_states import OutsideBelief
+from dphmm.validation import checked
 
-ACCURACY = 0.02
-"""By which part of itself the least expected distance may be stated too small."""
+ERROR_BOUND_ACCURACY = 0.02
+"""The relative gap up to which the lower bound of the expected error is tightened."""
 
-_ROOT_MEAN_SQUARE, _MEAN = sqrt(1 / 6), (sqrt(2) + asinh(1)) / 6
-"""The distance of a place anywhere in a square from its centre, in sides: by its mean square, and the mean itself."""
+# The distance of a uniform point in a unit square from the centre: root mean square, and mean.
+_UNIT_CELL_RMS = sqrt(1 / 6)
+_UNIT_CELL_MEAN = (sqrt(2) + asinh(1)) / 6
 
-_FEW = 4096
-"""Among more states than this, those of hardly any mass are left out: the lower bound can only get smaller."""
-_FAINT = 1e-6
-_TURNS, _QUICK = 64, 2
-_TOUCHING, _FLAT = 1e-9, 0.02
-_FURTHER = 1.8
-"""Twice Weiszfeld's step is Newton's where the mass lies evenly in all directions of a plane; below it, it settles."""
-
-
-class PointEstimate(NamedTuple):
-    """What an adversary with a belief can say of where the person is, in the unit of the points.
-
-    Parameters
-    ----------
-    mean
-        The mean of the points under the belief.
-    mean_error
-        The expected distance of the mean from the person; within a cell, by the mean of the square.
-    spread
-        The root of the expected square of that distance.
-    least_error
-        The expected distance of the best point there is, the one that is expected to be nearest (the geometric median
-        of the belief): a certified lower bound, which is above `ACCURACY` less than it but where rounding or points in
-        one line keep the search from an end. Within a cell no less than what is expected of its centre.
-    certainty
-        The probability of the most probable state.
-    """
-
-    mean: tuple[float, ...]
-    mean_error: float
-    spread: float
-    least_error: float
-    certainty: float
+# With more states, those of negligible mass are omitted. The lower bound can only decrease.
+_EXACT_SEARCH_MAX_STATES = 4096
+# A state is omitted if its mass is below this share of a uniform mass. Omitted states have at most this mass together.
+_NEGLIGIBLE_MASS = 1e-6
+# Most beliefs need fewer than ten iterations. The bound is valid, but less tight, if the limit is reached.
+_MAX_ITERATIONS = 64
+# Newton's method converges fast from the mean, but may cycle in later iterations.
+_NEWTON_ITERATIONS = 2
+# A search point counts as on a state if it is nearer than this share of its error: its direction is rounding error.
+_TOUCHING_SHARE = 1e-9
+# Newton's step needs a Hessian with at least this determinant, in squared weights. It is singular for collinear points.
+_MIN_DETERMINANT = 0.02
+# Over-relaxation of Weiszfeld's step. The factor 2 is Newton's step for isotropic mass in the plane; less converges.
+_RELAXATION = 1.8
 
 
-def within_cell(cell: float) -> float:
-    """The root of the mean square distance of a place, anywhere in a square cell of this side, from the centre."""
-    return _ROOT_MEAN_SQUARE * cell
+def cell_rms_distance(cell: float) -> float:
+    """Return the RMS distance of a uniform point in a square cell from its centre."""
+    return _UNIT_CELL_RMS * cell
 
 
 def expected_distance(
-    probabilities: FloatArray, points: FloatArray, cell: float = 0.0, beyond: Beyond | None = None
+    probabilities: FloatArray, points: FloatArray, cell: float = 0.0, outside: OutsideBelief | None = None
 ) -> float:
-    """The ``mean_error`` of `point_estimate` alone, whose parameters these are."""
+    """Return `Inference.mean_error` up to rounding that depends on the number of threads."""
     vectors = points - probabilities @ points
     distances = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
-    found = float(probabilities @ np.sqrt(distances**2 + within_cell(cell) ** 2))
-    return found if beyond is None else found + _further(distances[beyond.states], cell, beyond)
+    distance = float(probabilities @ np.sqrt(distances**2 + cell_rms_distance(cell) ** 2))
+    return distance if outside is None else distance + _outside_excess(distances[outside.states], cell, outside)
 
 
-def _further(distances: FloatArray, cell: float, beyond: Beyond) -> float:
-    """How much larger an expected distance is for people outside, whose points are some distances ``(m,)`` away."""
-    inside = np.sqrt(distances**2 + within_cell(cell) ** 2)
-    return float(beyond.masses @ np.maximum(distances + beyond.reach - inside, 0.0))
+def _outside_excess(distances: FloatArray, cell: float, outside: OutsideBelief) -> float:
+    """Return the excess of the expected distance due to outside states."""
+    inside = np.sqrt(distances**2 + cell_rms_distance(cell) ** 2)
+    return float(outside.masses @ np.maximum(distances + outside.mean_distances - inside, 0.0))
 
 
-def point_estimate(
-    probabilities: FloatArray, points: FloatArray, cell: float = 0.0, beyond: Beyond | None = None
-) -> PointEstimate:
-    """What a belief amounts to: see `PointEstimate`.
+class Inference:
+    """The estimates of an adversary with a belief about the user's location, and their errors.
+
+    Each is computed on first access. Lengths are in the unit of the points.
 
     Parameters
     ----------
     probabilities
-        ``(N,)``, not negative, with sum one.
+        ``(N,)``, non-negative, with sum one.
     points
-        ``(N, d)``. Of points that lie in memory by columns no copy is made.
+        ``(N, d)``: the coordinates of the states. Column-major arrays are not copied.
     cell
-        The side of the square cell that each point is the centre of, in the same unit: the person is anywhere in it. 0
-        where they are at the point.
-    beyond
-        What of the masses is of people outside the region, see `dphmm.model.away`. Of such a person, in a direction
-        that is not known, the mean's error is at most the distance of the point and how far from it they are; and
-        ``least_error`` counts them as found.
-
-    Notes
-    -----
-    The search is Newton's at first, then Weiszfeld's with over-relaxation. For any point ``y`` and vectors ``u_i`` of
-    length at most one, with ``P = Σ p_i``, ``g = Σ p_i u_i`` and ``m`` the mean, weak duality gives
-    ``min_q Σ p_i |x_i - q| >= (Σ p_i u_i (x_i - y) - g (m - y)) / (1 + |g| / P)``; the ``u_i`` are the directions from
-    ``y`` to the points, but for the point next to ``y``, whose vector makes ``g`` as small as it can. So what is told
-    is true wherever the search ends.
+        The side of the square cells centred at the points, in the same unit. The user's location is uniform in the
+        cell. With 0 it is the point.
+    outside
+        The part of the belief that concerns a user outside the region; see `dphmm.model.outside_states`. The direction
+        of such a user is unknown. Their contribution to the error of the mean is bounded by the triangle inequality,
+        and `error_lower_bound` counts it as zero.
     """
-    p, columns = probabilities, np.ascontiguousarray(points.T)
-    positive = np.flatnonzero(p)
-    if 2 * len(positive) < len(p):
-        p, columns = p[positive], columns.take(positive, axis=1)
-    mean, certainty = _mean(p, columns), min(float(p.max()), 1.0)
-    about = mean
-    look = _look(p, columns, mean)
-    error, square, within = look.error, look.square, within_cell(cell)
-    if cell:
-        squares = np.add.reduce((columns - mean[:, np.newaxis]) ** 2)
-        error = float(_in_order(p * np.sqrt(squares + within * within)))
-    square += within * within
-    if beyond is not None:
-        distances = np.linalg.norm(points[beyond.states] - mean, axis=1)
-        error += _further(distances, cell, beyond)
-        squares = (distances + np.sqrt(beyond.square)) ** 2 - distances**2 - within * within
-        square += float(beyond.masses @ np.maximum(squares, 0.0))
-        p, columns = probabilities.copy(), np.ascontiguousarray(points.T)
-        p[beyond.states] = np.maximum(p[beyond.states] - beyond.masses, 0.0)
-        p, columns = p[p > 0.0], columns[:, p > 0.0]
-        if not len(p):
-            return PointEstimate(tuple(mean.tolist()), error, sqrt(square), 0.0, certainty)
-        about = _mean(p, columns)
-        look = _look(p, columns, about)
-    if len(columns) == 1:
-        least = _about_the_median(p, columns[0])
-    elif len(p) <= _FEW:
-        least = _search(p, columns, about, look)
-    else:
-        kept = np.flatnonzero(p > _FAINT / len(p))
-        p, columns = p[kept], columns.take(kept, axis=1)
-        middle = _mean(p, columns)
-        least = _search(p, columns, middle, _look(p, columns, middle))
-    least = min(max(least, _MEAN * cell * (1.0 if beyond is None else float(p.sum()))), error)
-    return PointEstimate(tuple(mean.tolist()), error, sqrt(square), least, certainty)
+
+    def __init__(
+        self, probabilities: FloatArray, points: FloatArray, cell: float = 0.0, outside: OutsideBelief | None = None
+    ) -> None:
+        self._probabilities = probabilities
+        self._points = points
+        self._cell = cell
+        self._outside = outside
+
+    @cached_property
+    def _masses(self) -> tuple[FloatArray, FloatArray]:
+        """The masses and points, without impossible states if these are the majority."""
+        p = self._probabilities
+        columns = np.ascontiguousarray(self._points.T)
+        is_positive = p != 0.0  # NumPy counts and locates booleans faster than floats
+        if 2 * np.count_nonzero(is_positive) >= len(p):
+            return p, columns
+        positive = np.flatnonzero(is_positive)
+        return p[positive], columns.take(positive, axis=1)
+
+    @cached_property
+    def _center(self) -> FloatArray:
+        return _mean(*self._masses)
+
+    @cached_property
+    def _mean_sums(self) -> _PointSums:
+        return _sum_about(*self._masses, self._center)
+
+    @cached_property
+    def _border_distances(self) -> FloatArray:
+        """The distances of the border states from the mean."""
+        assert self._outside is not None, "used with outside states only"
+        return np.asarray(np.linalg.norm(self._points[self._outside.states] - self._center, axis=1))
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """The mean of the points under the belief: the point estimate."""
+        return tuple(self._center.tolist())
+
+    @cached_property
+    def mean_error(self) -> float:
+        """The expected error of the mean. The position within a cell contributes its mean square."""
+        error = self._mean_sums.error
+        if self._cell:
+            p, columns = self._masses
+            squares = np.add.reduce((columns - self._center[:, np.newaxis]) ** 2)
+            error = float(_in_order(p * np.sqrt(squares + cell_rms_distance(self._cell) ** 2)))
+        return (
+            error
+            if self._outside is None
+            else error + _outside_excess(self._border_distances, self._cell, self._outside)
+        )
+
+    @cached_property
+    def rms_error(self) -> float:
+        """The root mean square error of the mean."""
+        within_cell = cell_rms_distance(self._cell)
+        square = self._mean_sums.square + within_cell * within_cell
+        if self._outside is not None:
+            distances = self._border_distances
+            squares = (distances + np.sqrt(self._outside.mean_squares)) ** 2 - distances**2 - within_cell * within_cell
+            square += float(self._outside.masses @ np.maximum(squares, 0.0))
+        return sqrt(square)
+
+    @property
+    def max_probability(self) -> float:
+        """The probability of the most probable state."""
+        return min(float(self._probabilities.max()), 1.0)
+
+    @cached_property
+    def error_lower_bound(self) -> float:
+        """A proven lower bound of the expected error of any point estimate.
+
+        The best estimate is the geometric median of the belief. The bound is within a relative gap of
+        `ERROR_BOUND_ACCURACY` of its expected error, unless rounding or collinear points prevent convergence. With
+        cells it is at least the expected distance of a point in a cell from the centre.
+
+        Notes
+        -----
+        The search uses Newton's method at first, then Weiszfeld's algorithm with over-relaxation. For any point ``y``
+        and vectors ``u_i`` of length at most one, with ``P = Σ p_i``, ``g = Σ p_i u_i`` and ``m`` the mean, weak
+        duality gives ``min_q Σ p_i |x_i - q| >= (Σ p_i u_i (x_i - y) - g (m - y)) / (1 + |g| / P)``. The ``u_i`` are
+        the directions from ``y`` to the points, except for the point nearest to ``y``, for which ``u_i`` minimises
+        ``|g|``. The bound is therefore valid wherever the search ends.
+        """
+        p, columns = self._masses
+        about = self._center
+        sums = self._mean_sums
+        if self._outside is not None:  # masses outside have no known location, and count as zero error
+            p = self._probabilities.copy()
+            columns = np.ascontiguousarray(self._points.T)
+            p[self._outside.states] = np.maximum(p[self._outside.states] - self._outside.masses, 0.0)
+            p, columns = p[p > 0.0], columns[:, p > 0.0]
+            if not len(p):
+                return 0.0
+            about = _mean(p, columns)
+            sums = _sum_about(p, columns, about)
+        if len(columns) == 1:
+            bound = _median_error(p, columns[0])
+        elif len(p) <= _EXACT_SEARCH_MAX_STATES:
+            bound = _search(p, columns, about, sums)
+        else:
+            kept = np.flatnonzero(p > _NEGLIGIBLE_MASS / len(p))
+            p = p[kept]
+            columns = columns.take(kept, axis=1)
+            middle = _mean(p, columns)
+            bound = _search(p, columns, middle, _sum_about(p, columns, middle))
+        inside = 1.0 if self._outside is None else float(p.sum())
+        return min(max(bound, _UNIT_CELL_MEAN * self._cell * inside), self.mean_error)
+
+    def sampled_error(self, place: FloatArray) -> float:
+        """Return the mean error of a state sampled from the belief (Shokri et al., S&P 2011).
+
+        Parameters
+        ----------
+        place
+            ``(d,)``: the true location.
+
+        Returns
+        -------
+        float
+            The mean distance; 0 if the belief contains the state of the location only.
+        """
+        return float(self._probabilities @ np.linalg.norm(self._points - place, axis=1))
 
 
-def expected_errors(
-    rows: Iterable[FloatArray], points: FloatArray, cell: float = 0.0, beyond: Iterable[Beyond | None] = ()
-) -> FloatArray:
-    """How far guesses are expected to be off under some beliefs, ``(2, T)``: spread and least error of `PointEstimate`.
-
-    Parameters
-    ----------
-    rows
-        ``(T, N)``: probabilities, with sum one in each row.
-    points, cell
-        As of `point_estimate`.
-    beyond
-        That of each row; left out, none.
-    """
-    columns = np.asfortranarray(points)
-    guesses = (point_estimate(row, columns, cell, out) for row, out in zip_longest(rows, beyond))
-    return np.array([(guess.spread, guess.least_error) for guess in guesses]).reshape(-1, 2).T
-
-
-def _about_the_median(p: FloatArray, x: FloatArray) -> float:
-    """The expected distance of the median of points in a line."""
+def _median_error(p: FloatArray, x: FloatArray) -> float:
+    """Return the expected distance from the median of points in one dimension."""
     order = np.argsort(x)
     median = x[order[int(np.searchsorted(np.cumsum(p[order]), 0.5 * float(p.sum()))) % len(x)]]
     return float(p @ np.abs(x - median))
 
 
-class _Look(NamedTuple):
-    """Where the masses lie about a point.
+class _PointSums(NamedTuple):
+    """Weighted sums over all points, relative to a search point.
 
     Parameters
     ----------
     near
-        The state next to the point, or one of those on it.
+        The index of the nearest point, or of one at the search point.
     nearest
-        How far it is.
+        Its distance.
     mass
-        The mass on it, or on all states on the point.
+        The mass of the nearest point, or of all points at the search point.
     error, square
-        The sums of the masses times distances, and times squared distances.
+        The sums of masses times distances, and of masses times squared distances.
     weight
-        The sum of the masses over distances, but for ``mass``; so are those that follow.
+        The sum of masses divided by distances. This sum and the following ones exclude ``mass``.
     force
-        ``(d,)``: the sum of the directions to the masses, times these.
+        ``(d,)``: the sum of masses times unit vectors towards the points, the negative gradient of ``error``.
     xx, xy
-        Sums of products of the first coordinate of directions with itself and with the last, over distances.
+        Sums of masses times products of the unit vectors' first coordinate with itself and with the last, divided by
+        distances.
     """
 
     near: int
@@ -201,60 +246,77 @@ class _Look(NamedTuple):
     xy: float
 
 
-def _look(p: FloatArray, columns: FloatArray, at: FloatArray) -> _Look:
-    """What is about a point ``(d,)``, for masses ``(N,)`` at points ``(d, N)``."""
+def _sum_about(p: FloatArray, columns: FloatArray, at: FloatArray) -> _PointSums:
+    """Compute the sums for masses ``(N,)`` at points ``(d, N)``, relative to a point."""
     force = np.empty(len(columns))
     near, nearest, mass, error, square, weight, xx, xy = _sums_about(p, columns, at, force)
-    return _Look(near, nearest, mass, error, square, weight, force, xx, xy)
+    return _PointSums(near, nearest, mass, error, square, weight, force, xx, xy)
 
 
-def _search(p: FloatArray, columns: FloatArray, mean: FloatArray, look: _Look) -> float:
-    """What the expected distance of no point is below, for masses ``(N,)`` at points ``(d, N)``.
+def _search(p: FloatArray, columns: FloatArray, mean: FloatArray, sums: _PointSums) -> float:
+    """Return a lower bound of the expected distance from masses to any point.
 
-    The search begins at the mean. Each turn looks at where the masses lie about a point, what follows for all others,
-    and where to look next.
+    The search starts at the mean. Each iteration computes the sums at a search point, the dual bound that follows, and
+    the next search point.
     """
-    whole, at, least, reached = float(p.sum()), mean, -inf, inf
-    for turn in range(_TURNS + 1):
-        if turn:
-            look = _look(p, columns, at)
-        rest, mass, nearest = look.force, look.mass, look.nearest
-        next_to, force = columns[:, look.near] - at, hypot(*rest.tolist())
-        # The vector of the next point that leaves least of the sum; where that is nothing, no point is better than it.
+    whole = float(p.sum())
+    at = mean
+    bound = -inf
+    best_error = inf
+    for iteration in range(_MAX_ITERATIONS + 1):
+        if iteration:
+            sums = _sum_about(p, columns, at)
+        rest = sums.force
+        mass = sums.mass
+        nearest = sums.nearest
+        to_nearest = columns[:, sums.near] - at
+        force = hypot(*rest.tolist())
+        # The dual vector of the nearest point is chosen to minimise |g|. If g vanishes, that point is the median.
         share = mass / max(force, mass) if mass > 0.0 else 0.0
         left = rest - share * rest
-        inner = look.error - mass * nearest - share * float(rest @ next_to)
-        least = max(least, (inner - float(left @ (mean - at))) / (1.0 + hypot(*left.tolist()) / whole))
-        reached = min(reached, look.error)
-        if least >= (1.0 - ACCURACY) * reached:
+        inner = sums.error - mass * nearest - share * float(rest @ to_nearest)
+        # Weak duality (see the notes of `Inference.error_lower_bound`): the bound is valid for any search point.
+        bound = max(bound, (inner - float(left @ (mean - at))) / (1.0 + hypot(*left.tolist()) / whole))
+        best_error = min(best_error, sums.error)
+        if bound >= (1.0 - ERROR_BOUND_ACCURACY) * best_error:
             break
         if force <= mass:
-            move = next_to
-        elif nearest <= _TOUCHING * look.error:  # here is a point: Vardi and Zhang's step away from it
-            move = rest * (1.0 - mass / force) / look.weight
+            move = to_nearest
+        elif nearest <= _TOUCHING_SHARE * sums.error:  # the search point is a data point: Vardi and Zhang's step
+            move = rest * (1.0 - mass / force) / sums.weight
         else:
             pull = mass / nearest
-            weight, rest = look.weight + pull, rest + pull * next_to
-            first, last = next_to[0] / nearest, next_to[-1] / nearest
-            xx, xy = look.xx + pull * first * first, look.xy + pull * first * last
-            determinant = (weight - xx) * xx - xy * xy  # and yy is what is missing of the weight
-            if turn < _QUICK and len(rest) == 2 and determinant > _FLAT * weight * weight:
-                x, y = rest.tolist()  # Newton's step, which is quicker and may miss
+            weight = sums.weight + pull
+            rest = rest + pull * to_nearest
+            first = to_nearest[0] / nearest
+            last = to_nearest[-1] / nearest
+            xx = sums.xx + pull * first * first
+            xy = sums.xy + pull * first * last
+            determinant = (weight - xx) * xx - xy * xy  # in the plane yy = weight - xx
+            if iteration < _NEWTON_ITERATIONS and len(rest) == 2 and determinant > _MIN_DETERMINANT * weight * weight:
+                x, y = rest.tolist()  # Newton's step: faster, but not guaranteed to converge
                 move = np.array([xx * x + xy * y, (weight - xx) * y + xy * x]) / determinant
             else:
-                move = rest * _FURTHER / weight
+                move = rest * _RELAXATION / weight
         at = at + move
-    return least
+    return bound
 
 
 Sums = tuple[int, float, float, float, float, float, float, float]
-"""What `_sums_about` returns: near, nearest, mass, error, square, weight, xx and xy of a `_Look`."""
+"""The result of `_sums_about`: near, nearest, mass, error, square, weight, xx and xy of `_PointSums`."""
 
 
 def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
-    """`_sums_about`, written so that numba can compile it; to the last bit the same."""
+    """Form of `_sums_about` that numba can compile. Results are equal to the last bit."""
     dimension, size = columns.shape
-    near, nearest, mass, error, square, weight, xx, xy = 0, np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    near = 0
+    nearest = np.inf
+    mass = 0.0
+    error = 0.0
+    square = 0.0
+    weight = 0.0
+    xx = 0.0
+    xy = 0.0
     distances = np.empty(size)
     force[:] = 0.0
     for i in range(size):
@@ -265,7 +327,8 @@ def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: 
         error += p[i] * distances[i]
         square += p[i] * total
         if distances[i] < nearest:
-            near, nearest = i, distances[i]
+            near = i
+            nearest = distances[i]
     for i in range(size):
         if i == near or distances[i] == 0.0:
             mass += p[i]
@@ -280,11 +343,11 @@ def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: 
     return near, nearest, mass, error, square, weight, xx, xy
 
 
-@often(_sums_about_loop)
+@compile_if_hot(_sums_about_loop)
 def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
-    """The sums of a `_Look`; ``force`` is filled in."""
-    away = columns - at[:, np.newaxis]
-    squares = np.add.reduce(away * away)
+    """Compute the sums of `_PointSums`; ``force`` is an output array."""
+    offsets = columns - at[:, np.newaxis]
+    squares = np.add.reduce(offsets * offsets)
     distances = np.sqrt(squares)
     near = int(distances.argmin())
     nearest = float(distances[near])
@@ -292,89 +355,96 @@ def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: Float
     terms = [p * distances, p * squares, p * here]
     distances[here] = inf
     pull = p / distances
-    along = pull * away[0] / (distances * distances)
-    terms += [pull, along * away[0], along * away[-1], *(pull * away)]
+    along = pull * offsets[0] / (distances * distances)
+    terms += [pull, along * offsets[0], along * offsets[-1], *(pull * offsets)]
     error, square, mass, weight, xx, xy, *force[:] = _in_order(np.array(terms)).tolist()
     return near, nearest, mass, error, square, weight, xx, xy
 
 
 def _in_order(terms: FloatArray) -> FloatArray:
-    """Sums of rows ``(..., N)`` from the first to the last, as a loop adds them: releases depend on the last bit."""
+    """Sum rows ``(..., N)`` in order, as a loop does: releases depend on the last bit."""
     sums: FloatArray = np.cumsum(terms, axis=-1)[..., -1]
     return sums
 
 
 def _mean(p: FloatArray, columns: FloatArray) -> FloatArray:
-    """The mean of points ``(d, N)``; sums are the same for any number of threads."""
+    """Return the mean of points ``(d, N)``. The sums do not depend on the number of threads."""
     return np.asarray(np.einsum("n,dn->d", p, columns) / p.sum())
 
 
 COVERAGE = 0.9
-"""The share of moments, on average over people, at which a person is to be within the circle."""
+"""The share of timesteps, on average over users, at which the radius must contain the user."""
 
-MOST_PEOPLE, MOSTLY = 0.9, 0.8
-"""The share of people who are to be within it at this share of their moments or more."""
+USER_SHARE = 0.9
+"""The share of users who must have at least the coverage `USER_COVERAGE`."""
 
-HOURS = (0.0, 1.0, 3.0)
-"""Hours after the last draw up to which factors hold; the last factor is for longer."""
+USER_COVERAGE = 0.8
+"""The share of a user's timesteps at which the radius must contain them, for `USER_SHARE` of the users."""
+
+HOURS_SINCE_RELEASE = (0.0, 1.0, 3.0)
+"""The upper limits, in hours since the last release, of the factors' classes. The last factor is for longer times."""
 
 
 @checked
 @dataclass(frozen=True)
-class HeldRadii:
-    """Factors by which circles about estimates are wider than the estimate's expected distance, to hold people.
+class CalibratedRadii:
+    """The factors between the expected error of an estimate and its calibrated radius.
 
-    Cross-conformal: people who were left out of a fit were followed with noise, and the factor of a class of moments
-    is the least that held `COVERAGE` of (distance / expected distance) over them, each person alike, and
-    `MOST_PEOPLE` of them at `MOSTLY` of their moments, with the rank of split conformal prediction (one person more).
-    It holds on average over people exchangeable with these; of few people it is itself uncertain, and single people
-    may be held less.
+    The calibration is cross-conformal: releases were simulated for users who were held out of a fit. The factor of a
+    class of timesteps is the smallest with which the radius contained `COVERAGE` of the timesteps, with equal weights
+    of users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of their timesteps, with the rank of split
+    conformal prediction (one additional user). The coverage holds on average over users who are exchangeable with
+    these. With few users it is itself uncertain, and the coverage of individual users may be lower.
 
     Parameters
     ----------
     factors
-        Positive: at a draw where every moment has one; and under schedules, which draw after silences, one for each of
-        `HOURS` and one for longer.
-    people
-        How many people they are of.
+        Positive numbers. The first is for releases at every timestep. The others are for schedules: one for each of
+        `HOURS_SINCE_RELEASE` and one for longer times.
+    num_users
+        The number of users of the calibration.
     coverage
-        The share of moments that is held.
+        The share of timesteps that is covered.
 
     Raises
     ------
     InvalidInputError
-        When there is another number of factors, or one is not positive.
+        If there is another number of factors, or a number is out of range.
     """
 
     factors: tuple[float, ...]
-    people: int
+    num_users: int
     coverage: float = COVERAGE
 
     def __post_init__(self) -> None:
-        if len(self.factors) != len(HOURS) + 2 or not all(0 < one < inf for one in self.factors):
-            raise InvalidInputError(f"factors are {self.factors}; give {len(HOURS) + 2} positive numbers")
-        if not 0 < self.coverage < 1 or self.people < 1:
-            raise InvalidInputError(f"coverage is {self.coverage:g} of {self.people} people; give a share, and people")
+        if len(self.factors) != len(HOURS_SINCE_RELEASE) + 2 or not all(0 < factor < inf for factor in self.factors):
+            raise InvalidInputError(
+                f"factors must be {len(HOURS_SINCE_RELEASE) + 2} positive numbers, got {self.factors}"
+            )
+        if not 0 < self.coverage < 1 or self.num_users < 1:
+            raise InvalidInputError(
+                f"coverage must be between 0 and 1 and num_users positive, got {self.coverage:g} and {self.num_users}"
+            )
 
     def factor(self, hours: float, scheduled: bool) -> float:
-        """The factor at some hours since the last draw.
+        """Return the factor at a time since the last release.
 
         Parameters
         ----------
         hours
-            0 at a draw; infinite where there was none.
+            Hours since the last release: 0 at a release, infinite before the first one.
         scheduled
-            Whether a schedule chooses the moments of draws.
+            Whether a schedule selects the timesteps of releases.
 
         Returns
         -------
         float
-            By what the expected distance is multiplied.
+            The factor of the expected error.
         """
-        return self.factors[0 if hours == 0 and not scheduled else 1 + bisect_left(HOURS, hours)]
+        return self.factors[0 if hours == 0 and not scheduled else 1 + bisect_left(HOURS_SINCE_RELEASE, hours)]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, which `from_dict` reads.
+        """Return the fields as plain JSON values, which `from_dict` reads.
 
         Returns
         -------
@@ -385,8 +455,8 @@ class HeldRadii:
 
     @classmethod
     @checked
-    def from_dict(cls, values: Mapping[str, Any]) -> HeldRadii:
-        """What `to_dict` wrote.
+    def from_dict(cls, values: Mapping[str, Any]) -> CalibratedRadii:
+        """Return the factors from the fields that `to_dict` returned.
 
         Parameters
         ----------
@@ -395,16 +465,16 @@ class HeldRadii:
 
         Returns
         -------
-        HeldRadii
+        CalibratedRadii
             The factors.
 
         Raises
         ------
         InvalidInputError
-            When the fields are others.
+            If a field is missing or invalid.
         """
         try:
-            factors = tuple(float(one) for one in values["factors"])
-            return cls(factors, int(values["people"]), float(values["coverage"]))
+            factors = tuple(float(factor) for factor in values["factors"])
+            return cls(factors, int(values["num_users"]), float(values["coverage"]))
         except (KeyError, TypeError, ValueError) as problem:
-            raise InvalidInputError(f"the radii's factors cannot be read ({problem}); learn the model again") from None
+            raise InvalidInputError(f"calibrated radii are invalid ({problem}): learn the model again") from None

@@ -1,4 +1,4 @@
-"""What follows from a transition matrix alone: the chain in reverse, by Bayes' rule, and where it comes to rest."""
+"""Time reversal of a Markov chain by Bayes' rule, and its stationary distribution."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
-from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.stochastic import SMALLEST_PROBABILITY, MatrixLike, as_stochastic
+from dphmm.errors import StochasticError
+from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic
+from dphmm.validation import PositiveInt, checked
 
 
 @checked
 def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
-    """``P^B[i, j] = Pr(state before = j | state now = i)``, from ``P^F[j, i] = Pr(now = i | before = j)``.
+    """Compute the backward transition matrix by Bayes' rule.
+
+    The result is ``P^B[i, j] = Pr(previous state = j | current state = i)``, from ``P^F[j, i] = Pr(current state = i |
+    previous state = j)``.
 
     Parameters
     ----------
     forward
         ``(n, n)`` row-stochastic, dense or scipy sparse.
     distribution
-        ``(n,)`` distribution of the state *before*. It belongs to one moment unless it is stationary: see
+        ``(n,)``: the distribution of the *previous* state. Unless it is stationary it belongs to one timestep only; see
         `reverses`.
 
     Returns
     -------
     array or scipy CSR array
-        ``(n, n)``, of the same kind as ``forward``. The row of a state that cannot be reached now is conditioned on
-        something impossible; it is given the distribution of the state before, which is a mixture of the other rows
-        and so changes no temporal privacy loss. In the sparse form it is a copy of one of the other rows, which
-        changes none either and stays sparse.
+        ``(n, n)``, dense or sparse as ``forward``. The row of an unreachable current state is conditioned on an
+        impossible event. It is set to ``distribution``, a mixture of the other rows, and therefore changes no temporal
+        privacy loss. In the sparse form it is a copy of one of the other rows, which changes none either.
 
     Raises
     ------
     StochasticError
-        When the matrix or the distribution is none, or a state that can be reached has a probability too small for
-        floating point.
+        If the matrix or the distribution is invalid, or the probability of a reachable state is too small for floating
+        point.
 
     Examples
     --------
@@ -48,49 +50,49 @@ def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
     array([[0.667, 0.333],
            [0.25 , 0.75 ]])
     """
-    matrix = as_stochastic(forward, "forward matrix", smallest=SMALLEST_PROBABILITY)
+    matrix = as_stochastic(forward, "forward matrix", smallest=MIN_PROBABILITY)
     return _reverse(matrix, as_distribution(distribution, matrix.shape[0]))[0]
 
 
 @checked
-def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: int) -> Iterator[Any]:
-    """The backward matrices of a chain that need not be stationary, one for each step from t to t + 1.
+def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: PositiveInt) -> Iterator[Any]:
+    """Compute the backward matrices of a chain, one for each step from t to t + 1.
+
+    The chain need not be stationary.
 
     Parameters
     ----------
     forward
         ``(n, n)`` row-stochastic, dense or scipy sparse.
     initial
-        ``(n,)`` distribution of the first state.
+        ``(n,)``: the distribution of the first state.
     steps
-        Number of times T; there are ``T − 1`` matrices. They are made one at a time, so that T does not cost memory.
+        The number of timesteps T. There are ``T − 1`` matrices, computed one at a time, so memory does not depend on T.
 
     Returns
     -------
     iterator of array or scipy CSR array
-        ``(n, n)``, as `reverse` gives.
+        ``(n, n)`` each; see `reverse`.
 
     Raises
     ------
     InvalidInputError
-        When ``steps`` is less than 1.
+        If ``steps`` is less than 1.
     StochasticError
-        As `reverse`.
+        If an argument is invalid; see `reverse`.
 
     Examples
     --------
     >>> [matrix.round(2).tolist() for matrix in reverses([[.8, .2], [.4, .6]], [1, 0], 3)]
     [[[1.0, 0.0], [1.0, 0.0]], [[0.89, 0.11], [0.57, 0.43]]]
     """
-    if steps < 1:
-        raise InvalidInputError(f"steps is {steps}; give at least 1")
-    matrix = as_stochastic(forward, "forward matrix", smallest=SMALLEST_PROBABILITY)
-    found = reverses_through(repeat(matrix, steps - 1), as_distribution(initial, matrix.shape[0]))
-    return (backward for backward, _ in found)
+    matrix = as_stochastic(forward, "forward matrix", smallest=MIN_PROBABILITY)
+    pairs = reverse_steps(repeat(matrix, steps - 1), as_distribution(initial, matrix.shape[0]))
+    return (backward for backward, _ in pairs)
 
 
-def reverses_through(matrices: Iterable[Any], distribution: FloatArray) -> Iterator[tuple[Any, FloatArray]]:
-    """The backward matrix of each of some steps, with the distribution before it; matrices are not checked."""
+def reverse_steps(matrices: Iterable[Any], distribution: FloatArray) -> Iterator[tuple[Any, FloatArray]]:
+    """Yield the backward matrix of each step and the distribution before the step."""
     for matrix in matrices:
         backward, after = _reverse(matrix, distribution)
         yield backward, distribution
@@ -98,16 +100,16 @@ def reverses_through(matrices: Iterable[Any], distribution: FloatArray) -> Itera
 
 
 def _reverse(matrix: Any, before: FloatArray) -> tuple[Any, FloatArray]:
-    """The backward matrix, and the distribution of the state now."""
+    """Return the backward matrix, and the distribution of the current state."""
     is_sparse = bool(sp.issparse(matrix))
     joint = (sp.diags_array(before) @ matrix).T if is_sparse else (before[:, np.newaxis] * matrix).T
     now = np.asarray(joint.sum(axis=1), dtype=np.float64).ravel()
     positive = np.asarray((matrix > 0).astype(np.int64).T @ (before > 0).astype(np.int64)).ravel() > 0
-    lost = np.flatnonzero(positive & (now < SMALLEST_PROBABILITY))
+    lost = np.flatnonzero(positive & (now < MIN_PROBABILITY))
     if lost.size:
         raise StochasticError(
-            f"state {lost[0]} can be reached with probability {now[lost[0]]} only; "
-            "raise the smallest probabilities of the chain or set them to 0"
+            f"the probability of state {lost[0]} must be at least {MIN_PROBABILITY:g}, got {now[lost[0]]}: raise "
+            "the smallest probabilities of the chain or set them to 0"
         )
     scale = np.divide(1.0, now, out=np.zeros_like(now), where=positive)
     if is_sparse:
@@ -118,7 +120,7 @@ def _reverse(matrix: Any, before: FloatArray) -> tuple[Any, FloatArray]:
 
 
 def _fill_sparse(backward: Any, positive: BoolArray) -> Any:
-    """The sparse matrix with a copy of a defined row, the shortest, in place of each undefined one."""
+    """Replace each undefined row of a sparse matrix by a copy of the shortest defined one."""
     if positive.all():
         return backward
     lengths = np.where(positive, np.diff(backward.indptr), positive.size + 1)
@@ -126,19 +128,19 @@ def _fill_sparse(backward: Any, positive: BoolArray) -> Any:
     return sp.csr_array(backward[chosen])
 
 
-_ELIMINATED = 600
-"""The most states that are eliminated one by one, which takes a second; more are solved for with sparse factors."""
+# Up to this number of states are eliminated one by one, which takes a second. Larger systems use sparse LU.
+_MAX_ELIMINATED_STATES = 600
 
 
 @checked
 def stationary(transition: MatrixLike) -> FloatArray:
-    """The distribution ``(n,)`` that the chain, begun in all states alike, spends its time in: ``p P = p``.
+    """Compute the stationary distribution ``p P = p`` of a chain with a uniform start.
 
     Parameters
     ----------
     transition
-        ``(n, n)`` row-stochastic, dense or scipy sparse. Where it has several closed classes, of which no state is
-        left, each has the mass that ends up in it; a cycle counts by the time spent in each of its states.
+        ``(n, n)`` row-stochastic, dense or scipy sparse. If there are several closed classes, each has the probability
+        that the chain is absorbed in it. For periodic classes the result is the average over time.
 
     Returns
     -------
@@ -148,60 +150,63 @@ def stationary(transition: MatrixLike) -> FloatArray:
     Raises
     ------
     StochasticError
-        When the matrix is none, or parts of the chain are joined by moves so rare that what is found is no rest.
+        If the matrix is invalid, or parts of the chain are connected by moves so rare that the result is not
+        stationary.
 
     Notes
     -----
-    Solved for directly, however slowly the chain mixes. Up to 600 states, of a closed class or of those that are left
-    for good, are eliminated one after another without a subtraction (Grassmann, Taksar and Heyman, 1985), so that every
-    state's probability, however small, is right to a relative precision near that of floating point. Of larger ones
-    digits are lost where groups of states are joined by moves that are rarer by a factor that nears ``1e-16`` than
-    those within.
+    The system is solved directly, independent of the mixing time. Up to 600 states of a closed class, or transient
+    states, are eliminated one by one without subtractions (Grassmann, Taksar and Heyman, 1985). Every probability,
+    however small, then has a relative precision close to that of floating point. For larger classes digits are lost if
+    groups of states are connected by moves that are rarer by a factor close to ``1e-16`` than those within the groups.
 
     Examples
     --------
     >>> stationary([[.8, .2], [.4, .6]]).round(4)
     array([0.6667, 0.3333])
     """
-    from scipy.sparse.csgraph import connected_components  # with solvers that most commands need not
+    from scipy.sparse.csgraph import connected_components  # imports solvers that most commands do not need
 
     matrix = as_stochastic(transition, compressed=True)
     size = matrix.shape[0]
     classes, member = connected_components(matrix, connection="strong")
     sources, targets = matrix.nonzero()
+    # A class is closed if no move leads out of it; all mass ends up in closed classes.
     closed = np.ones(classes, dtype=np.bool_)
     closed[member[sources[member[sources] != member[targets]]]] = False
     moves = sp.csr_array(matrix - sp.diags_array(matrix.diagonal()))
-    # Leaving by the sum of the moves rather than by 1 - P_ii, which would cancel where states are seldom left.
+    # The sum of the moves instead of 1 - P_ii, which would lose digits in states that are rarely left.
     leaving = sp.csr_array(sp.diags_array(moves.sum(axis=1)) - moves)
-    found = np.full(size, 1.0 / size)
+    masses_at_rest = np.full(size, 1.0 / size)
     passing = np.flatnonzero(~closed[member])
     if passing.size:
-        if passing.size <= _ELIMINATED:
-            found = _passed_on(moves, passing, found)
+        if passing.size <= _MAX_ELIMINATED_STATES:
+            masses_at_rest = _absorb(moves, passing, masses_at_rest)
         else:
-            visits = _solved(leaving[passing][:, passing].T, found[passing])
-            found += visits @ moves[passing]
-        found[passing] = 0.0
-    masses = np.bincount(member, found, minlength=classes)
+            visits = _solve_sparse(leaving[passing][:, passing].T, masses_at_rest[passing])
+            masses_at_rest += visits @ moves[passing]
+        masses_at_rest[passing] = 0.0
+    masses = np.bincount(member, masses_at_rest, minlength=classes)
     order = np.argsort(member, kind="stable")
     for states in np.split(order, np.cumsum(np.bincount(member))[:-1]):
         if states.size == 1 or not closed[member[states[0]]]:
             continue
-        if states.size <= _ELIMINATED:
-            shares = _eliminated(moves[states][:, states].toarray())
+        if states.size <= _MAX_ELIMINATED_STATES:
+            shares = _stationary_shares(moves[states][:, states].toarray())
         else:
             balance: Any = leaving[states][:, states].T.tocsr()
-            shares = np.append(1.0, _solved(balance[1:, 1:], -balance[1:, [0]].toarray().ravel()))
-        found[states] = masses[member[states[0]]] * shares / shares.sum()
-    found /= found.sum()
-    if not np.allclose(found @ moves, found * moves.sum(axis=1), rtol=1e-6, atol=1e-15):
+            shares = np.append(1.0, _solve_sparse(balance[1:, 1:], -balance[1:, [0]].toarray().ravel()))
+        masses_at_rest[states] = masses[member[states[0]]] * shares / shares.sum()
+    masses_at_rest /= masses_at_rest.sum()
+    if not np.allclose(masses_at_rest @ moves, masses_at_rest * moves.sum(axis=1), rtol=1e-6, atol=1e-15):
         raise _too_rare()
-    return np.asarray(found)
+    return np.asarray(masses_at_rest)
 
 
-def _eliminated(moves: FloatArray) -> FloatArray:
-    """What a chain spends in each state of one closed class, up to a factor, from its moves; these are overwritten."""
+def _stationary_shares(moves: FloatArray) -> FloatArray:
+    """Return the stationary distribution of one closed class, up to a factor."""
+    # Grassmann, Taksar and Heyman: states are censored one by one from the last on, in O(n³) time and in place. Shares
+    # are divided by their largest after each state, because their ratios may exceed the range of floats.
     with np.errstate(all="ignore"):
         for last in range(len(moves) - 1, 0, -1):
             _eliminate(moves, last)
@@ -214,24 +219,26 @@ def _eliminated(moves: FloatArray) -> FloatArray:
     return shares
 
 
-def _passed_on(moves: Any, passing: IntArray, masses: FloatArray) -> FloatArray:
-    """Masses once those in the states that are left for good have gone to where they end up."""
+def _absorb(moves: Any, passing: IntArray, masses: FloatArray) -> FloatArray:
+    """Move the masses of transient states to the states that absorb them."""
     kept = np.setdiff1d(np.unique(moves[passing].indices), passing)
     order = np.concatenate([kept, passing])
-    rows, found = np.vstack([np.zeros((kept.size, order.size)), moves[passing][:, order].toarray()]), masses.copy()
+    rows = np.vstack([np.zeros((kept.size, order.size)), moves[passing][:, order].toarray()])
+    passed = masses.copy()
     with np.errstate(all="ignore"):
         for last in range(order.size - 1, kept.size - 1, -1):
             shares = _eliminate(rows, last)
-            found[order[:last]] += found[order[last]] * shares
-    if not np.isfinite(found).all():
+            passed[order[:last]] += passed[order[last]] * shares
+    if not np.isfinite(passed).all():
         raise _too_rare()
-    return found
+    return passed
 
 
 def _eliminate(moves: FloatArray, last: int) -> FloatArray:
-    """Make the moves into a state go on to those before it, and its column how often it is come to until then.
+    """Censor the last state: redirect the moves into it, and count expected visits.
 
-    Returns where it is left for. What leaves it is a sum of its moves: nothing is subtracted, so no digits are lost.
+    The column of the state is replaced by the expected number of visits. Returns the distribution of the next state.
+    The probability of leaving is a sum of moves. Nothing is subtracted, so no digits are lost.
     """
     leaving = moves[last, :last].sum()
     shares = np.asarray(moves[last, :last] / leaving)
@@ -242,21 +249,21 @@ def _eliminate(moves: FloatArray, last: int) -> FloatArray:
     return shares
 
 
-def _solved(matrix: Any, right: FloatArray) -> FloatArray:
-    """The solution, not negative, of a sparse system whose matrix has positive entries on its diagonal alone."""
+def _solve_sparse(matrix: Any, right: FloatArray) -> FloatArray:
+    """Return the non-negative solution of a sparse system with an M-matrix."""
     from scipy.sparse.linalg import splu
 
     try:
-        found = splu(sp.csc_array(matrix)).solve(right)
-    except RuntimeError:  # no other sign of a singular factor
+        solution = splu(sp.csc_array(matrix)).solve(right)
+    except RuntimeError:  # SciPy reports a singular factor in no other way
         raise _too_rare() from None
-    if not np.abs(found).max() < 1 / SMALLEST_PROBABILITY:
+    if not np.abs(solution).max() < 1 / MIN_PROBABILITY:
         raise _too_rare()
-    return np.maximum(found, 0.0)  # rounding may leave a state that is hardly visited a hair below
+    return np.maximum(solution, 0.0)  # rounding may make rarely visited states slightly negative
 
 
 def _too_rare() -> StochasticError:
     return StochasticError(
-        "transition matrix: some moves are too rare for floating point to say where the chain comes to rest; "
+        "the transition matrix has moves that are too rare to compute its stationary distribution in floating point: "
         "raise its smallest probabilities or set them to 0"
     )

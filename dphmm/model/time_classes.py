@@ -1,4 +1,4 @@
-"""Public classes of time: which transition matrix holds at which step of the clock."""
+"""Public classes of time, which select the transition matrix of each timestep."""
 
 from __future__ import annotations
 
@@ -10,83 +10,83 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray, content_hash
 from dphmm.errors import ConfigurationError
 from dphmm.space.trajectory import microseconds, time_zone
 from dphmm.tables.values import shorten
+from dphmm.validation import Seconds, checked
 
-By = Literal["hours", "weekday-hours"]
-"""The classes that have a name: the hours of a day, or those of working days and of weekends."""
+ClassScheme = Literal["hour", "weekday-hour"]
+"""The named schemes of classes: hours of the day, or hours of weekdays and of weekends."""
 
-WEEK = 168
-_HOUR, _DAY = 3_600_000_000, 86_400_000_000
-_QUARTER = 900_000_000
-_MONDAY = 72
-"""1970 began on a Thursday, this many hours after a Monday."""
+HOURS_PER_WEEK = 168
+_HOUR_US = 3_600_000_000
+_DAY_US = 86_400_000_000
+_QUARTER_US = 900_000_000
+# 1970 began on a Thursday, this many hours after a Monday.
+_HOURS_SINCE_MONDAY = 72
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST = 250_000_000_000_000_000
-"""Microseconds before and after 1970 beyond which no calendar goes; zones keep the offset that they have there."""
-_CHUNK = 1 << 16
+# Calendars are defined up to this number of microseconds before and after 1970. Beyond it zones keep their offset.
+_MAX_MICROSECONDS = 250_000_000_000_000_000
+_CHUNK_STEPS = 1 << 16
 
 
 @checked
 @dataclass(frozen=True)
 class TimeClasses:
-    """A public function of the clock: the class of every step.
+    """A public mapping of timesteps to classes of time.
 
-    A step that ends at an instant belongs to the hour that it begins in, in a time zone; each of the 168 hours of a
-    week has a class.
+    Each of the 168 hours of a week has a class. A step belongs to the hour in which it begins, in a time zone.
 
     Parameters
     ----------
     classes
-        The class of each hour of the week from Monday 0:00 on: 168 whole numbers that use each of 0, 1, … once or more.
+        The class of each hour of the week from Monday 0:00 on: 168 integers, which use each of 0, 1, … at least once.
     step_seconds
-        How long a step is.
+        The timestep, in seconds.
     zone
-        The time zone: a name such as ``Asia/Shanghai``, ``UTC``, or an offset such as ``+08:00``.
+        The time zone: a name such as ``Asia/Shanghai`` or ``UTC``, or an offset such as ``+08:00``.
 
     Raises
     ------
     ConfigurationError
-        When the classes are others, or the zone is unknown.
+        If the classes are invalid, or the zone is unknown.
 
     Examples
     --------
-    >>> classes = TimeClasses.of("hours", 3600, "Asia/Shanghai")
-    >>> classes.count, classes.class_of(1), classes.class_of(17)
+    >>> classes = TimeClasses.from_name("hour", 3600, "Asia/Shanghai")
+    >>> classes.count, classes.get_class(1), classes.get_class(17)
     (24, 8, 0)
     """
 
     classes: tuple[int, ...]
-    step_seconds: float
+    step_seconds: Seconds
     zone: str = "UTC"
 
     def __post_init__(self) -> None:
         microseconds(self.step_seconds, "step_seconds")
-        given: Any = self.classes
-        classes = tuple(given.tolist()) if isinstance(given, np.ndarray) and given.ndim == 1 else given
-        good = isinstance(classes, tuple) and len(classes) == WEEK
-        good = good and all(isinstance(one, int) and not isinstance(one, bool) for one in classes)
+        hours: Any = self.classes
+        classes = tuple(hours.tolist()) if isinstance(hours, np.ndarray) and hours.ndim == 1 else hours
+        good = isinstance(classes, tuple) and len(classes) == HOURS_PER_WEEK
+        good = good and all(isinstance(number, int) and not isinstance(number, bool) for number in classes)
         if not good or set(classes) != set(range(len(set(classes)))):
             raise ConfigurationError(
-                f"the classes of time are {shorten(given)}; give one for each of the {WEEK} hours of a week, numbered "
-                "from 0 without gaps"
+                f"classes must be {HOURS_PER_WEEK} integers, one for each hour of a week, numbered from 0 without "
+                f"gaps, got {shorten(hours)}"
             )
         object.__setattr__(self, "classes", classes)
         time_zone(self.zone)
 
     @classmethod
-    def of(cls, by: By, step_seconds: float, zone: str = "UTC") -> TimeClasses:
-        """The classes of a name: ``"hours"``, 24; or ``"weekday-hours"``, 24 from Monday to Friday and 24 for weekends.
+    def from_name(cls, name: ClassScheme, step_seconds: float, zone: str = "UTC") -> TimeClasses:
+        """Return the classes of a named scheme.
 
         Parameters
         ----------
-        by
-            The name.
+        name
+            ``"hour"`` has 24 classes. ``"weekday-hour"`` has 24 for Monday to Friday and 24 for weekends.
         step_seconds
-            How long a step is.
+            The timestep, in seconds.
         zone
             The time zone.
 
@@ -98,45 +98,45 @@ class TimeClasses:
         Raises
         ------
         ConfigurationError
-            When there is no such name, or the zone is unknown.
+            If the name or the zone is unknown.
         """
-        if not isinstance(by, str) or by not in get_args(By):
+        if not isinstance(name, str) or name not in get_args(ClassScheme):
             raise ConfigurationError(
-                f"classes of time {shorten(by)} are unknown; give one of {', '.join(get_args(By))}"
+                f"time_classes must be one of {', '.join(get_args(ClassScheme))}, got {shorten(name)}"
             )
-        hours = range(WEEK)
-        found = (h % 24 if by == "hours" or h < 120 else 24 + h % 24 for h in hours)
-        return cls(tuple(found), step_seconds, zone)
+        hours = range(HOURS_PER_WEEK)
+        numbers = (h % 24 if name == "hour" or h < 120 else 24 + h % 24 for h in hours)
+        return cls(tuple(numbers), step_seconds, zone)
 
     @property
     def count(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return max(self.classes) + 1
 
     @cached_property
     def shares(self) -> FloatArray:
-        """The share of a week that each class has, ``(K,)``."""
-        return np.bincount(self.classes) / WEEK
+        """The share of each class in a week, ``(K,)``."""
+        return np.bincount(self.classes) / HOURS_PER_WEEK
 
     @property
     def content_hash(self) -> str:
         """A hash of the classes, the step and the zone's name."""
         return content_hash(np.array(self.classes), self.step_seconds, self.zone)
 
-    def name_of(self, number: int) -> str:
-        """What a class is called: its hours of the week, as far as they are short.
+    def get_name(self, number: int) -> str:
+        """Return the name of a class: its days and hours.
 
         Parameters
         ----------
         number
-            The number of a class.
+            The index of the class.
 
         Returns
         -------
         str
             The name, such as ``every day 8h``.
         """
-        hours = [hour for hour, one in enumerate(self.classes) if one == number]
+        hours = [hour for hour, own_class in enumerate(self.classes) if own_class == number]
         days = sorted({hour // 24 for hour in hours})
         times = sorted({hour % 24 for hour in hours})
         named = (
@@ -144,24 +144,24 @@ class TimeClasses:
         )
         return f"{named} {','.join(str(time) for time in times)}h"
 
-    def class_of(self, slot: int) -> int:
-        """The class of the step that ends at slot number ``slot`` (see `dphmm.Session.slot_of`).
+    def get_class(self, slot: int) -> int:
+        """Return the class of the step that ends at a slot.
 
         Parameters
         ----------
         slot
-            The slot at which the step ends.
+            The slot at which the step ends; see `dphmm.Session.to_slot`.
 
         Returns
         -------
         int
-            The number of the class.
+            The index of the class.
         """
         local = (int(slot) - 1) * self._step + self._offset_at(int(slot) - 1)
-        return self.classes[(local // _HOUR + _MONDAY) % WEEK]
+        return self.classes[(local // _HOUR_US + _HOURS_SINCE_MONDAY) % HOURS_PER_WEEK]
 
-    def classes_of(self, slots: IntArray) -> IntArray:
-        """The same for an array of slots.
+    def get_classes(self, slots: IntArray) -> IntArray:
+        """Return the classes of the steps that end at an array of slots.
 
         Parameters
         ----------
@@ -171,86 +171,101 @@ class TimeClasses:
         Returns
         -------
         IntArray
-            The numbers of their classes, of the same shape.
+            The indices of their classes, of the same shape.
         """
         slots = np.asarray(slots, dtype=np.int64)
         if not slots.size:
             return np.zeros(slots.shape, dtype=np.int64)
-        if int(slots.max()) * self._step > _MOST or int(slots.min() - 1) * self._step < -_MOST:
-            return np.array([self.class_of(int(slot)) for slot in slots.ravel()]).reshape(slots.shape)
+        if int(slots.max()) * self._step > _MAX_MICROSECONDS or int(slots.min() - 1) * self._step < -_MAX_MICROSECONDS:
+            return np.array([self.get_class(int(slot)) for slot in slots.ravel()]).reshape(slots.shape)
         start = (slots - 1) * self._step
-        local = start + offsets(start, self.zone)
-        return np.asarray(self._table[(local // _HOUR + _MONDAY) % WEEK])
+        local = start + utc_offsets(start, self.zone)
+        return np.asarray(self._table[(local // _HOUR_US + _HOURS_SINCE_MONDAY) % HOURS_PER_WEEK])
 
     def runs(self, after: int, steps: int) -> Iterator[tuple[int, int]]:
-        """The classes of the steps after slot ``after``, as runs of equal ones: class and length, in all ``steps``.
+        """Iterate over the runs of equal classes in a sequence of steps.
 
         Parameters
         ----------
         after
             The slot before the first step.
         steps
-            How many steps.
+            The number of steps.
 
         Yields
         ------
         tuple of int and int
-            The number of a class, and how many steps in a row are of it.
+            The index of a class, and the number of consecutive steps of this class.
         """
-        done, now, length = 0, -1, 0
+        done = 0
+        now = -1
+        length = 0
         while done < steps:
-            count = min(_CHUNK, steps - done)
-            found = self.classes_of(after + done + np.arange(1, count + 1))
-            starts = np.concatenate([[0], np.flatnonzero(np.diff(found)) + 1])
-            for number, run in zip(found[starts].tolist(), np.diff(starts, append=count).tolist(), strict=True):
+            count = min(_CHUNK_STEPS, steps - done)
+            numbers = self.get_classes(after + done + np.arange(1, count + 1))
+            starts = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1])
+            for number, run in zip(numbers[starts].tolist(), np.diff(starts, append=count).tolist(), strict=True):
                 if number == now:
                     length += run
                     continue
                 if length:
                     yield now, length
-                now, length = number, run
+                now = number
+                length = run
             done += count
         if length:
             yield now, length
 
     def periods(self, after: int, steps: int) -> list[tuple[list[tuple[int, int]], int]]:
-        """The steps after slot ``after`` as periods that come one after another, of which many are equal.
+        """Split a sequence of steps into periods, and count consecutive equal ones.
 
-        A period is a day, or a week where days differ; between changes of the clock all are equal.
+        A period is a day, or a week if days differ. All periods between two changes of the UTC offset are equal.
 
         Parameters
         ----------
         after
             The slot before the first step.
         steps
-            How many steps.
+            The number of steps.
 
         Returns
         -------
         list of (runs, times)
-            The `runs` of each period, and how often it comes in a row; in all ``steps`` steps.
+            The `runs` of each period, and the number of its consecutive repetitions.
         """
-        days = 1 if self.classes[:24] * 7 == self.classes and _DAY % self._step == 0 else 7
-        whole = 0 if days * _DAY % self._step else days * _DAY // self._step
-        found, done, last = list[tuple[list[tuple[int, int]], int]](), 0, None
+        days = self._days
+        whole = self.period
+        parts = list[tuple[list[tuple[int, int]], int]]()
+        done = 0
+        last = None
         while whole and done + whole <= steps:
             since = after + done
-            # Offsets are looked at day by day: no zone changes its clock and back within one.
-            offsets = {self._offset_at(since + k * whole // days) for k in range(days + 1)}
-            offset = offsets.pop() if len(offsets) == 1 else None
+            # Offsets are checked once a day: no zone changes its offset and back within a day.
+            period_offsets = {self._offset_at(since + k * whole // days) for k in range(days + 1)}
+            offset = period_offsets.pop() if len(period_offsets) == 1 else None
             if offset is not None and offset == last:
-                found[-1] = found[-1][0], found[-1][1] + 1
+                parts[-1] = parts[-1][0], parts[-1][1] + 1
             else:
-                found.append((list(self.runs(since, whole)), 1))
-            done, last = done + whole, offset
-        return found + [(list(self.runs(after + done, steps - done)), 1)] * (done < steps)
+                parts.append((list(self.runs(since, whole)), 1))
+            done = done + whole
+            last = offset
+        return parts + [(list(self.runs(after + done, steps - done)), 1)] * (done < steps)
+
+    @property
+    def period(self) -> int:
+        """The steps of a day, or of a week if days differ; 0 if a week has no integer number."""
+        return 0 if self._days * _DAY_US % self._step else self._days * _DAY_US // self._step
+
+    @property
+    def _days(self) -> int:
+        return 1 if self.classes[:24] * 7 == self.classes and _DAY_US % self._step == 0 else 7
 
     def _offset_at(self, slot: int) -> int:
-        """The zone's offset where a step begins that ends at the next slot."""
-        return _offset(self.zone, min(max(slot * self._step, -_MOST), _MOST) // _QUARTER)
+        """Return the UTC offset at a slot, where the step that ends at the next slot begins."""
+        return _offset(self.zone, min(max(slot * self._step, -_MAX_MICROSECONDS), _MAX_MICROSECONDS) // _QUARTER_US)
 
     def to_dict(self) -> dict[str, Any]:
-        """The classes as plain JSON values, from which `from_dict` makes it again.
+        """Return the fields as plain JSON values, which `from_dict` reads.
 
         Returns
         -------
@@ -261,12 +276,12 @@ class TimeClasses:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TimeClasses:
-        """The classes that `to_dict` wrote.
+        """Return the classes from the fields that `to_dict` returned.
 
         Parameters
         ----------
         values
-            What `to_dict` wrote.
+            The fields.
 
         Returns
         -------
@@ -276,14 +291,16 @@ class TimeClasses:
         Raises
         ------
         ConfigurationError
-            When the values are others.
+            If a field is missing or invalid.
         """
         if isinstance(values, Mapping) and set(values) == {"classes", "step_seconds", "zone"}:
-            classes, step, zone = values["classes"], values["step_seconds"], values["zone"]
+            classes = values["classes"]
+            step = values["step_seconds"]
+            zone = values["zone"]
             good = isinstance(classes, list) and isinstance(zone, str) and len(zone) < 100
             if good and isinstance(step, int | float) and not isinstance(step, bool):
                 return cls(tuple(classes), step, zone)
-        raise ConfigurationError("the classes of time are written in another way; make the model anew")
+        raise ConfigurationError("the classes of time are invalid: learn the model again")
 
     @cached_property
     def _step(self) -> int:
@@ -294,8 +311,10 @@ class TimeClasses:
         return np.array(self.classes, dtype=np.int64)
 
 
-def offsets(instants: IntArray, zone: str) -> IntArray:
-    """Offsets of a zone from UTC, microseconds: one a day where its ends agree, otherwise one a quarter of an hour.
+def utc_offsets(instants: IntArray, zone: str) -> IntArray:
+    """Return the UTC offsets of a time zone, in microseconds.
+
+    The offset is computed once for a day on which it does not change, otherwise for each quarter of an hour.
 
     Parameters
     ----------
@@ -307,29 +326,30 @@ def offsets(instants: IntArray, zone: str) -> IntArray:
     Returns
     -------
     IntArray
-        Of the instants' shape.
+        The offsets, with the shape of ``instants``.
     """
-    days, at = np.unique(instants // _DAY, return_inverse=True)
-    ends = [[_offset(zone, (day + end) * _DAY // _QUARTER) for end in (0, 1)] for day in days.tolist()]
+    days, at = np.unique(instants // _DAY_US, return_inverse=True)
+    ends = [[_offset(zone, (day + end) * _DAY_US // _QUARTER_US) for end in (0, 1)] for day in days.tolist()]
     both = np.array(ends, dtype=np.int64).reshape(-1, 2)
-    found = both[at.reshape(instants.shape), 0]
+    values = both[at.reshape(instants.shape), 0]
     changing = (both[:, 0] != both[:, 1])[at.reshape(instants.shape)]
-    quarters, at = np.unique(instants[changing] // _QUARTER, return_inverse=True)
+    quarters, at = np.unique(instants[changing] // _QUARTER_US, return_inverse=True)
     if len(quarters):
-        found[changing] = np.array([_offset(zone, quarter) for quarter in quarters.tolist()])[at]
-    return np.asarray(found)
+        values[changing] = np.array([_offset(zone, quarter) for quarter in quarters.tolist()])[at]
+    return np.asarray(values)
 
 
 @lru_cache(maxsize=1 << 16)
 def _offset(zone: str, quarter: int) -> int:
-    """The offset of a zone from UTC, microseconds, at a quarter of an hour, counted from 1970."""
-    instant = (_EPOCH + timedelta(microseconds=min(max(quarter * _QUARTER, -_EARLIEST), _MOST))).astimezone(
-        time_zone(zone)
-    )
+    """Return the UTC offset of a zone, in microseconds, at a quarter of an hour since 1970."""
+    instant = (
+        _EPOCH
+        + timedelta(microseconds=min(max(quarter * _QUARTER_US, -_MAX_MICROSECONDS_BEFORE_1970), _MAX_MICROSECONDS))
+    ).astimezone(time_zone(zone))
     offset = instant.utcoffset()
     assert offset is not None, "a zone has an offset"
     return offset // timedelta(microseconds=1)
 
 
-_EARLIEST = 62_000_000_000_000_000
-"""Microseconds from about the year 5 to 1970."""
+# Microseconds from about the year 5 to 1970.
+_MAX_MICROSECONDS_BEFORE_1970 = 62_000_000_000_000_000

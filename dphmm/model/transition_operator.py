@@ -1,8 +1,8 @@
-"""The transition operator: what takes a distribution over states one step forward, or likelihoods one step back.
+"""Transition operators, which propagate distributions and likelihoods by one step.
 
-Distributions are natural logarithms of masses, minus infinity exactly where a state is impossible by structure, so
-that no underflow ever rules a possible state out. Sums are taken as plain floats wherever these lose nothing; where a
-mass is too small beside others for that, each sum is taken relative to its largest terms.
+Distributions are natural logarithms of masses, minus infinity exactly for states that are impossible by structure.
+Therefore underflow never makes a possible state impossible. Sums are computed in plain floats if no term can underflow.
+Otherwise each sum is computed relative to its largest terms.
 """
 
 from __future__ import annotations
@@ -18,72 +18,74 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dphmm.arrays import BoolArray, FloatArray, locked
-from dphmm.compilation import often
-from dphmm.stochastic import MatrixLike, as_csr
+from dphmm.compilation import compile_if_hot
+from dphmm.stochastic_matrix import MatrixLike, as_csr
 from dphmm.threads import one_thread
 
-NARROW = 600.0
-"""Masses within ``e**NARROW`` of the largest go through one step of plain sums without loss."""
-_LOWER = exp(-NARROW)
+LOG_RANGE = 600.0
+"""Masses within ``e**LOG_RANGE`` of the largest can be propagated by one step of plain sums without underflow."""
+_NEXT_LEVEL = exp(-LOG_RANGE)
+# The level of sums without a term.
 _NO_LEVEL = -1e300
-"""The level of sums without a term."""
-_LEAST = -700.0
-_LIKELY = 2.0**-100
-"""Plain sums of masses within `NARROW` are safe, and zero by structure alone, for no share below this."""
-_DENSE = 4096, 0.25
-"""Up to this many states, with at least this part of the matrix positive, products with a dense array are faster."""
+_MIN_LOG = -700.0
+# If no entry is smaller, plain sums of masses within `LOG_RANGE` do not underflow, and are zero by structure only.
+_MIN_SHARE = 2.0**-100
+# Products with a dense array are faster up to this number of states, and from this share of positive entries on. With
+# more states a dense array would take over 128 MiB for each direction.
+_DENSE_MAX_STATES = 4096
+_DENSE_MIN_FILL = 0.25
 
-_DENSE_FROM = 100_000
-"""Below this many entries a sparse product takes less time than it takes to keep to one thread."""
+# Below this number of entries a sparse product is faster than restricting a dense one to one thread.
+_DENSE_MIN_ENTRIES = 100_000
 
 
 Runs: TypeAlias = "Sequence[tuple[TransitionOperator, int]]"
-"""Steps by one matrix and how many there are of each, in order of time."""
+"""Single-step operators and the number of consecutive steps of each, in order of time."""
 
 
 class Operator(ABC):
-    """What takes log masses from one time to the next, and log likelihoods back: the base class of all of them."""
+    """Base class of operators that propagate log masses forward and log likelihoods backward."""
 
-    floats: tuple[LogProduct, LogProduct] | None = None
-    """The products forward and back where plain floats do for masses within `NARROW`; None where they do not."""
+    linear_products: tuple[LogProduct, LogProduct] | None = None
+    """The forward and the backward product if plain floats suffice for masses within `LOG_RANGE`, otherwise `None`."""
 
     periods: Sequence[tuple[Runs, int]] = ()
-    """The steps by one matrix each that this is made of, where paths are told apart by them: runs of equal steps, and
-    how often each list of runs comes in a row."""
+    """The single steps of the operator, for the search of most probable paths: lists of runs of equal steps, and the
+    number of consecutive repetitions of each list."""
 
     @abstractmethod
     def forward(self, logs: FloatArray) -> FloatArray:
-        """Move a distribution one step on.
+        """Propagate a distribution one step forward.
 
         Parameters
         ----------
         logs
-            ``(n,)``: log masses of the states before.
+            ``(n,)``: log masses of the states before the step.
 
         Returns
         -------
         FloatArray
-            ``(m,)``: ``log sum_i exp(logs[i]) P[i, j]`` for each state j after.
+            ``(m,)``: ``log sum_i exp(logs[i]) P[i, j]`` for each state j after the step.
         """
 
     @abstractmethod
     def backward(self, logs: FloatArray) -> FloatArray:
-        """Move likelihoods of the states after back to those before.
+        """Propagate likelihoods one step backward.
 
         Parameters
         ----------
         logs
-            ``(m,)``: log likelihoods given each state after.
+            ``(m,)``: log likelihoods given each state after the step.
 
         Returns
         -------
         FloatArray
-            ``(n,)``: ``log sum_j P[i, j] exp(logs[j])`` for each state i before.
+            ``(n,)``: ``log sum_j P[i, j] exp(logs[j])`` for each state i before the step.
         """
 
 
 class _Identity(Operator):
-    """No step."""
+    """The operator of zero steps."""
 
     def forward(self, logs: FloatArray) -> FloatArray:
         return logs
@@ -93,18 +95,18 @@ class _Identity(Operator):
 
 
 IDENTITY: Operator = _Identity()
-"""The operator of no step."""
+"""The operator of zero steps."""
 
 
-Lists = tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]
-"""The rows of a sparse matrix: starts ``(m + 1,)``, then columns and numbers, all in one row.
+SparseRows = tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]
+"""The rows of a sparse matrix: starts ``(m + 1,)``, columns, and values.
 
-Columns are unsigned: compiled loops need not ask whether they count from the end.
+Columns are unsigned, so compiled loops need not check for negative indices.
 """
 
 
 class LogProduct:
-    """``log(A @ exp(x))`` for a sparse matrix A of numbers that are not negative.
+    """The product ``log(A @ exp(x))`` for a non-negative sparse matrix A.
 
     Parameters
     ----------
@@ -114,63 +116,78 @@ class LogProduct:
 
     def __init__(self, matrix: csr_array) -> None:
         indices, starts = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
-        made = csr_array((matrix.data, indices, starts), shape=matrix.shape)
-        self.matrix: csr_array = locked(made if made.has_sorted_indices else made.sorted_indices())
-        self.is_likely = bool(matrix.nnz) and float(matrix.data.min()) >= _LIKELY
-        """Whether plain sums of masses within `NARROW` lose nothing and vanish by structure alone."""
+        narrow = csr_array((matrix.data, indices, starts), shape=matrix.shape)
+        self.matrix: csr_array = locked(narrow if narrow.has_sorted_indices else narrow.sorted_indices())
+        self.is_linear_safe = bool(matrix.nnz) and float(matrix.data.min()) >= _MIN_SHARE
+        """Whether plain sums of masses within `LOG_RANGE` do not underflow, and are zero by structure only."""
         rows, columns = matrix.shape
-        self._is_full = max(rows, columns) <= _DENSE[0] and matrix.nnz >= _DENSE[1] * rows * columns
+        self._is_full = max(rows, columns) <= _DENSE_MAX_STATES and matrix.nnz >= _DENSE_MIN_FILL * rows * columns
 
     def __call__(self, logs: FloatArray) -> FloatArray:
-        """The logarithms ``(m,)`` of the sums, of ``logs`` ``(n,)``; minus infinity exactly where nothing is summed."""
+        """Return the logarithms ``(m,)`` of the sums; minus infinity exactly for empty ones."""
+        # The largest mass is scaled to 1: sums of masses above e**-LOG_RANGE then neither overflow nor underflow.
         top = float(logs.max(initial=-np.inf))
         if top == -np.inf:
             return np.full(self.matrix.shape[0], -np.inf)
         below = logs - top
-        if not self.is_likely:
-            return self._of_logs(below) + top
-        if _is_faint(below):
-            return self._by_levels(below) + top
+        if not self.is_linear_safe:
+            return self._log_domain_sums(below) + top
+        if _exceeds_float_range(below):
+            return self._by_levels(below, top)
+        sums = self.multiply(np.exp(below, out=below))
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.plain(np.exp(below))) + top)
+            np.log(sums, out=sums)
+        sums += top
+        return sums
 
-    def _by_levels(self, logs: FloatArray) -> FloatArray:
-        """The sums where masses are far apart: each mass is a float times a power of ``e**NARROW``."""
-        levels = np.ceil(logs / NARROW)
+    def _by_levels(self, logs: FloatArray, top: float) -> FloatArray:
+        """Return the sums of masses that exceed the range of floats.
+
+        Each mass is a float times a power of ``e**LOG_RANGE``. ``logs`` are relative to ``top``, and overwritten.
+        """
+        # Allocating memory for a million states takes as long as a pass over it, so arrays are reused.
+        levels = logs / LOG_RANGE
+        np.ceil(levels, out=levels)
         with np.errstate(invalid="ignore", divide="ignore"):
-            values = levels * -NARROW
-            values += logs  # not a number for impossible states, which have no level either
-            np.clip(values, -NARROW, 0.0, out=values)  # beyond 1e15 the difference is nothing but rounding
-            totals, tops = np.empty((2, self.matrix.shape[0]))
-            _sums_by_levels(self.lists, np.exp(values, out=values), levels, totals, tops)
+            values = levels * -LOG_RANGE
+            values += logs  # NaN for impossible states, of which the level is -inf
+            np.clip(values, -LOG_RANGE, 0.0, out=values)  # above 1e15 the difference is rounding error only
+            totals = np.empty(self.matrix.shape[0])
+            tops = logs if len(logs) == len(totals) else np.empty_like(totals)
+            _sums_by_levels(self.rows, np.exp(values, out=values), levels, totals, tops)
             np.log(totals, out=totals)
-        tops *= NARROW
+        tops *= LOG_RANGE
         totals += tops
+        totals += top
         return totals
 
-    def _of_logs(self, logs: FloatArray) -> FloatArray:
-        """The sums whatever the shares: each relative to its largest term, however small that is."""
-        starts, states, _ = self.lists
-        found = np.full(len(starts) - 1, -np.inf)
+    def _log_domain_sums(self, logs: FloatArray) -> FloatArray:
+        """Return the sums for arbitrary entries, each relative to its largest term."""
+        # An entry below 2**-100 times a mass of e**-LOG_RANGE may underflow, so each sum is computed in logs here. This
+        # costs an exponential for each entry of the matrix instead of one for each state.
+        starts, states, _ = self.rows
+        sums = np.full(len(starts) - 1, -np.inf)
         filled = np.flatnonzero(np.diff(starts))
         if len(filled):
-            found[filled] = log_sums(logs[states] + self.log_shares, starts[filled])
-        return found
+            sums[filled] = log_sums(logs[states] + self.log_shares, starts[filled])
+        return sums
 
-    def plain(self, values: FloatArray) -> FloatArray:
-        """Plain sums of one column ``(n,)`` or several ``(n, k)``, the same for any number of threads."""
-        if self.dense is None or (values.ndim == 1 and self.matrix.nnz < _DENSE_FROM):
+    def multiply(self, values: FloatArray) -> FloatArray:
+        """Multiply one column ``(n,)`` or several ``(n, k)`` of plain masses."""
+        # One thread: the order of additions, and therefore the last bits of releases, must not depend on their number.
+        if self.dense is None or (values.ndim == 1 and self.matrix.nnz < _DENSE_MIN_ENTRIES):
             return np.asarray(self.matrix @ values)
         with one_thread():
             return np.asarray(self.dense.T @ values)
 
     @cached_property
     def dense(self) -> FloatArray | None:
-        """The matrix transposed as a dense array ``(n, m)``, where it is small and full enough; otherwise None."""
+        """The transposed dense matrix ``(n, m)``. `None` if it is too large or too sparse."""
         return locked(np.ascontiguousarray(self.matrix.toarray().T)) if self._is_full else None
 
     def support(self, possible: BoolArray) -> BoolArray:
-        """Which sums have a positive term, ``(m,)``, of masses that are positive at some places ``(n,)``."""
+        """Return which sums ``(m,)`` have a positive term, for a mask ``(n,)`` of positive masses."""
+        # Counts in single precision may saturate at 2**24, but never become 0.
         return np.asarray(self._pattern @ possible.astype(np.float32) > 0)
 
     @cached_property
@@ -181,41 +198,54 @@ class LogProduct:
 
     @cached_property
     def log_shares(self) -> FloatArray:
-        """The logarithms of the matrix's entries, in the order in which they are stored."""
+        """The logarithms of the matrix's entries, in storage order."""
         return locked(np.log(self.matrix.data))
 
     @cached_property
-    def lists(self) -> Lists:
-        """The rows."""
+    def rows(self) -> SparseRows:
+        """The rows of the matrix."""
         return self.matrix.indptr.view(np.uint32), self.matrix.indices.view(np.uint32), self.matrix.data
 
 
 def _sums_by_levels_loop(
-    lists: Lists, values: FloatArray, levels: FloatArray, totals: FloatArray, tops: FloatArray
+    lists: SparseRows, values: FloatArray, levels: FloatArray, totals: FloatArray, tops: FloatArray
 ) -> None:
-    """`_sums_by_levels`, written so that numba can compile it."""
+    """Form of `_sums_by_levels` that numba can compile."""
     starts, states, shares = lists
     for row in range(totals.size):
-        level, total = _NO_LEVEL, 0.0
-        for at in range(starts[row], starts[row + 1]):
-            level = max(level, levels[states[at]])
+        level = _NO_LEVEL
+        lowest = np.inf
+        total = 0.0
         for at in range(starts[row], starts[row + 1]):
             i = states[at]
-            if levels[i] == level:
-                total += values[i] * shares[at]
-            elif levels[i] == level - 1.0:
-                total += values[i] * shares[at] * _LOWER
-        totals[row], tops[row] = total, level
+            level = max(level, levels[i])
+            lowest = min(lowest, levels[i])
+            total += values[i] * shares[at]
+        # Nearly all rows have terms of one level, for which a single pass suffices.
+        if lowest < level:
+            total = 0.0
+            for at in range(starts[row], starts[row + 1]):
+                i = states[at]
+                if levels[i] == level:
+                    total += values[i] * shares[at]
+                elif levels[i] == level - 1.0:
+                    total += values[i] * shares[at] * _NEXT_LEVEL
+        totals[row] = total
+        tops[row] = level
 
 
-@often(_sums_by_levels_loop, lambda lists, *_: 8 * len(lists[1]))
-def _sums_by_levels(lists: Lists, values: FloatArray, levels: FloatArray, totals: FloatArray, tops: FloatArray) -> None:
-    """Sums of shares times masses, which are ``values * e**(NARROW * levels)``, relative to the highest level in each.
+@compile_if_hot(_sums_by_levels_loop, lambda lists, *_: 8 * len(lists[1]))
+def _sums_by_levels(
+    lists: SparseRows, values: FloatArray, levels: FloatArray, totals: FloatArray, tops: FloatArray
+) -> None:
+    """Compute sums of entries times masses, relative to the highest level of each sum.
 
-    Masses of that level count, and of the next: lower ones are less than rounding. Both forms add the same terms in the
-    same order, so that releases are the same to the last bit whenever the loop comes to be compiled.
+    Masses are ``values * e**(LOG_RANGE * levels)``. Those of the highest and of the next level are summed. Lower ones
+    are smaller than rounding. Both forms add the same terms in the same order, so releases are equal to the last bit
+    whether or not the loop is compiled.
     """
     starts, states, shares = lists
+    # An empty sum keeps the lowest level and the total 0, of which the logarithm is -inf: impossible.
     tops[:] = _NO_LEVEL
     filled = np.flatnonzero(np.diff(starts))
     each = levels[states]
@@ -225,24 +255,24 @@ def _sums_by_levels(lists: Lists, values: FloatArray, levels: FloatArray, totals
     counted = each >= -1.0
     terms = np.zeros(len(each))
     terms[counted] = values[states[counted]] * shares[counted]
-    terms[each == -1.0] *= _LOWER
+    terms[each == -1.0] *= _NEXT_LEVEL
     placed = csr_array((terms, np.arange(len(terms)), starts.astype(np.int64)), shape=(len(tops), len(terms)))
-    totals[:] = np.asarray(placed @ np.ones(len(terms)))  # in their order, as the loop does
+    totals[:] = np.asarray(placed @ np.ones(len(terms)))  # adds in storage order, as the loop does
 
 
-def _is_faint(below: FloatArray) -> bool:
-    """Whether some positive mass is not within `NARROW` of the largest, which is one."""
-    return bool(below.min() < -NARROW) and bool(((below < -NARROW) & (below > -np.inf)).any())
+def _exceeds_float_range(below: FloatArray) -> bool:
+    """Return whether a non-zero mass is below ``e**-LOG_RANGE``; the largest is one."""
+    return bool(below.min() < -LOG_RANGE) and bool(((below < -LOG_RANGE) & (below > -np.inf)).any())
 
 
 class TransitionOperator(Operator):
-    """One step by a matrix.
+    """The operator of one step with a matrix.
 
     Parameters
     ----------
     matrix
-        ``(n, m)`` of numbers that are not negative, dense or sparse; row ``i`` holds those from state ``i``. Rows need
-        not sum to one.
+        ``(n, m)``, non-negative, dense or sparse. Row ``i`` contains the moves from state ``i``. Rows need not sum to
+        one.
     """
 
     def __init__(self, matrix: MatrixLike) -> None:
@@ -250,51 +280,51 @@ class TransitionOperator(Operator):
         self.matrix.eliminate_zeros() if self.matrix.data.flags.writeable else None
 
     @cached_property
-    def ahead(self) -> LogProduct:
-        """The product that takes masses forward."""
+    def forward_product(self) -> LogProduct:
+        """The product that propagates masses forward."""
         return LogProduct(csr_array(self.matrix.T.tocsr()))
 
     @cached_property
-    def back(self) -> LogProduct:
-        """The product that takes likelihoods back."""
+    def backward_product(self) -> LogProduct:
+        """The product that propagates likelihoods backward."""
         return LogProduct(self.matrix)
 
     @property
     def periods(self) -> Sequence[tuple[Runs, int]]:  # type: ignore[override]
-        """This step alone."""
+        """The single step."""
         return [([(self, 1)], 1)]
 
     @cached_property
-    def floats(self) -> tuple[LogProduct, LogProduct] | None:  # type: ignore[override]
-        """The products forward and back, where plain floats do."""
-        return (self.ahead, self.back) if self.back.is_likely else None
+    def linear_products(self) -> tuple[LogProduct, LogProduct] | None:  # type: ignore[override]
+        """The forward and the backward product if plain floats suffice, otherwise `None`."""
+        return (self.forward_product, self.backward_product) if self.backward_product.is_linear_safe else None
 
     def forward(self, logs: FloatArray) -> FloatArray:
-        """Move a distribution one step on."""
-        return self.ahead(logs)
+        """Propagate a distribution one step forward."""
+        return self.forward_product(logs)
 
     def backward(self, logs: FloatArray) -> FloatArray:
-        """Move likelihoods one step back."""
-        return self.back(logs)
+        """Propagate likelihoods one step backward."""
+        return self.backward_product(logs)
 
 
-def log_normalised(logs: FloatArray) -> tuple[FloatArray, float]:
-    """Log masses ``(N,)`` that sum to one, and the logarithm of what they summed to.
+def normalize_logs(logs: FloatArray) -> tuple[FloatArray, float]:
+    """Normalise log masses ``(N,)``; return them and the logarithm of their sum.
 
-    Where all are impossible they stay so, and the sum is minus infinity.
+    If all masses are zero they are returned unchanged, and the sum is minus infinity.
     """
     total = log_sum(logs)
     return (logs - total if total > -np.inf else logs), total
 
 
 def log_sum(logs: FloatArray) -> float:
-    """``log sum exp(logs)`` of ``(N,)``, minus infinity where all are."""
+    """Compute ``log sum exp(logs)`` of ``(N,)``; minus infinity if all are."""
     top = float(logs.max(initial=-np.inf))
-    return top if top == -np.inf else top + log(float(plain_masses(logs - top).sum()))
+    return top if top == -np.inf else top + log(float(linear_masses(logs - top).sum()))
 
 
 def log_sums(terms: FloatArray, starts: npt.NDArray[Any]) -> FloatArray:
-    """`log_sum` of each stretch of terms, from one start to the next ``(m,)``; none is empty."""
+    """Compute `log_sum` of each segment of terms, none of which may be empty."""
     tops = np.maximum.reduceat(terms, starts)
     tops[tops == -np.inf] = 0.0
     with np.errstate(divide="ignore"):
@@ -302,15 +332,18 @@ def log_sums(terms: FloatArray, starts: npt.NDArray[Any]) -> FloatArray:
         return np.asarray(np.log(sums) + tops)
 
 
-def plain_masses(logs: FloatArray) -> FloatArray:
-    """``exp(logs)``, zero below ``e**-700``: numpy takes several times as long over numbers that underflow."""
-    return np.exp(logs, out=np.zeros_like(logs), where=logs >= _LEAST)
+def linear_masses(logs: FloatArray) -> FloatArray:
+    """Compute ``exp(logs)``, zero below ``e**-700``: underflow makes NumPy much slower."""
+    # A mask takes as long as the exponentials, so it is used only if needed.
+    if logs.min(initial=0.0) >= _MIN_LOG:
+        return np.asarray(np.exp(logs))
+    return np.exp(logs, out=np.zeros_like(logs), where=logs >= _MIN_LOG)
 
 
-def as_floats_within(logs: FloatArray) -> FloatArray | None:
-    """The masses relative to the largest, ``(N,)``, where all positive ones lie within `NARROW`; otherwise None."""
+def as_linear_masses(logs: FloatArray) -> FloatArray | None:
+    """Return the masses relative to the largest. None if they span over `LOG_RANGE`."""
     top = float(logs.max(initial=-np.inf))
     if top == -np.inf:
         return None
     below = logs - top
-    return None if _is_faint(below) else np.exp(below)
+    return None if _exceeds_float_range(below) else np.exp(below)

@@ -1,8 +1,8 @@
-"""The most probable path (Viterbi): maxima over predecessors, in logarithms over the model's matrices.
+"""The Viterbi algorithm for the most probable path of a model, in logarithms.
 
-A step is a product of max-plus algebra: ``later[j] = max_i scores[i] + log P[i, j]``. Gaps are walked step by
-step; once a step, or a period of steps, makes all scores grow by the same amount, so do those like it that follow,
-with the same predecessors, and they need not be walked.
+A step is a product in max-plus algebra: ``later[j] = max_i scores[i] + log P[i, j]``. Gaps are computed step by step.
+Once a step, or a period of steps, increases all scores by the same amount, so do all equal steps that follow, with the
+same predecessors. They are skipped.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.compilation import often
+from dphmm.compilation import compile_if_hot
 from dphmm.errors import StochasticError
-from dphmm.model.forward_backward import Observations, chain_rows, first_logs
+from dphmm.model.forward_backward import Observations, chain_log_likelihoods, initial_logs
 from dphmm.model.model import MarkovModel
-from dphmm.model.transition_operator import Lists, Operator, TransitionOperator
-from dphmm.stochastic import MatrixLike
+from dphmm.model.transition_operator import Operator, SparseRows, TransitionOperator
+from dphmm.stochastic_matrix import MatrixLike
+from dphmm.validation import checked
 
-_ALIKE = 1e-15
-"""Growths of scores that differ by less, as a part of the scores, differ by rounding."""
-_NEAR = 3.0
-"""States with scores this near the best are looked at first; they rule most of the others out as predecessors."""
+# Growths with a smaller relative difference are equal up to rounding.
+_GROWTH_TOLERANCE = 1e-15
+# States with scores this close to the best are tried first. They exclude most others as predecessors.
+_LIKELY_PREDECESSOR_NATS = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,8 @@ class MostProbablePath:
     Parameters
     ----------
     states
-        ``(T,)``: its states at the releases. Between releases further apart than a step the path goes through other
-        states, which are maximised over along with these and not listed.
+        ``(T,)``: the states of the path at the releases. The states between releases that are several steps apart are
+        part of the maximisation, but not listed.
     log_probability
         ``log p(path, z_1..T)``, up to the constants of the rows.
     """
@@ -47,9 +47,9 @@ class MostProbablePath:
 
 @checked
 def most_probable_path(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> IntArray:
-    """The states of the most probable path on plain arrays. Parameters and errors as `dphmm.model.filter`.
+    """Compute the most probable path from plain arrays.
 
-    Of equally probable paths the one of lower states is taken, from the last observation backwards.
+    Ties are broken by the lower state, from the last observation backward.
 
     Parameters
     ----------
@@ -58,12 +58,17 @@ def most_probable_path(transition: MatrixLike, initial: npt.ArrayLike, log_likel
     initial
         ``(N,)``: the distribution of the first state.
     log_likelihoods
-        ``(T, N)``: ``log p(z_t | s)``, minus infinity where state s could not give it.
+        ``(T, N)``: ``log p(z_t | s)``, minus infinity if the observation is impossible in s.
 
     Returns
     -------
     IntArray
-        ``(T,)``.
+        ``(T,)``: the states of the path.
+
+    Raises
+    ------
+    StochasticError, InvalidInputError
+        See `dphmm.model.filter`.
 
     Examples
     --------
@@ -71,58 +76,60 @@ def most_probable_path(transition: MatrixLike, initial: npt.ArrayLike, log_likel
     [0, 0]
     """
     model = MarkovModel(transition, initial)
-    return path_of_releases(model, Observations(np.asarray(log_likelihoods))).states
+    return find_release_path(model, Observations(np.asarray(log_likelihoods))).states
 
 
 @checked
-def path_of_releases(
+def find_release_path(
     model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None
 ) -> MostProbablePath:
-    """The most probable path.
+    """Compute the most probable path given all releases.
 
-    Of equally probable paths the one of lower states is taken, from the last release backwards. With a model of people
-    outside it is the most probable path of contexts, given as the states that they are in.
+    Ties are broken by the lower state, from the last release backward. If the model has outside states, the path
+    maximises the probability over contexts and is returned as the states of these contexts.
 
     Parameters
     ----------
     model, observations, initial
-        As in `dphmm.model.filter_releases`.
+        See `dphmm.model.filter_releases`.
 
     Returns
     -------
     MostProbablePath
-        Its states at the releases, and how probable it is.
+        The states of the path at the releases, and its log probability.
 
     Raises
     ------
     StochasticError
-        When no possible path could have given the releases.
+        If a release is impossible on every possible path.
     """
-    rows, first = chain_rows(model, observations), first_logs(model, observations, initial)
-    found = viterbi(model.operators(observations.gaps, observations.slots), rows, first)
-    return replace(found, states=model.last[found.states])
+    rows = chain_log_likelihoods(model, observations)
+    first = initial_logs(model, observations, initial)
+    path = viterbi(model.operators(observations.gaps, observations.slots), rows, first)
+    return replace(path, states=model.state_of_context[path.states])
 
 
 def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray) -> MostProbablePath:
-    """The most probable path over any operators that are made of steps by one matrix each.
+    """Compute the most probable path over operators that consist of single steps.
 
     Parameters
     ----------
     operators, log_likelihoods, start
-        As in `dphmm.model.forward_backward.forward_pass`.
+        See `dphmm.model.forward_backward.forward_pass`.
 
     Returns
     -------
     MostProbablePath
-        Between observations further apart than a step the path goes through other states, which are maximised over and
-        not listed.
+        The path.
 
     Raises
     ------
     StochasticError
-        When no possible path could have given an observation.
+        If an observation is impossible on every possible path.
     """
-    rows, scores, matrices = log_likelihoods, np.empty(log_likelihoods.shape), dict[int, _Maxima]()
+    rows = log_likelihoods
+    scores = np.empty(log_likelihoods.shape)
+    matrices = dict[int, _Maxima]()
 
     def maxima(operator: TransitionOperator) -> _Maxima:
         return matrices.setdefault(id(operator), _Maxima(operator))
@@ -130,9 +137,10 @@ def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: F
     stretches = _stretches(operators)
     origins = list[IntArray]()
     for begin, stop, operator in stretches:
-        before, came = start if begin == 0 else scores[begin - 1], np.arange(rows.shape[1])
+        before = start if begin == 0 else scores[begin - 1]
+        came = np.arange(rows.shape[1])
         for runs, times in operators[begin].periods:
-            before, came = _through([(maxima(one), count) for one, count in runs], times, before, came)
+            before, came = _repeat_period([(maxima(step), count) for step, count in runs], times, before, came)
         origins.append(came)
         np.add(before, rows[begin], out=scores[begin])
         if operator is not None:
@@ -140,7 +148,7 @@ def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: F
     impossible = scores.max(axis=1) == -np.inf
     if impossible.any():
         raise StochasticError(
-            f"release {impossible.argmax()}: no possible path could have given it; model and releases do not match"
+            f"release {impossible.argmax()} is impossible on every possible path: model and releases do not match"
         )
     states = np.empty(len(rows), dtype=np.int64)
     states[-1] = int(scores[-1].argmax())
@@ -153,68 +161,78 @@ def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: F
 
 
 def _stretches(operators: Sequence[Operator]) -> list[tuple[int, int, TransitionOperator | None]]:
-    """Observations one step of one matrix apart: the first, the one after the last, and the matrix if there are two."""
-    found = list[tuple[int, int, TransitionOperator | None]]()
+    """Return ranges of observations that are one step of the same operator apart.
+
+    Ranges are maximal: first, end and operator, which is None for a range of a single observation.
+    """
+    stretches = list[tuple[int, int, TransitionOperator | None]]()
     for t, operator in enumerate(operators):
         single = operator if t and isinstance(operator, TransitionOperator) else None
-        if single is not None and found[-1][2] in (None, single):
-            found[-1] = found[-1][0], t + 1, single
+        if single is not None and stretches[-1][2] in (None, single):
+            stretches[-1] = stretches[-1][0], t + 1, single
         else:
-            found.append((t, t + 1, None))
-    return found
+            stretches.append((t, t + 1, None))
+    return stretches
 
 
-def _through(
+def _repeat_period(
     runs: Sequence[tuple[_Maxima, int]], times: int, scores: FloatArray, origins: IntArray
 ) -> tuple[FloatArray, IntArray]:
-    """Scores ``(N,)`` after a period that is repeated, and where the best path to each state comes from.
+    """Return the scores ``(N,)`` and the origins of the best paths after a repeated period.
 
-    ``origins`` says the same of the states before.
+    ``origins`` contains the origins of the best paths before the period.
     """
     for done in range(1, times + 1):
-        later, came = scores, np.arange(len(scores))
+        later = scores
+        came = np.arange(len(scores))
         for maxima, count in runs:
             later, came = maxima.steps(count, later, came)
+        # Max-plus matrices become periodic: once a period adds the same number to all scores, so do all further ones,
+        # with the same predecessors.
         growth = _common_growth(scores, later) if done < times else None
-        scores, origins = later, origins[came]
+        scores = later
+        origins = origins[came]
         if growth is not None:
             left = times - done
-            return scores + growth * left, origins[_repeated(came, left)]
+            return scores + growth * left, origins[_iterate(came, left)]
     return scores, origins
 
 
 def _common_growth(before: FloatArray, after: FloatArray) -> float | None:
-    """By how much all finite scores have grown alike, or None where they have not or others are finite."""
+    """Return the common growth of all finite scores. None if there is none."""
     finite = before > -np.inf
     if not np.array_equal(finite, after > -np.inf) or not finite.any():
         return None
     growth = after[finite] - before[finite]
-    low, high = float(growth.min()), float(growth.max())
-    return (low + high) / 2 if high - low <= _ALIKE * float(np.abs(after[finite]).max()) else None
+    low = float(growth.min())
+    high = float(growth.max())
+    return (low + high) / 2 if high - low <= _GROWTH_TOLERANCE * float(np.abs(after[finite]).max()) else None
 
 
-def _repeated(sources: IntArray, times: int) -> IntArray:
-    """Where one comes from by going back through the same sources several times."""
-    found = np.arange(len(sources))
+def _iterate(sources: IntArray, times: int) -> IntArray:
+    """Return the origin of each state after several steps with the same predecessors."""
+    # Repeated squaring of the map from state to predecessor: O(N log times) instead of O(N times).
+    first = np.arange(len(sources))
     while times:
         if times % 2:
-            found = sources[found]
-        sources, times = sources[sources], times // 2
-    return found
+            first = sources[first]
+        sources = sources[sources]
+        times = times // 2
+    return first
 
 
 class _Maxima:
-    """The log probabilities of a matrix's moves by the state that is entered.
+    """The log probabilities of a matrix's moves, grouped by target.
 
     Parameters
     ----------
     operator
-        One step by the matrix.
+        The operator of one step with the matrix.
     """
 
     def __init__(self, operator: TransitionOperator) -> None:
-        product = operator.ahead
-        self._lists = *product.lists[:2], product.log_shares
+        product = operator.forward_product
+        self._lists = *product.rows[:2], product.log_shares
         self._dense = None
         if product.dense is not None and product.dense.size:
             with np.errstate(divide="ignore"):
@@ -222,47 +240,54 @@ class _Maxima:
             self._dense = logs, logs.max(axis=1)
 
     def run(self, rows: FloatArray, scores: FloatArray) -> None:
-        """Fill in the scores ``(T, N)`` after the first row, for observations with log densities ``rows``."""
+        """Fill the scores ``(T, N)`` after the first row, given log densities ``rows``."""
         if self._dense is None:
             _gathered_scores(self._lists, rows, scores)
         else:
             _dense_scores(*self._dense, rows, scores)
 
     def trace(self, scores: FloatArray, path: IntArray) -> None:
-        """Fill in the states ``(T,)`` by which the last one was reached."""
+        """Fill the states ``(T,)`` of the best path to the last one."""
         _gathered_sources(self._lists, scores, path)
 
     def steps(self, count: int, scores: FloatArray, origins: IntArray) -> tuple[FloatArray, IntArray]:
-        """The scores ``(N,)`` some steps without an observation later, and the origins of the paths to each state."""
-        later, came, sources = scores.copy(), origins.copy(), np.empty(len(scores), dtype=np.int64)
+        """Return the scores ``(N,)`` and origins after steps without observations."""
+        later = scores.copy()
+        came = origins.copy()
+        sources = np.empty(len(scores), dtype=np.int64)
         done, growth = _gap_steps(self._lists, count, later, came, sources)
         if done < count:
             later += growth * (count - done)
-            came = came[_repeated(sources, count - done)]
+            came = came[_iterate(sources, count - done)]
         return later, came
 
 
 def _dense_scores_loop(logs: FloatArray, most: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
-    """`_dense_scores`, written so that numba can compile it."""
+    """Form of `_dense_scores` that numba can compile."""
     size = rows.shape[1]
     chosen = np.empty(size, dtype=np.int64)
     for t in range(1, rows.shape[0]):
         before, out = scores[t - 1], scores[t]
         out[:] = -np.inf
-        near = before.max() - _NEAR
+        # Branch and bound in two rounds: likely predecessors first, then only those others that may still be best.
+        near = before.max() - _LIKELY_PREDECESSOR_NATS
         for first in (True, False):
-            count, least = 0, out.min()
+            count = 0
+            least = out.min()
             for i in range(size):
                 if (before[i] >= near) == first and (first or before[i] + most[i] > least):
                     chosen[count] = i
                     count += 1
             last = count - count % 4
-            for k in range(0, last, 4):  # one maximum does not wait for another
-                a, b, c, d = chosen[k], chosen[k + 1], chosen[k + 2], chosen[k + 3]
+            for k in range(0, last, 4):  # four independent maxima: instructions overlap
+                a = chosen[k]
+                b = chosen[k + 1]
+                c = chosen[k + 2]
+                d = chosen[k + 3]
                 for j in range(size):
-                    one = max(before[a] + logs[a, j], before[b] + logs[b, j])
-                    other = max(before[c] + logs[c, j], before[d] + logs[d, j])
-                    out[j] = max(out[j], max(one, other))
+                    left = max(before[a] + logs[a, j], before[b] + logs[b, j])
+                    right = max(before[c] + logs[c, j], before[d] + logs[d, j])
+                    out[j] = max(out[j], max(left, right))
             for k in range(last, count):
                 a = chosen[k]
                 for j in range(size):
@@ -271,16 +296,17 @@ def _dense_scores_loop(logs: FloatArray, most: FloatArray, rows: FloatArray, sco
             out[j] += rows[t, j]
 
 
-@often(_dense_scores_loop, lambda logs, _, rows, __: logs.size * len(rows))
+@compile_if_hot(_dense_scores_loop, lambda logs, _, rows, __: logs.size * len(rows))
 def _dense_scores(logs: FloatArray, most: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
-    """Best scores at each time: ``scores[t, j] = max_i scores[t - 1, i] + logs[i, j] + rows[t, j]``.
+    """Compute the best scores of each time.
 
-    The first row of ``scores`` is given, that of ``rows`` not used. ``most`` holds the largest of each row of ``logs``:
-    a state from which even that leads to less than the least score found so far is no predecessor.
+    They are ``scores[t, j] = max_i scores[t - 1, i] + logs[i, j] + rows[t, j]``. The first row of ``scores`` is an
+    input, that of ``rows`` is not used. ``most`` contains the largest entry of each row of ``logs``. A state is skipped
+    as a predecessor if even this entry leads to less than the smallest score so far.
     """
     for t in range(1, len(rows)):
         before, out = scores[t - 1], scores[t]
-        near = before >= before.max() - _NEAR
+        near = before >= before.max() - _LIKELY_PREDECESSOR_NATS
         (before[near, np.newaxis] + logs[near]).max(axis=0, out=out)
         others = ~near & (before + most > out.min())
         if others.any():
@@ -288,15 +314,15 @@ def _dense_scores(logs: FloatArray, most: FloatArray, rows: FloatArray, scores: 
         out += rows[t]
 
 
-def _gathered_scores_loop(lists: Lists, rows: FloatArray, scores: FloatArray) -> None:
-    """`_gathered_scores`, written so that numba can compile it."""
+def _gathered_scores_loop(lists: SparseRows, rows: FloatArray, scores: FloatArray) -> None:
+    """Form of `_gathered_scores` that numba can compile."""
     starts, states, logs = lists
     for t in range(1, rows.shape[0]):
         before = scores[t - 1]
         for j in range(rows.shape[1]):
             begin, end = starts[j], starts[j + 1]
             last = begin + (end - begin) // 4 * 4
-            a = b = c = d = -np.inf  # one maximum does not wait for another
+            a = b = c = d = -np.inf  # four independent maxima: instructions overlap
             for at in range(begin, last, 4):
                 a = max(a, before[states[at]] + logs[at])
                 b = max(b, before[states[at + 1]] + logs[at + 1])
@@ -307,9 +333,9 @@ def _gathered_scores_loop(lists: Lists, rows: FloatArray, scores: FloatArray) ->
             scores[t, j] = max(max(a, b), max(c, d)) + rows[t, j]
 
 
-@often(_gathered_scores_loop, lambda lists, rows, _: len(lists[2]) * len(rows))
-def _gathered_scores(lists: Lists, rows: FloatArray, scores: FloatArray) -> None:
-    """`_dense_scores` over each state's list; minus infinity over an empty one."""
+@compile_if_hot(_gathered_scores_loop, lambda lists, rows, _: len(lists[2]) * len(rows))
+def _gathered_scores(lists: SparseRows, rows: FloatArray, scores: FloatArray) -> None:
+    """Compute the scores of `_dense_scores` from sparse rows."""
     starts, states, logs = lists
     entered = np.flatnonzero(np.diff(starts))
     scores[1:] = -np.inf
@@ -318,83 +344,101 @@ def _gathered_scores(lists: Lists, rows: FloatArray, scores: FloatArray) -> None
         scores[t] += rows[t]
 
 
-def _gathered_sources_loop(lists: Lists, scores: FloatArray, path: IntArray) -> None:
-    """`_gathered_sources`, written so that numba can compile it."""
+def _gathered_sources_loop(lists: SparseRows, scores: FloatArray, path: IntArray) -> None:
+    """Form of `_gathered_sources` that numba can compile."""
     starts, states, logs = lists
     for t in range(path.size - 1, 0, -1):
-        best, source, before = -np.inf, np.int64(0), scores[t - 1]
+        best = -np.inf
+        source = np.int64(0)
+        before = scores[t - 1]
         for at in range(starts[path[t]], starts[path[t] + 1]):
             score = before[states[at]] + logs[at]
             if score > best:
-                best, source = score, np.int64(states[at])
+                best = score
+                source = np.int64(states[at])
         path[t - 1] = source
 
 
-@often(_gathered_sources_loop, lambda _, scores, path: scores.size)  # noqa: ARG005
-def _gathered_sources(lists: Lists, scores: FloatArray, path: IntArray) -> None:
-    """The states by which the last one of ``path`` was reached with the best scores; of equal ones the lowest.
+@compile_if_hot(_gathered_sources_loop, lambda _, scores, path: scores.size)  # noqa: ARG005
+def _gathered_sources(lists: SparseRows, scores: FloatArray, path: IntArray) -> None:
+    """Fill the states of the best path to the last one of ``path``.
 
-    Lists are in the order of their states.
+    Ties are broken by the lower state. Entries of each row must be in the order of their states.
     """
     starts, states, logs = lists
     state = int(path[-1])
     for t in range(len(path) - 1, 0, -1):
         part = slice(int(starts[state]), int(starts[state + 1]))
-        some = states[part]
-        path[t - 1] = state = int(some[(scores[t - 1].take(some) + logs[part]).argmax()])
+        near = states[part]
+        path[t - 1] = state = int(near[(scores[t - 1].take(near) + logs[part]).argmax()])
 
 
 def _gap_steps_loop(
-    lists: Lists, steps: int, scores: FloatArray, origins: IntArray, sources: IntArray
+    lists: SparseRows, steps: int, scores: FloatArray, origins: IntArray, sources: IntArray
 ) -> tuple[int, float]:
-    """`_gap_steps`, written so that numba can compile it."""
+    """Form of `_gap_steps` that numba can compile."""
     starts, states, logs = lists
     size = scores.size
-    later, came = np.empty(size), np.empty(size, dtype=np.int64)
+    later = np.empty(size)
+    came = np.empty(size, dtype=np.int64)
     for done in range(1, steps + 1):
-        low, high, most, same = np.inf, -np.inf, 0.0, True
+        low = np.inf
+        high = -np.inf
+        most = 0.0
+        same = True
         for j in range(size):
-            best, source = -np.inf, np.int64(0)
+            best = -np.inf
+            source = np.int64(0)
             for at in range(starts[j], starts[j + 1]):
                 score = scores[states[at]] + logs[at]
                 if score > best:
-                    best, source = score, np.int64(states[at])
-            later[j], sources[j], came[j] = best, source, origins[source]
+                    best = score
+                    source = np.int64(states[at])
+            later[j] = best
+            sources[j] = source
+            came[j] = origins[source]
             if (best > -np.inf) != (scores[j] > -np.inf):
                 same = False
             elif best > -np.inf:
                 growth = best - scores[j]
-                low, high, most = min(low, growth), max(high, growth), max(most, abs(best))
-        scores[:], origins[:] = later, came
-        if same and low <= high <= low + _ALIKE * most:
+                low = min(low, growth)
+                high = max(high, growth)
+                most = max(most, abs(best))
+        scores[:] = later
+        origins[:] = came
+        if same and low <= high <= low + _GROWTH_TOLERANCE * most:
             return done, (low + high) / 2
     return steps, 0.0
 
 
-@often(_gap_steps_loop, lambda lists, steps, *_: len(lists[2]) * steps)
-def _gap_steps(lists: Lists, steps: int, scores: FloatArray, origins: IntArray, sources: IntArray) -> tuple[int, float]:
-    """Take scores and origins ``(N,)``, both changed in place, through steps without an observation.
+@compile_if_hot(_gap_steps_loop, lambda lists, steps, *_: len(lists[2]) * steps)
+def _gap_steps(
+    lists: SparseRows, steps: int, scores: FloatArray, origins: IntArray, sources: IntArray
+) -> tuple[int, float]:
+    """Propagate scores and origins ``(N,)`` in place, through steps without observations.
 
-    It ends early after a step that makes all scores grow alike.
+    Ends early after a step that increases all scores by the same amount.
 
     Returns
     -------
     done
-        How many steps were taken.
+        The number of steps taken.
     growth
-        By how much each further step makes all scores grow, with the ``sources`` ``(N,)`` of the last one.
+        The amount by which each further step increases all scores, with the ``sources`` ``(N,)`` of the last one.
     """
     starts, states, logs = lists
     entered = np.flatnonzero(np.diff(starts))
     counts = np.diff(starts)[entered]
     for done in range(1, steps + 1):
-        terms, later = scores[states] + logs, np.full(len(scores), -np.inf)
+        terms = scores[states] + logs
+        later = np.full(len(scores), -np.inf)
         later[entered] = np.maximum.reduceat(terms, starts[entered])
         firsts = np.where(terms == np.repeat(later[entered], counts), states, np.iinfo(np.uint32).max)
         sources[:] = 0
         sources[entered] = np.minimum.reduceat(firsts, starts[entered])
         growth = _common_growth(scores, later)
-        scores[:], origins[:] = later, origins[sources]
+        scores[:] = later
+        origins[:] = origins[sources]
         if growth is not None:
             return done, growth
     return steps, 0.0

@@ -1,18 +1,13 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
-from .attack import attack_figure, attack_sections, attack_verdict, calibration_figure
-from .audit_report import audit_sections
+from .attack import build_attack_sections, draw_attack_figure, summarize_attack
+from .audit import draw_event_probability
+from .audit_report import build_audit_sections
 from .basemap import Basemap, PlaceName, extract_basemap, read_basemap, shipped_basemap
-from .curves import (
-    approach_to_supremum,
-    budget_and_loss,
-    budgets_over_time,
-    draw_steps,
-    event_over_time,
-    leakage_over_time,
-    loss_pieces,
-    trade_off,
-)
-from .evaluation import evaluation_figures
+from .calibrate import draw_calibration_figure, draw_trade_off
+from .canvas import draw_steps
+from .evaluation import draw_figure, evaluation_figures
+from .landmarks import budget_and_loss
+from .leakage import approach_to_supremum, budgets_over_time, leakage_over_time, loss_pieces
 from .maps import (
     draw_basemap,
     draw_density,
@@ -25,10 +20,9 @@ from .maps import (
     draw_space,
     draw_track,
 )
-from .models import model_figure
-from .paper_figures import draw_figure
-from .releases import ReleaseMap, show
-from .reporting import report
+from .model import model_figure
+from .release import ReleaseMap, show
+from .release_report import report
 from .webmap import MapLayer, MapPolicy, web_map
 
 __all__ = [
@@ -38,17 +32,17 @@ __all__ = [
     "PlaceName",
     "ReleaseMap",
     "approach_to_supremum",
-    "attack_figure",
-    "attack_sections",
-    "attack_verdict",
-    "audit_sections",
     "budget_and_loss",
     "budgets_over_time",
-    "calibration_figure",
+    "build_attack_sections",
+    "build_audit_sections",
+    "draw_attack_figure",
     "draw_basemap",
+    "draw_calibration_figure",
     "draw_density",
     "draw_edges",
     "draw_estimates",
+    "draw_event_probability",
     "draw_figure",
     "draw_hull",
     "draw_noise",
@@ -57,8 +51,8 @@ __all__ = [
     "draw_space",
     "draw_steps",
     "draw_track",
+    "draw_trade_off",
     "evaluation_figures",
-    "event_over_time",
     "extract_basemap",
     "leakage_over_time",
     "loss_pieces",
@@ -67,6 +61,6 @@ __all__ = [
     "report",
     "shipped_basemap",
     "show",
-    "trade_off",
+    "summarize_attack",
     "web_map",
 ]

@@ -1,4 +1,4 @@
-"""What ways of blurring give away, beside each other: a picture of errors and of the frontier, and a report's page."""
+"""Figures and report sections of attacks on obfuscation methods."""
 
 from __future__ import annotations
 
@@ -9,288 +9,270 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
-from dphmm.attack.measures import KNOWING, ChannelResult, frontier_lines, protection, usual
-from dphmm.attack.noise_channel import in_words
-from dphmm.jobs.attacks import LEAST_DAYS, Attacked
-from dphmm.jobs.calibrations import Calibrated
-from dphmm.plots import figures
-from dphmm.plots.curves import trade_off
-from dphmm.plots.figures import Axes
-from dphmm.reports import Cell, Picture, Section
+from dphmm.attack.measures import ADVERSARY_PHRASES, ChannelResult, build_frontier_lines, find_default_result
+from dphmm.attack.noise_channel import format_length
+from dphmm.html_report import Cell, Picture, Section
+from dphmm.jobs.attack.tracks import MIN_HABIT_DAYS, AttackResult
+from dphmm.plots import canvas
+from dphmm.plots.canvas import Axes
+from dphmm.validation import checked
 
-_MARKS = (
-    ("released_error_m", "the released place", "s", figures.GREY),
-    ("at_once_m", "adversary, at once", "o", figures.ORANGE),
-    ("hindsight_m", "adversary, in hindsight", "D", figures.RED),
-    ("habits_m", "adversary who knows habits", "v", figures.PURPLE),
+_ERROR_MARKERS = (
+    ("released_error_m", "release", "s", canvas.GREY),
+    ("filtered_error_m", "adversary, past releases", "o", canvas.ORANGE),
+    ("smoothed_error_m", "adversary, all releases", "D", canvas.RED),
+    ("informed_error_m", "informed adversary, all releases", "v", canvas.PURPLE),
 )
-_LEAST_M = 10.0
+_MIN_ERROR_M = 10.0
 
 
 @checked
-def attack_figure(found: Attacked) -> Any:
-    """A matplotlib figure: how far off releases and adversaries are, how many homes are found, and the frontier.
+def draw_attack_figure(result: AttackResult) -> Any:
+    """Plot the errors of releases and adversaries, the homes found, and the frontier.
 
     Parameters
     ----------
-    found
-        What an attack found, as `dphmm.jobs.attack` returns it.
+    result
+        The result of `dphmm.jobs.attack`.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Two panels with a row for each channel; below them error at once against that of each adversary.
+        Two panels with a row for each channel. Below them, the filtered error against the error of each adversary.
 
     Raises
     ------
     MissingDependencyError
-        Without matplotlib.
+        If matplotlib is not installed.
     """
-    height, measures = 1.6 + 0.34 * len(found.results), ["hindsight_m", "habits_m"][: 1 + bool(found.habits_known)]
-    figure, _ = figures.new_panels(7.2, height + 4.9, rows=0)
+    height = 1.6 + 0.34 * len(result.results)
+    measures = ["smoothed_error_m", "informed_error_m"][: 1 + bool(result.num_users_with_habits)]
+    figure, _ = canvas.new_panels(7.2, height + 4.9, rows=0)
     above, below = figure.subfigures(2, 1, height_ratios=(height, 4.9))
     left, right = above.subplots(1, 2, sharey=True, width_ratios=(3, 1))
-    draw_errors(left, found.results)
-    draw_homes(right, found.results)
-    figures.legend_below(left, columns=2)
+    draw_errors(left, result.results)
+    draw_homes(right, result.results)
+    canvas.legend_below(left, columns=2)
     panels = below.subplots(1, len(measures), sharex=True, sharey=True, squeeze=False)[0]
-    default = usual(found.results)
+    default = find_default_result(result.results)
     for ax, measure in zip(panels, measures, strict=True):
-        at = None if default is None else (default.figure("at_once_m").mean, default.figure(measure).mean)
-        draw_frontier(ax, frontier_lines(found.results, measure), KNOWING[measure], at)
-    figures.legend_below(panels[0], 3, size=7)
+        at = (
+            None
+            if default is None
+            else (default.estimate_mean("filtered_error_m").mean, default.estimate_mean(measure).mean)
+        )
+        draw_frontier(ax, build_frontier_lines(result.results, measure), ADVERSARY_PHRASES[measure], at)
+    canvas.legend_below(panels[0], 3, size=7)
     return figure
 
 
-@checked
-def calibration_figure(found: Calibrated) -> Any:
-    """A matplotlib figure: errors by epsilon, and a reader's error at once against the adversary's in hindsight.
-
-    Parameters
-    ----------
-    found
-        A calibration with a row of at least two budgets and simulated people, as `dphmm.jobs.calibrate` returns it.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Two panels; the star is the budget that was found.
-
-    Raises
-    ------
-    InvalidInputError
-        When there is no such row.
-    MissingDependencyError
-        Without matplotlib.
-    """
-    figure, panels = figures.new_panels(11.0 if found.tried else 7.0, 4.8, columns=2 if found.tried else 1)
-    trade_off(panels[0], found)
-    if found.chosen is not None:
-        measure = protection(found.tried)
-        at = found.chosen.figure("at_once_m").mean, found.chosen.figure(measure).mean
-        draw_frontier(panels[1], frontier_lines(found.tried, measure), KNOWING[measure], at, "the budget found")
-        panels[1].set_title(found.tried_on, fontsize=9)
-        figures.legend_below(panels[1], 3)
-    return figure
-
-
-_OURS = (figures.BLUE, "#56b4e9", "#003f6b")
-_OTHERS, _SHAPES = (figures.ORANGE, figures.RED, figures.GREEN, figures.PURPLE, "#000000"), "sD^vpPX<>dh8"
+_RELEASE_COLOURS = (canvas.BLUE, "#56b4e9", "#003f6b")
+_CHANNEL_COLOURS = (canvas.ORANGE, canvas.RED, canvas.GREEN, canvas.PURPLE, "#000000")
+_CHANNEL_MARKERS = "sD^vpPX<>dh8"
 
 
 def draw_frontier(
     ax: Axes,
     lines: Mapping[str, FloatArray],
-    whose: str,
+    adversary: str,
     marked: tuple[float, float] | None = None,
     label: str = "the default of dphmm release",
 ) -> None:
-    """Error at once against an adversary's, a line for each family, on logarithmic axes; below 10 m as 10 m.
+    """Plot the filtered error against an adversary's error, a line for each family.
+
+    Axes are logarithmic. Errors below 10 m are plotted at 10 m.
 
     Parameters
     ----------
     ax
-        Where to draw.
+        The axes.
     lines
-        Family → ``(k, 2)`` metres, as `dphmm.attack.measures.frontier_lines` gives them; blue where it is dphmm's.
-    whose
-        The adversary, for the axis.
+        Family → ``(k, 2)`` metres, from `dphmm.attack.measures.build_frontier_lines`. Those of dphmm are blue.
+    adversary
+        The adversary, for the axis label.
     marked, label
-        Where the setting lies that stands out, and what it is.
+        Position and label of the highlighted setting.
     """
     ours = [name for name in lines if name.startswith("dphmm")]
-    rest = sorted((name for name in lines if name not in ours), key=lambda name: len(lines[name]) < 2)  # lines first
-    styles = {name: (colour, "o", 2.2) for name, colour in zip(ours, cycle(_OURS), strict=False)}
-    for name, colour, shape in zip(rest, cycle(_OTHERS), cycle(_SHAPES), strict=False):
-        styles[name] = (colour if len(lines[name]) > 1 else figures.GREY, shape, 1.2)
+    # families before single channels
+    rest = sorted((name for name in lines if name not in ours), key=lambda name: len(lines[name]) < 2)
+    styles = {name: (colour, "o", 2.2) for name, colour in zip(ours, cycle(_RELEASE_COLOURS), strict=False)}
+    for name, colour, shape in zip(rest, cycle(_CHANNEL_COLOURS), cycle(_CHANNEL_MARKERS), strict=False):
+        styles[name] = (colour if len(lines[name]) > 1 else canvas.GREY, shape, 1.2)
     for name, (colour, marker, width) in styles.items():
-        near, far = np.maximum(lines[name], _LEAST_M).T
+        near, far = np.maximum(lines[name], _MIN_ERROR_M).T
         ax.plot(near, far, marker=marker, color=colour, lw=width, ms=5, label=name, zorder=2 + width)
     if marked is not None:
-        ax.plot(*np.maximum(marked, _LEAST_M), "*", color=figures.BLUE, mec="white", ms=15, label=label, zorder=6)
-    drawn = np.maximum(np.concatenate(list(lines.values())), _LEAST_M)
-    ends = 0.8 * float(np.nanmin(drawn)), 1.3 * float(np.nanmax(drawn))
-    ax.plot(ends, ends, color=figures.GREY, ls="--", lw=1, label="as far off as at once", zorder=1)
+        ax.plot(*np.maximum(marked, _MIN_ERROR_M), "*", color=canvas.BLUE, mec="white", ms=15, label=label, zorder=6)
+    plotted = np.maximum(np.concatenate(list(lines.values())), _MIN_ERROR_M)
+    ends = 0.8 * float(np.nanmin(plotted)), 1.3 * float(np.nanmax(plotted))
+    ax.plot(ends, ends, color=canvas.GREY, ls="--", lw=1, label="equal errors", zorder=1)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     marks = (1, 3) if ends[1] > 30 * ends[0] else (1, 2, 5)
     for axis in (ax.xaxis, ax.yaxis):
-        figures.tick_powers(axis, ends, marks, lambda metres: in_words(metres / 1000))
+        canvas.tick_powers(axis, ends, marks, lambda metres: format_length(metres / 1000))
     ax.set_aspect("equal")
-    figures.label_curves(ax, "a reader at once is off by", f"{whose} is off by")
+    canvas.label_curves(ax, "error of recipients (past releases)", f"error of {adversary}\n(all releases)")
     for text in (ax.xaxis.label, ax.yaxis.label):
         text.set_fontsize(8)
     ax.tick_params(labelsize=8)
-    figures.open_frame(ax)
+    canvas.open_frame(ax)
 
 
 def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
-    """Mean distances from the true places, a row for each channel, on a logarithmic axis; below 10 m as 10 m.
+    """Plot the mean errors, a row for each channel, on a logarithmic axis; below 10 m as 10 m.
 
     Parameters
     ----------
     ax
-        Where to draw.
+        The axes.
     results
-        What was found of each channel.
+        The result of each channel.
     """
     rows = np.arange(len(results))
-    for name, label, marker, colour in _MARKS:
-        values = np.array([result.figure(name).mean for result in results])
-        ax.plot(np.maximum(values, _LEAST_M), rows, marker, color=colour, ms=5, label=label, zorder=3)
-    pairs = np.array([[result.figure(name).mean for name, *_ in _MARKS[1:]] for result in results])
-    ends = np.maximum([np.nanmin(pairs, axis=1), np.nanmax(pairs, axis=1)], _LEAST_M)
-    ax.hlines(rows, *ends, color=figures.RED, lw=1.2, alpha=0.5, zorder=2)
+    for name, label, marker, colour in _ERROR_MARKERS:
+        values = np.array([result.estimate_mean(name).mean for result in results])
+        ax.plot(np.maximum(values, _MIN_ERROR_M), rows, marker, color=colour, ms=5, label=label, zorder=3)
+    pairs = np.array([[result.estimate_mean(name).mean for name, *_ in _ERROR_MARKERS[1:]] for result in results])
+    ends = np.maximum([np.nanmin(pairs, axis=1), np.nanmax(pairs, axis=1)], _MIN_ERROR_M)
+    ax.hlines(rows, *ends, color=canvas.RED, lw=1.2, alpha=0.5, zorder=2)
     ax.set_yticks(rows, [result.name for result in results], fontsize=8)
     ax.set_xscale("log")
-    drawn = np.concatenate([line.get_xdata() for line in ax.lines])
-    end = 1.6 * float(np.nanmax(drawn))
-    ax.set_xlim(0.7 * _LEAST_M, end)
-    decades = [_LEAST_M * 10.0**power for power in range(8) if _LEAST_M * 10.0**power <= end]
-    ax.set_xticks(decades, ["≤10 m", *(in_words(decade / 1000) for decade in decades[1:])])
-    ax.set_xlabel("mean distance from the truth", fontsize=8)
-    _tidy(ax, len(results))
+    plotted = np.concatenate([line.get_xdata() for line in ax.lines])
+    end = 1.6 * float(np.nanmax(plotted))
+    ax.set_xlim(0.7 * _MIN_ERROR_M, end)
+    decades = [_MIN_ERROR_M * 10.0**power for power in range(8) if _MIN_ERROR_M * 10.0**power <= end]
+    ax.set_xticks(decades, ["≤10 m", *(format_length(decade / 1000) for decade in decades[1:])])
+    ax.set_xlabel("mean error", fontsize=8)
+    _style_axes(ax, len(results))
 
 
 def draw_homes(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
-    """The share of homes found, a bar for each channel, with how many of how many.
+    """Plot the share of homes found, a bar for each channel.
 
     Parameters
     ----------
     ax
-        Where to draw.
+        The axes.
     results
-        What was found of each channel.
+        The result of each channel.
     """
     for row, result in enumerate(results):
-        homes, people = result.homes
-        share = homes / people if people else 0.0
-        ax.barh(row, share, 0.6, color=figures.BLUE, alpha=0.8, zorder=2)
-        ax.text(share + 0.04, row, f"{homes}/{people}", va="center", fontsize=7)
+        num_found, num_homes = result.homes
+        share = num_found / num_homes if num_homes else 0.0
+        ax.barh(row, share, 0.6, color=canvas.BLUE, alpha=0.8, zorder=2)
+        ax.text(share + 0.04, row, f"{num_found}/{num_homes}", va="center", fontsize=7)
     ax.set_xlim(0, 1.35)
     ax.set_xticks([0, 0.5, 1], ["0", "½", "all"])
     ax.set_xlabel(f"homes found\nwithin {results[0].home_within_m:,.0f} m", fontsize=8)
-    _tidy(ax, len(results))
+    _style_axes(ax, len(results))
 
 
-def _tidy(ax: Axes, count: int) -> None:
+def _style_axes(ax: Axes, count: int) -> None:
     ax.tick_params(labelsize=8)
     ax.grid(axis="x", color="#dddddd", lw=0.6)
     ax.set_axisbelow(True)
     ax.set_ylim(count - 0.5, -0.5)
-    figures.open_frame(ax)
+    canvas.open_frame(ax)
 
 
 @checked
-def attack_verdict(found: Attacked) -> tuple[str, bool]:
-    """What was found in a sentence, and whether it is bad news.
+def summarize_attack(result: AttackResult) -> tuple[str, bool]:
+    """Summarize an attack in a sentence.
 
     Parameters
     ----------
-    found
-        What an attack found, as `dphmm.jobs.attack` returns it.
+    result
+        The result of `dphmm.jobs.attack`.
 
     Returns
     -------
     sentence : str
-        How many channels let the adversary find at least half of the homes.
+        The number of channels that reveal at least half of the homes.
     alarming : bool
-        Whether there is one.
+        Whether there are any.
     """
-    open_ones = [one for one in found.results if one.homes[1] and 2 * one.homes[0] >= one.homes[1]]
-    said = (
-        f"Of {found.people} {found.about}, {len(open_ones)} of {len(found.results)} channels let the adversary find at "
-        f"least half of the homes within {1000 * found.home_within_km:,.0f} m."
+    revealing = [channel for channel in result.results if channel.homes[1] and 2 * channel.homes[0] >= channel.homes[1]]
+    text = (
+        f"{len(revealing)} of {len(result.results)} channels reveal at least half of the homes within "
+        f"{1000 * result.home_within_km:,.0f} m ({result.num_users} {result.population})."
     )
-    return said, bool(open_ones)
+    return text, bool(revealing)
 
 
 @checked
-def attack_sections(found: Attacked) -> list[Section]:
-    """The parts of a report: the picture, the table, the channels and where they come from, and what was done.
+def build_attack_sections(result: AttackResult) -> list[Section]:
+    """Build the sections of the report: figures, table, channels and method.
 
     Parameters
     ----------
-    found
-        What an attack found, as `dphmm.jobs.attack` returns it.
+    result
+        The result of `dphmm.jobs.attack`.
 
     Returns
     -------
     list of Section
-        For `dphmm.reports.html_page`.
+        For `dphmm.html_report.html_page`.
 
     Raises
     ------
     MissingDependencyError
-        Without matplotlib.
+        If matplotlib is not installed.
     """
-    within = f"{1000 * found.home_within_km:,.0f} m"
+    within = f"{1000 * result.home_within_km:,.0f} m"
     caption = (
-        "Mean distances from the true places: of what was released, and of the adversary's estimate at once and in "
-        f"hindsight. Right: homes found within {within}. Below: the better, the farther up and to the left."
+        "Mean errors of the releases and of the adversary, given past releases and given all releases. Right: homes "
+        f"found within {within}. Below: channels are better the farther up and to the left they lie."
     )
-    header = ["channel", "released, off by (m)", "at once (m)", "in hindsight (m)", "knows habits (m)"]
-    header += [f"homes within {within}", "sure", "right", "way, times the true one", "left out"]
-    rows = [_row(result) for result in found.results]
-    done = [
-        f"{found.fixes:,} times of {found.people} {found.about}, every {found.step_seconds:,.0f} s; cells of "
-        f"{1000 * found.cell_km:,.0f} m, of which the adversary tells apart squares of {1000 * found.part_km:,.0f} m. "
-        f"Whether the model was learned from them: {found.learned_from_them}.",
-        f"Of {found.habits_known} of them, with {LEAST_DAYS} days or more, the later half of the days was blurred, and "
-        "the adversary who knows habits learned them from the earlier half; others are left out of that column.",
-        "In small print: the 99 % interval of a mean over people like these (Student's; none for one person).",
-        "'Sure' is the mean probability that the adversary gives the likeliest cell in hindsight, 'right' how often it "
-        "is the true one: an adversary who is surer than right is misled by the model. Where releases lie nearer than "
-        "the adversary's estimates, just reading the releases does better.",
-        "The adversary knows the channel, the model and the times of releases, no map of streets and no other person's "
-        "releases; another may do better.",
+    header = ["channel", "release error (m)", "adversary, past (m)", "adversary, all (m)", "informed, all (m)"]
+    header += [f"homes within {within}", "max posterior", "accuracy", "path length ratio", "withheld"]
+    rows = [_build_row(result) for result in result.results]
+    method = [
+        f"{result.num_fixes:,} times of {result.num_users} {result.population}, every {result.step_seconds:,.0f} s. "
+        f"The cells have {1000 * result.cell_km:,.0f} m, the adversary's resolution is "
+        f"{1000 * result.adversary_resolution_km:,.0f} m. Model trained on these users: {result.trained_on_users}.",
+        f"For {result.num_users_with_habits} of the users, with {MIN_HABIT_DAYS} days or more, the later half of the "
+        "days was obfuscated, and the informed adversary learned the habits from the earlier half. Other users are "
+        "omitted from this column.",
+        "In small print: the 99 % interval of a mean over similar users (Student's; none for one user).",
+        "'Max posterior' is the mean probability of the most probable cell given all releases, 'accuracy' the share of "
+        "times at which this cell is correct. If the first is larger, the model misleads the adversary. If the release "
+        "error is smaller than the adversary's errors, the releases themselves are the better estimate.",
+        "The adversary knows the channel, the model and the times of releases, but no map of streets and no releases "
+        "of other users. Another adversary may have smaller errors.",
     ]
-    sources = [(result.name, result.source) for result in found.results]
+    sources = [(result.name, result.source) for result in result.results]
     return [
         Section(
-            "What is given away",
-            found.advice,
-            pictures=[Picture(figures.png(attack_figure(found)), caption, wide=True)],
+            "Result",
+            result.advice,
+            pictures=[Picture(canvas.png(draw_attack_figure(result)), caption, wide=True)],
         ),
-        Section("In numbers", header=header, rows=rows),
-        Section("The channels", header=("channel", "where it comes from"), rows=sources),
-        Section("How it was done", [*found.warnings(), *done]),
+        Section("Metrics", header=header, rows=rows),
+        Section("Channels", header=("channel", "source"), rows=sources),
+        Section("Method", [*result.warnings(), *method]),
     ]
 
 
-def _row(result: ChannelResult) -> list[str | Cell]:
-    homes, people = result.homes
+def _build_row(result: ChannelResult) -> list[str | Cell]:
+    num_found, num_homes = result.homes
     return [
         result.name,
-        *(_figure(result, name, ",.0f") for name in ("released_error_m", "at_once_m", "hindsight_m", "habits_m")),
-        Cell(f"{homes} of {people}", mark="bad" if people and 2 * homes >= people else ""),
-        *(_figure(result, name, ".2f") for name in ("certainty", "right", "length_ratio", "withheld")),
+        *(
+            _format_mean(result, name, ",.0f")
+            for name in ("released_error_m", "filtered_error_m", "smoothed_error_m", "informed_error_m")
+        ),
+        Cell(f"{num_found} of {num_homes}", mark="bad" if num_homes and 2 * num_found >= num_homes else ""),
+        *(
+            _format_mean(result, name, ".2f")
+            for name in ("max_posterior", "top_1_accuracy", "length_ratio", "withheld_share")
+        ),
     ]
 
 
-def _figure(result: ChannelResult, name: str, form: str) -> Cell:
-    figure = result.figure(name)
+def _format_mean(result: ChannelResult, name: str, form: str) -> Cell:
+    figure = result.estimate_mean(name)
     if not isfinite(figure.mean):
         return Cell("-")
     return Cell(f"{figure.mean:{form}}", f"± {figure.margin:{form}}" if isfinite(figure.margin) else "")

@@ -1,7 +1,7 @@
-"""What people recognise a place by: coast, water, borders, roads and names, with no request leaving the machine.
+"""Basemaps with coast, water, borders, roads and names, which need no network.
 
-The package ships a coarse map of the world (Natural Earth at 1:10m, names of GeoNames); files of finer ones are read
-too. All places are in degrees, WGS 84.
+The package contains a coarse map of the world (Natural Earth at 1:10m, names of GeoNames). Files of more detailed maps
+can be read. All coordinates are in degrees, WGS 84.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import Any
 import numpy as np
 import shapely
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, InvalidInputError
-from dphmm.jobs.models import Model, load_model
+from dphmm.jobs.model.learn import Model, load_model
 from dphmm.space.grid import Box
 from dphmm.space.states import StateSpace
 from dphmm.space.world_map import CREDIT, Outlines, names_within, outlines
 from dphmm.space.world_map import PlaceName as PlaceName
 from dphmm.tables.output import check_output, new_file
-from dphmm.tables.source import suffix_of
-from dphmm.tables.vector_files import KINDS, Feature, geometry_of, read_layers, to_degrees
+from dphmm.tables.source import get_suffix
+from dphmm.tables.vector_files import GEOMETRY_TYPES, Feature, parse_geometry, read_layers, to_degrees
+from dphmm.validation import NonNegativeInt, checked
 
 LINES = ("road", "street", "lane", "stream", "border", "line")
-"""The kinds of lines on a basemap; a lane is a small street, and a line of which nothing is known a ``line``."""
+"""The kinds of lines on a basemap. A lane is a small street, and a line of unknown type is a ``line``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Basemap:
-    """What is drawn below everything else on a map.
+    """The background of a map.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class Basemap:
     lines
         Kind, one of `LINES` → lines ``(k, 2)``, longitude first.
     names
-        Names of places, those of the highest ranks first.
+        Names of places, in descending order of rank.
     credit
-        Whose map it is, in a sentence that is shown with it.
+        The attribution, a sentence that is shown with the map.
     """
 
     water: Sequence[shapely.Polygon] = ()
@@ -57,31 +57,30 @@ class Basemap:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to draw."""
+        """Whether the map is empty."""
         return not (self.water or any(self.lines.values()) or self.names)
 
 
 @checked
-def shipped_basemap(box: Box, most_names: int = 300) -> Basemap:
+def shipped_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
     """Return the part of the shipped map of the world within a box.
 
     Parameters
     ----------
     box
-        South, west, north, east in degrees. Of a box over the date line nothing is drawn.
-    most_names
-        How many names there are at most, those of the largest places.
+        South, west, north, east in degrees. The map of a box across the date line is empty.
+    max_names
+        The largest number of names, those of the largest places.
 
     Returns
     -------
     Basemap
-        Seas and lakes, borders of countries, and names of places; nothing where the box lies at sea. There are no roads
-        in it.
+        Seas and lakes, borders of countries, and names of places, without roads. It is empty if the box lies at sea.
 
     Raises
     ------
     CoordinateError
-        For a box that is none.
+        If the box is invalid.
     """
     south, west, north, east = check_box(box)
     if east <= west:
@@ -89,32 +88,32 @@ def shipped_basemap(box: Box, most_names: int = 300) -> Basemap:
     frame = shapely.box(west, south, east, north)
     world = outlines()
     land = _area(world["land"], frame)
-    if land.is_empty:  # nothing to recognise
+    if land.is_empty:  # only sea
         return Basemap()
     lakes = _area(world["lake"], frame)
     water = polygons(shapely.union(shapely.difference(frame, land), lakes))
     borders = {"border": pieces(world["border"].within(frame), frame)}
-    return Basemap(water, borders, names_within(frame, most_names), CREDIT)
+    return Basemap(water, borders, names_within(frame, max_names), CREDIT)
 
 
 @checked
 def check_box(box: Box) -> Box:
-    """Return a box of degrees as numbers.
+    """Validate a box in degrees and return it as numbers.
 
     Raises
     ------
     CoordinateError
-        When it is none.
+        If the box is invalid.
     """
     values = as_floats(box, "box", CoordinateError)
     if values.shape != (4,) or not np.isfinite(values).all() or not -90 <= values[0] < values[2] <= 90:
-        raise CoordinateError(f"the box is {box}; give south, west, north and east in degrees")
+        raise CoordinateError(f"box must be south, west, north and east in degrees, got {box}")
     south, west, north, east = values.tolist()
     return south, west, north, east
 
 
 def polygons(shape: Any) -> list[shapely.Polygon]:
-    """Return the polygons of a geometry, without what has no area."""
+    """Return the non-empty polygons of a geometry."""
     parts = shapely.get_parts(shapely.get_parts(shape))
     return [part for part in np.atleast_1d(parts) if part.geom_type == "Polygon" and not part.is_empty]
 
@@ -126,7 +125,7 @@ def pieces(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArr
 
 
 def _area(outlines: Outlines, frame: shapely.Polygon) -> Any:
-    """The area of rings within a rectangle."""
+    """Return the area of rings within a rectangle."""
 
     def covered(holes: bool) -> Any:
         rings = [shapely.Polygon(ring) for ring in outlines.within(frame, holes)]
@@ -135,12 +134,13 @@ def _area(outlines: Outlines, frame: shapely.Polygon) -> Any:
     return shapely.difference(covered(False), covered(True))
 
 
-MOST_POINTS = 60_000
-"""A map has lines of at most this many points in all: lanes are left out first, then streets, and then roads."""
-EXTRACT_POINTS = 250_000
-"""A map that is made for a region has this many at most."""
-_ALONG = 3000
-"""Corners nearer to one another than such a part of the map's width are one."""
+MAX_POINTS = 60_000
+"""The largest number of points of a map's lines. Lanes are omitted first, then streets, then roads."""
+MAX_EXTRACT_POINTS = 250_000
+"""The largest number of points of the lines of an extracted map."""
+
+# The tolerance of simplification is the width of the map divided by this.
+_SIMPLIFICATION_STEPS = 3000
 
 # fmt: off
 _WATER = {
@@ -159,27 +159,27 @@ _KINDS_OF_LINES = {
     "street": _STREETS | {"highway="},
 }
 _PLACES = ("city", "town", "borough", "suburb", "village", "quarter", "neighbourhood", "hamlet", "locality")
+# Words in the name of a layer that describe its content.
 _LAYERS = _WATER | _STREETS | _STREAMS | _BORDERS
-"""Words in the name of a layer that say what is in it."""
-_NOT_SHOWN = {
+# Words in the names of layers of common OpenStreetMap extracts that a background map does not need.
+_OMITTED_LAYERS = {
     "building", "buildings", "landuse", "landcover", "poi", "pois", "earth", "park", "housenumber", "transit",
     "aeroway", "addresses", "sites", "traffic",
 }
 # fmt: on
-"""Words in the names of layers of OpenStreetMap's usual extracts that a map below others does not need."""
-_TELLING = (
+# Properties that contain the type of a feature, in OpenStreetMap, its extracts, and Natural Earth.
+_TYPE_PROPERTIES = (
     *("kind", "pmap:kind", "class", "subclass", "type", "natural", "water", "waterway", "highway", "place", "boundary"),
     *("featurecla", "railway", "fclass", "landuse"),
 )
-"""Properties that say what a feature is, in OpenStreetMap, its extracts, and Natural Earth."""
 _COASTLINE = '"natural"=>"coastline"'
 _OPENSTREETMAP = "© OpenStreetMap contributors."
-_OF_OPENSTREETMAP: Mapping[str, str] = {
+# The features that are read from each layer of an extract in OpenStreetMap's own format.
+_OPENSTREETMAP_FILTERS: Mapping[str, str] = {
     "points": "place IS NOT NULL",
     "lines": f"highway IS NOT NULL OR waterway IN ('river', 'canal') OR other_tags LIKE '%{_COASTLINE}%'",
     "multipolygons": "\"natural\" = 'water' OR landuse IN ('reservoir', 'basin')",
 }
-"""What is read of each layer of an extract as OpenStreetMap's own format has it."""
 
 
 @checked
@@ -189,59 +189,63 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
     Parameters
     ----------
     path
-        GeoPackage, FlatGeobuf, GeoJSON, Shapefile, KML, or ``.osm.pbf``. What is water, a road, a street, a border or a
-        place follows from the properties, and the names of layers, that extracts of OpenStreetMap and Natural Earth
-        give them. Lines of which nothing is known, and outlines of such polygons, are drawn as they are.
+        GeoPackage, FlatGeobuf, GeoJSON, Shapefile, KML, or ``.osm.pbf``. Water, roads, streets, borders and places are
+        recognised by the properties and the names of layers of OpenStreetMap extracts and Natural Earth. Lines of
+        unknown type, and outlines of such polygons, are plotted as lines.
     box
-        South, west, north, east in degrees; of a box over the date line nothing is drawn.
+        South, west, north, east in degrees. The map of a box across the date line is empty.
 
     Returns
     -------
     Basemap
-        What is within the box.
+        The map within the box.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, is in an unknown reference system, or holds nothing within the box.
+        If the file cannot be read, has an unknown reference system, or contains nothing within the box.
     CoordinateError
-        For a box that is none.
+        If the box is invalid.
     MissingDependencyError
-        For anything but GeoJSON without pyogrio.
+        For formats other than GeoJSON if pyogrio is not installed.
     """
-    return _read(Path(path), check_box(box), MOST_POINTS)
+    return _read(Path(path), check_box(box), MAX_POINTS)
 
 
-def _read(path: Path, box: Box, most_points: int) -> Basemap:
-    raw, crosses = suffix_of(path) == ".pbf", box[3] <= box[1]
-    found, wanted = _Sorted(box), _OF_OPENSTREETMAP if raw else None
-    for layer in read_layers(path, None if crosses else box, wanted, wanted):
+def _read(path: Path, box: Box, max_points: int) -> Basemap:
+    is_openstreetmap = get_suffix(path) == ".pbf"
+    crosses_date_line = box[3] <= box[1]
+    collector = _FeatureCollector(box)
+    filters = _OPENSTREETMAP_FILTERS if is_openstreetmap else None
+    for layer in read_layers(path, None if crosses_date_line else box, filters, filters):
         words = set(re.findall("[a-z]+", layer.name.lower()))
-        if not crosses and not words & _NOT_SHOWN:
+        if not crosses_date_line and not words & _OMITTED_LAYERS:
             try:
                 convert = to_degrees(layer.system)
             except ValueError as problem:
-                raise DataFileError(path, f"is in a reference system that is not known ({problem})") from None
+                raise DataFileError(path, f"has an unknown reference system ({problem})") from None
             for feature in layer.features:
-                found.add(words & _LAYERS, feature, convert)
-    basemap = found.basemap(_OPENSTREETMAP if raw else f"Basemap: {path.name}.", most_points)
+                collector.add(words & _LAYERS, feature, convert)
+    basemap = collector.basemap(_OPENSTREETMAP if is_openstreetmap else f"Basemap: {path.name}.", max_points)
     if basemap.is_empty:
-        raise DataFileError(path, "holds no map of the region; give an extract of it, or leave the basemap out")
+        raise DataFileError(path, "contains no map of the region: use another extract, or no basemap")
     return basemap
 
 
 @checked
-def basemap_of(path: str | Path | None, box: Box, most_points: int = MOST_POINTS) -> Basemap:
-    """The map in a file, with the shipped one for what it lacks of water or names; without a file the shipped one.
+def build_basemap(path: str | Path | None, box: Box, max_points: int = MAX_POINTS) -> Basemap:
+    """Return the map in a file, completed by the shipped map.
+
+    Without a file it is the shipped map.
 
     Parameters
     ----------
     path
-        As for `read_basemap`; None for no file.
+        As for `read_basemap`. Water or names that the file lacks are taken from the shipped map.
     box
         South, west, north, east in degrees.
-    most_points
-        Lines have at most this many points in all.
+    max_points
+        The largest number of points of all lines.
 
     Raises
     ------
@@ -251,26 +255,27 @@ def basemap_of(path: str | Path | None, box: Box, most_points: int = MOST_POINTS
     world = shipped_basemap(box)
     if path is None:
         return world
-    found = _read(Path(path), check_box(box), most_points)
-    if (found.water or not world.water) and (found.names or not world.names):
-        return found
-    credit = f"{found.credit} {world.credit}"
-    return replace(found, water=found.water or world.water, names=found.names or world.names, credit=credit)
+    basemap = _read(Path(path), check_box(box), max_points)
+    if (basemap.water or not world.water) and (basemap.names or not world.names):
+        return basemap
+    credit = f"{basemap.credit} {world.credit}"
+    return replace(basemap, water=basemap.water or world.water, names=basemap.names or world.names, credit=credit)
 
 
 def around(space: StateSpace, share: float) -> Box:
-    """The box of a model's places, and by this part of its longer side more at each end."""
+    """Return the bounding box of states, extended at each end by a share of its longer side."""
     (south, west), (north, east) = (edge(space.latlon(), axis=0).tolist() for edge in (np.min, np.max))
-    more = share * max(north - south, east - west, 0.01)
-    return max(south - more, -90.0), west - more, min(north + more, 90.0), east + more
+    margin = share * max(north - south, east - west, 0.01)
+    return max(south - margin, -90.0), west - margin, min(north + margin, 90.0), east + margin
 
 
-_AROUND_REGION = 0.15
+# The margin of an extracted map around the region.
+_REGION_MARGIN = 0.15
 
 
 @checked
 def extract_basemap(path: str | Path, model: Model, output: str | Path, overwrite: bool = False) -> dict[str, Any]:
-    """Make a small map of a model's region out of a large one, such as a country's extract of OpenStreetMap.
+    """Extract a small map of a model's region from a large one.
 
     Parameters
     ----------
@@ -279,93 +284,96 @@ def extract_basemap(path: str | Path, model: Model, output: str | Path, overwrit
     model
         The model, or its file.
     output
-        A ``.geojson``, or ``.geojson.gz``, that `read_basemap` reads: water, roads, streets, rivers and names.
+        A ``.geojson`` or ``.geojson.gz`` file for `read_basemap`: water, roads, streets, rivers and names.
     overwrite
-        Whether an output that exists may be replaced.
+        Whether an existing output may be replaced.
 
     Returns
     -------
     dict
-        What is on it, to be shown.
+        The numbers of its contents.
 
     Raises
     ------
     DataFileError, MissingDependencyError
         As `read_basemap`.
     ConfigurationError
-        When the output has another ending, or the model no region.
+        If the output has an unsupported extension, or the model has no region.
     OutputError
-        When the output exists or cannot be written.
+        If the output exists or cannot be written.
     """
     output = check_output(output, overwrite)
-    if suffix_of(output) != ".geojson":
-        raise ConfigurationError(f"the map is a .geojson or .geojson.gz file, and the output {output.name}; rename it")
-    found = _read(Path(path), around(load_model(model).space, _AROUND_REGION), EXTRACT_POINTS)
-    write_basemap(output, found, overwrite)
-    lines = {kind: len(some) for kind, some in found.lines.items()}
-    return {"water": len(found.water), **lines, "names": len(found.names), "bytes": output.stat().st_size}
+    if get_suffix(output) != ".geojson":
+        raise ConfigurationError(f"output must be a .geojson or .geojson.gz file, got {output.name}")
+    basemap = _read(Path(path), around(load_model(model).space, _REGION_MARGIN), MAX_EXTRACT_POINTS)
+    write_basemap(output, basemap, overwrite)
+    counts = {kind: len(lines) for kind, lines in basemap.lines.items()}
+    return {"water": len(basemap.water), **counts, "names": len(basemap.names), "bytes": output.stat().st_size}
 
 
 def write_basemap(path: Path, basemap: Basemap, overwrite: bool = False) -> None:
-    """Write a map as GeoJSON that `read_basemap` reads, gzipped where the name ends in ``.gz``."""
+    """Write a map as GeoJSON for `read_basemap`, compressed if the name ends with ``.gz``."""
     text = json.dumps(_collection(basemap), ensure_ascii=False, separators=(",", ":")).encode()
     with new_file(path, overwrite) as part:
         part.write_bytes(gzip.compress(text, mtime=0) if path.suffix.lower() == ".gz" else text)
 
 
-_WRITTEN = {
+# The kind of a line → the word by which it is recognised when it is read.
+_WORD_OF_KIND = {
     "road": "primary", "street": "street", "lane": "residential",
     "stream": "river", "border": "boundary", "line": "line",
 }  # fmt: skip
-"""Kind of a line → the word by which it is known again."""
 
 
-def _collection(found: Basemap) -> dict[str, Any]:
-    """A basemap as a GeoJSON collection that reads as the same, to a metre."""
+def _collection(basemap: Basemap) -> dict[str, Any]:
+    """Return a basemap as a GeoJSON collection, which preserves it to a metre."""
 
     def feature(kind: str, shapes: Sequence[Any]) -> dict[str, Any]:
         shape = shapely.multipolygons(shapes) if kind == "water" else shapely.multilinestrings(shapes)
         geometry = json.loads(shapely.to_geojson(shapely.set_precision(shape, 1e-5, mode="pointwise")))
-        return {"type": "Feature", "properties": {"kind": kind, "credit": found.credit}, "geometry": geometry}
+        return {"type": "Feature", "properties": {"kind": kind, "credit": basemap.credit}, "geometry": geometry}
 
-    features = [feature("water", found.water)] if found.water else []
-    features += [feature(_WRITTEN[kind], [*map(shapely.LineString, some)]) for kind, some in found.lines.items()]
-    for name in found.names:
-        said = {"place": "locality", "name": name.name, "population": 10 ** (name.rank / 10)}
-        at = {"type": "Point", "coordinates": [round(name.longitude, 5), round(name.latitude, 5)]}
-        features.append({"type": "Feature", "properties": said, "geometry": at})
+    features = [feature("water", basemap.water)] if basemap.water else []
+    for kind, lines in basemap.lines.items():
+        features.append(feature(_WORD_OF_KIND[kind], [*map(shapely.LineString, lines)]))
+    for name in basemap.names:
+        properties = {"place": "locality", "name": name.name, "population": 10 ** (name.rank / 10)}
+        point = {"type": "Point", "coordinates": [round(name.longitude, 5), round(name.latitude, 5)]}
+        features.append({"type": "Feature", "properties": properties, "geometry": point})
     return {"type": "FeatureCollection", "features": features}
 
 
 def coded_basemap(basemap: Basemap) -> dict[str, Any]:
-    """A basemap as the pages' scripts read it, in few bytes of JSON.
+    """Return a basemap in the compact JSON form of the pages' scripts.
 
-    Water is polygons, each a list of rings, and lines are by kind; a ring or a line is its latitudes and longitudes in
-    turn, in whole steps of 1e-5 degrees, the first two from 0 and all others from the place before. Names are text,
-    latitude, longitude and rank.
+    Water is a list of polygons, each a list of rings. Lines are grouped by kind. A ring or a line is a list of
+    alternating latitudes and longitudes as differences in integer steps of 1e-5 degrees. The first two are absolute.
+    Names are text, latitude, longitude and rank.
     """
 
     def moves(points: FloatArray) -> list[int]:
         if not np.isfinite(points).all():
-            raise InvalidInputError("a point of the basemap is not finite; leave it out")
+            raise InvalidInputError("points of a basemap must be finite")
         steps = np.round(points[:, ::-1] * 1e5).astype(np.int64)
         return np.diff(steps, axis=0, prepend=np.zeros((1, 2), np.int64)).ravel().tolist()
 
     return {
-        "water": [[moves(shapely.get_coordinates(ring)) for ring in shapely.get_rings(one)] for one in basemap.water],
-        "lines": {kind: [moves(line) for line in some] for kind, some in basemap.lines.items()},
-        "names": [[one.name, round(one.latitude, 5), round(one.longitude, 5), one.rank] for one in basemap.names],
+        "water": [
+            [moves(shapely.get_coordinates(ring)) for ring in shapely.get_rings(polygon)] for polygon in basemap.water
+        ],
+        "lines": {kind: [moves(line) for line in lines] for kind, lines in basemap.lines.items()},
+        "names": [[name.name, round(name.latitude, 5), round(name.longitude, 5), name.rank] for name in basemap.names],
         "credit": basemap.credit,
     }
 
 
-class _Sorted:
-    """Features, sorted by what they are."""
+class _FeatureCollector:
+    """Collects features by type."""
 
     def __init__(self, box: Box) -> None:
         south, west, north, east = box
         self._frame = shapely.box(west, south, east, north)
-        self._grain = (east - west) / _ALONG if east > west else 1.0
+        self._tolerance = (east - west) / _SIMPLIFICATION_STEPS if east > west else 1.0
         self._water: list[shapely.Polygon] = []
         self._lines: dict[str, list[FloatArray]] = {kind: [] for kind in LINES}
         self._coast: list[FloatArray] = []
@@ -373,7 +381,7 @@ class _Sorted:
         self._names: dict[tuple[str, float, float], PlaceName] = {}
 
     def add(self, layer: set[str], feature: Feature, convert: Callable[..., Any] | None) -> None:
-        """Take a feature in, if it is any of what a map shows."""
+        """Add a feature if its type is shown on a map."""
         shape = _shape(feature.geometry, convert)
         if shape is None or not shapely.intersects(shapely.box(*shape.bounds), self._frame):
             return
@@ -384,7 +392,7 @@ class _Sorted:
 
     def _area(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
         if words & _WATER:
-            inside = shapely.intersection(shapely.make_valid(shapely.simplify(shape, self._grain)), self._frame)
+            inside = shapely.intersection(shapely.make_valid(shapely.simplify(shape, self._tolerance)), self._frame)
             self._water += polygons(inside)
         elif not words:
             self._keep("line", [shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(shape))])
@@ -394,7 +402,7 @@ class _Sorted:
     def _line(self, shape: Any, words: set[str], _: Mapping[str, Any]) -> None:
         if words & _PATHS:
             return
-        kind = next((kind for kind, telling in _KINDS_OF_LINES.items() if words & telling), "line")
+        kind = next((kind for kind, kind_words in _KINDS_OF_LINES.items() if words & kind_words), "line")
         kept = self._keep(kind, [shapely.get_coordinates(part) for part in shapely.get_parts(shape)])
         self._coast += kept if "coastline" in words else ()
 
@@ -402,10 +410,10 @@ class _Sorted:
         kinds = [number for number, word in enumerate(_PLACES) if word in words]
         if not kinds and words:
             return
-        people = properties.get("population")
+        population = properties.get("population")
         rank = 50.0 - 5 * kinds[0] if kinds else 0.0
-        if isinstance(people, int | float) and not isinstance(people, bool) and 1 < people < math.inf:
-            rank = 10 * math.log10(people)
+        if isinstance(population, int | float) and not isinstance(population, bool) and 1 < population < math.inf:
+            rank = 10 * math.log10(population)
         for point in shapely.get_parts(shape):
             if shapely.intersects(point, self._frame):
                 self._name(properties, point.x, point.y, rank)
@@ -413,34 +421,39 @@ class _Sorted:
     def _name(self, properties: Mapping[str, Any], east: float, north: float, rank: float) -> None:
         name = next((properties[key] for key in ("name:en", "name_en", "name", "NAME") if properties.get(key)), None)
         if isinstance(name, str) and name.isprintable():
-            key = (name, round(east, 2), round(north, 2))  # which another layer may hold too
+            key = (name, round(east, 2), round(north, 2))  # another layer may contain the same name
             self._names[key] = PlaceName(name[:80], north, east, rank)
 
     def _keep(self, kind: str, lines: Iterable[FloatArray]) -> list[FloatArray]:
         inside = pieces((line for line in lines if len(line) > 1), self._frame)
-        kept = [shapely.get_coordinates(shapely.simplify(shapely.LineString(line), self._grain)) for line in inside]
+        kept = [shapely.get_coordinates(shapely.simplify(shapely.LineString(line), self._tolerance)) for line in inside]
         self._lines[kind] += kept
         return kept
 
-    def basemap(self, credit: str, most_points: int) -> Basemap:
-        lines = {kind: some for kind, some in self._lines.items() if some}
+    def basemap(self, credit: str, max_points: int) -> Basemap:
+        lines = {kind: kind_lines for kind, kind_lines in self._lines.items() if kind_lines}
         for kind in ("lane", "street", "road", "stream", "line"):
-            if sum(len(line) for some in lines.values() for line in some) > most_points:
+            if sum(len(line) for kind_lines in lines.values() for line in kind_lines) > max_points:
                 lines.pop(kind, None)
         names = sorted(self._names.values(), key=lambda place: (-place.rank, place.name))
         return Basemap(self._water + _sea(self._coast, self._frame), lines, names, self._credit or credit)
 
 
 def _sea(coast: Sequence[FloatArray], frame: shapely.Polygon) -> list[shapely.Polygon]:
-    """The sea within a rectangle, by coastlines with the land on their left; none where these do not part the two."""
+    """Return the sea in a rectangle, given coastlines with the land on their left.
+
+    It is empty if the coastlines do not separate land and sea.
+    """
     if not coast:
         return []
-    parted = shapely.union_all([shapely.LineString(line) for line in coast] + [frame.boundary])
-    faces = polygons(shapely.polygonize(shapely.get_parts(parted)))
-    tree, sides = shapely.STRtree(faces), np.zeros((2, len(faces)), np.int64)
+    boundaries = shapely.union_all([shapely.LineString(line) for line in coast] + [frame.boundary])
+    faces = polygons(shapely.polygonize(shapely.get_parts(boundaries)))
+    tree = shapely.STRtree(faces)
+    sides = np.zeros((2, len(faces)), np.int64)
     for line in coast:
         along = np.diff(line, axis=0)
-        middles, right = line[:-1] + along / 2, along[:, ::-1] * [1, -1]
+        middles = line[:-1] + along / 2
+        right = along[:, ::-1] * [1, -1]
         right *= 1e-7 / np.maximum(np.hypot(*right.T), 1e-12)[:, None]  # a centimetre
         for side, points in enumerate((middles + right, middles - right)):
             np.add.at(sides[side], tree.query(shapely.points(points), "within")[1], 1)
@@ -448,23 +461,23 @@ def _sea(coast: Sequence[FloatArray], frame: shapely.Polygon) -> list[shapely.Po
 
 
 def _shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:
-    """Return a feature's geometry in degrees; None where there is none, or where it lies off the Earth."""
+    """Return a feature's geometry in degrees; None if it is missing or invalid."""
     try:
-        shape = geometry_of(geometry, KINDS) if isinstance(geometry, Mapping | bytes) else None
+        shape = parse_geometry(geometry, GEOMETRY_TYPES) if isinstance(geometry, Mapping | bytes) else None
     except ValueError:
         return None
     if shape is None or shape.is_empty:
         return None
     if convert is not None:
         shape = shapely.transform(shapely.force_2d(shape), convert, interleaved=False)
-    on_earth = np.abs(shapely.get_coordinates(shape)) <= [360.0, 90.0]  # NaN is none either
-    return shape if on_earth.all() else None
+    is_valid = np.abs(shapely.get_coordinates(shape)) <= [360.0, 90.0]  # false for NaN
+    return shape if is_valid.all() else None
 
 
 def _words(layer: set[str], properties: Mapping[str, Any]) -> set[str]:
-    """Collect the words by which a feature, and the name of its layer, say what it is."""
+    """Return the words that describe the type of a feature, including those of its layer."""
     words = set(layer)
-    for key in _TELLING:
+    for key in _TYPE_PROPERTIES:
         value = properties.get(key)
         if isinstance(value, str) and value:
             words |= {value.lower()} | ({"highway="} if key == "highway" else set())

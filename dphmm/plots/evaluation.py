@@ -1,56 +1,200 @@
-"""Figures of an evaluation: every setting with its interval, the DPHMM paper's 10 to 13, a map of some sequences.
-
-Kinds of noise beside each other are drawn as bars of their errors.
-"""
+"""Figures of the papers and of evaluations: curves, shapes, errors and maps."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.evaluation.config import EvaluationConfig, Setting
+from dphmm.evaluation.figures import Panel, PaperFigure, Series, Shape
 from dphmm.evaluation.noise_comparison import NoiseRow
-from dphmm.evaluation.report import over_time, smooth_curve, sweep_of, total
+from dphmm.evaluation.panels import (
+    METRICS,
+    Curves,
+    curves_by_epsilon,
+    curves_by_radius,
+    curves_over_time,
+    label_policy,
+    make_panels,
+)
+from dphmm.evaluation.report import total
 from dphmm.evaluation.run import StepTable
-from dphmm.plots import figures, maps
-from dphmm.plots.figures import Axes
+from dphmm.plots import canvas, maps
+from dphmm.plots.canvas import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Axes
 from dphmm.space.states import StateSpace
+from dphmm.validation import checked
 
-_DPLS = "DPLS (complete, δ-location set)"
+_COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, "#56b4e9", GREY, "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*")
+
+# Longer curves have no markers, which would merge into a thick line.
+_MAX_MARKED_POINTS = 25
+
+_PANELS_PER_ROW = 3
+_PANEL_INCHES = 4.6
+
+# Larger point sets are drawn small and translucent, which keeps dense regions visible.
+_MAX_SCATTERED_SIZE = 25
 
 
-def _style(config: EvaluationConfig, policy: str) -> dict[str, Any]:
-    """The colour and the label of a policy: those of the paper have theirs in every evaluation."""
-    own = {"utility": figures.BLUE, "transition": figures.RED, "complete": figures.GREEN}
-    others = [other for other in config.policies if other not in own]
-    colour = own[policy] if policy in own else f"C{others.index(policy) % 8 + 1}"
-    return {"color": colour, "label": _DPLS if policy == "complete" else policy}
+@checked
+def draw_figure(figure: PaperFigure) -> Any:
+    """Draw a figure of a paper with one legend below all panels.
+
+    Parameters
+    ----------
+    figure : PaperFigure
+        The figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The drawing.
+
+    Raises
+    ------
+    MissingDependencyError
+        If matplotlib is not installed.
+    """
+    # Four panels form a square: a last row of one panel would leave most of the picture empty.
+    columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), _PANELS_PER_ROW)
+    rows = -(-len(figure.panels) // columns)
+    views = [_find_view(panel, figure.panels) for panel in figure.panels]
+    # Maps have the height that their contents need; curves have a fixed one.
+    tallest = max(3.3 if view is None else min(4.2, 3.6 * view[3] / view[2]) for view in views)
+    styles = _assign_styles(figure)
+    # A single panel is wider, so that its legend needs fewer rows.
+    width = max(_PANEL_INCHES * columns, 6.6)
+    labels_per_row = max(1, int(width / (0.6 + 0.075 * max(map(len, styles), default=0))))
+    height = (tallest + 0.75) * rows + 0.3 + 0.2 * -(-len(styles) // labels_per_row)
+    drawing, axes = canvas.new_panels(width + 0.4, height, rows=rows, columns=columns)
+    for ax, panel, view in zip(axes, figure.panels, views, strict=False):
+        draw_panel(ax, panel, styles)
+        if view is not None:
+            left, bottom, across, up = view
+            ax.set(aspect="equal", xlim=(left, left + across), ylim=(bottom, bottom + up))
+    for ax in axes[len(figure.panels) :]:
+        ax.set_visible(False)
+    _draw_legend(drawing, axes, labels_per_row)
+    return drawing
 
 
-AXES = {
-    "runtime_s": ("processor time of a step (ms)", 1e3),
-    "protection": ("degree of protection", 1.0),
-    "rms_error_km": ("error (km, Equation 3)", 1.0),
-    "possible": ("possible states", 1.0),
-    "estimate_error_km": ("error of the posterior mean (km)", 1.0),
-    "adversary_error_km": ("adversary's expected error (km)", 1.0),
-}
-"""Metric → the axis that it is drawn on and the factor that brings it there."""
+def _find_view(panel: Panel, panels: Sequence[Panel]) -> tuple[float, float, float, float] | None:
+    """Return left, bottom, width and height of a map; maps with equal axis labels share them."""
+    same = [other.shapes for other in panels if (other.x_label, other.y_label) == (panel.x_label, panel.y_label)]
+    points = [np.asarray(shape.points, dtype=np.float64) for shapes in same for shape in shapes]
+    if not points:
+        return None
+    low = np.concatenate(points).min(axis=0)
+    high = np.concatenate(points).max(axis=0)
+    size = np.maximum(high - low, 1e-9)
+    margin = 0.08 * size.max()
+    return float(low[0] - margin), float(low[1] - margin), float(size[0] + 2 * margin), float(size[1] + 2 * margin)
+
+
+def _assign_styles(figure: PaperFigure) -> dict[str, tuple[str, str]]:
+    """Return label → colour and marker; equal labels look equal in all panels."""
+    curves = [series.label for panel in figure.panels for series in panel.series]
+    labels = list(dict.fromkeys(curves + [shape.label for panel in figure.panels for shape in panel.shapes]))
+    # Labels beyond the number of colours repeat a colour with another marker.
+    return {
+        label: (_COLOURS[i % len(_COLOURS)], _MARKERS[(i + i // len(_COLOURS)) % len(_MARKERS)])
+        for i, label in enumerate(labels)
+    }
+
+
+def draw_panel(ax: Axes, panel: Panel, styles: dict[str, tuple[str, str]]) -> None:
+    """Draw one panel.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Where to draw.
+    panel : Panel
+        Panel to draw.
+    styles : dict
+        Label → colour and marker.
+    """
+    for series in panel.series:
+        _draw_series(ax, series, *styles[series.label])
+    for shape in panel.shapes:
+        _draw_shape(ax, shape, *styles.get(shape.label, (GREY, "o")))
+    ax.set_xscale(panel.x_scale)
+    ax.set_yscale(panel.y_scale)
+    if panel.x_scale == "log":
+        _label_powers(ax.xaxis, ax.get_xlim())
+    if panel.y_scale == "log":
+        _label_powers(ax.yaxis, ax.get_ylim())
+    ax.set_title(panel.title, fontsize=10)
+    canvas.label_curves(ax, panel.x_label, panel.y_label)
+
+
+def _draw_series(ax: Axes, series: Series, colour: str, marker: str) -> None:
+    style: dict[str, Any] = {"color": colour, "ls": "--" if series.dashed else "-", "lw": 3 if series.bold else 1.5}
+    if series.points:
+        style |= {"ls": "", "marker": marker, "ms": 11 if series.bold else 6, "zorder": 3}
+    elif len(series.x) <= _MAX_MARKED_POINTS and not series.dashed:
+        style |= {"marker": marker, "ms": 4}
+    ax.plot(series.x, series.y, label=series.label, **style)
+    if series.low is not None and series.high is not None:
+        ax.fill_between(series.x, series.low, series.high, color=colour, alpha=0.2, lw=0)
+
+
+def _draw_shape(ax: Axes, shape: Shape, colour: str, marker: str) -> None:
+    points = np.asarray(shape.points, dtype=np.float64)
+    dashes = "--" if shape.dashed else "-"
+    if shape.kind == "polygon":
+        ring = np.concatenate([points, points[:1]])
+        ax.plot(*ring.T, color=colour, ls=dashes, lw=1.5, label=shape.label or None)
+        if not shape.dashed:
+            ax.fill(*points.T, color=colour, alpha=0.1, lw=0)
+    elif shape.kind == "edges":
+        for number, pair in enumerate(points.reshape(-1, 2, 2)):
+            label = shape.label if number == 0 and shape.label else None
+            ax.plot(*pair.T, color=colour, ls=dashes, lw=1.5, label=label)
+    else:
+        many = len(points) > _MAX_SCATTERED_SIZE
+        size, opacity = (3, 0.5) if many else (6, 1.0)
+        style: dict[str, Any] = {"marker": marker, "ms": size, "alpha": opacity, "mew": 0, "zorder": 2 if many else 3}
+        ax.plot(*points.T, ls="", color=colour, label=shape.label or None, **style)
+    for point, name in zip(points, shape.names, strict=False):
+        ax.annotate(name, point, xytext=(5, 5), textcoords="offset points", fontsize=9)
+
+
+def _draw_legend(drawing: Any, axes: list[Axes], labels_per_row: int) -> None:
+    handles: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            # The first panel's line: a later one may have so many points that it has no markers.
+            handles.setdefault(label, handle)
+    if handles:
+        # One legend for all panels, outside of them: it hides no curve and no title.
+        drawing.legend(
+            list(handles.values()), list(handles), loc="outside lower center", ncols=min(labels_per_row, len(handles)),
+            frameon=False, fontsize=9,
+        )  # fmt: skip
+
+
+def _label_powers(axis: Any, ends: tuple[float, float]) -> None:
+    """Label a logarithmic axis without overlaps: a longer axis has fewer multiples."""
+    decades = math.log10(ends[1] / ends[0])
+    marks = (1,) if decades > 2.5 else (1, 3) if decades > 1.5 else (1, 2, 5)
+    canvas.tick_powers(axis, ends, marks, lambda value: f"{value:,g}")
 
 
 @checked
 def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateSpace) -> dict[str, Any]:
-    """The figures that an evaluation allows for: file name without extension → a matplotlib figure.
+    """Draw the figures of an evaluation.
 
     Parameters
     ----------
     table
-        A row for each step.
+        One row for each step.
     config
-        What was compared.
+        Configuration of the evaluation.
     space
         The states.
 
@@ -62,184 +206,89 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
     Raises
     ------
     MissingDependencyError
-        Without matplotlib.
+        If matplotlib is not installed.
     """
     both = ("protection", "rms_error_km")
-    every = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
-    settings, axes = figures.new_panels(14.0, 1.6 + 0.28 * len(config.settings()), columns=len(every), sharey=True)
-    for ax, metric in zip(axes, every, strict=True):
+    compared = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
+    settings, axes = canvas.new_panels(14.0, 1.6 + 0.28 * len(config.settings()), columns=len(compared), sharey=True)
+    for ax, metric in zip(axes, compared, strict=True):
         draw_settings(ax, table, config, metric)
         ax.tick_params(axis="y", labelleft=ax is axes[0])
-    found = {
+
+    def draw(metrics: tuple[str, ...], curves: Curves, x_label: str) -> Any:
+        return draw_figure(PaperFigure("", "", make_panels(table, config, metrics, curves, x_label)))
+
+    figures = {
         "settings": settings,
-        "figure-10-runtime": _panels(("runtime_s",), table, config, draw_over_time),
-        "figure-11-over-time": _panels(both, table, config, draw_over_time),
-        "possible-and-estimate": _panels(("possible", "estimate_error_km"), table, config, draw_over_time),
+        "figure-10-runtime": draw(("runtime_s",), curves_over_time, "timestep"),
+        "figure-11-over-time": draw(both, curves_over_time, "timestep"),
+        "possible-and-estimate": draw(("num_possible_states", "estimate_error_km"), curves_over_time, "timestep"),
     }
     if len(config.epsilons) > 1:
-        found["figure-12-epsilon"] = _panels(both, table, config, draw_sweep, swept="epsilon")
+        figures["figure-12-epsilon"] = draw(both, curves_by_epsilon, "ε")
     if len(config.radii_km) > 1 and "utility" in config.policies:
-        found["figure-13-radius"] = _panels(both, table, config, draw_sweep, swept="radius_km")
-    figure, ax = figures.new_figure()
+        figures["figure-13-radius"] = draw(both, curves_by_radius, "radius of the utility policy (km)")
+    figures["map"], ax = canvas.new_figure()
     draw_sequences(ax, table, config, space)
-    found["map"] = figure
-    return found
-
-
-def _panels(metrics: tuple[str, ...], table: StepTable, config: EvaluationConfig, draw: Any, **what: str) -> Any:
-    """One panel per metric, side by side, with one legend."""
-    figure, axes = figures.new_panels(5.2 * len(metrics) + 0.4, 3.9, columns=len(metrics))
-    for ax, metric in zip(axes, metrics, strict=True):
-        draw(ax, table, config, metric, **what)
-    figures.legend_below(axes[0], columns=3, size=10)
-    return figure
+    return figures
 
 
 def draw_settings(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
-    """A metric under every setting: a dot at the mean over everything, with its 95 % interval.
+    """Draw the mean of a metric under every setting, with its 95 % interval.
 
     Parameters
     ----------
     ax
-        Where to draw.
+        Axes to draw on.
     table
-        A row for each step.
+        One row for each step.
     config
-        What was compared.
+        Configuration of the evaluation.
     metric
-        A key of `AXES`.
+        A key of `METRICS`.
     """
     settings = config.settings()
-    label, factor = AXES[metric]
-    for place, setting in enumerate(settings):
-        found = total(table, setting, metric)
-        reach = factor * np.maximum([[found.mean - found.low], [found.high - found.mean]], 0.0)
-        colour = _style(config, setting.policy)["color"]
-        ax.errorbar([factor * found.mean], [place], xerr=reach, marker="o", ms=4, capsize=2, lw=1.2, color=colour)
-    ax.set_yticks(range(len(settings)), [_called(one, settings) for one in settings], fontsize=8)
+    label, factor = METRICS[metric]
+    for row, setting in enumerate(settings):
+        interval = total(table, setting, metric)
+        reach = factor * np.maximum([[interval.mean - interval.low], [interval.high - interval.mean]], 0.0)
+        colour = _COLOURS[config.policies.index(setting.policy) % len(_COLOURS)]
+        ax.errorbar([factor * interval.mean], [row], xerr=reach, marker="o", ms=4, capsize=2, lw=1.2, color=colour)
+    ax.set_yticks(range(len(settings)), [_label_setting(setting, settings) for setting in settings], fontsize=8)
     ax.set_ylim(len(settings) - 0.5, -0.5)
     ax.set_xlim(left=0)
     _finish(ax, label, "")
 
 
-def _called(setting: Setting, settings: Sequence[Setting]) -> str:
-    """A setting by what differs among all of them."""
-    said = [setting.policy]
+def _label_setting(setting: Setting, settings: Sequence[Setting]) -> str:
+    """Return the policy with the parameters in which its settings differ."""
+    parts = [setting.policy]
     for name, words in (("radius_km", "r = {:g} km"), ("epsilon", "ε = {:g}"), ("mechanism", "{}"), ("repair", "{}")):
         value = getattr(setting, name)
-        if value and len({getattr(one, name) for one in settings if one.policy == setting.policy}) > 1:
-            said.append(words.format(value))
-    for value, words in ((setting.target_error_km, "target {:g} km"), (setting.day_epsilon, "ε {:g} a day")):
-        said += [words.format(value)] if value else []
-    return ", ".join(said)
-
-
-def draw_over_time(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
-    """A metric by time step (Figures 10 and 11): mean over sequences with its 95 % interval.
-
-    All but runtimes are smoothed over 5 steps, near the ends over the steps that there are. The paper smooths them too
-    and does not say how. Equal curves show as a thin line within a thick one.
-
-    Parameters
-    ----------
-    ax
-        Where to draw.
-    table
-        A row for each step.
-    config
-        What was compared.
-    metric
-        A key of `AXES`.
-    """
-    label, factor = AXES[metric]
-    highest, ends = 0.0, []
-    width = 1 if metric == "runtime_s" else 5
-    for number, policy in enumerate(config.policies):
-        mean, low, high = (factor * smooth_curve(part, width) for part in over_time(table, config.base(policy), metric))
-        steps = np.arange(1, len(mean) + 1)
-        style = _style(config, policy)
-        ax.plot(steps, mean, lw=max(2.6 - 0.7 * number, 1.2), **style)
-        ax.fill_between(steps, low, high, color=style["color"], alpha=0.18, lw=0)
-        highest = max(highest, float(mean.max() / max(mean.min(), 1e-12)))
-        ends += [float(low.min()), float(high.max())]
-    if highest > 30 or metric == "runtime_s":
-        _use_log_scale(ax, ends)
-    else:
-        ax.set_ylim(bottom=0)
-    _finish(ax, "time step", label)
-
-
-def _use_log_scale(ax: Axes, values: Sequence[float]) -> None:
-    """A logarithmic y axis around positive values, labelled in plain numbers."""
-    positive = [value for value in values if value > 0]
-    if not positive:
-        return
-    low, high = min(positive) / 1.15, max(positive) * 1.15
-    # Fewer labels the more powers of ten there are, so that they do not overlap.
-    marks = [1, 2, 3, 5, 7] if high / low < 10 else [1, 2, 5] if high / low < 300 else [1]
-    ax.set_yscale("log")
-    ax.set_ylim(low, high)
-    figures.tick_powers(ax.yaxis, (low, high), marks, lambda value: f"{value:,g}")
-
-
-_SWEPT = {"epsilon": "epsilon", "radius_km": "radius of the utility policy (km)"}
-"""A setting that is swept → the axis that it is drawn on."""
-
-
-def draw_sweep(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str, swept: str) -> None:
-    """A metric by epsilon (Figure 12) or by radius (Figure 13): means over everything with 95 % intervals.
-
-    Policies without a radius are level lines in a band, their interval.
-
-    Parameters
-    ----------
-    ax
-        Where to draw.
-    table
-        A row for each step.
-    config
-        What was compared.
-    metric
-        A key of `AXES`.
-    swept
-        ``"epsilon"`` or ``"radius_km"``.
-    """
-    label, factor = AXES[metric]
-    ends: list[float] = []
-    for policy in config.policies:
-        style = _style(config, policy)
-        if swept == "radius_km" and policy != "utility":
-            level = np.array(total(table, config.base(policy), metric)) * factor
-            ax.axhline(level[0], lw=1.2, ls="--", **style)
-            ax.axhspan(level[1], level[2], color=style["color"], alpha=0.12, lw=0)
-            ends += level.tolist()
-            continue
-        sweep = sweep_of(config, policy, swept)
-        found = [total(table, setting, metric) for setting in sweep]
-        mean, low, high = factor * np.array([(one.mean, one.low, one.high) for one in found]).T
-        x = [float(getattr(setting, swept)) for setting in sweep]
-        ax.errorbar(x, mean, np.maximum((mean - low, high - mean), 0.0), lw=1.4, capsize=3, marker="o", **style)
-        ax.set_xticks(x, [f"{value:g}" for value in x])
-        ends += [*low.tolist(), *high.tolist()]
-    _use_log_scale(ax, ends)
-    _finish(ax, _SWEPT[swept], label)
+        if value and len({getattr(other, name) for other in settings if other.policy == setting.policy}) > 1:
+            parts.append(words.format(value))
+    for value, words in ((setting.target_error_km, "target {:g} km"), (setting.window_epsilon, "ε {:g} per 24 h")):
+        parts += [words.format(value)] if value else []
+    return ", ".join(parts)
 
 
 def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: StateSpace, count: int = 3) -> None:
-    """True places, releases and posterior means of the first sequences under the first policy. Private.
+    """Draw true locations, releases and estimates of the first sequences. Private.
+
+    The sequences are those under the first policy.
 
     Parameters
     ----------
     ax
-        Where to draw.
+        Axes to draw on.
     table
-        A row for each step.
+        One row for each step.
     config
-        What was compared.
+        Configuration of the evaluation.
     space
         The states.
     count
-        How many sequences at most.
+        Maximum number of sequences.
     """
     rows = table.where(config.base(config.policies[0]))
     maps.draw_space(ax, space)
@@ -254,70 +303,72 @@ def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: 
         maps.draw_track(ax, points["true"][chosen])
     released = points["released"][np.isin(rows["sequence"], sequences)]
     outside = maps.fit_view(ax, maps.extent(space), released, reach=0.25)
-    under = _style(config, config.policies[0])["label"]
-    title = f"{len(sequences)} sequences under {under}: true places are on this map"
-    ax.set_title(title + (f"\n{outside} releases lie outside the picture" if outside else ""), fontsize=10)
-    figures.label_map(ax)
-    figures.legend_below(ax)
+    policy = label_policy(config.policies[0])
+    title = f"{len(sequences)} sequences under {policy} with true locations (private)"
+    ax.set_title(title + (f"\n{outside} releases are outside the picture" if outside else ""), fontsize=10)
+    canvas.label_map(ax)
+    canvas.legend_below(ax)
 
 
 def _finish(ax: Axes, x: str, y: str) -> None:
-    figures.label_curves(ax, x, y)
-    figures.open_frame(ax)
+    canvas.label_curves(ax, x, y)
+    canvas.open_frame(ax)
 
 
-_BARS = (("released", "as released", "#bbbbbb"), ("estimate", "posterior mean", figures.BLUE))
-_MARK = ("hindsight", "adversary, in hindsight", figures.RED)
+_BARS = (("released", "release", "#bbbbbb"), ("estimate", "posterior mean", canvas.BLUE))
+_MARK = ("smoothed", "adversary (all releases)", canvas.RED)
 
 
 def noise_figure(rows: Sequence[NoiseRow], title: str = "") -> Any:
-    """A matplotlib figure of rows of one policy: a panel at equal budgets, and one at equal promises.
+    """Draw the errors of noises at equal budgets and at equal guarantees, one panel each.
 
     Parameters
     ----------
     rows
-        Kinds of noise, as `dphmm.evaluation.noise_comparison` compares them.
+        Rows of one policy from `dphmm.evaluation.compare_noise`.
     title
-        Above every panel.
+        Title of every panel.
 
     Returns
     -------
     matplotlib.figure.Figure
-        A panel for each comparison that has rows.
+        One panel for each comparison that has rows.
 
     Raises
     ------
     MissingDependencyError
-        Without matplotlib.
+        If matplotlib is not installed.
     """
-    drawn = {equal: [row for row in rows if row.equal == equal and row.releases] for equal in ("edge", "any two")}
-    panels = [equal for equal, some in drawn.items() if some]
-    figure, axes = figures.new_panels(5.5 * max(1, len(panels)), 4.5, columns=max(1, len(panels)))
+    rows_by_panel = {
+        equal: [row for row in rows if row.equal == equal and row.releases] for equal in ("edge", "any two")
+    }
+    panels = [equal for equal, panel_rows in rows_by_panel.items() if panel_rows]
+    figure, axes = canvas.new_panels(5.5 * max(1, len(panels)), 4.5, columns=max(1, len(panels)))
     for ax, equal in zip(axes, panels, strict=False):
-        draw_noises(ax, drawn[equal])
-        said = "equal budget on every edge" if equal == "edge" else "equal promise for any two states"
-        ax.set_title(f"{title}\n{said}" if title else said, fontsize=9)
+        draw_noises(ax, rows_by_panel[equal])
+        subtitle = "equal budget on every edge" if equal == "edge" else "equal guarantee for any two states"
+        ax.set_title(f"{title}\n{subtitle}" if title else subtitle, fontsize=9)
     return figure
 
 
 def draw_noises(ax: Axes, rows: Sequence[NoiseRow]) -> None:
-    """Draw errors of some kinds of noise, from above down: bars for people who read them, marks for the adversary.
+    """Draw errors of noises: bars for recipients, marks for the adversary.
 
     Parameters
     ----------
     ax
-        Where to draw.
+        Axes to draw on.
     rows
-        Kinds of noise.
+        Errors of the noises.
     """
-    places = np.arange(len(rows))
+    positions = np.arange(len(rows))
     for number, (name, label, colour) in enumerate(_BARS):
         values = [getattr(row, name) for row in rows]
-        ax.barh(places + (number - 0.5) * 0.36, values, 0.34, color=colour, label=label)
+        ax.barh(positions + (number - 0.5) * 0.36, values, 0.34, color=colour, label=label)
     name, label, colour = _MARK
-    ax.plot([getattr(row, name) for row in rows], places, "d", color=colour, label=label)
-    ax.set_yticks(places, [f"{row.noise}\nε = {row.epsilon:.3g}" for row in rows], fontsize=8)
+    ax.plot([getattr(row, name) for row in rows], positions, "d", color=colour, label=label)
+    ax.set_yticks(positions, [f"{row.noise}\nε = {row.epsilon:.3g}" for row in rows], fontsize=8)
     ax.invert_yaxis()
     ax.set_xlim(left=0)
-    ax.set_xlabel("error, root mean square (km)")
+    ax.set_xlabel("root mean square error (km)")
     ax.legend(fontsize=7)

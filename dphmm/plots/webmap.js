@@ -1,31 +1,32 @@
 "use strict";
-// The data, in the form that dphmm/plots/webmap.py writes, and one canvas over Leaflet's map that draws all of it.
+// Draws the data of dphmm/plots/webmap.py on one canvas over Leaflet's map.
 const data = JSON.parse(document.getElementById("data").textContent);
 const by = id => document.getElementById(id);
-const FEW = 1500, MOST_CIRCLES = 12, MOST_LINES = 4000, HEX = 7, BANDS = 24, DAY = 86400;
+const FEW_DOTS = 30, MAX_DOTS = 1500, MAX_CIRCLES = 12, MAX_AREA_CIRCLES = 2000, MAX_LINE_POINTS = 4000; // few dots are large; too many points are thinned or become hexagons
+const HEX = 7, BANDS = 24, DAY = 86400, EARTH_METRES = 40075016.7;
 
 // ---- columns -------------------------------------------------------------------------------------------------------
-function whole(code) {
-  if (typeof code === "number") code = data.codes[code]; // what several columns share stands there once
-  const bytes = Uint8Array.from(atob(code), one => one.charCodeAt(0)), found = [];
+function integers(code) {
+  if (typeof code === "number") code = data.codes[code]; // a code shared by several columns is stored once
+  const bytes = Uint8Array.from(atob(code), character => character.charCodeAt(0)), values = [];
   let last = 0;
   for (let i = 0; i < bytes.length;) {
     let value = 0, weight = 1, byte;
     do { byte = bytes[i++]; value += (byte & 127) * weight; weight *= 128; } while (byte > 127);
     last += value % 2 ? -(value + 1) / 2 : value / 2;
-    found.push(last);
+    values.push(last);
   }
-  return found;
+  return values;
 }
 
 function numbers(column, length) {
-  // A column of `length` numbers, NaN where there is none.
-  const known = column.code === undefined ? null : whole(column.code), out = new Float64Array(length).fill(NaN);
-  const fill = (from, to, first) => { for (let i = from; i < to; i++) out[i] = (known ? known[first + i - from] : column.all) * column.step; };
-  let row = 0, taken = 0, has = true;
-  for (const run of column.gaps ? whole(column.gaps) : [length]) {
-    if (has) { fill(row, row + run, taken); taken += run; }
-    row += run; has = !has;
+  // A column of `length` numbers; missing ones are NaN.
+  const codes = column.code === undefined ? null : integers(column.code), out = new Float64Array(length).fill(NaN);
+  const fill = (from, to, first) => { for (let i = from; i < to; i++) out[i] = (codes ? codes[first + i - from] : column.all) * column.step; };
+  let row = 0, taken = 0, hasValue = true;
+  for (const run of column.gaps ? integers(column.gaps) : [length]) {
+    if (hasValue) { fill(row, row + run, taken); taken += run; }
+    row += run; hasValue = !hasValue;
   }
   return out;
 }
@@ -44,47 +45,48 @@ function places(part, n) {
 
 function lines(part) {
   let sum = 0;
-  return { ...places(part, part.points), ends: numbers(part.lengths, part.n).map(one => (sum += one)) };
+  return { ...places(part, part.points), ends: numbers(part.lengths, part.n).map(length => (sum += length)) };
 }
-const total = values => values.reduce((sum, one) => sum + one, 0);
+const total = values => values.reduce((sum, value) => sum + value, 0);
 
-const layers = data.layers.map(given => {
-  if (given.kind === "outlines" || given.kind === "strokes") return { ...given, ...lines(given), clocked: false };
-  const users = given.users && numbers(given.users.rows, given.n), place = places(given, given.n), n = place.n;
-  const layer = { ...given, ...place, clocked: Boolean(given.times), users, spans: new Map() };
+const layers = data.layers.map(source => {
+  if (source.kind === "outlines" || source.kind === "strokes") return { ...source, ...lines(source), clocked: false };
+  const users = source.users && numbers(source.users.rows, source.n), place = places(source, source.n), n = place.n;
+  const layer = { ...source, ...place, clocked: Boolean(source.times), users, spans: new Map() };
   if (users) {
     for (let i = 0; i < n; i++) {
-      const name = given.users.words[users[i]], span = layer.spans.get(name);
+      const name = source.users.words[users[i]], span = layer.spans.get(name);
       if (span) span[1] = i + 1; else layer.spans.set(name, [i, i + 1]);
     }
   } else layer.spans.set("", [0, n]);
-  layer.times = given.times ? numbers(given.times, n) : null;
-  layer.radii = given.radii ? numbers(given.radii, n) : null;
-  layer.starts = new Uint8Array(n); // rows that begin a trip
-  if (given.trips) for (const row of whole(given.trips)) layer.starts[row] = 1;
-  layer.facts = given.facts.map(fact => fact.words ? [fact.name, texts(fact, n)]
+  layer.times = source.times ? numbers(source.times, n) : null;
+  layer.radii = source.radii ? numbers(source.radii, n) : null;
+  layer.starts = new Uint8Array(n); // rows that start a trip
+  if (source.trips) for (const row of integers(source.trips)) layer.starts[row] = 1;
+  layer.facts = source.facts.map(fact => fact.words ? [fact.name, texts(fact, n)]
     : [fact.name, (column => i => Number.isNaN(column[i]) ? "" : String(+column[i].toFixed(6)))(numbers(fact, n))]);
   return layer;
 });
 const moving = layers.filter(layer => layer.clocked), main = moving.find(layer => layer.by_time) ?? moving.at(-1);
+const counted = moving.some(layer => layer.radii) ? moving.filter(layer => layer.radii) : [main]; // one row per timestep
 const users = [...new Set(layers.flatMap(layer => layer.users ? [...layer.spans.keys()] : []))].sort();
 
-// ---- who and when --------------------------------------------------------------------------------------------------
-const chosen = { user: users[0] ?? "", day: null, until: Infinity };
+// ---- user and time --------------------------------------------------------------------------------------------------
+const selected = { user: users[0] ?? "", day: null, until: Infinity };
 
 function bound(times, from, to, value) {
-  // The first row from `from` on whose time is at least the value; rows of a user are in the order of time.
+  // The first row from `from` with a time of at least the value. The rows of a user are in the order of time.
   while (from < to) { const middle = (from + to) >> 1; if (times[middle] < value) from = middle + 1; else to = middle; }
   return from;
 }
 
-function spansOf(layer, until = chosen.until) {
-  // The rows of a layer that are to be seen now, as pairs of a first row and the one after the last.
-  const people = !layer.users ? [...layer.spans.values()]
-    : chosen.user ? [layer.spans.get(chosen.user)].filter(Boolean) : [...layer.spans.values()];
-  if (!layer.times) return people;
-  const first = chosen.day === null ? -Infinity : chosen.day * DAY, last = chosen.day === null ? Infinity : first + DAY;
-  return people.map(([from, to]) => [bound(layer.times, from, to, first), bound(layer.times, from, to, Math.min(last, until + 1))])
+function spansOf(layer, until = selected.until) {
+  // The visible rows of a layer, as pairs of a first row and the row after the last.
+  const ranges = !layer.users ? [...layer.spans.values()]
+    : selected.user ? [layer.spans.get(selected.user)].filter(Boolean) : [...layer.spans.values()];
+  if (!layer.times) return ranges;
+  const first = selected.day === null ? -Infinity : selected.day * DAY, last = selected.day === null ? Infinity : first + DAY;
+  return ranges.map(([from, to]) => [bound(layer.times, from, to, first), bound(layer.times, from, to, Math.min(last, until + 1))])
     .filter(([from, to]) => to > from);
 }
 const countOf = layer => layer.kind === "outlines" || layer.kind === "strokes" ? layer.ends.length
@@ -93,25 +95,25 @@ const countOf = layer => layer.kind === "outlines" || layer.kind === "strokes" ?
 function daysOf() {
   const days = new Map();
   for (const layer of moving) {
-    const was = chosen.day; chosen.day = null;
+    const previousDay = selected.day; selected.day = null;
     for (const [from, to] of spansOf(layer, Infinity)) for (let i = from; i < to;) {
       const day = Math.floor(layer.times[i] / DAY), end = bound(layer.times, i, to, (day + 1) * DAY);
-      days.set(day, (days.get(day) ?? 0) + (layer === main ? end - i : 0));
+      days.set(day, (days.get(day) ?? 0) + (counted.includes(layer) ? end - i : 0));
       i = end;
     }
-    chosen.day = was;
+    selected.day = previousDay;
   }
   return new Map([...days].sort((a, b) => a[0] - b[0]));
 }
 
-let moments = new Float64Array(0);
-function gatherMoments() {
-  const found = new Set();
-  for (const layer of moving) for (const [from, to] of spansOf(layer, Infinity)) for (let i = from; i < to; i++) found.add(layer.times[i]);
-  moments = Float64Array.from(found).sort();
+let timesteps = new Float64Array(0);
+function gatherTimesteps() {
+  const times = new Set();
+  for (const layer of moving) for (const [from, to] of spansOf(layer, Infinity)) for (let i = from; i < to; i++) times.add(layer.times[i]);
+  timesteps = Float64Array.from(times).sort();
 }
 
-const said = second => Number.isFinite(second) ? new Date(second * 1000).toISOString().slice(0, 16).replace("T", " ") : "";
+const formatTime = second => Number.isFinite(second) ? new Date(second * 1000).toISOString().slice(0, 16).replace("T", " ") : "";
 
 // ---- the map -------------------------------------------------------------------------------------------------------
 const map = L.map("map", { zoomSnap: 0.25, zoomDelta: 1, wheelPxPerZoomLevel: 100, worldCopyJump: false, maxZoom: 20, zoomAnimation: false, attributionControl: false });
@@ -138,7 +140,7 @@ function pathOf(shape, closed) {
 }
 
 function pathOfMoves(lines, closed) {
-  // Lines of the basemap, each its latitudes and longitudes in turn, in steps of 1e-5 degrees from the place before.
+  // Lines of the basemap: alternating latitudes and longitudes, as differences in steps of 1e-5 degrees.
   const path = new Path2D();
   for (const moves of lines) {
     let latitude = 0, longitude = 0;
@@ -155,15 +157,15 @@ function pathOfMoves(lines, closed) {
 const ground = { water: [], lines: {}, names: [] };
 if (data.basemap) {
   ground.water = data.basemap.water.map(rings => pathOfMoves(rings, true));
-  for (const [kind, some] of Object.entries(data.basemap.lines)) ground.lines[kind] = pathOfMoves(some, false);
+  for (const [kind, kindLines] of Object.entries(data.basemap.lines)) ground.lines[kind] = pathOfMoves(kindLines, false);
   ground.names = data.basemap.names.map(([name, lat, lon]) => [name, ...mercator(lat, lon)]);
 }
 for (const layer of layers) if (layer.ends) layer.path = pathOf(layer, layer.kind === "outlines");
 
 const policy = data.policy && (() => {
-  const states = places(data.policy, data.policy.n), n = data.policy.edges, from = numbers(data.policy.from, n), to = numbers(data.policy.to, n), joined = Array.from({ length: states.n }, () => []);
-  for (let i = 0; i < n; i++) { joined[from[i]].push(to[i]); joined[to[i]].push(from[i]); }
-  return { ...data.policy, ...states, from, to, joined, visible: true };
+  const states = places(data.policy, data.policy.n), n = data.policy.edges, from = numbers(data.policy.from, n), to = numbers(data.policy.to, n), neighbours = Array.from({ length: states.n }, () => []);
+  for (let i = 0; i < n; i++) { neighbours[from[i]].push(to[i]); neighbours[to[i]].push(from[i]); }
+  return { ...data.policy, ...states, from, to, neighbours, visible: true };
 })();
 
 let view, corner = null, pending = false, pointed = null, frames = 0;
@@ -181,24 +183,26 @@ function paint() {
   view = { width: size.x, height: size.y, scale, ratio, left: bounds.x, top: bounds.y };
   flat(); pen.clearRect(0, 0, size.x, size.y);
   if (!data.tiles) drawGround();
+  for (const layer of layers) if (layer.visible && layer.opacity) drawArea(layer); // below lines, which it would hide
   for (const layer of layers) if (layer.visible && layer.ends) drawShapes(layer);
   if (policy?.visible) drawPolicy();
-  for (const layer of layers) if (layer.visible && !layer.ends) (layer.kind === "line" ? drawLine : drawDots)(layer);
-  drawNames(); drawNoise(); drawPointed();
+  for (const layer of layers) if (layer.visible && !layer.ends && !layer.opacity) ({ area: drawArea, line: drawLine, dots: drawDots })[layer.kind](layer);
+  drawLatest(); drawNames(); drawNoise(); drawPointed();
 }
 const flat = () => pen.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
 const px = x => x * view.scale - view.left, py = y => y * view.scale - view.top;
-const pixels = (metres, latitude) => metres / (40075016.7 * Math.cos(latitude * Math.PI / 180)) * 256 * view.scale;
+const mercatorLength = (metres, latitude) => metres / (EARTH_METRES * Math.cos(latitude * Math.PI / 180)) * 256;
+const pixels = (metres, latitude) => mercatorLength(metres, latitude) * view.scale;
 
 function asPaths() {
-  // The pen in the units of paths, about the origin; `flat` is back in pixels.
+  // Sets the pen to the units of paths, relative to the origin; `flat` resets it to pixels.
   const unit = view.ratio * view.scale;
   pen.setTransform(unit, 0, 0, unit, (origin[0] * view.scale - view.left) * view.ratio, (origin[1] * view.scale - view.top) * view.ratio);
 }
 
 function stroked(path, colour, width, dash = []) {
   asPaths();
-  pen.strokeStyle = colour; pen.lineWidth = width / view.scale; pen.lineJoin = "round"; pen.setLineDash(dash.map(one => one / view.scale));
+  pen.strokeStyle = colour; pen.lineWidth = width / view.scale; pen.lineJoin = "round"; pen.setLineDash(dash.map(length => length / view.scale));
   pen.stroke(path); pen.setLineDash([]); flat();
 }
 
@@ -221,7 +225,7 @@ function label(text, x, y, size, colour, taken, weight = "") {
 }
 
 function drawNames() {
-  const taken = [[0, 0, 48, 80], [0, view.height - 32, view.width, view.height]]; // where the controls are
+  const taken = [[0, 0, 48, 80], [0, view.height - 32, view.width, view.height]]; // the areas of the controls
   for (const layer of layers) if (layer.visible && layer.ends && layer.labels?.length) layer.labels.forEach((text, ring) => {
     const from = ring ? layer.ends[ring - 1] : 0, to = layer.ends[ring];
     if (!text || layer.labels.indexOf(text) < ring) return;
@@ -242,7 +246,7 @@ function drawPolicy() {
 }
 
 function hexagons(layer, spans) {
-  // Anchored to the ground, so that they stay where they are while the map moves.
+  // Anchored to the ground, so that they do not move relative to it.
   const wide = HEX * Math.sqrt(3), high = HEX * 1.5, { left, top, width, height, scale } = view, xs = layer.x, ys = layer.y;
   const firstRow = Math.floor(top / high), firstColumn = Math.floor(left / wide);
   const columns = Math.ceil(width / wide) + 6, counts = new Uint32Array(columns * (Math.ceil(height / high) + 6));
@@ -250,7 +254,7 @@ function hexagons(layer, spans) {
   for (const [from, to] of spans) for (let i = from; i < to; i++) {
     const x = xs[i] * scale, y = ys[i] * scale;
     if (!(x > left - HEX && y > top - HEX && x < left + width + HEX && y < top + height + HEX)) continue;
-    // The nearest centre is of one of two rows.
+    // The nearest centre is in one of two rows.
     let row = Math.floor(y / high), best = Infinity, key = 0;
     for (let r = row; r < row + 2; r++) {
       const shift = r & 1 ? .5 : 0, column = Math.floor(x / wide - shift + .5), dx = x - (column + shift) * wide, dy = y - r * high, d = dx * dx + dy * dy;
@@ -268,33 +272,34 @@ function hexagons(layer, spans) {
     for (let k = 0; k < 6; k++) path[k ? "lineTo" : "moveTo"](x + HEX * CORNERS[k][0], y + HEX * CORNERS[k][1]);
     path.closePath();
   }
-  // Opaque, so that layers do not mix into a third colour; what is not in front is pale.
-  const most_ink = layer.kind === "line" ? 1 : .4, full = [1, 3, 5].map(at => parseInt(layer.colour.slice(at, at + 2), 16));
+  // Opaque, so that layers do not mix into a third colour. Layers in the background are pale.
+  const maxInk = layer.kind === "line" ? 1 : .4, full = [1, 3, 5].map(at => parseInt(layer.colour.slice(at, at + 2), 16));
   shades.forEach((path, band) => {
-    const ink = most_ink * (.2 + .16 * band);
-    pen.fillStyle = `rgb(${full.map(one => Math.round(255 - (255 - one) * ink)).join()})`; pen.fill(path);
+    const ink = maxInk * (.2 + .16 * band);
+    pen.fillStyle = `rgb(${full.map(channel => Math.round(255 - (255 - channel) * ink)).join()})`; pen.fill(path);
   });
 }
 const CORNERS = Array.from({ length: 6 }, (_, k) => [Math.sin(k * Math.PI / 3), Math.cos(k * Math.PI / 3)]);
 
 function drawDots(layer) {
   const spans = spansOf(layer), count = total(spans.map(([from, to]) => to - from));
-  if (count > FEW) return hexagons(layer, spans);
-  pen.fillStyle = layer.colour; pen.globalAlpha = .4;
+  if (count > MAX_DOTS) return hexagons(layer, spans);
+  const radius = count <= FEW_DOTS ? 5 : 3;
+  pen.fillStyle = layer.colour; pen.globalAlpha = count <= FEW_DOTS ? .9 : .4;
   pen.beginPath();
-  for (const [from, to] of spans) for (let i = from; i < to; i++) { const x = px(layer.x[i]), y = py(layer.y[i]); pen.moveTo(x + 3, y); pen.arc(x, y, 3, 0, 7); }
+  for (const [from, to] of spans) for (let i = from; i < to; i++) { const x = px(layer.x[i]), y = py(layer.y[i]); pen.moveTo(x + radius, y); pen.arc(x, y, radius, 0, 7); }
   pen.fill(); pen.globalAlpha = 1;
 }
 
-// Time as colour: viridis, less its yellow end, which a pale ground swallows.
+// Time as colour: viridis without its yellow end, which is invisible on a pale ground.
 const RAMP = [[68, 1, 84], [65, 68, 135], [42, 120, 142], [34, 168, 132], [122, 200, 60]];
 function shade(share) {
   const at = Math.min(Math.max(share, 0), 1) * (RAMP.length - 1), low = Math.min(Math.floor(at), RAMP.length - 2);
-  return `rgb(${RAMP[low].map((one, k) => Math.round(one + (at - low) * (RAMP[low + 1][k] - one))).join()})`;
+  return `rgb(${RAMP[low].map((channel, k) => Math.round(channel + (at - low) * (RAMP[low + 1][k] - channel))).join()})`;
 }
 
 function thin(layer, spans, count) {
-  // A line of one colour, without the points that are nearer than a pixel to the one before.
+  // A line of one colour, without points less than a pixel from the previous one.
   pen.strokeStyle = pen.fillStyle = layer.colour; pen.lineWidth = 1; pen.lineJoin = "round"; pen.globalAlpha = .8;
   pen.beginPath();
   for (const [from, to] of spans) for (let i = from, x = 0, y = 0; i < to; i++) {
@@ -303,7 +308,7 @@ function thin(layer, spans, count) {
     else if (Math.abs(a - x) + Math.abs(b - y) >= 1) { pen.lineTo(a, b); x = a; y = b; }
   }
   pen.stroke();
-  if (count <= FEW) for (const [from, to] of spans) for (let i = from; i < to; i++) pen.fillRect(px(layer.x[i]) - 1.2, py(layer.y[i]) - 1.2, 2.4, 2.4);
+  if (count <= MAX_DOTS) for (const [from, to] of spans) for (let i = from; i < to; i++) pen.fillRect(px(layer.x[i]) - 1.2, py(layer.y[i]) - 1.2, 2.4, 2.4);
   pen.globalAlpha = 1;
 }
 
@@ -311,28 +316,59 @@ function drawLine(layer) {
   const spans = spansOf(layer), count = total(spans.map(([from, to]) => to - from));
   if (!count) return;
   if (!layer.by_time) { thin(layer, spans, count); return; }
-  if (count > MOST_LINES) { hexagons(layer, spans); return; }
-  const first = moments[0], length = Math.max(1, moments.at(-1) - first);
+  if (count > MAX_LINE_POINTS) { hexagons(layer, spans); return; }
+  const first = timesteps[0], length = Math.max(1, timesteps.at(-1) - first);
   const strokes = Array.from({ length: BANDS }, () => new Path2D()), dots = Array.from({ length: BANDS }, () => new Path2D());
   for (const [from, to] of spans) for (let i = from; i < to; i++) {
     const band = Math.min(BANDS - 1, Math.floor(BANDS * (layer.times[i] - first) / length));
     const x = px(layer.x[i]), y = py(layer.y[i]);
     if (i > from && !layer.starts[i]) { strokes[band].moveTo(px(layer.x[i - 1]), py(layer.y[i - 1])); strokes[band].lineTo(x, y); }
-    dots[band].moveTo(x + 2, y); dots[band].arc(x, y, count > FEW ? 1.7 : 2.4, 0, 7);
+    dots[band].moveTo(x + 2, y); dots[band].arc(x, y, count > MAX_DOTS ? 1.7 : count > FEW_DOTS ? 2.4 : 5, 0, 7);
   }
   pen.lineWidth = 1.8;
   for (let band = 0; band < BANDS; band++) {
     pen.strokeStyle = pen.fillStyle = shade(band / (BANDS - 1));
-    pen.globalAlpha = count > FEW ? .35 : .65; pen.stroke(strokes[band]);
+    pen.globalAlpha = count > MAX_DOTS ? .35 : .65; pen.stroke(strokes[band]);
     pen.globalAlpha = .9; pen.fill(dots[band]);
   }
   pen.globalAlpha = 1;
   if (!layer.radii) return;
-  const rows = spans.flatMap(([from, to]) => { const some = Math.max(1, Math.ceil(MOST_CIRCLES * (to - from) / count)); return Array.from({ length: Math.min(some, to - from) }, (_, k) => from + Math.floor((k + .5) * (to - from) / Math.min(some, to - from))); });
   pen.strokeStyle = layer.colour; pen.lineWidth = .8; pen.globalAlpha = .3;
-  for (const i of rows.slice(0, MOST_CIRCLES)) circle(layer, i);
+  for (const i of spread(spans, MAX_CIRCLES)) circle(layer, i);
   pen.globalAlpha = 1;
-  if (spans.length === 1) latest(layer, spans[0][1] - 1);
+}
+
+function spread(spans, most) {
+  // At most so many rows, evenly spread over the spans.
+  const count = total(spans.map(([from, to]) => to - from));
+  return spans.flatMap(([from, to]) => {
+    const rows = Math.min(to - from, Math.max(1, Math.ceil(most * (to - from) / count)));
+    return Array.from({ length: rows }, (_, k) => from + Math.floor((k + .5) * (to - from) / rows));
+  }).slice(0, most);
+}
+
+function drawArea(layer) {
+  // The union of the error circles: circles of one direction in one path are filled once where they overlap.
+  const spans = spansOf(layer);
+  if (!spans.length) return;
+  pen.beginPath();
+  for (const i of spread(spans, MAX_AREA_CIRCLES)) {
+    const x = px(layer.x[i]), y = py(layer.y[i]), radius = Math.max(pixels(layer.radii[i], layer.lat[i]) || 0, 2);
+    pen.moveTo(x + radius, y); pen.arc(x, y, radius, 0, 2 * Math.PI);
+  }
+  pen.fillStyle = layer.colour; pen.globalAlpha = layer.opacity || AREA_OPACITY; pen.fill("nonzero"); pen.globalAlpha = 1;
+}
+const AREA_OPACITY = .13;
+
+function drawLatest() {
+  // The latest estimate of one user, with its expected error.
+  let last = null;
+  for (const layer of layers) if (layer.visible && layer.radii && layer.times) {
+    const spans = spansOf(layer);
+    if (spans.length > 1) return;
+    if (spans.length) { const i = spans[0][1] - 1; if (!last || layer.times[i] >= last.layer.times[last.i]) last = { layer, i }; }
+  }
+  if (last) latest(last.layer, last.i);
 }
 
 function circle(layer, i, filled) {
@@ -344,7 +380,7 @@ function circle(layer, i, filled) {
 }
 
 function latest(layer, i) {
-  // The estimate of the last moment, in front, with how far off it is expected to be.
+  // An estimate with its expected error, in front.
   pen.strokeStyle = layer.colour; pen.lineWidth = 2; pen.fillStyle = layer.colour + "22";
   circle(layer, i, true);
   pen.beginPath(); pen.arc(px(layer.x[i]), py(layer.y[i]), 6, 0, 7);
@@ -352,7 +388,7 @@ function latest(layer, i) {
 }
 
 function drawNoise() {
-  // The shape of the noise and how far a release is off, once, in a corner, at the scale of the map or a part of it.
+  // The shape of the noise and the RMS error of a release, in a corner, at the scale of the map or a part of it.
   corner = null;
   if (!policy?.visible || !(policy.hull.length || policy.error)) return;
   const middle = map.getCenter().lat, perKm = pixels(1000, middle);
@@ -372,23 +408,23 @@ function drawNoise() {
   pen.fillStyle = "#444"; pen.textAlign = "center"; pen.textBaseline = "middle"; pen.fillText(text, x, y + box + 9);
 }
 
-// ---- what the pointer is on ----------------------------------------------------------------------------------------
+// ---- the pointer ---------------------------------------------------------------------------------------------------
 const tip = document.createElement("div");
 tip.className = "tip"; tip.setAttribute("role", "status"); tip.hidden = true;
 by("map").append(tip);
 
 function nearest(at) {
-  let best = null, least = 14 * 14;
+  let best = null, minimum = 14 * 14;
   for (const layer of layers) if (layer.visible && !layer.ends && (layer.users || layer.facts.length)) for (const [from, to] of spansOf(layer)) for (let i = from; i < to; i++) {
     const dx = px(layer.x[i]) - at.x, dy = py(layer.y[i]) - at.y, d = dx * dx + dy * dy;
-    if (d <= least) { least = d; best = { layer, i }; }
+    if (d <= minimum) { minimum = d; best = { layer, i }; }
   }
   return best;
 }
 
 function stateAt(at) {
-  let best = -1, least = 30 * 30;
-  for (let i = 0; i < policy.n; i++) { const d = (px(policy.x[i]) - at.x) ** 2 + (py(policy.y[i]) - at.y) ** 2; if (d < least) { least = d; best = i; } }
+  let best = -1, minimum = 30 * 30;
+  for (let i = 0; i < policy.n; i++) { const d = (px(policy.x[i]) - at.x) ** 2 + (py(policy.y[i]) - at.y) ** 2; if (d < minimum) { minimum = d; best = i; } }
   return best;
 }
 
@@ -397,9 +433,9 @@ function drawPointed() {
   if (pointed.state >= 0) {
     const s = pointed.state;
     pen.strokeStyle = "#009e73"; pen.lineWidth = 1.2; pen.fillStyle = "#009e73"; pen.beginPath();
-    for (const other of policy.joined[s]) { pen.moveTo(px(policy.x[s]), py(policy.y[s])); pen.lineTo(px(policy.x[other]), py(policy.y[other])); }
+    for (const other of policy.neighbours[s]) { pen.moveTo(px(policy.x[s]), py(policy.y[s])); pen.lineTo(px(policy.x[other]), py(policy.y[other])); }
     pen.stroke(); pen.beginPath();
-    for (const other of [s, ...policy.joined[s]]) { const x = px(policy.x[other]), y = py(policy.y[other]); pen.moveTo(x, y); pen.arc(x, y, 2.5, 0, 7); }
+    for (const other of [s, ...policy.neighbours[s]]) { const x = px(policy.x[other]), y = py(policy.y[other]); pen.moveTo(x, y); pen.arc(x, y, 2.5, 0, 7); }
     pen.fill();
   }
   if (pointed.layer?.radii) latest(pointed.layer, pointed.i);
@@ -407,91 +443,100 @@ function drawPointed() {
 
 function point(event) {
   if (!view) return;
-  const at = event.containerPoint, found = nearest(at), state = policy?.visible && policy.edges ? stateAt(at) : -1;
-  pointed = found || state >= 0 ? { ...found, state } : null;
+  const at = event.containerPoint, nearby = nearest(at), state = policy?.visible && policy.edges ? stateAt(at) : -1;
+  pointed = nearby || state >= 0 ? { ...nearby, state } : null;
   redraw();
   tip.hidden = !pointed;
   if (!pointed) return;
   const head = document.createElement("b"), table = document.createElement("table");
-  head.textContent = found ? found.layer.name : "a state"; head.style.color = found ? found.layer.colour : "#009e73";
-  const rows = found ? [...(found.layer.users ? [["user", nameOf(found.layer, found.i)]] : []),
-    ...(found.layer.times ? [["time", `${said(found.layer.times[found.i])} UTC`]] : []),
-    ["place", `${found.layer.lat[found.i].toFixed(5)}, ${found.layer.lon[found.i].toFixed(5)}`],
-    ...(found.layer.radii?.[found.i] > 0 ? [["expected to be off by", `${Math.round(found.layer.radii[found.i]).toLocaleString("en")} m`]] : []),
-    ...found.layer.facts.map(([name, of]) => [name.replace(/_m$/, " (m)").replaceAll("_", " "), of(found.i)])] : [];
-  if (state >= 0) rows.push(["joined by the policy with", `${policy.joined[state].length} states`]);
+  head.textContent = nearby ? nearby.layer.name : "state"; head.style.color = nearby ? nearby.layer.colour : "#009e73";
+  const rows = nearby ? [...(nearby.layer.users ? [["user", nameOf(nearby.layer, nearby.i)]] : []),
+    ...(nearby.layer.times ? [["time", `${formatTime(nearby.layer.times[nearby.i])} UTC`]] : []),
+    ["location", `${nearby.layer.lat[nearby.i].toFixed(5)}, ${nearby.layer.lon[nearby.i].toFixed(5)}`],
+    ...(nearby.layer.radii?.[nearby.i] > 0 ? [["expected error", `${Math.round(nearby.layer.radii[nearby.i]).toLocaleString("en")} m`]] : []),
+    ...nearby.layer.facts.map(([name, of]) => [name.replace(/_m$/, " (m)").replaceAll("_", " "), of(nearby.i)])] : [];
+  if (state >= 0) rows.push(["neighbours in the policy", `${policy.neighbours[state].length} states`]);
   for (const [key, value] of rows) if (value !== "") { const row = table.insertRow(); row.insertCell().textContent = key; row.insertCell().textContent = value; }
   tip.replaceChildren(head, table);
-  // Beside the pointer, and whole within the map.
-  const beside = (at, room, size) => Math.max(4, at + 14 + size > room - 4 && at - 14 - size >= 4 ? at - 14 - size : Math.min(at + 14, room - 4 - size));
-  tip.style.left = `${beside(at.x, view.width, tip.offsetWidth)}px`; tip.style.top = `${beside(at.y, view.height, tip.offsetHeight)}px`;
+  // Next to the pointer, and entirely within the map.
+  const position = (at, room, size) => Math.max(4, at + 14 + size > room - 4 && at - 14 - size >= 4 ? at - 14 - size : Math.min(at + 14, room - 4 - size));
+  tip.style.left = `${position(at.x, view.width, tip.offsetWidth)}px`; tip.style.top = `${position(at.y, view.height, tip.offsetHeight)}px`;
 }
 const nameOf = (layer, i) => data.layers[layers.indexOf(layer)].users.words[layer.users[i]];
 
 // ---- the panel -----------------------------------------------------------------------------------------------------
 function fit() {
-  // All but the farthest percent of the points on each side: noise has no bound.
-  const seen = layers.filter(layer => layer.visible && !layer.ends), x = [], y = [];
-  for (const layer of seen.some(layer => layer.clocked) ? seen.filter(layer => layer.clocked) : seen) for (const [from, to] of spansOf(layer, Infinity)) for (let i = from; i < to; i++) { x.push(layer.x[i]); y.push(layer.y[i]); }
+  // Every error circle, and all but the farthest percent of the other points on each side: noise has no bound.
+  const shown = layers.filter(layer => layer.visible && !layer.ends), x = [], y = [];
+  let west = Infinity, east = -Infinity, north = Infinity, south = -Infinity;
+  const include = (left, right, top, bottom) => { west = Math.min(west, left); east = Math.max(east, right); north = Math.min(north, top); south = Math.max(south, bottom); };
+  for (const layer of shown.some(layer => layer.clocked) ? shown.filter(layer => layer.clocked) : shown) for (const [from, to] of spansOf(layer, Infinity)) for (let i = from; i < to; i++) {
+    x.push(layer.x[i]); y.push(layer.y[i]);
+    const radius = layer.radii ? mercatorLength(layer.radii[i], layer.lat[i]) : NaN;
+    if (radius > 0) include(layer.x[i] - radius, layer.x[i] + radius, layer.y[i] - radius, layer.y[i] + radius);
+  }
   if (!x.length) for (const layer of layers) if (layer.ends) { x.push(...layer.x); y.push(...layer.y); }
   if (!x.length) { map.setView([0, 0], 2); return; }
   const between = values => { const v = Float64Array.from(values).sort(), end = v.length - 1; return [v[Math.round(.01 * end)], v[Math.round(.99 * end)]]; };
-  const [west, east] = between(x), [north, south] = between(y), least = .002;
-  const grown = (low, high) => high - low < least ? [(low + high - least) / 2, (low + high + least) / 2] : [low, high];
+  include(...between(x), ...between(y));
+  const MIN_SIDE = .002, grown = (low, high) => high - low < MIN_SIDE ? [(low + high - MIN_SIDE) / 2, (low + high + MIN_SIDE) / 2] : [low, high];
   const [w, e] = grown(west, east), [n, s] = grown(north, south), place = (mx, my) => map.options.crs.pointToLatLng(L.point(mx, my), 0);
   const bounds = [place(w, s), place(e, n)];
   map.fitBounds(bounds, { padding: [24, 24], animate: false });
   paint();
-  const covered = main && corner && spansOf(main, Infinity).some(([from, to]) => { for (let i = from; i < to; i++) if (px(main.x[i]) > corner.x && py(main.y[i]) < corner.y) return true; return false; });
+  const isCovered = layer => spansOf(layer, Infinity).some(([from, to]) => { for (let i = from; i < to; i++) if (px(layer.x[i]) > corner.x && py(layer.y[i]) < corner.y) return true; return false; });
+  const covered = main && corner && counted.some(isCovered);
   if (covered) map.fitBounds(bounds, { paddingTopLeft: [24, 24], paddingBottomRight: [view.width - corner.x + 10, 24], animate: false });
 }
 
 const boxes = [];
 function legend() {
-  const all = [...layers].reverse().map(layer => ({ layer, name: layer.name, kind: layer.kind, colour: layer.colour, count: () => layer.kind === "strokes" ? "" : countOf(layer) }));
-  if (policy) all.push({ layer: policy, name: policy.edges > 5000 ? "policy: edges at the pointer" : policy.edges ? "policy: edges" : "noise", kind: "strokes", colour: "#7fb8a4", count: () => policy.edges || "" });
-  for (const { layer, name, kind, colour, count } of all) {
+  const entries = [...layers].reverse().map(layer => ({ layer, name: layer.name, kind: layer.kind, colour: layer.colour, count: () => layer.kind === "strokes" ? "" : countOf(layer) }));
+  if (policy) entries.push({ layer: policy, name: policy.edges > 5000 ? "policy: edges at the pointer" : policy.edges ? "policy: edges" : "noise", kind: "strokes", colour: "#7fb8a4", count: () => policy.edges || "" });
+  for (const { layer, name, kind, colour, count } of entries) {
     const row = document.createElement("label"), box = document.createElement("input"), mark = document.createElement("i"), number = document.createElement("span");
     box.type = "checkbox"; box.checked = layer.visible; box.onchange = () => { layer.visible = box.checked; redraw(); };
     mark.className = kind; mark.style.background = layer.by_time ? `linear-gradient(90deg, ${RAMP.map(c => `rgb(${c.join()})`).join()})` : colour; mark.style.borderColor = colour;
+    if (layer.width) mark.style.height = `${layer.width}px`;
+    if (layer.opacity) mark.style.opacity = layer.opacity;
     row.append(box, mark, name, number); by("layers").append(row);
     boxes.push(() => { number.textContent = count().toLocaleString("en"); });
   }
   if (policy?.text) by("layers").title = policy.text;
 }
-const count = () => { for (const one of boxes) one(); };
+const count = () => { for (const update of boxes) update(); };
 
 function setUser(user) {
-  chosen.user = user;
+  selected.user = user;
   const days = daysOf(), list = by("day");
   const dayName = day => new Date(day * DAY * 1000).toISOString().slice(0, 10);
-  list.replaceChildren(new Option(`all ${days.size} days`, ""), ...[...days].map(([day, many]) => new Option(`${dayName(day)} (${many.toLocaleString("en")})`, day)));
-  const fullest = [...days].reduce((best, one) => one[1] > best[1] ? one : best, [null, -1])[0];
-  setDay(days.has(chosen.day) ? chosen.day : fullest);
+  list.replaceChildren(new Option(`all ${days.size} days`, ""), ...[...days].map(([day, size]) => new Option(`${dayName(day)} (${size.toLocaleString("en")})`, day)));
+  const fullest = [...days].reduce((best, day) => day[1] > best[1] ? day : best, [null, -1])[0];
+  setDay(days.has(selected.day) ? selected.day : fullest);
 }
 
 function setDay(day) {
-  chosen.day = day; by("day").value = day ?? "";
+  selected.day = day; by("day").value = day ?? "";
   const at = by("day").selectedIndex;
   by("before").disabled = at <= 1; by("after").disabled = at < 1 || at >= by("day").options.length - 1;
-  gatherMoments();
-  by("time").max = Math.max(0, moments.length - 1);
-  setTime(moments.length - 1); fit(); redraw();
+  gatherTimesteps();
+  by("time").max = Math.max(0, timesteps.length - 1);
+  setTime(timesteps.length - 1); fit(); redraw();
 }
 
 function setTime(index) {
-  by("time").value = index; chosen.until = moments[index] ?? Infinity;
-  by("now").textContent = said(chosen.until);
-  const timed = layers.some(layer => layer.by_time) && moments.length > 1;
+  by("time").value = index; selected.until = timesteps[index] ?? Infinity;
+  by("now").textContent = formatTime(selected.until);
+  const timed = layers.some(layer => layer.by_time) && timesteps.length > 1;
   by("ramp").hidden = !timed;
-  if (timed) { by("ramp-from").textContent = said(moments[0]).slice(chosen.day === null ? 0 : 11); by("ramp-to").textContent = said(moments.at(-1)).slice(chosen.day === null ? 0 : 11); }
+  if (timed) { by("ramp-from").textContent = formatTime(timesteps[0]).slice(selected.day === null ? 0 : 11); by("ramp-to").textContent = formatTime(timesteps.at(-1)).slice(selected.day === null ? 0 : 11); }
   count(); redraw();
 }
 
 by("ramp").firstElementChild.style.background = `linear-gradient(90deg, ${RAMP.map(c => `rgb(${c.join()})`).join()})`;
-by("people").hidden = users.length < 2;
-by("user").append(new Option(`everyone (${users.length})`, ""), ...users.map(user => new Option(user, user)));
-by("user").value = chosen.user;
+by("user-choice").hidden = users.length < 2;
+by("user").append(new Option(`all (${users.length})`, ""), ...users.map(user => new Option(user, user)));
+by("user").value = selected.user;
 by("user").onchange = event => setUser(event.target.value);
 by("day").onchange = event => setDay(event.target.value === "" ? null : +event.target.value);
 for (const [id, step] of [["before", -1], ["after", 1]]) by(id).onclick = () => { by("day").selectedIndex += step; setDay(+by("day").value); };
@@ -500,14 +545,14 @@ let timer = 0;
 by("play").onclick = () => {
   const running = timer; clearInterval(timer); timer = 0; by("play").textContent = "Play";
   if (running) return;
-  if (+by("time").value >= moments.length - 1) setTime(0);
+  if (+by("time").value >= timesteps.length - 1) setTime(0);
   by("play").textContent = "Pause";
-  const step = Math.max(1, Math.round(moments.length / 200));
-  timer = setInterval(() => { setTime(Math.min(+by("time").value + step, moments.length - 1)); if (+by("time").value >= moments.length - 1) by("play").click(); }, 50);
+  const step = Math.max(1, Math.round(timesteps.length / 200));
+  timer = setInterval(() => { setTime(Math.min(+by("time").value + step, timesteps.length - 1)); if (+by("time").value >= timesteps.length - 1) by("play").click(); }, 50);
 };
 by("fit").onclick = fit;
 legend();
-if (moving.length) setUser(chosen.user); else { by("who").hidden = by("clock").hidden = true; fit(); count(); }
+if (moving.length) setUser(selected.user); else { by("who").hidden = by("clock").hidden = true; fit(); count(); }
 map.on("move zoom resize viewreset", redraw); map.on("mousemove click", point); map.on("mouseout", () => { pointed = null; tip.hidden = true; redraw(); });
 new ResizeObserver(() => map.invalidateSize({ animate: false })).observe(by("map"));
 redraw();

@@ -1,8 +1,7 @@
-"""A map as one HTML file that needs no network: Leaflet, which the package holds, and columns in few bytes.
+"""Interactive maps in one offline HTML file, with Leaflet and compressed columns.
 
-Columns are written as the page's script reads them: whole numbers, as differences in as few bytes as they need, in
-base64. A number takes seven bits a byte, the lowest first; the eighth says that more follow. Its sign is its lowest
-bit.
+Columns contain integers, stored as differences of variable length in base64. A byte contains seven bits of a number,
+the lowest bits first; its eighth bit marks that more bytes follow. The lowest bit of a number is its sign.
 """
 
 from __future__ import annotations
@@ -20,76 +19,76 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import as_points
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.plots.basemap import Basemap, coded_basemap
+from dphmm.validation import checked
 
 DEGREES = 1e-5
-"""The step of latitudes and longitudes: about a metre."""
-_LARGEST = 2**52
-"""Beyond it a script's numbers are not whole."""
+"""The resolution of latitudes and longitudes: about a metre."""
+
+# Integers of the script are exact up to this number.
+_MAX_CODED = 2**52
 
 
-def coded_numbers(values: npt.ArrayLike, step: float = 1.0, brief: bool = True) -> dict[str, Any]:
-    """A column ``(n,)`` of numbers, rounded to multiples of a step.
+def coded_numbers(values: npt.ArrayLike, step: float = 1.0, allow_constant: bool = True) -> dict[str, Any]:
+    """Encode a column ``(n,)`` of numbers, rounded to multiples of a step.
 
     Parameters
     ----------
     values
-        The numbers; NaN where there is none.
+        The numbers; missing ones are NaN.
     step
-        Of what they are multiples.
-    brief
-        Whether a number that all rows have is told once.
+        The step.
+    allow_constant
+        Whether a number shared by all rows is stored once.
 
     Returns
     -------
     dict
-        ``step``; ``all`` where the rows are equal, as that number of steps, otherwise ``code``; where some are NaN,
-        ``gaps``: how many rows have a value, how many then have none, and so on, coded like the rest. The code leaves
-        out the rows that have none.
+        ``step``; ``all``, the number of steps, if all rows are equal, otherwise ``code``. If there are NaN, ``gaps``
+        contains the lengths of alternating runs of numbers and NaN, encoded in the same way. The code omits NaN.
 
     Raises
     ------
     InvalidInputError
-        When a number is infinite, or more than 2**52 steps.
+        If a number is infinite, or larger than 2**52 steps.
     """
-    given = np.asarray(values, dtype=np.float64).ravel()
-    known = ~np.isnan(given)
+    numbers = np.asarray(values, dtype=np.float64).ravel()
+    is_number = ~np.isnan(numbers)
     with np.errstate(over="ignore"):
-        steps = np.round(given[known] / step)
-    if not (np.abs(steps) <= _LARGEST).all():
-        raise InvalidInputError("a number of the map is not finite or too large; leave it out")
-    whole = steps.astype(np.int64)
-    told: dict[str, Any] = {"step": step}
-    if not known.all():
-        turns = np.flatnonzero(np.diff(np.concatenate([[True], known, [not known[-1]]]).astype(np.int8)))
-        told["gaps"] = _code(np.diff(turns, prepend=0))
-    if brief and len(whole) and (whole == whole[0]).all():
-        return {**told, "all": int(whole[0])}
-    return {**told, "code": _code(whole)}
+        steps = np.round(numbers[is_number] / step)
+    if not (np.abs(steps) <= _MAX_CODED).all():
+        raise InvalidInputError("numbers of a map must be finite and within 2**52 steps")
+    integers = steps.astype(np.int64)
+    column: dict[str, Any] = {"step": step}
+    if not is_number.all():
+        changes = np.diff(np.concatenate([[True], is_number, [not is_number[-1]]]).astype(np.int8))
+        column["gaps"] = _code(np.diff(np.flatnonzero(changes), prepend=0))
+    if allow_constant and len(integers) and (integers == integers[0]).all():
+        return {**column, "all": int(integers[0])}
+    return {**column, "code": _code(integers)}
 
 
 def coded_texts(texts: npt.ArrayLike) -> dict[str, Any]:
-    """A column ``(n,)`` of texts: ``words``, each once, and which one every row has, as `coded_numbers` has it.
+    """Encode a column ``(n,)`` of strings as distinct ``words`` and the index of each row.
 
     Parameters
     ----------
     texts
-        The texts.
+        The strings.
 
     Returns
     -------
     dict
-        ``words`` and ``rows``.
+        ``words``, and ``rows`` as of `coded_numbers`.
     """
     words, rows = np.unique(np.asarray(texts, dtype=np.str_), return_inverse=True)
     return {"words": words.tolist(), "rows": coded_numbers(rows)}
 
 
 def coded_lines(lines: Any) -> dict[str, Any]:
-    """Lines or rings, each ``(k, 2)`` latitudes and longitudes: how long each is, and their points one after another.
+    """Encode lines or rings ``(k, 2)`` as lengths and concatenated points.
 
     Parameters
     ----------
@@ -99,19 +98,19 @@ def coded_lines(lines: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        How many lines and points, their ``lengths``, and all points as columns.
+        The numbers of lines and points, their ``lengths``, and all points as columns.
 
     Raises
     ------
     InvalidInputError
-        When one is no such array, or a number is not finite.
+        If an array has another shape, or a number is not finite.
     """
     arrays = [np.asarray(line, dtype=np.float64) for line in lines]
     if any(array.ndim != 2 or array.shape[1] != 2 for array in arrays):
-        raise InvalidInputError("a line of the map is no array of latitudes and longitudes; give two columns")
+        raise InvalidInputError("lines of a map must be arrays of two columns, latitude and longitude")
     points = np.concatenate(arrays) if arrays else np.zeros((0, 2))
     if np.isnan(points).any():
-        raise InvalidInputError("a point of the map is not finite; leave it out")
+        raise InvalidInputError("points of a map must be finite")
     return {
         "n": len(arrays),
         "points": len(points),
@@ -121,72 +120,77 @@ def coded_lines(lines: Any) -> dict[str, Any]:
 
 
 def _coded_places(points: npt.NDArray[Any]) -> dict[str, Any]:
-    """Latitudes and longitudes ``(n, 2)`` as columns."""
+    """Encode latitudes and longitudes ``(n, 2)`` as columns."""
     return {"latitude": coded_numbers(points[:, 0], DEGREES), "longitude": coded_numbers(points[:, 1], DEGREES)}
 
 
-def _code(whole: npt.NDArray[np.int64]) -> str:
-    """The differences of whole numbers in base64."""
-    moves = np.diff(whole, prepend=np.int64(0))
-    left = ((moves << 1) ^ (moves >> 63)).astype(np.uint64)
-    bytes_needed = np.ones(len(left), dtype=np.int64)
+def _code(integers: npt.NDArray[np.int64]) -> str:
+    """Encode the differences of integers in base64."""
+    moves = np.diff(integers, prepend=np.int64(0))
+    unsigned = ((moves << 1) ^ (moves >> 63)).astype(np.uint64)
+    bytes_needed = np.ones(len(unsigned), dtype=np.int64)
     for power in range(1, 9):
-        bytes_needed += left >= np.uint64(1 << (7 * power))
+        bytes_needed += unsigned >= np.uint64(1 << (7 * power))
     ends = np.cumsum(bytes_needed)
-    written = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
+    encoded = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
     starts = ends - bytes_needed
-    for place in range(int(bytes_needed.max(initial=0))):
-        rows = np.flatnonzero(bytes_needed > place)
-        part = (left[rows] >> np.uint64(7 * place)) & np.uint64(127)
-        more = (bytes_needed[rows] > place + 1).astype(np.uint64) << np.uint64(7)
-        written[starts[rows] + place] = (part | more).astype(np.uint8)
-    return base64.b64encode(written.tobytes()).decode("ascii")
+    for index in range(int(bytes_needed.max(initial=0))):
+        rows = np.flatnonzero(bytes_needed > index)
+        bits = (unsigned[rows] >> np.uint64(7 * index)) & np.uint64(127)
+        continues = (bytes_needed[rows] > index + 1).astype(np.uint64) << np.uint64(7)
+        encoded[starts[rows] + index] = (bits | continues).astype(np.uint8)
+    return base64.b64encode(encoded.tobytes()).decode("ascii")
 
 
 _CODE = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _MARK = re.compile(r"\{\{(?:title|note|data|tiles|style|leaflet_style|leaflet|script)\}\}")
-_FACT_STEP, _EXACT = 1e-6, 1e-9
-"""Numbers told of a point are rounded to such a step; a coarser one serves where that is no more than so off."""
-_SHARED = 200
-"""Codes of at least this many letters that occur again are written once."""
+
+# Numbers of a point are rounded to this step, or to a coarser one if the rounding error is within the tolerance.
+_FACT_STEP = 1e-6
+_STEP_TOLERANCE = 1e-9
+
+# Repeated codes of at least this length are stored once.
+_MIN_SHARED_LENGTH = 200
 
 
 @dataclass(frozen=True, eq=False)
 class MapLayer:
-    """One thing on the map that the reader can switch on and off.
+    """A layer of the map, which can be switched on and off.
 
     Parameters
     ----------
     name
-        As the legend calls it.
+        The name in the legend.
     kind
-        ``"dots"``; a ``"line"`` through each user's points in the order of time, broken between trips; ``"outlines"``,
-        closed rings; or ``"strokes"``, open lines.
+        ``"dots"``; a ``"line"`` through each user's points in the order of time, broken between trips; an ``"area"``,
+        the union of the circles of `radii`; ``"outlines"``, closed rings; or ``"strokes"``, open lines.
     colour
         A CSS colour.
     points
         Shape ``(n, 2)``, latitude and longitude in degrees; for outlines and strokes a sequence of such arrays.
     facts
-        Name → a value for each point, numbers (NaN: none) or texts, shown when the pointer is on it. For outlines the
-        name ``name`` alone: a label for each ring.
+        Name → a value per point, numbers (NaN: none) or strings, shown for the point under the pointer. For outlines
+        only ``name``: a label per ring.
     users
-        One user per point, by which the map can be narrowed down; left out, the layer belongs to everyone.
+        One user per point, by which the map can be filtered. Defaults to a layer of all users.
     times
-        One moment per point, as ``datetime64``, by which the map is narrowed down to days; only with users.
+        One time per point, as ``datetime64``, by which the map can be filtered; requires users.
     radii
-        How far off each point is, in metres, drawn as circles around a few (NaN: unknown).
+        The expected error of each point in metres, shown as circles (NaN: unknown).
     trips
-        A whole number per point, the same for the points of a trip; left out, a user has one trip.
+        An integer per point, equal within a trip. Defaults to one trip per user.
     by_time
-        Whether the colour of a line tells the time; otherwise all of it has the layer's.
+        Whether the colour of a line represents time instead of being the layer's colour.
     visible
-        Whether it is switched on at first.
+        Whether the layer is initially switched on.
     width
-        How wide strokes are, in pixels; 0 for thin ones.
+        The width of strokes in pixels; 0 for thin ones.
+    opacity
+        The opacity of an area below all lines, from 0 to 1; 0 for a faint one above them.
     """
 
     name: str
-    kind: Literal["dots", "line", "outlines", "strokes"]
+    kind: Literal["dots", "line", "area", "outlines", "strokes"]
     colour: str
     points: Any
     facts: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
@@ -197,54 +201,58 @@ class MapLayer:
     by_time: bool = False
     visible: bool = True
     width: float = 0.0
+    opacity: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The layer as the page's script reads it: rows by user and time, columns in few bytes.
+        """Return the layer as encoded columns for the page's script, with rows by user and time.
 
         Returns
         -------
         dict
-            What JSON can hold.
+            JSON values.
 
         Raises
         ------
         InvalidInputError
-            When facts, users or times are there but not one per point, or a point is not finite.
+            If facts, users or times are not one per point, or a point is not finite.
         """
-        told = {name: getattr(self, name) for name in ("name", "kind", "colour", "by_time", "visible")}
+        layer = {name: getattr(self, name) for name in ("name", "kind", "colour", "by_time", "visible")}
         if self.kind in ("outlines", "strokes"):
             labels = [str(label) for label in np.asarray(self.facts.get("name", ())).tolist()]
             self._check("facts", len(labels), len(self.points))
-            return {**told, **coded_lines(self.points), "labels": labels, "width": self.width}
+            return {**layer, **coded_lines(self.points), "labels": labels, "width": self.width}
         points = as_points(self.points) if np.size(self.points) else np.zeros((0, 2))
         if points.shape[1:] != (2,):
-            raise InvalidInputError(f"layer {self.name!r} has points of shape {points.shape}; give two columns")
+            raise InvalidInputError(f"points of layer {self.name!r} must have two columns, got shape {points.shape}")
         columns = {name: np.asarray(getattr(self, name)) for name in ("users", "times", "radii", "trips")}
         for name, column in columns.items():
             self._check(name, len(column), len(points))
         if len(columns["times"]) and not len(columns["users"]):
-            raise InvalidInputError(f"layer {self.name!r} has times without users; give both")
+            raise InvalidInputError(f"layer {self.name!r} has times without users: times need users")
         order = self._order(columns["users"], columns["times"])
-        told |= {"n": len(points), **_coded_places(points[order])}
+        layer |= {"n": len(points), "opacity": self.opacity, **_coded_places(points[order])}
         if len(columns["users"]):
-            told["users"] = coded_texts(columns["users"][order])
+            layer["users"] = coded_texts(columns["users"][order])
         if len(columns["times"]):
             seconds = columns["times"][order].astype("datetime64[s]").astype(np.int64)
-            told["times"] = coded_numbers(seconds, max(1, int(np.gcd.reduce(seconds))))
+            layer["times"] = coded_numbers(seconds, max(1, int(np.gcd.reduce(seconds))))
         if len(columns["radii"]):
-            told["radii"] = coded_numbers(columns["radii"][order])
+            layer["radii"] = coded_numbers(columns["radii"][order])
         if len(columns["trips"]):
-            told["trips"] = coded_numbers(1 + np.flatnonzero(np.diff(columns["trips"][order])), brief=False)["code"]
-        told["facts"] = []
-        for name, given in self.facts.items():
-            column = np.asarray(given)
+            first_rows = 1 + np.flatnonzero(np.diff(columns["trips"][order]))
+            layer["trips"] = coded_numbers(first_rows, allow_constant=False)["code"]
+        layer["facts"] = []
+        for name, values in self.facts.items():
+            column = np.asarray(values)
             self._check("facts", len(column), len(points))
-            told["facts"].append({"name": name, **_fact(name, column[order])})
-        return told
+            layer["facts"].append({"name": name, **_fact(name, column[order])})
+        return layer
 
-    def _check(self, what: str, given: int, points: int) -> None:
-        if given not in (0, points):
-            raise InvalidInputError(f"layer {self.name!r} has {points} points and {given} {what}; give each")
+    def _check(self, what: str, count: int, points: int) -> None:
+        if count not in (0, points):
+            raise InvalidInputError(
+                f"layer {self.name!r} must have one of {what} per point: {points} points, {count} {what}"
+            )
 
     def _order(self, users: npt.NDArray[Any], times: npt.NDArray[Any]) -> Any:
         if not len(users):
@@ -255,20 +263,20 @@ class MapLayer:
 
 @dataclass(frozen=True, eq=False)
 class MapPolicy:
-    """A policy on the map: whom each state is indistinguishable from, and the shape of the noise, once and to scale.
+    """A policy on the map: the neighbours of each state, and the shape of the noise to scale.
 
     Parameters
     ----------
     states
         ``(N, 2)`` latitudes and longitudes.
     edges
-        ``(m, 2)`` pairs of states; left out, they are too many to draw.
+        ``(m, 2)`` pairs of states. Defaults to none, as for policies with too many edges.
     hull
-        ``(k, 2)`` corners of the sensitivity hull, kilometres east and north of its centre; empty where it has none.
+        ``(k, 2)`` corners of the sensitivity hull, kilometres east and north of its centre; may be empty.
     error_m
-        How far a release is off, root mean square, in metres; NaN where that is not known.
+        The root mean square error of a release in metres; NaN if unknown.
     text
-        What is said of it.
+        A description of the policy.
     """
 
     states: npt.ArrayLike
@@ -278,14 +286,15 @@ class MapPolicy:
     text: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The policy as the page's script reads it.
+        """Return the policy in the form of the page's script.
 
         Returns
         -------
         dict
-            What JSON can hold.
+            JSON values.
         """
-        states, edges = np.asarray(self.states, dtype=np.float64), np.asarray(self.edges, dtype=np.int64).reshape(-1, 2)
+        states = np.asarray(self.states, dtype=np.float64)
+        edges = np.asarray(self.edges, dtype=np.int64).reshape(-1, 2)
         first, second = edges[np.lexsort((edges[:, 1], edges[:, 0]))].T
         hull = np.asarray(self.hull, dtype=np.float64).reshape(-1, 2)
         return {
@@ -311,41 +320,43 @@ def web_map(
     tiles: str | None = None,
     credit: str = "",
 ) -> str:
-    """A page with a map that can be moved, zoomed, narrowed down to a person's day and played through time.
+    """Return a page with an interactive map.
 
-    It begins with the fullest day of the first user. Many points are drawn as hexagons by how many they hold.
+    The map can be panned, zoomed, filtered by user and day, and played through time.
+
+    It opens with the day of the first user that has most timesteps. Many points are drawn as hexagons of their counts.
 
     Parameters
     ----------
     layers
-        From the lowest to the topmost.
+        From bottom to top.
     title, note
-        Plain text; the note stands under the title and should say what is on the map and how private it is.
+        Plain text. The note is below the title and should describe the content of the map and its privacy.
     basemap
-        What is drawn below.
+        The background.
     policy
-        Whom each state is indistinguishable from, and the shape of the noise.
+        The neighbours of each state, and the shape of the noise.
     tiles
-        The address of a server of tiles, as ``https://host/{z}/{x}/{y}.png``. The browser of the page then tells that
-        server which part of the world they look at.
+        The address of a tile server, as ``https://host/{z}/{x}/{y}.png``. The browser then reveals the viewed part of
+        the world to this server.
     credit
-        Whose tiles these are.
+        The attribution of these tiles.
 
     Returns
     -------
     str
-        The HTML. Its own policy forbids the browser every request but those for tiles.
+        The HTML. Its content security policy forbids all requests except those for tiles.
 
     Raises
     ------
     ConfigurationError
-        When the tiles' address is none.
+        If the address of the tiles is invalid.
     InvalidInputError
         As `MapLayer.to_json`.
     """
     codes: list[str] = []
     data = {
-        "layers": _once([layer.to_json() for layer in layers], codes),
+        "layers": _share_codes([layer.to_json() for layer in layers], codes),
         "codes": codes,
         "basemap": None if basemap is None else coded_basemap(basemap),
         "policy": None if policy is None else policy.to_json(),
@@ -368,7 +379,7 @@ def web_map(
 
 @checked
 def tile_host(address: str) -> str:
-    """The scheme and host of a server of tiles, as a page's policy names it.
+    """Return the scheme and host of a tile server, for the content security policy of a page.
 
     Parameters
     ----------
@@ -383,13 +394,15 @@ def tile_host(address: str) -> str:
     Raises
     ------
     ConfigurationError
-        When the address has none, or does not say where zoom, column and row go.
+        If the address has no host, or lacks the placeholders of zoom, column and row.
     """
     parts = urlsplit(address)
-    whole = all(mark in address for mark in ("{z}", "{x}", "{y}"))
-    named = re.fullmatch(r"[\w.:\[\]-]+", parts.netloc, re.ASCII)
-    if parts.scheme not in ("http", "https") or not named or not whole:
-        raise ConfigurationError(f"tiles is {address!r}; give an address such as https://host/{{z}}/{{x}}/{{y}}.png")
+    has_placeholders = all(mark in address for mark in ("{z}", "{x}", "{y}"))
+    has_host = re.fullmatch(r"[\w.:\[\]-]+", parts.netloc, re.ASCII)
+    if parts.scheme not in ("http", "https") or not has_host or not has_placeholders:
+        raise ConfigurationError(
+            f"tiles must be an address such as https://host/{{z}}/{{x}}/{{y}}.png, got {address!r}"
+        )
     return f"{parts.scheme}://{parts.netloc}"
 
 
@@ -398,24 +411,28 @@ def _file(name: str) -> str:
 
 
 def _fact(name: str, column: npt.NDArray[Any]) -> dict[str, Any]:
-    """A column of facts: texts by words, numbers by their unit's step."""
+    """Encode a column of facts: strings by words, numbers by a step that suits their unit."""
     if column.dtype.kind in "OUSb":
         return coded_texts(column.astype(np.str_))
     finite = np.where(np.isfinite(column.astype(np.float64)), column, np.nan)
     if name.endswith("_m"):
         return coded_numbers(finite)
-    known = finite[~np.isnan(finite)]
-    steps = (step for step in (1.0, 0.1, 0.01, 0.001) if (np.abs(np.round(known / step) * step - known) < _EXACT).all())
+    numbers = finite[~np.isnan(finite)]
+    steps = (
+        step
+        for step in (1.0, 0.1, 0.01, 0.001)
+        if (np.abs(np.round(numbers / step) * step - numbers) < _STEP_TOLERANCE).all()
+    )
     return coded_numbers(finite, next(steps, _FACT_STEP))
 
 
-def _once(value: Any, codes: list[str]) -> Any:
-    """A value in which long codes are numbers of a list of them, which two layers of the same moments share."""
+def _share_codes(value: Any, codes: list[str]) -> Any:
+    """Replace long codes in a value by indices of a list, which several layers may share."""
     if isinstance(value, dict):
-        return {key: _once(one, codes) for key, one in value.items()}
+        return {key: _share_codes(item, codes) for key, item in value.items()}
     if isinstance(value, list):
-        return [_once(one, codes) for one in value]
-    if not isinstance(value, str) or len(value) < _SHARED or not _CODE.fullmatch(value):
+        return [_share_codes(item, codes) for item in value]
+    if not isinstance(value, str) or len(value) < _MIN_SHARED_LENGTH or not _CODE.fullmatch(value):
         return value
     if value not in codes:
         codes.append(value)

@@ -1,9 +1,9 @@
-"""What must stay indistinguishable: policy graphs, degrees of protection, repairs."""
+"""Policy graphs, which connect indistinguishable states; degrees of protection; repairs."""
 
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.hull_repair import Objective
-from dphmm.policy.protection import Method, Protection, degree_of_protection, exposed_states, protect
+from dphmm.policy.repair import Method, Protection, degree_of_protection, exposed_states, protect
+from dphmm.policy.repair_objective import Objective
 from dphmm.policy.zones import PolygonLayer
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Sets of edges: what every kind of policy graph knows about its edges, and edges that are simply listed.
+"""Edge sets of policy graphs: the common interface, and explicitly listed edges.
 
-Most kinds never list their edges: a complete graph over 100 000 states has five thousand million. They answer
-questions instead, of which the important one is which differences span the sensitivity hull.
+Most edge sets are implicit and never listed: a complete graph over 100,000 states has five billion edges. They provide
+queries instead, most importantly the differences that span the sensitivity hull.
 """
 
 from __future__ import annotations
@@ -21,75 +21,77 @@ from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements
 
-_BLOCK = 1 << 12
-_LISTED = 2_000_000
-"""Sets of more edges than this are not kept as a list."""
+# Size of the first block of a sorted list of edges: small enough for one hull, and often sufficient for the full one.
+_FIRST_BLOCK_EDGES = 1 << 12
+# Cached in two orders and with lengths an edge takes 40 bytes: 80 MB for each edge set.
+_MAX_CACHED_EDGES = 2_000_000
 
 
 class EdgeSet(ABC):
-    """Undirected edges between states ``0 .. size - 1``."""
+    """Base class of sets of undirected edges between states ``0 .. size - 1``."""
 
     size: int
     _listed: tuple[FloatArray, IntArray, FloatArray] | None = None
 
     @abstractmethod
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
-        """The edges with both ends in ``nodes``, as arrays ``(m, 2)`` with the smaller state first.
+        """Iterate over the edges within ``nodes``, as arrays ``(m, 2)``, smaller state first.
 
-        An edge may come more than once.
+        Edges may be repeated.
         """
 
     @abstractmethod
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
-        """Whether each pair of (different) states is an edge."""
+        """Return whether each pair of different states is an edge."""
 
     @abstractmethod
     def count_bound(self) -> int:
-        """At least the number of edges."""
+        """Return an upper bound of the number of edges."""
 
     @property
     @abstractmethod
     def content_hash(self) -> str:
-        """A hash of what defines the edges; the same edges defined otherwise may have another."""
+        """A hash of the definition of the edges. Equal edges may have different definitions."""
 
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
-        """The symmetric hull of the differences in coordinates of all edges within ``nodes``."""
+        """Return the hull of the differences of edges in ``nodes``, in coordinates."""
         hull = origin(measurements.coordinates)
         blocks: Iterable[IntArray] = self.chunks(nodes)
-        if measurements.dimension > 2 and self.count_bound() <= _LISTED:
-            edges = self._every_edge
-            blocks = [edges[nodes[edges[:, 0]] & nodes[edges[:, 1]]]]
+        if measurements.dimension > 2 and self.count_bound() <= _MAX_CACHED_EDGES:
+            edges = self._all_edges
+            blocks = [edges.compress(nodes[edges[:, 0]] & nodes[edges[:, 1]], axis=0)]
         for edges in blocks:
             hull = hull.grow(measurements.differences(edges))
         return hull
 
     @cached_property
-    def _every_edge(self) -> IntArray:
-        """All edges ``(m, 2)``, kept: finding them again at each step takes longer than their hull."""
+    def _all_edges(self) -> IntArray:
+        """All edges ``(m, 2)``, cached because listing them takes longer than their hull."""
         everywhere = np.ones(self.size, dtype=np.bool_)
         return np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.chunks(everywhere)])
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
-        """Differences in coordinates, ``(k, d)``, whose symmetric hull is that of all edges within ``nodes``."""
+        """Return differences in coordinates that span the hull of the edges in ``nodes``."""
         body = self.body(measurements, nodes)
         return body.vertices if measurements.dimension <= 2 else body.points
 
     def hull(self, measurements: Measurements, nodes: BoolArray) -> SensitivityHull:
-        """The symmetric hull of what `spanning` gives."""
-        return measurements.hull_of(self.body(measurements, nodes))
+        """Return the symmetric hull of the differences of all edges within ``nodes``."""
+        return measurements.compute_hull(self.body(measurements, nodes))
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
-        """The largest gauge of a difference of points ``(N, d)`` over an edge within ``nodes``.
+        """Return the largest gauge of a difference of points over an edge within ``nodes``.
 
-        Where that is at most one, some number up to one. It is what `spanning` is checked by, and uses nothing of it.
-        Where there are few edges they are kept, the longest first, and looked at only as far as they can reach out of
-        the gauge.
+        If it is at most one, any number up to one may be returned. This is the independent check of `spanning`, with
+        which it shares no code. A small number of edges is cached, the longest first. Edges that are shorter than the
+        inradius of the gauge are skipped.
         """
         blocks: Iterable[IntArray] = self.chunks(nodes)
-        if self.count_bound() <= _LISTED:
+        if self.count_bound() <= _MAX_CACHED_EDGES:
             edges, lengths = self._longest_first_by(points)
             long = edges[: int(np.searchsorted(-lengths, -gauge.inner))]
             blocks = [long[nodes[long[:, 0]] & nodes[long[:, 1]]]]
+        # Only values above one must be exact, so edges within the gauge's inner ball are skipped.
         worst = 0.0
         for edges in blocks:
             worst = max(worst, float(gauge(points[edges[:, 0]] - points[edges[:, 1]]).max(initial=0.0)))
@@ -97,63 +99,67 @@ class EdgeSet(ABC):
 
     def _longest_first_by(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
         if self._listed is None or self._listed[0] is not points:
-            edges = self._every_edge
+            edges = self._all_edges
             lengths = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
             order = np.argsort(-lengths, kind="stable")
             self._listed = (points, edges[order], lengths[order])
         return self._listed[1:]
 
     def is_empty(self, nodes: BoolArray) -> bool:
-        """Whether there is no edge within ``nodes``; looks until it finds one."""
+        """Return whether there is no edge within ``nodes``. Stops at the first edge."""
         return not any(len(edges) for edges in self.chunks(nodes))
 
     def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
-        """The edges within ``nodes`` as plain JSON values: terms of a certificate's policy, whose edges are all theirs.
+        """Return the edges within ``nodes`` as terms of a certificate, in plain JSON values.
+
+        The policy's edges are the union over its terms.
 
         Raises
         ------
         PolicyError
-            When they have to be listed, and are more than two million.
+            If the edges have to be listed, and there are more than two million.
         """
-        if self.count_bound() > _LISTED:
-            raise PolicyError(f"a certificate lists at most {_LISTED:,} edges, and this policy has more; join fewer")
+        if self.count_bound() > _MAX_CACHED_EDGES:
+            raise PolicyError(
+                f"a policy must have at most {_MAX_CACHED_EDGES:,} edges to be listed in a certificate: use fewer edges"
+            )
         listed = [np.zeros((0, 2), dtype=np.int64), *self.chunks(nodes)]
         return [{"pairs": np.unique(np.concatenate(listed), axis=0).tolist()}]
 
     @property
     def is_complete(self) -> bool:
-        """Whether every two states are known to be connected."""
+        """Whether every two states are known to be adjacent."""
         return False
 
     def connected(self, nodes: BoolArray) -> BoolArray:
-        """Which states have an edge within ``nodes``."""
-        found = np.zeros(self.size, dtype=np.bool_)
+        """Return which states have an edge within ``nodes``."""
+        result = np.zeros(self.size, dtype=np.bool_)
         for edges in self.chunks(nodes):
-            found[edges.ravel()] = True
-        return found
+            result[edges.ravel()] = True
+        return result
 
     def components(self, nodes: BoolArray) -> IntArray:
-        """The smallest state of each state's connected component within ``nodes``, ``(N,)``; -1 outside."""
-        found = np.where(nodes, np.arange(self.size), -1)
+        """Return the smallest state of each state's component, ``(N,)``; -1 outside."""
+        components = np.where(nodes, np.arange(self.size), -1)
         for edges in self.chunks(nodes):
-            found = joined(found, edges)
-        return found
+            components = merge_components(components, edges)
+        return components
 
     def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
-        """Whether an edge within ``nodes`` joins states of different labels ``(N,)``.
+        """Return whether an edge within ``nodes`` connects states of different labels ``(N,)``.
 
-        It is what `components` is checked by, and uses nothing of it.
+        This is the independent check of `components`, with which it shares no code.
         """
         return any(bool((labels[edges[:, 0]] != labels[edges[:, 1]]).any()) for edges in self.chunks(nodes))
 
 
-def cut_to(term: dict[str, Any], nodes: BoolArray) -> dict[str, Any]:
-    """A term of a certificate's policy with the states between which its edges count, where these are not all."""
+def restrict_term(term: dict[str, Any], nodes: BoolArray) -> dict[str, Any]:
+    """Restrict a term of a certificate's policy to the edges within some states."""
     return term if nodes.all() else term | {"within": runs(nodes)}
 
 
-def joined(components: IntArray, pairs: IntArray) -> IntArray:
-    """Components ``(N,)``, each named by its smallest state, after the two of each pair ``(m, 2)`` have become one."""
+def merge_components(components: IntArray, pairs: IntArray) -> IntArray:
+    """Merge the components ``(N,)`` of each pair; labels are the smallest states."""
     ends = components[pairs]
     ends = ends[ends[:, 0] != ends[:, 1]]
     if not len(ends):
@@ -161,25 +167,27 @@ def joined(components: IntArray, pairs: IntArray) -> IntArray:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    named, where = np.unique(ends, return_inverse=True)
-    where = where.reshape(ends.shape)
-    links = coo_array((np.ones(len(where), dtype=np.int8), (where[:, 0], where[:, 1])), shape=(len(named),) * 2)
+    labels, index = np.unique(ends, return_inverse=True)
+    index = index.reshape(ends.shape)
+    links = coo_array((np.ones(len(index), dtype=np.int8), (index[:, 0], index[:, 1])), shape=(len(labels),) * 2)
     _, group = connected_components(links, directed=False)
-    first = np.unique(group, return_index=True)[1]  # the names are in order, so that the first is the smallest
-    renamed = np.arange(-1, len(components))  # shifted by one, for -1
-    renamed[named + 1] = named[first[group]]
-    return np.asarray(renamed[components + 1])
+    # Labels ascend, so the first of a group is its smallest.
+    first = np.unique(group, return_index=True)[1]
+    # Shifted by one, so that -1 (outside) is mapped to itself.
+    new_labels = np.arange(-1, len(components))
+    new_labels[labels + 1] = labels[first[group]]
+    return np.asarray(new_labels[components + 1])
 
 
 class ListedEdges(EdgeSet):
-    """Edges given one by one.
+    """Explicitly listed edges.
 
     Parameters
     ----------
     size
         The number of states.
     edges
-        ``(m, 2)`` pairs of different states; order and repetition do not matter.
+        ``(m, 2)`` pairs of different states, in any order, possibly repeated.
     """
 
     def __init__(self, size: int, edges: npt.ArrayLike) -> None:
@@ -189,31 +197,36 @@ class ListedEdges(EdgeSet):
         self._longest_first: tuple[Measurements, IntArray] | None = None
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
-        """All edges within ``nodes`` at once."""
+        """Yield all edges within ``nodes`` as one array."""
         yield self.edges[nodes[self.edges].all(axis=1)]
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
-        """Membership by binary search."""
-        low, high = np.minimum(first, second), np.maximum(first, second)
+        """Return whether each pair is an edge, by binary search."""
+        low = np.minimum(first, second)
+        high = np.maximum(first, second)
+        # An edge as one integer: size² stays below 2⁶³ for three billion states.
         keys = self.edges[:, 0] * self.size + self.edges[:, 1]
         return np.isin(low * self.size + high, keys)
 
     def count_bound(self) -> int:
-        """The number of edges."""
+        """Return the number of edges."""
         return len(self.edges)
 
     @property
     def content_hash(self) -> str:
-        """Of the sorted edges."""
+        """A hash of the sorted edges."""
         return content_hash("listed", self.size, self.edges)
 
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
-        """Longest edges first: one shorter than the inradius of the hull so far cannot matter."""
+        """Build the hull from the longest edges on; those within the inradius are skipped."""
         hull = origin(measurements.coordinates)
-        if measurements.dimension > 2:  # the inradius is unknown, so that every edge counts
-            return hull.grow(measurements.differences(self.edges[nodes[self.edges].all(axis=1)]))
+        # In three or more dimensions the inradius is unknown, so every edge counts.
+        if measurements.dimension > 2:
+            within = nodes[self.edges[:, 0]] & nodes[self.edges[:, 1]]
+            return hull.grow(measurements.differences(self.edges.compress(within, axis=0)))
         edges = self._sorted(measurements)
-        cuts = _BLOCK * (2 ** np.arange(1, 40) - 1)  # each block twice as long as the one before
+        # Block sizes double, so at most about twice the necessary number of edges is processed.
+        cuts = _FIRST_BLOCK_EDGES * (2 ** np.arange(1, 40) - 1)
         for block in np.split(edges, cuts[cuts < len(edges)]):
             part = block[nodes[block].all(axis=1)]
             if not len(part):
@@ -232,107 +245,105 @@ class ListedEdges(EdgeSet):
 
 
 class UnionEdges(EdgeSet):
-    """The edges of any of some sets, each within its own nodes."""
+    """The union of edge sets, each restricted to its own nodes."""
 
     def __init__(self, parts: tuple[tuple[EdgeSet, BoolArray], ...]) -> None:
         self.size = parts[0][0].size
         self.parts = parts
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
-        """The chunks of each part in turn."""
-        for part, own in self.parts:
-            yield from part.chunks(nodes & own)
+        """Iterate over the chunks of each part in turn."""
+        for part, own_nodes in self.parts:
+            yield from part.chunks(nodes & own_nodes)
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
-        """Whether any part has the edge."""
-        found = np.zeros(len(first), dtype=np.bool_)
-        for part, own in self.parts:
-            found |= own[first] & own[second] & part.connects(first, second)
-        return found
+        """Return whether any part contains the edge."""
+        result = np.zeros(len(first), dtype=np.bool_)
+        for part, own_nodes in self.parts:
+            result |= own_nodes[first] & own_nodes[second] & part.connects(first, second)
+        return result
 
     def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
-        """Those of the parts."""
-        return [term for part, own in self.parts for term in part.terms(nodes & own)]
+        """Return the terms of all parts."""
+        return [term for part, own_nodes in self.parts for term in part.terms(nodes & own_nodes)]
 
     def count_bound(self) -> int:
-        """The sum over the parts."""
+        """Return the sum over the parts."""
         return sum(part.count_bound() for part, _ in self.parts)
 
     @property
     def content_hash(self) -> str:
-        """Of the parts in their order, and their nodes."""
-        return content_hash("union", *(x for part, own in self.parts for x in (part.content_hash, own)))
+        """A hash of the parts in their order, and of their nodes."""
+        return content_hash("union", *(x for part, own_nodes in self.parts for x in (part.content_hash, own_nodes)))
 
     def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
-        """The spanning differences of all parts."""
+        """Return the spanning differences of all parts."""
         none = origin(measurements.coordinates).vertices
-        return np.concatenate(
-            [none, *(part.spanning(measurements, nodes & own) for part, own in self.parts if (nodes & own).any())]
-        )
+        return np.concatenate([none, *(part.spanning(measurements, both) for part, both in self._within(nodes))])
 
     def hull(self, measurements: Measurements, nodes: BoolArray) -> SensitivityHull:
-        """The hull of the parts' differences."""
+        """Return the hull of the spanning differences of all parts."""
         return SensitivityHull(self.spanning(measurements, nodes))
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
-        """The widest of any part."""
-        within = [(part, nodes & own) for part, own in self.parts]
-        return max((part.widest(points, both, gauge) for part, both in within if both.any()), default=0.0)
+        """Return the largest gauge over all parts."""
+        return max((part.widest(points, both, gauge) for part, both in self._within(nodes)), default=0.0)
 
     def components(self, nodes: BoolArray) -> IntArray:
-        """The components of each part, joined."""
-        found = np.where(nodes, np.arange(self.size), -1)
+        """Return the components of all parts, merged."""
+        components = np.where(nodes, np.arange(self.size), -1)
         met = np.zeros(self.size, dtype=np.bool_)
-        for part, own in self.parts:
-            both = nodes & own
-            if not both.any():
-                continue
+        for part, both in self._within(nodes):
             if (met & both).any():
                 states = np.flatnonzero(both)
-                found = joined(found, np.stack([states, part.components(both)[states]], axis=1))
-            else:  # nothing that an earlier part could have joined
-                found = np.where(both, part.components(both), found)
+                components = merge_components(components, np.stack([states, part.components(both)[states]], axis=1))
+            else:  # no earlier part contains these nodes: there is nothing to merge
+                components = np.where(both, part.components(both), components)
             met |= both
-        return found
+        return components
 
     def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
-        """Whether an edge of any part does."""
-        return any(part.crosses(labels, nodes & own) for part, own in self.parts if (nodes & own).any())
+        """Return whether an edge of any part connects different labels."""
+        return any(part.crosses(labels, both) for part, both in self._within(nodes))
 
     def is_empty(self, nodes: BoolArray) -> bool:
-        """Whether no part has an edge."""
-        return all(part.is_empty(nodes & own) for part, own in self.parts)
+        """Return whether no part has an edge."""
+        return all(part.is_empty(nodes & own_nodes) for part, own_nodes in self.parts)
 
     def connected(self, nodes: BoolArray) -> BoolArray:
-        """Which states have an edge in any part."""
-        found = np.zeros(self.size, dtype=np.bool_)
-        for part, own in self.parts:
-            if (nodes & own).any():
-                found |= part.connected(nodes & own)
-        return found
+        """Return which states have an edge in any part."""
+        result = np.zeros(self.size, dtype=np.bool_)
+        for part, both in self._within(nodes):
+            result |= part.connected(both)
+        return result
+
+    def _within(self, nodes: BoolArray) -> Iterator[tuple[EdgeSet, BoolArray]]:
+        """Iterate over the parts with their remaining nodes. Parts without nodes are omitted."""
+        within = ((part, nodes & own_nodes) for part, own_nodes in self.parts)
+        return ((part, both) for part, both in within if both.any())
 
 
 class IntersectionEdges(EdgeSet):
-    """The edges that two sets share: those of the smaller one that the other has as well."""
+    """The intersection of two edge sets: edges of the smaller one that the other contains."""
 
     def __init__(self, first: EdgeSet, second: EdgeSet) -> None:
         self.size = first.size
         self.smaller, self.larger = sorted((first, second), key=lambda part: part.count_bound())
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
-        """The chunks of the smaller set, filtered by the larger."""
+        """Iterate over the chunks of the smaller set, filtered by the larger one."""
         for edges in self.smaller.chunks(nodes):
             yield edges[self.larger.connects(edges[:, 0], edges[:, 1])]
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
-        """Whether both have the edge."""
+        """Return whether both sets contain the edge."""
         return self.smaller.connects(first, second) & self.larger.connects(first, second)
 
     def count_bound(self) -> int:
-        """The smaller bound."""
+        """Return the smaller bound."""
         return self.smaller.count_bound()
 
     @property
     def content_hash(self) -> str:
-        """Of the two sets."""
+        """A hash of the two sets."""
         return content_hash("intersection", self.smaller.content_hash, self.larger.content_hash)

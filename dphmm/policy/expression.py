@@ -1,4 +1,4 @@
-"""Policies written as text, as options and job files hold them."""
+"""Parsing of policies that are written as text in options and job files."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import PolicyError
-from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, names_of
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.policy.graph_text import canonical_listed, is_listed, read_listed
 from dphmm.policy.isolated_states import refuse_if_empty
 from dphmm.policy.lengths import kilometres
 from dphmm.policy.zones import PolygonLayer, buffered, categorical_layer, find_layer, open_places, zones
 from dphmm.space.states import StateSpace
 from dphmm.tables.source import file_hash
+from dphmm.validation import checked
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 GRAMMAR = (
     "utility:1km, centres:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], "
-    "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, graph:{JSON}, joined by & and |"
+    "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, graph:{JSON}, combined by & and |"
 )
-"""What a policy may be, for help texts and messages."""
+"""The grammar of policies, for help texts and messages."""
 
 _LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg|fgb|shp))@([^/\\]+)", re.IGNORECASE)
-_WIDENED = re.compile(r"(.+)\+\s*([0-9.eE]+\s*k?m)\s*")
+_WITH_BUFFER = re.compile(r"(.+)\+\s*([0-9.eE]+\s*k?m)\s*")
 _RADII = ("utility", "centres")
+_CANONICAL_RADIUS = re.compile(r"\butility:([0-9.e+-]+)km(:places)?")
 
 
 @checked
@@ -49,22 +50,28 @@ def parse_policy(
     Parameters
     ----------
     text
-        A `PolicyGraph` or a `networkx.Graph`, see `as_policy`; or a text:
-        ``utility:1km`` (states that hold two places at most that far apart; also in ``m``), ``centres:1km`` (states
-        whose points, such as the centres of a grid's cells, are: the papers' rule, which promises less for real
-        places), ``complete``, ``transition`` (states that share a possible predecessor),
-        ``categorical:LAYER.geojson`` (states in the same polygon of a layer; ``@PROPERTY`` after it names the
-        property that holds the category), ``zone:LAYER.geojson`` (states in the same polygon; what no zone holds and
-        the whole policy leaves without an edge is open; ``+300m`` after it widens the zones by the places up to so
-        far away from which they can be entered), ``open:LAYER.geojson`` (states in its polygons are open), or
-        ``graph:FILE.json`` (a node-link graph of states, or of the names of places), or ``graph:{…}`` (the content of
-        such a file, see `policy_text`). ``&`` intersects and binds more tightly than ``|``, which unites.
+        A `PolicyGraph` or a `networkx.Graph`, see `as_policy`; or a string that consists of these terms:
+
+        - ``utility:1km``: connects states that contain two locations at most this far apart; also in ``m``.
+        - ``centres:1km``: connects states with points, such as the centres of grid cells, at most this far apart. This
+          is the rule of the papers. For real locations its guarantee covers a smaller distance.
+        - ``complete``: connects all states.
+        - ``transition``: connects states that share a possible predecessor.
+        - ``categorical:LAYER.geojson``: connects states in the same polygon of a layer. A suffix ``@PROPERTY`` names
+          the property that contains the category.
+        - ``zone:LAYER.geojson``: connects states in the same polygon. States outside all zones are open unless another
+          term connects them. A suffix ``+300m`` adds the states within this distance from which a zone can be entered.
+        - ``open:LAYER.geojson``: declares the states in the polygons open.
+        - ``graph:FILE.json``: a node-link graph of states, or of the names of places.
+        - ``graph:{…}``: the content of such a file; see `policy_text`.
+
+        ``&`` is the intersection and ``|`` the union. ``&`` binds more tightly.
     space
         The states.
     transition
-        ``(N, N)``, what ``transition`` refers to.
+        ``(N, N)``: the transition matrix of the term ``transition``.
     layers
-        Polygons as values: where the text has the name of one for a layer, as in ``zone:home``, no file is read.
+        Polygon layers as values. If the text contains the name of one, as in ``zone:home``, no file is read.
 
     Returns
     -------
@@ -74,11 +81,10 @@ def parse_policy(
     Raises
     ------
     PolicyError
-        When the text is no policy, or the policy names a state that is not in the space; when it, or one of its radii,
-        joins no two states; when a state is open and connected, or in a zone.
+        If the text is invalid, or names a state that is not in the space; if the policy, or one of its radii, connects
+        no two states; if a state is open and connected, or open and in a zone.
     DataFileError
-        When a file that it names is missing or of another kind, a zone holds no state, or zones of different names
-        overlap.
+        If a file is missing or invalid, a zone contains no state, or zones with different names overlap.
 
     Examples
     --------
@@ -88,12 +94,14 @@ def parse_policy(
     [[0, 1]]
     """
     if not isinstance(text, str):
-        return as_policy(text, space.size, names_of(space))
-    unions, opened = [], np.zeros(space.size, dtype=np.bool_)
+        return as_policy(text, space.size, get_state_names(space))
+    unions = []
+    opened = np.zeros(space.size, dtype=np.bool_)
     zoned: BoolArray | None = None
     for terms in _terms(text):
+        # 'open' declares states rather than edges, so an intersection with it is meaningless.
         if len(terms) > 1 and any(_kind(term) == "open" for term in terms):
-            raise PolicyError(f"policy {text.strip()!r} joins open places by &; join them by |")
+            raise PolicyError(f"open cannot be combined by & in policy {text.strip()!r}: use |")
         if _kind(terms[0]) == "open":
             opened[_open(terms[0], space, layers)] = True
             continue
@@ -111,14 +119,17 @@ def parse_policy(
     if zoned is not None:
         if (opened & zoned).any():
             state = int(np.argmax(opened & zoned))
-            raise PolicyError(f"state {state} is open and in a zone; cut the open places and the zones apart")
+            raise PolicyError(
+                f"a state cannot be open and in a zone, got state {state}: separate the open polygons from the zones"
+            )
+        # Zones declare what is private. States outside them that no other term connects are released unchanged.
         opened |= ~zoned & ~graph.connected()
     refuse_if_empty(graph, policy_label(text), space, is_radius=False)
     return graph.with_open(opened) if opened.any() else graph
 
 
 def policy_label(text: str) -> str:
-    """Return a policy's text for display: the edges of a graph in it are counted, not listed.
+    """Return a policy's text for display, with the number of edges of graphs.
 
     Parameters
     ----------
@@ -148,31 +159,8 @@ def _label(term: str) -> str:
 
 
 @checked
-def with_buffer(text: str, length: str) -> str:
-    """A policy's text with every zone of it widened by the places up to a length away from which it is entered.
-
-    Raises
-    ------
-    PolicyError
-        When the policy has no zone, or one that is widened already, or the length is none.
-
-    Examples
-    --------
-    >>> with_buffer("zone:home.geojson | utility:200m", "300m")
-    'zone:home.geojson+300m | utility:200m'
-    """
-    kilometres(length)
-    terms = [[f"{term}+{length.strip()}" if _kind(term) == "zone" else term for term in some] for some in _terms(text)]
-    made = " | ".join(" & ".join(some) for some in terms)
-    zoned = [term for some in _terms(text) for term in some if _kind(term) == "zone"]
-    if not zoned or any(_zone(term)[2] is not None for term in zoned):
-        found = "has no zone" if not zoned else "says how far its zones are widened already"
-        raise PolicyError(f"policy {text.strip()!r} {found}, so leave the buffer out; zones are zone:LAYER.geojson")
-    return made
-
-
 def split_zones(text: str) -> tuple[str, tuple[str, ...]]:
-    """A policy's text without what is zones alone, and the layers that these are drawn in.
+    """Split a policy's text into the part without zones, and the layers of the zones.
 
     Examples
     --------
@@ -180,22 +168,23 @@ def split_zones(text: str) -> tuple[str, tuple[str, ...]]:
     ('utility:500m', ('home.geojson',))
     """
     unions = _terms(text)
-    alone = [some for some in unions if len(some) == 1 and _kind(some[0]) == "zone"]
-    rest = " | ".join(" & ".join(some) for some in unions if some not in alone)
-    return rest, tuple(_zone(some[0])[0] for some in alone)
+    zone_terms = [union for union in unions if len(union) == 1 and _kind(union[0]) == "zone"]
+    rest = " | ".join(" & ".join(union) for union in unions if union not in zone_terms)
+    return rest, tuple(_parse_zone(union[0])[0] for union in zone_terms)
 
 
 def canonical_policy(text: str, layers: Sequence[PolygonLayer] = ()) -> str:
-    """A policy's text as it is hashed: without spaces, lengths in kilometres, layers and files by their SHA-256.
+    """Return the canonical text of a policy, from which its hash is computed.
 
-    Equal canonical texts describe equal policies over equal states, wherever the files lie.
+    It has no spaces, lengths in kilometres, and the SHA-256 of layers and files. Equal canonical texts describe equal
+    policies over equal states, independent of the paths of files.
 
     Raises
     ------
     PolicyError
-        When the text is no policy.
+        If the text is invalid.
     DataFileError
-        When a file that the text names cannot be read.
+        If a file cannot be read.
 
     Examples
     --------
@@ -205,8 +194,25 @@ def canonical_policy(text: str, layers: Sequence[PolygonLayer] = ()) -> str:
     return "|".join("&".join(_canonical_term(term, layers) for term in terms) for terms in _terms(text))
 
 
+def restore_policy(text: str) -> str:
+    """Return a policy that has a canonical text.
+
+    Layers and files remain digests, which cannot be read.
+
+    Examples
+    --------
+    >>> restore_policy("complete&utility:0.5km:places|utility:2.0km")
+    'complete&utility:0.5km|centres:2km'
+    """
+
+    def restore_radius(term: re.Match[str]) -> str:
+        return f"{'utility' if term[2] else 'centres'}:{float(term[1]):.17g}km"
+
+    return _CANONICAL_RADIUS.sub(restore_radius, text)
+
+
 def policy_radius(text: str) -> float | None:
-    """The longest radius in a policy's text, in kilometres; None where it has none.
+    """Return the largest radius in a policy's text, in kilometres, or None.
 
     Examples
     --------
@@ -218,36 +224,37 @@ def policy_radius(text: str) -> float | None:
 
 
 def policy_in_words(text: str) -> str:
-    """Between which places a policy makes its promise.
+    """Describe the pairs of locations to which a policy's guarantee applies.
 
     Examples
     --------
     >>> policy_in_words("utility:1km"), policy_in_words("transition & utility:500m")
-    ('places at most 1 km apart', 'places that share a possible place before and are at most 0.5 km apart')
+    ('locations within 1 km', 'locations that share a possible predecessor and are within 0.5 km')
     """
-    terms = [some for some in _terms(text) if _kind(some[0]) != "open"]
-    said = [" and ".join(_in_words(term) for term in some) for some in terms]
-    if said == ["are any two"]:
-        return "any two places"
-    if len(said) == 1 and said[0].startswith("are at most") and " and " not in said[0]:
-        return f"places {said[0].removeprefix('are ')}"
-    return f"places that {', or that '.join(said)}"
+    terms = [union for union in _terms(text) if _kind(union[0]) != "open"]
+    clauses = [" and ".join(_in_words(term) for term in union) for union in terms]
+    if clauses == ["are arbitrary"]:
+        return "any two locations"
+    if len(clauses) == 1 and clauses[0].startswith("are within") and " and " not in clauses[0]:
+        return f"locations {clauses[0].removeprefix('are ')}"
+    return f"locations that {', or that '.join(clauses)}"
 
 
 def _in_words(term: str) -> str:
     kind, _, argument = (part.strip() for part in term.partition(":"))
     if kind in _RADII:
-        near = f"are at most {kilometres(argument):g} km apart"
-        return near if kind == "utility" else f"belong to states whose points {near}"
+        radius = f"within {kilometres(argument):g} km"
+        return f"are {radius}" if kind == "utility" else f"belong to states with points {radius}"
     if kind == "categorical":
-        return f"lie in one area of {Path(_layer(argument)[0]).name}"
+        return f"are in the same area of {Path(_parse_layer(argument)[0]).name}"
     if kind == "zone":
-        path, _, length = _zone(term)
-        around = "" if length is None else f", or at most {length:g} km around it"
-        return f"lie in one zone of {Path(path).name}{around}"
+        path, _, length = _parse_zone(term)
+        around = "" if length is None else f", or within {length:g} km of it"
+        return f"are in the same zone of {Path(path).name}{around}"
     if kind == "graph":
-        return "the graph joins" if is_listed(term) else f"{Path(argument).name} joins"
-    return {"complete": "are any two", "transition": "share a possible place before"}.get(kind, "the policy joins")
+        return "the graph connects" if is_listed(term) else f"{Path(argument).name} connects"
+    phrases = {"complete": "are arbitrary", "transition": "share a possible predecessor"}
+    return phrases.get(kind, "the policy connects")
 
 
 def _kind(term: str) -> str:
@@ -255,50 +262,51 @@ def _kind(term: str) -> str:
 
 
 def _terms(text: str) -> list[list[str]]:
-    """The terms of a policy: the unions of lists of policies to intersect."""
+    """Split a policy into unions, each a list of terms to intersect."""
     return [[term.strip() for term in union.split("&")] for union in text.split("|")]
 
 
-def _layer(argument: str, layers: Sequence[PolygonLayer] = ()) -> tuple[str, str | None]:
-    """The layer and the property that ``categorical`` names."""
+def _parse_layer(argument: str, layers: Sequence[PolygonLayer] = ()) -> tuple[str, str | None]:
+    """Parse the layer and the property of a term ``categorical``."""
     name, at, label = argument.strip().partition("@")
+    # Names of layers cannot contain '@', paths can: in a path only '@' after a known suffix separates the property.
     if at and isinstance(find_layer(name, layers), PolygonLayer):
         return name, label
     labelled = _LABELLED_FILE.fullmatch(argument.strip())
     return (labelled[1], labelled[2]) if labelled else (argument.strip(), None)
 
 
-def _zone(term: str, layers: Sequence[PolygonLayer] = ()) -> tuple[str, str | None, float | None]:
-    """The layer and the property that ``zone`` names, and by how many kilometres it is widened."""
+def _parse_zone(term: str, layers: Sequence[PolygonLayer] = ()) -> tuple[str, str | None, float | None]:
+    """Parse the layer, the property and the added distance (km) of a term ``zone``."""
     argument = term.partition(":")[2].strip()
-    widened = _WIDENED.fullmatch(argument)
+    widened = _WITH_BUFFER.fullmatch(argument)
     length = kilometres(widened[2]) if widened else None
-    return (*_layer(widened[1] if widened else argument, layers), length)
+    return (*_parse_layer(widened[1] if widened else argument, layers), length)
 
 
 def _zones(
     term: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]
 ) -> dict[str, IntArray]:
-    path, label, length = _zone(term, layers)
+    path, label, length = _parse_zone(term, layers)
     if not path:
-        raise PolicyError(f"policy {term!r} is none; give {GRAMMAR}")
+        raise PolicyError(f"policy must be one of {GRAMMAR}, got {term!r}")
     groups = zones(find_layer(path, layers), space, label)
     return groups if length is None else buffered(groups, space, length, transition)
 
 
 def _open(term: str, space: StateSpace, layers: Sequence[PolygonLayer]) -> IntArray:
-    path, label = _layer(term.partition(":")[2], layers)
+    path, label = _parse_layer(term.partition(":")[2], layers)
     if not path:
-        raise PolicyError(f"policy {term!r} is none; give {GRAMMAR}")
+        raise PolicyError(f"policy must be one of {GRAMMAR}, got {term!r}")
     return open_places(find_layer(path, layers), space, label)
 
 
 def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
     kind, _, argument = (part.strip() for part in text.partition(":"))
-    if kind in _RADII:  # what was written 'utility' when it was about centres has the hash that it had
+    if kind in _RADII:  # 'centres' keeps the hash of the former 'utility', which was between centres
         return f"utility:{kilometres(argument)!r}km{':places' if kind == 'utility' else ''}"
     if kind in ("categorical", "open", "zone"):
-        path, label, length = _zone(text, layers) if kind == "zone" else (*_layer(argument, layers), None)
+        path, label, length = _parse_zone(text, layers) if kind == "zone" else (*_parse_layer(argument, layers), None)
         widened = "" if length is None else f"+{length!r}km"
         return f"{kind}:{_layer_hash(path, layers)}{'' if label is None else f'@{label}'}{widened}"
     if is_listed(text):
@@ -306,12 +314,12 @@ def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
     if kind == "graph":
         return f"{kind}:{file_hash(argument, 'in the policy')}"
     if text not in ("complete", "transition"):
-        raise PolicyError(f"policy {text!r} is none; give {GRAMMAR}")
+        raise PolicyError(f"policy must be one of {GRAMMAR}, got {text!r}")
     return text
 
 
 def _layer_hash(path: str, layers: Sequence[PolygonLayer]) -> str:
-    """The hash of a layer's text, which is that of a file with the same text."""
+    """Return the hash of a layer's text, which equals that of a file with this content."""
     layer = find_layer(path, layers)
     if isinstance(layer, str):
         return file_hash(layer, "in the policy")
@@ -325,16 +333,16 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: 
         graph = PolicyGraph.utility(space.measurements(), kilometres(argument), cell)
         return refuse_if_empty(graph, text, space, is_radius=True)
     if kind == "categorical" and argument:
-        path, label = _layer(argument, layers)
+        path, label = _parse_layer(argument, layers)
         return categorical_layer(find_layer(path, layers), space, label)
     if kind == "graph" and argument:
         if is_listed(text):
-            return as_policy(read_listed(text, space.size), space.size, names_of(space))
-        return PolicyGraph.from_json(argument, size=space.size, names=names_of(space))
+            return as_policy(read_listed(text, space.size), space.size, get_state_names(space))
+        return PolicyGraph.from_json(argument, size=space.size, names=get_state_names(space))
     if kind == "transition" and not argument:
         if transition is None:
-            raise PolicyError("policy 'transition' needs a model, and there is none; give a model or another policy")
+            raise PolicyError("policy 'transition' needs a model: pass a model or use another policy")
         return PolicyGraph.transition(transition)
     if kind != "complete" or argument:
-        raise PolicyError(f"policy {text!r} is none; give {GRAMMAR}")
+        raise PolicyError(f"policy must be one of {GRAMMAR}, got {text!r}")
     return PolicyGraph.complete(space.size)

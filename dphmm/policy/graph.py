@@ -1,4 +1,4 @@
-"""Policy graphs: which states must stay indistinguishable (Definition 4.2)."""
+"""Policy graphs, which connect states that must stay indistinguishable (Definition 4.2)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import (
-    LARGEST,
-    SMALLEST,
+    MAX_SCALE,
+    MIN_SCALE,
     BoolArray,
     FloatArray,
     IntArray,
@@ -33,44 +32,45 @@ from dphmm.policy.edges import EdgeSet, IntersectionEdges, ListedEdges, UnionEdg
 from dphmm.policy.radius import RadiusEdges
 from dphmm.policy.read_only_graph import ReadOnlyGraph
 from dphmm.space.states import Places, StateSpace
-from dphmm.stochastic import as_csr
+from dphmm.stochastic_matrix import as_csr
 from dphmm.tables import read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.values import one_line, shorten, shown
+from dphmm.validation import PositiveInt, checked
 
 if TYPE_CHECKING:
     import networkx
     from scipy.sparse import csr_array
 
 PolicyLike: TypeAlias = "PolicyGraph | networkx.Graph[Any]"
-"""A policy as a graph: of this package, or an undirected graph of networkx."""
+"""A policy graph of this package, or an undirected graph of networkx."""
 
-_LISTABLE = 50_000_000
-"""Graphs that may have more edges than this are not listed edge by edge."""
+# An edge takes 16 bytes in the array, 0.8 GB in total, and several times as much while the array is sorted.
+_MAX_LISTED_EDGES = 50_000_000
 
 
 @checked
 class PolicyGraph(ReadOnlyGraph):
-    """An undirected graph over states ``0 .. size - 1``; an edge asks that its two states be indistinguishable.
+    """An undirected graph over states, in which edges connect indistinguishable states.
 
-    A state without an edge may be declared `open`: it is released as it is.
+    The states are ``0 .. size - 1``. A state without an edge may be declared `open`: it is released unchanged.
 
-    Made by `complete`, `categorical`, `utility`, `transition`, `from_groups`, `from_edges`, `from_networkx` or
-    `from_json`; combined by ``a | b`` and ``a & b``; cut down to a constraint set by `restrict`. Graphs are immutable,
-    and the dense kinds are never listed edge by edge unless `edge_array` or `to_networkx` asks for it.
+    Graphs are created by `complete`, `categorical`, `utility`, `transition`, `from_groups`, `from_edges`,
+    `from_networkx` or `from_json`, combined by ``a | b`` and ``a & b``, and restricted to a constraint set by
+    `restrict`. They are immutable. Dense graphs are not listed edge by edge, except by `edge_array` and `to_networkx`.
 
-    networkx's algorithms take it as a graph: it has the read-only part of the interface of `networkx.Graph`. Only
-    `size` differs, which is the number of states here and counts edges in networkx. Pass `to_networkx()` to the few
+    networkx's algorithms accept it as a graph: it has the read-only part of the interface of `networkx.Graph`. Only
+    `size` differs: it is the number of states here, and counts edges in networkx. Pass `to_networkx()` to the few
     algorithms that call it, and to those that return a graph of the same class, such as `minimum_spanning_tree`.
 
     Parameters
     ----------
     edge_set
-        What the graph knows about its edges; made by the constructors above.
+        The edges, as created by the constructors above.
     nodes
-        ``(N,)`` booleans: the states that the graph holds; left out, all.
+        ``(N,)`` booleans: the states that the graph contains. Defaults to all.
     open_
-        ``(N,)`` booleans: the states that are released as they are; left out, none.
+        ``(N,)`` booleans: the states that are released unchanged. Defaults to none.
 
     Examples
     --------
@@ -91,144 +91,143 @@ class PolicyGraph(ReadOnlyGraph):
         if edge_set is None:
             raise PolicyError("a PolicyGraph cannot be built edge by edge: pass policy.to_networkx() to the algorithm")
         self._edge_set: EdgeSet = edge_set
-        self._holds_all = nodes is None
+        self._contains_all = nodes is None
         self._nodes: BoolArray = locked(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes.copy())
         self._open: BoolArray | None = None if open_ is None or not open_.any() else locked(open_.copy())
         self.has_open = self._open is not None and bool((self._open & self._nodes).any())
         """Whether any state is open."""
-        self.joins_everyone = edge_set.is_complete
-        """Whether every two states that the graph holds are known to be connected."""
+        self.is_complete = edge_set.is_complete
+        """Whether every two states of the graph are known to be adjacent."""
 
-    # ---- making graphs -------------------------------------------------------------------------------------------
+    # ---- constructors ----------------------------------------------------------------------------------------------
 
     @classmethod
     @checked
-    def complete(cls, size: int) -> PolicyGraph:
-        """Every two states are connected: a state must be indistinguishable from all others.
+    def complete(cls, size: PositiveInt) -> PolicyGraph:
+        """Create the complete graph: every state must be indistinguishable from all others.
 
         Parameters
         ----------
         size
             The number of states, at least 1.
         """
-        if size < 1:
-            raise PolicyError(f"a complete policy over {size} states has no meaning; give at least one state")
         return cls(CliqueEdges(size, np.array([0, size]), np.arange(size)))
 
     @classmethod
     @checked
     def categorical(cls, labels: Sequence[Hashable] | npt.ArrayLike) -> PolicyGraph:
-        """States with the same label are connected.
+        """Connect states with equal labels.
 
         Parameters
         ----------
         labels
-            One per state. ``None``, NaN and negative integers mean 'in no category': such a state has no edges.
+            One for each state. ``None``, NaN and negative integers mean 'no category': such a state has no edges.
         """
         try:
             values = np.asarray(labels)
         except ValueError:
-            raise PolicyError("labels are lists of different lengths; give one label per state") from None
+            raise PolicyError("labels must have one entry for each state, got lists of different lengths") from None
         if values.ndim != 1 or not len(values):
-            raise PolicyError(f"labels have shape {values.shape}; give one label per state")
+            raise PolicyError(f"labels must be one-dimensional and not empty, got shape {values.shape}")
         if values.dtype.kind in "iu":
             codes = values.astype(np.int64)
         else:
             entries = values.tolist()
             if not all(isinstance(label, Hashable) for label in entries):
-                raise PolicyError("a label cannot be compared (it is a list or a mapping); give texts or numbers")
-            known = {label: i for i, label in enumerate(dict.fromkeys(x for x in entries if not _is_missing(x)))}
-            codes = np.array([-1 if _is_missing(x) else known[x] for x in entries], dtype=np.int64)
+                raise PolicyError("labels must be hashable, such as strings or numbers, got a list or a mapping")
+            code_of = {label: i for i, label in enumerate(dict.fromkeys(x for x in entries if not _is_missing(x)))}
+            codes = np.array([-1 if _is_missing(x) else code_of[x] for x in entries], dtype=np.int64)
         return cls(CliqueEdges.from_labels(codes))
 
     @classmethod
     @checked
     def utility(cls, f: npt.ArrayLike | Measurements, radius: float, cell: float = 0.0) -> PolicyGraph:
-        """States that hold two places at most ``radius`` apart (Euclidean, closed) are connected.
+        """Connect states that contain two locations at most ``radius`` apart (Euclidean, closed).
 
         Parameters
         ----------
         f
-            ``(N, d)`` measurements, or where the states are.
+            ``(N, d)`` measurements, or the coordinates of the states.
         radius
             In the unit of ``f``; kilometres for locations. Zero, or from 1e-30 to 1e30.
         cell
-            The side of the cell that each state is the centre of, in the unit of ``f`` and along its axes; likewise.
-            With 0, where states are points, measurements at most ``radius`` apart are connected, as in the paper (§4.2)
-            also for the centres of cells: for real places the promise then holds for a shorter distance.
+            The side of the axis-parallel cells centred at the states, in the unit of ``f``. Zero, or from 1e-30 to
+            1e30. With 0 states are points, and measurements at most ``radius`` apart are connected. The paper (§4.2)
+            uses this rule for the centres of cells; for real locations its guarantee covers a smaller distance.
 
         Raises
         ------
         PolicyError
-            When the radius or the cell is out of range.
+            If the radius or the cell is out of range.
         """
         for name, value in (("radius", radius), ("cell", cell)):
-            if not (value == 0 or SMALLEST <= value <= LARGEST):
-                raise PolicyError(f"{name} is {value}; give zero or a number from {SMALLEST:g} to {LARGEST:g}")
+            if not (value == 0 or MIN_SCALE <= value <= MAX_SCALE):
+                raise PolicyError(f"{name} must be zero or a number from {MIN_SCALE:g} to {MAX_SCALE:g}, got {value}")
         return cls(RadiusEdges(Measurements.of(f), float(radius), float(cell)))
 
     @classmethod
     @checked
     def transition(cls, transition: npt.ArrayLike | csr_array) -> PolicyGraph:
-        """States that share a possible predecessor are connected (one-step transition protection, §4.2).
+        """Connect states that share a possible predecessor (one-step transition protection, §4.2).
 
         Parameters
         ----------
         transition
-            ``(N, N)`` transition probabilities, dense or sparse; only where they are positive matters.
+            ``(N, N)`` transition probabilities, dense or sparse. Only their support is used.
         """
         try:
             matrix = as_csr(transition, "transition matrix")
         except StochasticError as problem:
             raise PolicyError(str(problem)) from None
         if matrix.shape[0] != matrix.shape[1]:
-            raise PolicyError(f"transition matrix has shape {matrix.shape}; it must be square")
+            raise PolicyError(f"transition must be a square matrix, got shape {matrix.shape}")
         positive = matrix.data > 0
+        # Row i of the matrix becomes group i: the possible successors of i. Stored zeros are not transitions.
         starts = np.concatenate([[0], np.cumsum(positive)])[matrix.indptr]
         return cls(CliqueEdges(int(matrix.shape[0]), starts, matrix.indices[positive].astype(np.int64)))
 
     @classmethod
     @checked
     def from_groups(cls, size: int, groups: Sequence[npt.ArrayLike]) -> PolicyGraph:
-        """The states of each group are connected with each other; groups may overlap.
+        """Connect all states within each group. Groups may overlap.
 
         Parameters
         ----------
         size
             The number of states.
         groups
-            Of each group its states, integers from 0 to ``size - 1``.
+            The states of each group, integers from 0 to ``size - 1``.
         """
         members = [np.unique(as_integers(group, "the states of a group", PolicyError)) for group in groups]
-        everyone = np.concatenate([np.zeros(0, dtype=np.int64), *members])
-        _check_states(everyone, size)
+        all_members = np.concatenate([np.zeros(0, dtype=np.int64), *members])
+        _check_states(all_members, size)
         starts = np.cumsum([0, *(len(group) for group in members)])
-        return cls(CliqueEdges(size, starts, everyone))
+        return cls(CliqueEdges(size, starts, all_members))
 
     @classmethod
     @checked
     def from_edges(cls, size: int, edges: npt.ArrayLike) -> PolicyGraph:
-        """A graph with the listed edges ``(m, 2)``.
+        """Create a graph from a list of edges.
 
         Parameters
         ----------
         size
             The number of states.
         edges
-            ``(m, 2)`` integers from 0 to ``size - 1``; an edge may be listed twice, either way round.
+            ``(m, 2)`` integers from 0 to ``size - 1``. Edges may be repeated, in either direction.
 
         Raises
         ------
         PolicyError
-            For a state outside ``0 .. size - 1`` or an edge from a state to itself.
+            If a state is outside ``0 .. size - 1``, or an edge is a self-loop.
         """
         pairs = as_integers(edges, "edges", PolicyError)
         if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
-            raise PolicyError(f"edges have shape {pairs.shape}; give pairs of states")
+            raise PolicyError(f"edges must have shape (m, 2), got {pairs.shape}")
         pairs = pairs.reshape(-1, 2)
         _check_states(pairs.ravel(), size)
         if len(loops := pairs[pairs[:, 0] == pairs[:, 1]]):
-            raise PolicyError(f"edge {loops[0].tolist()} joins a state to itself; leave it out")
+            raise PolicyError(f"self-loops are not allowed, got edge {loops[0].tolist()}")
         return cls(ListedEdges(size, pairs))
 
     @classmethod
@@ -262,7 +261,7 @@ class PolicyGraph(ReadOnlyGraph):
     def _from_networkx(
         cls, graph: networkx.Graph[Any], size: int | None, names: Sequence[Hashable] | None, argument: str
     ) -> PolicyGraph:
-        """`from_networkx`, with the name of the caller's parameter for messages."""
+        """Convert a graph as `from_networkx` does, with a parameter name for messages."""
         check_undirected(graph, argument)
         if names is None and size is None and not len(graph):
             raise PolicyError(f"{argument} must have nodes if size is not provided, got an empty graph")
@@ -288,7 +287,7 @@ class PolicyGraph(ReadOnlyGraph):
     def from_json(
         cls, path: str | Path, size: int | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
-        """A graph from a node-link JSON file, as networkx writes it.
+        """Read a graph from a node-link JSON file, as networkx writes it.
 
         Parameters
         ----------
@@ -303,7 +302,7 @@ class PolicyGraph(ReadOnlyGraph):
             raise DataFileError(path, f"{problem}; write one with PolicyGraph.to_json") from None
         return cls.from_networkx(graph, size, names)
 
-    # ---- asking graphs -------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
@@ -312,38 +311,38 @@ class PolicyGraph(ReadOnlyGraph):
 
     @property
     def node_mask(self) -> BoolArray:
-        """Which states the graph holds, ``(N,)``: all, unless it was restricted. Read-only.
+        """The mask of the states that the graph contains, ``(N,)``, read-only.
 
-        One that it does not hold has no edge. It counts as any other state without an edge: where it is possible it is
-        exposed, and repaired.
+        All states, unless the graph was restricted. Other states have no edges. Like any state without an edge, such a
+        state is exposed if it is possible, and repaired.
         """
         return self._nodes
 
     @cached_property
     def open(self) -> BoolArray:
-        """Which states are open, ``(N,)``: released as they are, and called neither exposed nor protected. Read-only.
+        """The mask of the open states, ``(N,)``, read-only. They are released unchanged.
 
-        An open state has no edge, so that releasing it as it is costs nothing on any; see `with_open`.
+        Open states are neither exposed nor protected. They have no edges, so releasing them unchanged violates the
+        guarantee of no edge; see `with_open`.
         """
         return locked(np.zeros(self.size, dtype=np.bool_) if self._open is None else self._open & self._nodes)
 
     @checked
     def components(self, constraint: npt.ArrayLike | None = None) -> IntArray:
-        """The number of each state's connected component, ``(N,)``, among the possible states; -1 outside.
+        """Compute the connected components of the graph restricted to the possible states.
 
-        Counted from 0 in the order of their smallest states. A state without an edge is one of its own.
-
-        Without a ``constraint``, ``(N,)`` booleans, the possible states are those that the graph holds.
+        Components are counted from 0 in the order of their smallest states. A state without an edge is a separate
+        component.
 
         Parameters
         ----------
         constraint
-            ``(N,)`` booleans: the possible states; left out, those that the graph holds.
+            ``(N,)`` booleans: the possible states. Defaults to the states that the graph contains.
 
         Returns
         -------
         IntArray
-            ``(N,)``: component numbers, -1 outside the constraint.
+            ``(N,)``: component indices, -1 outside the constraint set.
 
         Examples
         --------
@@ -356,7 +355,9 @@ class PolicyGraph(ReadOnlyGraph):
         return np.where(first >= 0, number[first], -1)
 
     def crosses(self, labels: IntArray, constraint: BoolArray) -> bool:
-        """Whether an edge between possible states joins different labels ``(N,)``; shares nothing with `components`.
+        """Return whether an edge between possible states connects different labels.
+
+        This is the independent check of `components`, with which it shares no code.
 
         Parameters
         ----------
@@ -376,71 +377,75 @@ class PolicyGraph(ReadOnlyGraph):
 
     @property
     def content_hash(self) -> str:
-        """A hash of what defines the graph, in hexadecimal: graphs of equal hash are the same.
+        """A hash of the graph's definition, in hexadecimal. Graphs with equal hashes are equal.
 
-        The same graph made in another way (`complete` and `categorical` with one label, say) may have another hash.
+        Equal graphs may have different hashes if they were created differently, such as by `complete` and by
+        `categorical` with one label.
         """
         parts = () if self._open is None else ("open", self.open)
         return content_hash("policy", self._edge_set.content_hash, self._nodes, *parts)
 
     def terms(self) -> list[dict[str, Any]]:
-        """The edges as plain JSON values, as a certificate has them: near cells, groups, listed pairs.
+        """Return the edges as terms of a certificate, in plain JSON values.
 
         Returns
         -------
         list of dict
-            Terms; an edge is one of any of them.
+            Terms. The edges of the graph are the union over the terms.
 
         Raises
         ------
         PolicyError
-            When edges have to be listed, and are more than two million.
+            If edges have to be listed, and there are more than two million.
         """
         return self._edge_set.terms(self._nodes)
 
     def edge_array(self) -> IntArray:
-        """All edges ``(m, 2)``, the smaller state first, in lexicographic order.
+        """Return all edges in lexicographic order.
 
         Returns
         -------
         IntArray
-            ``(m, 2)``: pairs of states.
+            ``(m, 2)``: pairs of states, the smaller state first.
 
         Raises
         ------
         PolicyError
-            When there may be more than fifty million; use `differences`, `connects` or a smaller constraint.
+            If there may be more than fifty million edges. Use `differences`, `connects` or a smaller constraint set.
         """
         possible = int(self._nodes.sum())
         bound = min(self._edge_set.count_bound(), possible * (possible - 1) // 2)
-        if bound > _LISTABLE:
-            raise PolicyError(f"listing up to {bound} edges would not fit; restrict the graph, or use differences()")
+        if bound > _MAX_LISTED_EDGES:
+            raise PolicyError(
+                f"a graph must have at most {_MAX_LISTED_EDGES} edges to list them, got up to {bound}: restrict it, or "
+                "use differences()"
+            )
         edges = np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.edge_blocks()])
-        # One number per edge, ordered as the edges are: `numpy.unique` takes ten times as long and more.
+        # One number for each edge, in the order of the edges: `numpy.unique` is over ten times slower.
         keys = np.sort(edges[:, 0] * self.size + edges[:, 1])
         keys = keys[np.diff(keys, prepend=-1) > 0]
         return np.stack(np.divmod(keys, self.size), axis=1)
 
     def edge_blocks(self) -> Iterator[IntArray]:
-        """All edges a block ``(m, 2)`` at a time, the smaller state first, for graphs too dense to list.
+        """Iterate over all edges in blocks, for graphs that are too dense to list.
 
-        An edge may come more than once; nothing is said of the order.
+        Edges may be repeated and are in no particular order.
 
         Returns
         -------
         iterator of IntArray
-            Blocks ``(m, 2)`` of pairs of states.
+            Blocks ``(m, 2)`` of pairs of states, the smaller state first.
         """
         return self._edge_set.chunks(self._nodes)
 
     @checked
     def connects(self, first: npt.ArrayLike, second: npt.ArrayLike) -> BoolArray:
-        """Whether each pair of states is an edge.
+        """Return whether each pair of states is an edge.
 
         Parameters
         ----------
         first, second
-            Integers from 0 to ``size - 1``: ``(m,)`` each, or one for all.
+            Integers from 0 to ``size - 1``: ``(m,)`` each, or one that is paired with all others.
 
         Returns
         -------
@@ -449,18 +454,18 @@ class PolicyGraph(ReadOnlyGraph):
         """
         a, b = (np.atleast_1d(as_integers(ends, "states", PolicyError)) for ends in (first, second))
         if a.ndim != 1 or b.ndim != 1 or (a.shape != b.shape and 1 not in (len(a), len(b))):
-            raise PolicyError(f"states have shapes {a.shape} and {b.shape}; give one of each for every pair")
+            raise PolicyError(f"first and second must have one state for each pair, got shapes {a.shape} and {b.shape}")
         a, b = np.broadcast_arrays(a, b)
         _check_states(np.concatenate([a, b]), self.size)
         return np.asarray(self._edge_set.connects(a, b) & self._nodes[a] & self._nodes[b] & (a != b))
 
     @property
     def is_empty(self) -> bool:
-        """Whether no two states are connected."""
+        """Whether the graph has no edges."""
         return self._edge_set.is_empty(self._nodes)
 
     def connected(self) -> BoolArray:
-        """Which states have an edge, ``(N,)``.
+        """Return the mask of the states with at least one edge.
 
         Returns
         -------
@@ -471,10 +476,10 @@ class PolicyGraph(ReadOnlyGraph):
 
     @checked
     def differences(self, f: npt.ArrayLike | Measurements) -> FloatArray:
-        """Enough of the differences over edges to span their hull, ``(k, d)``, in the unit of ``f``.
+        """Return differences over edges that span the sensitivity hull, in the unit of ``f``.
 
-        Every difference over an edge lies in the symmetric convex hull of the rows, and every row is plus or minus the
-        difference over an edge, or zero. (All differences are ``f[edges[:, 0]] - f[edges[:, 1]]``.)
+        The differences over all edges are ``f[edges[:, 0]] - f[edges[:, 1]]``. Each is contained in the symmetric
+        convex hull of the returned rows. Each row is plus or minus the difference over an edge, or zero.
 
         Parameters
         ----------
@@ -484,50 +489,50 @@ class PolicyGraph(ReadOnlyGraph):
         Returns
         -------
         FloatArray
-            ``(k, d)``: differences that span the hull; none for a graph without edges.
+            ``(k, d)``: differences that span the hull; no row for a graph without edges.
         """
         measurements = self.check_measurements(f)
         return self._edge_set.spanning(measurements, self._nodes) * measurements.spacing
 
     def hull(self, measurements: Measurements) -> SensitivityHull:
-        """The hull of all differences, in the coordinates of some measurements: integers on a lattice.
+        """Return the sensitivity hull in the coordinates of the measurements.
 
         Parameters
         ----------
         measurements
-            What is measured in each state.
+            The measurements of the states.
 
         Returns
         -------
         SensitivityHull
-            The sensitivity hull in their coordinates.
+            The hull of the differences over all edges. On a lattice its coordinates are integers.
         """
         return self._edge_set.hull(measurements, self._nodes)
 
     def widest(self, points: FloatArray, gauge: Gauge, constraint: BoolArray | None = None) -> float:
-        """The largest gauge of a difference of points ``(N, d)`` over an edge, or some number up to one.
+        """Return the largest gauge of a difference of points over an edge between possible states.
 
-        Edges count whose ends are both possible. It shares nothing with `spanning`, which it is there to check.
+        This is the independent check of `differences`, with which it shares no code.
 
         Parameters
         ----------
         points
-            ``(N, d)``.
+            ``(N, d)``: the points of the states.
         gauge
-            The independent check of the body of noise.
+            The gauge of the noise body.
         constraint
-            ``(N,)`` booleans: the possible states; left out, those that the graph holds.
+            ``(N,)`` booleans: the possible states. Defaults to the states that the graph contains.
 
         Returns
         -------
         float
-            The largest gauge, exact wherever it is above one; 0.0 without an edge.
+            The largest gauge. It is exact if above one, otherwise some number up to one; 0.0 without an edge.
         """
         nodes = self._nodes if constraint is None else self._nodes & constraint
         return self._edge_set.widest(points, nodes, gauge) if nodes.any() else 0.0
 
     def check_measurements(self, f: npt.ArrayLike | Measurements) -> Measurements:
-        """The measurements, refused where there is not one for every state.
+        """Convert measurements, and check that there is one for every state.
 
         Parameters
         ----------
@@ -537,54 +542,58 @@ class PolicyGraph(ReadOnlyGraph):
         Returns
         -------
         Measurements
-            The same, for as many states as the graph has.
+            The measurements of the ``N`` states.
         """
         measurements = Measurements.of(f)
         if measurements.size != self.size:
-            raise PolicyError(f"there are {measurements.size} measurements for a policy over {self.size} states")
+            raise PolicyError(
+                f"f must have one row for each of {self.size} states of the policy, got {measurements.size}"
+            )
         return measurements
 
-    # ---- changing graphs -----------------------------------------------------------------------------------------
+    # ---- derived graphs --------------------------------------------------------------------------------------------
 
     def restrict(self, constraint: npt.ArrayLike | None) -> PolicyGraph:
-        """``G ∩ C``: the states of ``C`` and the edges between them; none where the graph does not hold both ends.
+        """Restrict the graph to a constraint set: ``G ∩ C``.
 
         Parameters
         ----------
         constraint
-            ``(N,)`` booleans: the states to keep.
+            ``(N,)`` booleans: the states to keep. States that the graph does not contain are added without edges.
 
         Returns
         -------
         PolicyGraph
-            The graph cut down to them, over the same states.
+            The restricted graph, over the same ``N`` states.
         """
-        wanted = as_constraint(constraint, self.size)
-        held = self._holds_all or not (wanted & ~self._nodes).any()
-        edge_set = self._edge_set if held else UnionEdges(((self._edge_set, self._nodes),))
-        return PolicyGraph(edge_set, wanted, None if self._open is None else self.open & wanted)
+        nodes = as_constraint(constraint, self.size)
+        # The edge set contains the edges of all states, including those that the graph does not contain. If the
+        # constraint set contains such a state, a union of one part removes its edges.
+        is_contained = self._contains_all or not (nodes & ~self._nodes).any()
+        edge_set = self._edge_set if is_contained else UnionEdges(((self._edge_set, self._nodes),))
+        return PolicyGraph(edge_set, nodes, None if self._open is None else self.open & nodes)
 
     def _keep(self, states: BoolArray) -> PolicyGraph:
         return PolicyGraph(self._edge_set, states & self._nodes, None if self._open is None else self.open & states)
 
     @checked
     def with_open(self, states: npt.ArrayLike) -> PolicyGraph:
-        """The graph with more open states: places that are released as they are.
+        """Return the graph with additional open states, which are released unchanged.
 
         Parameters
         ----------
         states
-            Their numbers, or ``(N,)`` booleans. None of them may have an edge.
+            The indices of the states, or ``(N,)`` booleans. None of them may have an edge.
 
         Returns
         -------
         PolicyGraph
-            The same graph with these states open.
+            The graph with these states open.
 
         Raises
         ------
         PolicyError
-            For a state that does not exist, or that an edge connects: what is hidden among others is not open.
+            If a state does not exist or has an edge: protected states cannot be open.
 
         Examples
         --------
@@ -592,17 +601,19 @@ class PolicyGraph(ReadOnlyGraph):
         >>> graph.open.tolist()
         [False, False, True, True]
         """
-        given = np.asarray(states)
-        if given.dtype == np.bool_ and given.shape != (self.size,):
-            raise PolicyError(f"open states are booleans of shape {given.shape}; give one for each of {self.size}")
-        numbers = as_integers(np.flatnonzero(given) if given.dtype == np.bool_ else given, "open states", PolicyError)
+        selection = np.asarray(states)
+        if selection.dtype == np.bool_ and selection.shape != (self.size,):
+            raise PolicyError(f"a mask of open states must have shape ({self.size},), got {selection.shape}")
+        numbers = as_integers(
+            np.flatnonzero(selection) if selection.dtype == np.bool_ else selection, "open states", PolicyError
+        )
         _check_states(numbers.ravel(), self.size)
         open_ = self.open.copy()
         open_[numbers.ravel()] = True
         return PolicyGraph(self._edge_set, self._nodes, open_)._check_open()
 
     def with_edges(self, added: Sequence[tuple[int, int]]) -> PolicyGraph:
-        """The graph with more edges; their ends join its nodes, and are open no longer.
+        """Return the graph with additional edges. Their endpoints become nodes that are not open.
 
         Parameters
         ----------
@@ -612,44 +623,46 @@ class PolicyGraph(ReadOnlyGraph):
         Returns
         -------
         PolicyGraph
-            The graph with these edges too.
+            The graph with these edges.
         """
         if isinstance(added, tuple) and not added:
             return self
-        ends = (more := PolicyGraph.from_edges(self.size, added)).connected()
+        more = PolicyGraph.from_edges(self.size, added)
+        # Releasing a state unchanged would violate the guarantee of its edges, so the endpoints are no longer open.
+        ends = more.connected()
         return PolicyGraph(self._edge_set, self._nodes, self.open & ~ends) | more.restrict(ends)
 
     def __or__(self, other: PolicyLike) -> PolicyGraph:
-        """The union of nodes, of edges and of open states, none of which may be connected."""
+        """Return the union of nodes, edges and open states. No open state may have an edge."""
         other = self._operand(other)
         parts = ((self._edge_set, self._nodes), (other._edge_set, other._nodes))
         return PolicyGraph(UnionEdges(parts), self._nodes | other._nodes, self.open | other.open)._check_open()
 
     def __and__(self, other: PolicyLike) -> PolicyGraph:
-        """The intersection of nodes and of edges; open is what is open in both."""
+        """Return the intersection of nodes, edges and open states."""
         other = self._operand(other)
         edge_set = IntersectionEdges(self._edge_set, other._edge_set)
         return PolicyGraph(edge_set, self._nodes & other._nodes, self.open & other.open)
 
     def __ror__(self, other: networkx.Graph[Any]) -> PolicyGraph:
-        """``other | self`` for a networkx graph."""
+        """Return ``other | self`` for a networkx graph."""
         return self._operand(other) | self
 
     def __rand__(self, other: networkx.Graph[Any]) -> PolicyGraph:
-        """``other & self`` for a networkx graph."""
+        """Return ``other & self`` for a networkx graph."""
         return self._operand(other) & self
 
     def _check_open(self) -> PolicyGraph:
-        """The graph itself, refused where an open state has an edge."""
+        """Return the graph. Raise `PolicyError` if an open state has an edge."""
         if self.has_open and len(both := np.flatnonzero(self.open & self.connected())):
             raise PolicyError(
-                f"state {int(both[0])} is open and connected by the policy ({len(both)} such in all); what is released "
-                "as it is cannot be hidden among others: leave it out of one of the two"
+                f"an open state must not have an edge, got state {int(both[0])} ({len(both)} such states): remove it "
+                "from the open states or from the edges"
             )
         return self
 
     def _operand(self, other: PolicyLike) -> PolicyGraph:
-        """The other operand of ``|`` or ``&``, over the same states."""
+        """Convert the other operand of ``|`` or ``&``."""
         graph = as_policy(other, self.size, argument="the other graph")
         if self.size != graph.size:
             raise PolicyError(f"policies over {self.size} and {graph.size} states cannot be combined")
@@ -657,7 +670,7 @@ class PolicyGraph(ReadOnlyGraph):
 
     @checked
     def to_json(self, path: str | Path) -> None:
-        """Write the graph as node-link JSON, which networkx reads; in place of a file that is there.
+        """Write the graph as node-link JSON, which networkx reads. An existing file is replaced.
 
         Parameters
         ----------
@@ -697,7 +710,7 @@ def as_policy(
     Raises
     ------
     PolicyError
-        If the policy is not a graph, or as `PolicyGraph.from_networkx` says.
+        If the policy is not a graph, or cannot be converted; see `PolicyGraph.from_networkx`.
     """
     if isinstance(policy, PolicyGraph):
         return policy
@@ -707,7 +720,7 @@ def as_policy(
 
 
 def over_measurements(graph: PolicyLike, f: npt.ArrayLike | Measurements) -> tuple[PolicyGraph, Measurements]:
-    """Convert a policy and the measurements in its states, and check that they are over as many states.
+    """Convert a policy and measurements, and check that they have equally many states.
 
     Parameters
     ----------
@@ -733,8 +746,8 @@ def over_measurements(graph: PolicyLike, f: npt.ArrayLike | Measurements) -> tup
     return policy, policy.check_measurements(measurements)
 
 
-def names_of(space: StateSpace | None) -> tuple[str, ...] | None:
-    """The names of a space's states; None where they have numbers alone.
+def get_state_names(space: StateSpace | None) -> tuple[str, ...] | None:
+    """Return the names of a space's states. None if they have no names.
 
     Parameters
     ----------
@@ -778,7 +791,7 @@ def read_node_link(data: Any) -> networkx.Graph[Any]:
 
 
 def check_undirected(graph: networkx.Graph[Any], argument: str) -> None:
-    """Refuse a directed graph and one with parallel edges.
+    """Raise `PolicyError` if a graph is directed or has parallel edges.
 
     Parameters
     ----------
@@ -800,7 +813,7 @@ def check_undirected(graph: networkx.Graph[Any], argument: str) -> None:
 
 
 def is_networkx(value: object) -> TypeGuard[networkx.Graph[Any]]:
-    """Whether a value is a graph of networkx.
+    """Return whether a value is a graph of networkx.
 
     Parameters
     ----------
@@ -822,4 +835,4 @@ def _is_missing(label: Any) -> bool:
 
 def _check_states(states: IntArray, size: int) -> None:
     if len(outside := states[(states < 0) | (states >= size)]):
-        raise PolicyError(f"the policy names state {int(outside[0])}, which does not exist; states are 0 to {size - 1}")
+        raise PolicyError(f"the states of a policy must be from 0 to {size - 1}, got state {int(outside[0])}")

@@ -1,4 +1,4 @@
-"""Policy graphs as text: ``graph:{…}`` with node-link JSON, the form in which settings store a graph."""
+"""Policy graphs as text, ``graph:{…}`` with node-link JSON, for settings."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MAX_TEXT_EDGES = 20_000
 
 
 def policy_text(policy: str | PolicyLike) -> str:
-    """Return a policy as text: a text unchanged, a graph as ``graph:{…}`` with its edges.
+    """Return a policy as text: strings unchanged, graphs as ``graph:{…}`` with their edges.
 
     The text of a graph depends on its nodes, edges and open nodes, not on the order in which they were added.
 
     Parameters
     ----------
     policy
-        A text, see `parse_policy`; a `PolicyGraph`; or a `networkx.Graph` of states or of names of places.
+        A string, see `parse_policy`; a `PolicyGraph`; or a `networkx.Graph` of states or of names of places.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def policy_text(policy: str | PolicyLike) -> str:
     Raises
     ------
     PolicyError
-        If the policy is not a text or a graph, is directed, has parallel edges, has no edge, has more than 20,000
+        If the policy is not a string or a graph, is directed, has parallel edges, has no edge, has more than 20,000
         edges, or has a node that is neither an integer nor a string.
 
     Examples
@@ -56,14 +56,15 @@ def policy_text(policy: str | PolicyLike) -> str:
     head: dict[str, Any] = {"directed": False, "multigraph": False}  # networkx's reader needs them
     if isinstance(policy, PolicyGraph):
         _check_count(policy.number_of_edges())
-        graph, head["num_states"] = policy.to_networkx(), policy.size
+        graph = policy.to_networkx()
+        head["num_states"] = policy.size
     elif is_networkx(policy):
         check_undirected(policy, "policy")
         _check_count(policy.number_of_edges())
         graph = policy
     else:
         raise PolicyError(
-            f"policy must be a text such as utility:1km, a PolicyGraph or a networkx.Graph, got {shown(policy)}"
+            f"policy must be a string such as utility:1km, a PolicyGraph or a networkx.Graph, got {shown(policy)}"
         )
     text = json.dumps(head | _node_link(graph), separators=(",", ":"))
     # In JSON both characters only occur within strings. There they must not be read as operators of the policy's text.
@@ -71,7 +72,7 @@ def policy_text(policy: str | PolicyLike) -> str:
 
 
 def is_listed(term: str) -> bool:
-    """Return whether a term of a policy's text contains a graph, rather than the name of its file.
+    """Return whether a term of a policy contains a graph, not the name of its file.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
     Parameters
     ----------
     term
-        A text of `policy_text`, or ``graph:`` and other node-link JSON.
+        A string from `policy_text`, or ``graph:`` and other node-link JSON.
     size
         The required number of states. By default it is not checked.
 
@@ -123,7 +124,7 @@ def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
 
 
 def canonical_listed(term: str) -> str:
-    """Return the canonical form of a term for which `is_listed` is true: a hash of its edges and open nodes.
+    """Return the canonical form of a listed graph: a hash of its edges and open nodes.
 
     Parameters
     ----------
@@ -141,21 +142,21 @@ def canonical_listed(term: str) -> str:
 
 
 def _node_link(graph: networkx.Graph[Any]) -> dict[str, list[dict[str, Any]]]:
-    """A graph as node-link JSON: sorted edges, and the nodes that are open or have no edge."""
+    """Return a graph as node-link JSON: sorted edges, and nodes that are open or isolated."""
     opened = {_plain(node) for node, attributes in graph.nodes(data=True) if attributes.get("open") is True}
     edges = {tuple(sorted(map(_plain, edge), key=_order)) for edge in graph.edges() if edge[0] != edge[1]}
     if not edges:
         raise PolicyError("policy must have an edge between two states, got a graph without edges")
-    alone = {_plain(node) for node in graph} - {node for edge in edges for node in edge} - opened
+    isolated = {_plain(node) for node in graph} - {node for edge in edges for node in edge} - opened
     nodes: Iterator[dict[str, Any]] = (
-        {"id": node, "open": True} if node in opened else {"id": node} for node in sorted(opened | alone, key=_order)
+        {"id": node, "open": True} if node in opened else {"id": node} for node in sorted(opened | isolated, key=_order)
     )
     ordered = sorted(edges, key=lambda edge: (*_order(edge[0]), *_order(edge[1])))
     return {"nodes": list(nodes), "edges": [{"source": source, "target": target} for source, target in ordered]}
 
 
 def _plain(node: object) -> int | str:
-    """A node as a JSON value."""
+    """Convert a node to a JSON value."""
     if isinstance(node, str) and is_text(node):
         return node
     try:
@@ -167,7 +168,7 @@ def _plain(node: object) -> int | str:
 
 
 def _order(node: int | str) -> tuple[bool, int, str]:
-    """The sort key of a node: numbers first."""
+    """Return the sort key of a node: numbers before names."""
     return (True, 0, node) if isinstance(node, str) else (False, node, "")
 
 

@@ -1,336 +1,312 @@
-"""Which partners exposed states get under one hull: greedy, one by one, or jointly and exactly.
+"""Repair of graphs with one hull: greedy, sequential, or exact by branch and bound.
 
-The exact repair is branch and bound. A node is a hull that every repair below it contains. A state that it does not
-protect is protected by a repair iff the repair's hull holds one of the state's differences, so that the children are
-the hulls grown by them; a difference whose grown hull holds another of the same state's is needless. Once every state
-is protected the volume is least as it is. The error may fall further with more edges, up to one for each exposed state:
-in the plane the best convex polygon with vertices among all differences is found at once, and where exposed states for
-its vertices run out (and outside the plane) sets of further edges are tried one after another.
+The exact repair uses `RepairSearch`. A node is a hull that is contained in the hull of every repair below it. A repair
+protects a state if and only if its hull contains one of the state's differences, so the children of a node are its hull
+grown by each difference of one exposed state. A difference is dominated if the hull grown by it contains another
+difference of the same state. Once every state is protected, further edges cannot reduce the volume. They can reduce the
+error, and a repair may have up to one edge for each exposed state. In the plane the best convex polygon with vertices
+among all differences is computed directly. Outside the plane, or if the polygon has more vertices than different
+exposed states can provide, sets of further edges are enumerated.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import count
-from math import floor, inf, log10
-from typing import Any, Literal
+from math import inf
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, IntArray
 from dphmm.geometry import planar
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody
-from dphmm.geometry.least_error import best_enclosing, reach_bounds
+from dphmm.geometry.least_error import best_enclosing
 from dphmm.geometry.measurements import Measurements
+from dphmm.policy.repair_objective import HullVolume, NoiseCost, find_minimum, orders_by_cost
+from dphmm.policy.repair_search import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
 
-Objective = Literal["volume", "error"]
-"""What a repair minimises: the hull's volume, or the noise's expected squared error."""
-
-_CANDIDATES = 10_000_000
-"""How many candidates are considered at most; with more, every exposed state is offered its nearest partners only."""
-_FEWEST = 16
-"""How many partners each exposed state is offered at least."""
-_SAME = 1e-12
-"""Values this close, relatively, are equal up to rounding."""
+# Pairs of an exposed state and a partner: differences of 10^7 pairs in the plane take 160 MB.
+_MAX_CANDIDATES = 10_000_000
+# With more pairs the candidates of each exposed state are its nearest states, at least this number.
+_MIN_PARTNERS = 16
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The partners an exposed state may take: ``vectors[k]`` is the difference to state ``partners[k]``."""
+    """The candidate partners of a state: ``vectors[k]`` is the difference to ``partners[k]``."""
 
     state: int
     vectors: npt.NDArray[Any]
     partners: IntArray
 
-    def edge(self, k: int) -> tuple[int, int]:
-        """The edge to partner ``k``, the smaller state first."""
-        a, b = sorted((self.state, int(self.partners[k])))
-        return a, b
-
-    def only(self, kept: IntArray) -> Candidates:
-        """Some of the partners."""
+    def select(self, kept: IntArray) -> Candidates:
+        """Return a subset of the candidates."""
         return Candidates(self.state, self.vectors[kept], self.partners[kept])
 
 
 @dataclass(frozen=True)
-class Repair:
-    """Edges that protect every exposed state, the hull they lead to, and a proven lower bound of the objective."""
+class HullRepair(Repair):
+    """A repair and its hull."""
 
-    added: tuple[tuple[int, int], ...]
     shape: GrowingBody
-    value: float
-    bound: float
 
 
 @dataclass(frozen=True)
-class RepairProblem:
-    """A hull, the states exposed under it, and what is to be minimised.
+class HullProblem:
+    """A hull, the states exposed under it, and the objective.
 
     Parameters
     ----------
     base
         The hull before the repair.
     candidates
-        For each exposed state, all other possible states, in the order of their numbers.
-    spacing
-        ``(d,)``: lengths of the coordinates' steps; the objective ``"error"`` depends on them.
-    objective
-        ``"volume"`` or ``"error"``.
+        For each exposed state, all other possible states, ascending.
+    cost
+        The objective.
     complete
-        Whether the candidates are all possible partners, and not only the nearest.
+        Whether the candidates include all possible partners, not only the nearest ones.
     """
 
     base: GrowingBody
     candidates: list[Candidates]
-    spacing: FloatArray
-    objective: Objective
+    cost: NoiseCost
     complete: bool = True
 
-    def value(self, shape: GrowingBody) -> float:
-        """The objective of a hull, in coordinates."""
-        return shape.volume if self.objective == "volume" else shape.squared_error(self.spacing)
+    # ---- the two methods of the paper ------------------------------------------------------------------------------
 
-    def values(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
-        """The objective of the hull that each vector ``(n, d)`` grows from a shape."""
-        if self.objective == "volume":
-            return shape.volume + shape.growth(vectors)
-        return shape.errors_with(vectors, self.spacing)
+    def greedy(self) -> HullRepair:
+        """Connect every exposed state to the nearest other state (Algorithm 1)."""
+        return self._unproven(*self._connect_nearest())
 
-    def bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
-        """For each vector ``(n, d)``, a lower bound of the objective of every hull around the shape and the vector.
+    def sequential(self) -> HullRepair:
+        """Connect exposed states in turn to the partner with the smallest volume (Algorithm 3).
 
-        The volume grows with the hull, so that the volume of the grown hull is one. The error does not.
+        The volume is used for any objective, as in the paper.
         """
-        if self.objective == "volume":
-            return shape.volume + shape.growth(vectors)
-        return reach_bounds(shape.vertices * self.spacing, vectors * self.spacing)
+        by_volume = replace(self, cost=HullVolume(self.cost.spacing))
+        return self._unproven(*by_volume._connect_in_turn(range(len(self.candidates))))
 
-    # ---- the paper's two methods ---------------------------------------------------------------------------------
-
-    def greedy(self) -> Repair:
-        """Algorithm 1: every exposed state is joined to the nearest other one; no proof of anything."""
-        return self.unproven(*self.nearest())
-
-    def nearest(self, order: int = 2) -> tuple[GrowingBody, list[tuple[int, int]]]:
-        """Every exposed state joined to the nearest other one by the norm of an order: the hull and the edges."""
-        picks = [int(np.argmin(self.lengths(choice.vectors, order))) for choice in self.candidates]
+    def _connect_nearest(self) -> tuple[GrowingBody, list[Edge]]:
+        picks = [int(np.argmin(self.cost.lengths(choice.vectors))) for choice in self.candidates]
         pairs = list(zip(self.candidates, picks, strict=True))
         grown = self.base.grow(np.array([choice.vectors[k] for choice, k in pairs])) if pairs else self.base
-        return grown, [choice.edge(k) for choice, k in pairs]
+        return grown, [_edge(choice, k) for choice, k in pairs]
 
-    def lengths(self, vectors: npt.NDArray[Any], order: int = 2) -> FloatArray:
-        """The norms of vectors ``(n, d)``, in the unit of the measurements."""
-        return np.asarray(np.linalg.norm(vectors * self.spacing, ord=order, axis=1))
-
-    def sequential(self) -> Repair:
-        """Algorithm 3: exposed states in turn take the partner of least volume, whatever is to be minimised."""
-        return self.unproven(*replace(self, objective="volume").in_turn(range(len(self.candidates))))
-
-    def in_turn(self, order: Iterable[int]) -> tuple[GrowingBody, list[tuple[int, int]]]:
-        """Exposed states in some order take the partner of least objective; protected ones need none."""
-        shape, added = self.base, []
+    def _connect_in_turn(self, order: Iterable[int]) -> tuple[GrowingBody, list[Edge]]:
+        """Connect exposed states in order to the partner with the smallest objective."""
+        shape = self.base
+        added = []
         for index in order:
             choice = self.candidates[index]
             if shape.contains(choice.vectors).any():
                 continue
-            best = self._cheapest(shape, choice)
+            best = find_minimum(self.cost.values(shape, choice.vectors), self.cost.lengths(choice.vectors))
             shape = shape.grow(choice.vectors[best : best + 1])
-            added.append(choice.edge(best))
+            added.append(_edge(choice, best))
         return shape, added
 
-    def _cheapest(self, shape: GrowingBody, choice: Candidates) -> int:
-        """The partner of least objective; of equal ones the nearest, then the first."""
-        values = self.values(shape, choice.vectors)
-        least = np.flatnonzero(values <= values.min() * (1 + _SAME))
-        return int(least[np.argmin(self.lengths(choice.vectors[least]))])
-
-    def unproven(self, shape: GrowingBody, added: list[tuple[int, int]]) -> Repair:
-        """A repair of which nothing is proven but that volumes only grow, and errors no further than a floor."""
-        value = self.value(shape)
-        if not added:
-            return Repair((), shape, value, value)
-        known = self.base.volume if self.objective == "volume" else self.base.error_floor(self.spacing)
-        return Repair(tuple(dict.fromkeys(added)), shape, value, min(known, value))
+    def _unproven(self, shape: GrowingBody, added: list[Edge]) -> HullRepair:
+        """Return a heuristic repair. Its bound is the floor of the hull before the repair."""
+        value = self.cost.value(shape)
+        bound = min(self.cost.floor(self.base), value) if added else value
+        return HullRepair(tuple(dict.fromkeys(added)), value, bound, shape)
 
     # ---- the exact method ----------------------------------------------------------------------------------------
 
-    def exact(self, limit: int) -> Repair:
-        """One partner for every exposed state, jointly of least objective, by best-first branch and bound.
+    def exact(self, limit: int) -> HullRepair:
+        """Connect exposed states to partners that jointly minimise the objective.
 
         Parameters
         ----------
         limit
-            The units of work that the search may do. Past it the best repair found comes with the least bound that is
-            still open.
+            The work limit of the search. If it is reached, the incumbent is returned with the smallest bound of the
+            unexplored nodes.
         """
-
-        flat = self._flat_repair() if self.objective == "volume" else None
+        if not self.candidates:
+            return self._unproven(self.base, [])
+        flat = self._flat_repair() if self.cost.is_monotone else None
         if flat is not None:
             return flat
-        found = Search(self, limit).run()
-        return found if self.complete else replace(found, bound=min(found.bound, self._beyond_offered()))
+        incumbent = min(self._heuristic_repairs(), key=lambda repair: repair.value)
+        search = RepairSearch(_HullSearch(self), incumbent, Work(limit))
+        if not self.complete:
+            search.leave_open(self._floor_beyond_candidates())
+        return search.run()
 
-    def _beyond_offered(self) -> float:
-        """What no repair falls below that gives some state a partner farther than all it was offered."""
-        if self.objective == "volume":
-            return self.base.volume
-        return min(2.0 * float(self.lengths(choice.vectors).max()) ** 2 for choice in self.candidates)
+    def _heuristic_repairs(self) -> list[HullRepair]:
+        """Return the initial repairs: Algorithm 1, and two greedy orders."""
+        if len(self.candidates) == 1:
+            return [self._unproven(*self._connect_in_turn([0]))]
+        bounds = [self.cost.quick_bounds(self.base, choice.vectors).min() for choice in self.candidates]
+        orders = orders_by_cost(np.array(bounds))
+        return [self.greedy(), *(self._unproven(*self._connect_in_turn(order.tolist())) for order in orders)]
 
-    def _flat_repair(self) -> Repair | None:
-        """The shortest repair within a line, where one exists: it has no volume, which nothing can beat."""
-        if not isinstance(self.base, PlanarBody) or not self.base.is_flat or not self.candidates:
+    def _floor_beyond_candidates(self) -> float:
+        """Return a lower bound of repairs with partners outside the candidate lists."""
+        lengths = np.array([self.cost.lengths(choice.vectors).max() for choice in self.candidates])
+        return max(self.cost.floor(self.base), float(self.cost.bounds_by_length(lengths).min()))
+
+    def _flat_repair(self) -> HullRepair | None:
+        """Return the shortest repair within a line, or None. Its volume is zero: optimal."""
+        if not isinstance(self.base, PlanarBody) or not self.base.is_flat:
             return None
         tip = self.base.vertices[-1]
-        along = tip[None] if tip.any() else self.candidates[0].vectors
-        lengths = self.lengths(along)
-        best, reach = None, inf
+        directions = tip[None] if tip.any() else self.candidates[0].vectors
+        lengths = self.cost.lengths(directions)
+        best = None
+        reach = inf
         for index in np.argsort(lengths, kind="stable"):
             if lengths[index] >= reach:
                 break
-            found = self._along(along[index])
-            if found is not None and (length := float(self.lengths(found.shape.vertices[-1:])[0])) < reach:
-                best, reach = found, length
+            repair = self._repair_along(directions[index])
+            if repair is not None and (length := float(self.cost.lengths(repair.shape.vertices[-1:])[0])) < reach:
+                best = repair
+                reach = length
         return best
 
-    def _along(self, direction: npt.NDArray[Any]) -> Repair | None:
-        shape, added = self.base, []
+    def _repair_along(self, direction: npt.NDArray[Any]) -> HullRepair | None:
+        """Return the repair with nearest partners in a direction, or None."""
+        shape = self.base
+        added = []
         slack = 0 if shape.vertices.dtype.kind == "i" else RELATIVE_TOLERANCE
         for choice in self.candidates:
             cross = np.abs(planar.cross(direction, choice.vectors))
             sizes = np.linalg.norm(direction) * np.linalg.norm(choice.vectors, axis=1)
-            on_line = choice.only(np.flatnonzero(cross <= slack * sizes))
+            on_line = choice.select(np.flatnonzero(cross <= slack * sizes))
             if not len(on_line.partners):
                 return None
-            nearest = int(np.argmin(self.lengths(on_line.vectors)))
+            nearest = int(np.argmin(self.cost.lengths(on_line.vectors)))
             if not shape.contains(on_line.vectors[nearest : nearest + 1])[0]:
                 shape = shape.grow(on_line.vectors[nearest : nearest + 1])
-                added.append(on_line.edge(nearest))
-        return Repair(tuple(dict.fromkeys(added)), shape, 0.0, 0.0)
+                added.append(_edge(on_line, nearest))
+        return HullRepair(tuple(dict.fromkeys(added)), 0.0, 0.0, shape)
 
 
-def candidates_of(
+def _edge(choice: Candidates, index: int) -> Edge:
+    return make_edge(choice.state, int(choice.partners[index]))
+
+
+def list_candidates(
     measurements: Measurements, exposed: IntArray, constraint: BoolArray
 ) -> tuple[list[Candidates], bool]:
-    """The possible partners of each exposed state, and whether they are all of them and not only the nearest."""
+    """Return the candidate partners of each exposed state, and whether they are complete."""
     if not len(exposed):
         return [], True
     possible = np.flatnonzero(constraint)
     coordinates = measurements.coordinates
-    if len(exposed) * len(possible) <= _CANDIDATES:
+    if len(exposed) * len(possible) <= _MAX_CANDIDATES:
         choices = [possible[possible != state] for state in exposed]
     else:
         from scipy.spatial import cKDTree
 
-        nearest = max(_FEWEST, _CANDIDATES // len(exposed))
+        nearest = max(_MIN_PARTNERS, _MAX_CANDIDATES // len(exposed))
         points = measurements.points
-        found = cKDTree(points[possible]).query(points[exposed], k=min(nearest, len(possible)))[1]
-        choices = [np.sort(row[row != state]) for row, state in zip(possible[found], exposed, strict=True)]
+        nearest_rows = cKDTree(points[possible]).query(points[exposed], k=min(nearest, len(possible)))[1]
+        choices = [np.sort(row[row != state]) for row, state in zip(possible[nearest_rows], exposed, strict=True)]
     candidates = [
         Candidates(int(state), coordinates[partners] - coordinates[state], partners)
         for state, partners in zip(exposed, choices, strict=True)
     ]
-    return candidates, len(exposed) * len(possible) <= _CANDIDATES
+    return candidates, len(exposed) * len(possible) <= _MAX_CANDIDATES
 
 
-_CLOSED = 1e-12
-"""A bound this close to the value, relatively, has closed the search: both are rounded in the last places."""
-_FEW = 256
-"""Up to this many differences of a state are sifted anew at a node."""
-_PER_NODE = 400_000
-"""What a node costs in units of work, besides its differences."""
-_PER_OPTION: dict[Objective, int] = {"volume": 150, "error": 3_000}
-"""What each difference costs at a node."""
-_PER_POLYGON, _PER_POLYTOPE = 50_000, 1_000_000
-"""What it costs to make a hull, in the plane and in other dimensions."""
-
-
-class _OutOfWork(Exception):
-    """The search has done the work that it may do."""
+# Dominated differences are found by comparing all pairs. At each node this is repeated for at most this number.
+_MAX_DOMINANCE_CHECKS = 256
+# In units of work (a few nanoseconds): a node, and a hull in the plane and in other dimensions.
+_WORK_PER_NODE = 400_000
+_WORK_PER_POLYGON = 50_000
+_WORK_PER_POLYTOPE = 1_000_000
 
 
 class _Options:
-    """The distinct differences of all exposed states, up to sign, and who may take them.
+    """The distinct differences of all exposed states, and the pairs that have them.
 
     Parameters
     ----------
     problem
-        What is repaired.
+        The problem.
     level
-        The value to beat: differences that no better hull holds are left out.
+        The objective value to improve on. Differences that no better hull contains are omitted.
     """
 
-    def __init__(self, problem: RepairProblem, level: float) -> None:
+    def __init__(self, problem: HullProblem, level: float) -> None:
         vectors = np.concatenate([choice.vectors for choice in problem.candidates])
         partners = np.concatenate([choice.partners for choice in problem.candidates])
         states = np.repeat(np.arange(len(problem.candidates)), [len(c.partners) for c in problem.candidates])
-        kept = np.flatnonzero(_cheap_bounds(problem, vectors) < level)
-        vectors, partners, states = _canonical(vectors[kept]), partners[kept], states[kept]
+        kept = np.flatnonzero(problem.cost.quick_bounds(problem.base, vectors) < level)
+        vectors = _canonical(vectors[kept])
+        partners = partners[kept]
+        states = states[kept]
         order = np.lexsort(vectors.T[::-1])
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = (np.diff(vectors[order], axis=0) != 0).any(axis=1)
-        which = np.empty(len(order), dtype=np.int64)
-        which[order] = np.cumsum(first) - 1
+        option_of_pair = np.empty(len(order), dtype=np.int64)
+        option_of_pair[order] = np.cumsum(first) - 1
         distinct = vectors[order[first]]
-        alive = np.isfinite(bounds_below(problem, problem.base, distinct, level))
-        renumber = np.cumsum(alive) - 1
-        kept = np.flatnonzero(alive[which])
-        self.vectors: npt.NDArray[Any] = distinct[alive]
-        """``(u, d)``: the differences, of each pair of opposite ones the one that points up."""
-        self.which: IntArray = renumber[which[kept]]
-        """For every pair of an exposed state and a partner, by state: the difference."""
+        is_open = np.isfinite(problem.cost.open_bounds(problem.base, distinct, level))
+        renumber = np.cumsum(is_open) - 1
+        kept = np.flatnonzero(is_open[option_of_pair])
+        # (u, d): the differences ("options"); of two opposite ones the canonical one.
+        self.vectors: npt.NDArray[Any] = distinct[is_open]
+        # For every pair of an exposed state and a partner, sorted by state: the index of its difference.
+        self.option_of_pair: IntArray = renumber[option_of_pair[kept]]
         self.partners: IntArray = partners[kept]
+        # The pairs of the i-th exposed state are starts[i] to starts[i + 1].
         self.starts: IntArray = np.searchsorted(states[kept], np.arange(len(problem.candidates) + 1))
-        """Pairs ``starts[i]`` to ``starts[i + 1]`` are those of the exposed state number ``i``."""
-        self.numbers = {tuple(vector): number for number, vector in enumerate(self.vectors.tolist())}
+        self.index_of_vector = {tuple(vector): index for index, vector in enumerate(self.vectors.tolist())}
         self._owners: dict[int, list[int]] = {}
 
     def per_state(self, reduce: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The least, or whether any, of the values ``(u,)`` over every exposed state's differences."""
-        return np.asarray(reduce.reduceat(values[self.which], self.starts[:-1]))
+        """Reduce values ``(u,)`` of differences over the differences of every exposed state."""
+        return np.asarray(reduce.reduceat(values[self.option_of_pair], self.starts[:-1]))
 
     def of_state(self, state: int) -> IntArray:
-        """The differences of an exposed state."""
-        return np.unique(self.which[self.starts[state] : self.starts[state + 1]])
+        """Return the indices of the differences of an exposed state."""
+        return np.unique(self.option_of_pair[self.starts[state] : self.starts[state + 1]])
 
-    def _pairs_of(self, option: int) -> list[int]:
+    def _list_pairs(self, option: int) -> list[int]:
         if option not in self._owners:
-            self._owners[option] = np.flatnonzero(self.which == option).tolist()
+            self._owners[option] = np.flatnonzero(self.option_of_pair == option).tolist()
         return self._owners[option]
 
-    def assign(self, options: list[int]) -> dict[int, int] | None:
-        """A pair for each difference, all of different exposed states (by augmenting paths); None if there is none."""
-        taken: dict[int, tuple[int, int]] = {}
+    def edge(self, problem: HullProblem, pair: int) -> Edge:
+        """Return the edge of a pair."""
+        index = int(np.searchsorted(self.starts, pair, side="right")) - 1
+        return make_edge(problem.candidates[index].state, int(self.partners[pair]))
 
-        def place(option: int, tried: set[int]) -> bool:
-            for pair in self._pairs_of(option):
+    def assign(self, options: list[int]) -> dict[int, int] | None:
+        """Match differences to pairs of different exposed states, by augmenting paths."""
+        matched: dict[int, tuple[int, int]] = {}
+
+        def augment(option: int, visited: set[int]) -> bool:
+            for pair in self._list_pairs(option):
                 state = int(np.searchsorted(self.starts, pair, side="right")) - 1
-                if state not in tried:
-                    tried.add(state)
-                    if state not in taken or place(taken[state][0], tried):
-                        taken[state] = (option, pair)
+                if state not in visited:
+                    visited.add(state)
+                    if state not in matched or augment(matched[state][0], visited):
+                        matched[state] = (option, pair)
                         return True
             return False
 
-        return dict(taken.values()) if all(place(option, set()) for option in dict.fromkeys(options)) else None
+        return dict(matched.values()) if all(augment(option, set()) for option in dict.fromkeys(options)) else None
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A hull that every repair below contains.
+    """A hull that is contained in the hull of every repair below the node.
 
     Parameters
     ----------
     shape
         The hull.
     options
-        The differences that a better repair below may add.
+        The indices of the differences that may lead to a better repair.
     chosen
-        Those that led here.
+        The indices of the differences on the path from the root.
     protected
-        ``(m,)``: which exposed states are known to be protected by the hull.
+        ``(m,)``: the exposed states that the hull is known to protect.
     """
 
     shape: GrowingBody
@@ -339,204 +315,162 @@ class _Node:
     protected: BoolArray
 
 
-class Search:
-    """Best-first branch and bound over one partner for every exposed state.
+class _HullSearch(RepairProblem[_Node, HullRepair]):
+    """The nodes and bounds of a repair with one hull, searched best-first.
 
     Parameters
     ----------
     problem
-        At least one state is exposed.
-    limit
-        The units of work that may be done, a few nanoseconds each. It is counted and not timed, so that the same
-        problem ends in the same repair on every machine.
+        A problem with at least one exposed state.
     """
 
-    def __init__(self, problem: RepairProblem, limit: int) -> None:
+    def __init__(self, problem: HullProblem) -> None:
         self.problem = problem
-        self.left = limit
-        self.unresolved = inf
-        self.seen: set[bytes] = set()
-        self.heap: list[tuple[float, int, float, _Node]] = []
-        self.tick = count()
-        self.sifted: dict[int, IntArray] = {}
+        self.cost = problem.cost
+        self.undominated: dict[int, IntArray] = {}
 
-    def run(self) -> Repair:
-        """The best repair, and the least bound that is still open where the work has run out."""
-        self.best = min(self._first_guesses(), key=lambda repair: repair.value)
-        if len(self.problem.candidates) == 1 or self.best.value == 0:
-            return replace(self.best, bound=self.best.value)
-        self.options = _Options(self.problem, self.best.value)
-        if (np.diff(self.options.starts) == 0).any():
-            return replace(self.best, bound=self.best.value)
-        everything = np.arange(len(self.options.vectors))
-        nobody = np.zeros(len(self.problem.candidates), dtype=np.bool_)
-        self._push(0.0, _Node(self.problem.base, everything, [], nobody))
-        try:
-            if isinstance(self.problem.base, PlanarBody):
-                guess = self.best.shape
-                self._close(_Node(guess, everything, self._chosen(guess), ~nobody), inf)
-            while self.heap:
-                _, _, bound, node = self.heap[0]
-                if not self._beaten(bound):
-                    self._expand(bound, node)
-                heapq.heappop(self.heap)
-        except _OutOfWork:
-            self.unresolved = min(self.unresolved, self._least_open())
-        return replace(self.best, bound=min(self.unresolved, self.best.value))
+    def key(self, node: _Node) -> bytes:
+        """Return the vertices: nodes with equal hulls represent the same repairs."""
+        return node.shape.vertices.tobytes()
 
-    def _first_guesses(self) -> list[Repair]:
-        """The values to beat: Algorithm 1, and the best partner for one state after another. One state is exact."""
+    def floor(self, node: _Node) -> float:
+        """Return a lower bound over all hulls that contain the node's hull."""
+        return 0.0 if self.cost.is_monotone else self.cost.floor(node.shape)
+
+    def roots(self, search: HullSearch) -> Iterator[tuple[float, _Node]]:
+        """Yield the hull before the repair; in the plane, improve the incumbent."""
         problem = self.problem
-        if len(problem.candidates) == 1:
-            return [self._guess(*problem.in_turn([0]))]
-        cheapest = [float(_cheap_bounds(problem, choice.vectors).min()) for choice in problem.candidates]
-        dearest_first = sorted(range(len(cheapest)), key=lambda i: -cheapest[i])
-        orders = (dearest_first, dearest_first[::-1])
-        return [self._guess(*made) for made in (problem.nearest(), *map(problem.in_turn, orders))]
-
-    def _guess(self, shape: GrowingBody, added: list[tuple[int, int]]) -> Repair:
-        return Repair(tuple(dict.fromkeys(added)), shape, self.problem.value(shape), 0.0)
-
-    def _chosen(self, shape: GrowingBody) -> list[int]:
-        """The differences among a hull's vertices."""
-        corners, numbers = map(tuple, _canonical(shape.vertices).tolist()), self.options.numbers
-        return list(dict.fromkeys(numbers[corner] for corner in corners if corner in numbers))
-
-    def _least_open(self) -> float:
-        """The least bound of the nodes in the heap, those of the lowest ones raised by what no larger hull can beat."""
-        least = inf
-        for rank, (_, _, bound, node) in enumerate(sorted(self.heap)):
-            if bound >= least:
-                break
-            if self.problem.objective == "error" and rank < _FEW:
-                bound = max(bound, node.shape.error_floor(self.problem.spacing))
-            least = min(least, bound)
-        return least
-
-    def _spend(self, units: int) -> None:
-        self.left -= units
-        if self.left < 0:
-            raise _OutOfWork
-
-    def _beaten(self, bound: float) -> bool:
-        return bound >= self.best.value * (1 - _CLOSED)
-
-    def _push(self, bound: float, node: _Node) -> None:
-        key = node.shape.vertices.tobytes()
-        if not self._beaten(bound) and key not in self.seen:
-            self.seen.add(key)
-            # Bounds that are equal up to rounding come in the order they were made, on every machine.
-            rank = round(bound, 9 - floor(log10(self.best.value)))
-            heapq.heappush(self.heap, (rank, next(self.tick), bound, node))
-
-    def _expand(self, bound: float, node: _Node) -> None:
-        """Put the children of a node, the differences of one exposed state, into the heap."""
-        known, shape, options = self.options, node.shape, node.options
-        self._spend(_PER_NODE + _PER_OPTION[self.problem.objective] * len(options))
-        vectors = known.vectors[options]
-        inside = np.zeros(len(known.vectors), dtype=np.bool_)
-        inside[options] = shape.contains(vectors)
-        protected = node.protected | known.per_state(np.logical_or, inside)
-        if protected.all():
-            self._close(node, bound)
+        if len(problem.candidates) == 1 or search.best.value == 0:
             return
-        bounds = np.full(len(known.vectors), inf)
-        bounds[options] = bounds_below(self.problem, shape, vectors, self.best.value)
-        bounds[inside] = inf
-        state = int(np.where(protected, -inf, known.per_state(np.minimum, bounds)).argmax())
-        children = self._sifted(state)
-        children = children[np.isfinite(bounds[children])]
-        if len(children) <= _FEW:
-            children = children[shape.minimal(known.vectors[children])]
-        rest = options[np.isfinite(bounds[options])]
-        for child in children.tolist():
-            grown = self._grown(shape, child)
-            self._push(max(bound, float(bounds[child])), _Node(grown, rest, [*node.chosen, child], protected))
+        self.options = _Options(problem, search.best.value)
+        if (np.diff(self.options.starts) == 0).any():
+            # For one of the states no difference lies in a hull that improves on the incumbent: it is optimal.
+            return
+        all_options = np.arange(len(self.options.vectors))
+        none_protected = np.zeros(len(problem.candidates), dtype=np.bool_)
+        yield 0.0, _Node(problem.base, all_options, [], none_protected)
+        if isinstance(problem.base, PlanarBody):
+            incumbent = search.best.shape
+            self._complete(search, _Node(incumbent, all_options, self._vertex_options(incumbent), ~none_protected), inf)
 
-    def _grown(self, shape: GrowingBody, option: int) -> GrowingBody:
-        """The hull of a shape and a difference."""
-        self._spend(_PER_POLYGON if isinstance(shape, PlanarBody) else _PER_POLYTOPE)
+    def _vertex_options(self, shape: GrowingBody) -> list[int]:
+        """Return the indices of the differences that are vertices of a hull."""
+        vertices = map(tuple, _canonical(shape.vertices).tolist())
+        index_of = self.options.index_of_vector
+        return list(dict.fromkeys(index_of[vertex] for vertex in vertices if vertex in index_of))
+
+    def branch(self, search: HullSearch, bound: float, node: _Node) -> Iterator[tuple[float, _Node]]:
+        """Yield the node's hull grown by each difference of one exposed state.
+
+        A repair protects the state if and only if its hull contains one of the state's differences. It then contains
+        the node's hull grown by that difference, so the children represent all repairs below the node.
+        """
+        options = self.options
+        shape = node.shape
+        search.spend(_WORK_PER_NODE + self.cost.work_per_vector * len(node.options))
+        vectors = options.vectors[node.options]
+        inside = np.zeros(len(options.vectors), dtype=np.bool_)
+        inside[node.options] = shape.contains(vectors)
+        protected = node.protected | options.per_state(np.logical_or, inside)
+        if protected.all():
+            self._complete(search, node, bound)
+            return
+        bounds = np.full(len(options.vectors), inf)
+        bounds[node.options] = self.cost.open_bounds(shape, vectors, search.best.value)
+        bounds[inside] = inf
+        # Branch on the state with the largest bound: every repair costs at least the cheapest protection of this state.
+        state = int(np.where(protected, -inf, options.per_state(np.minimum, bounds)).argmax())
+        children = self._undominated(state)
+        children = children[np.isfinite(bounds[children])]
+        if len(children) <= _MAX_DOMINANCE_CHECKS:
+            children = children[shape.minimal(options.vectors[children])]
+        rest = node.options[np.isfinite(bounds[node.options])]
+        for child in children.tolist():
+            grown = self._grown(search, shape, child)
+            yield max(bound, float(bounds[child])), _Node(grown, rest, [*node.chosen, child], protected)
+
+    def _grown(self, search: HullSearch, shape: GrowingBody, option: int) -> GrowingBody:
+        """Return the hull of a shape and a difference."""
+        search.spend(_WORK_PER_POLYGON if isinstance(shape, PlanarBody) else _WORK_PER_POLYTOPE)
         return shape.grow(self.options.vectors[option][None])
 
-    def _sifted(self, state: int) -> IntArray:
-        """The differences of a state that no other of its differences makes needless, whatever the hull."""
-        if state not in self.sifted:
-            mine = self.options.of_state(state)
-            self.sifted[state] = mine[self.problem.base.minimal(self.options.vectors[mine])]
-        return self.sifted[state]
+    def _undominated(self, state: int) -> IntArray:
+        """Return the differences of a state that none of its others dominates for any hull."""
+        if state not in self.undominated:
+            options = self.options.of_state(state)
+            self.undominated[state] = options[self.problem.base.minimal(self.options.vectors[options])]
+        return self.undominated[state]
 
-    # ---- hulls under which no state is exposed ---------------------------------------------------------------------
+    # ---- completion of hulls under which no state is exposed
+    # ----------------------------------------------------------
 
-    def _close(self, node: _Node, bound: float) -> None:
-        """Record the best hull around one that protects everybody: for the volume, and in a line, that hull itself."""
-        shape, spacing = node.shape, self.problem.spacing
-        self._record(shape, node.chosen)
-        if self.problem.objective == "volume" or (isinstance(shape, PlanarBody) and not shape.volume > 0):
+    def _complete(self, search: HullSearch, node: _Node, bound: float) -> None:
+        """Offer the best completion of a node that protects every state.
+
+        For the volume objective, and in one dimension, it is the node's own hull.
+        """
+        shape = node.shape
+        spacing = self.cost.spacing
+        self._offer(search, shape, node.chosen)
+        if self.cost.is_monotone or (isinstance(shape, PlanarBody) and not shape.volume > 0):
             return
         if not isinstance(shape, PlanarBody):
-            self._enumerate(shape, node.options, node.chosen, [])
+            self._enumerate(search, shape, node.options, node.chosen, [])
             return
-        points = self.options.vectors[node.options]
-        _, picked, complete = best_enclosing(shape.vertices * spacing, points * spacing, self.best.value, self._spend)
-        more = node.options[picked].tolist()
-        if more and not self._record(shape.grow(points[picked]), [*node.chosen, *more]):
-            self._enumerate(shape, node.options, node.chosen, [])
+        points = self.options.vectors[node.options] * spacing
+        _, selected, complete = best_enclosing(shape.vertices * spacing, points, search.best.value, search.spend)
+        more = node.options[selected]
+        # The best polygon may have more vertices than different exposed states can provide. Then enumerate sets.
+        if len(more) and not self._offer(
+            search, shape.grow(self.options.vectors[more]), [*node.chosen, *more.tolist()]
+        ):
+            self._enumerate(search, shape, node.options, node.chosen, [])
         elif not complete:
-            self.unresolved = min(self.unresolved, bound)
+            search.leave_open(bound)
 
-    def _record(self, shape: GrowingBody, chosen: list[int]) -> bool:
-        """Keep a hull that is better than the best, if different exposed states can take its edges; if they can."""
-        corners = set(map(tuple, _canonical(shape.vertices).tolist()))
-        needed = [option for option in chosen if tuple(self.options.vectors[option].tolist()) in corners]
+    def _offer(self, search: HullSearch, shape: GrowingBody, chosen: list[int]) -> bool:
+        """Offer a hull if its vertices match different exposed states; report whether."""
+        vertices = set(map(tuple, _canonical(shape.vertices).tolist()))
+        needed = [option for option in chosen if tuple(self.options.vectors[option].tolist()) in vertices]
         pairs = self.options.assign(needed)
         if pairs is None:
             return False
-        value = self.problem.value(shape)
-        if value < self.best.value * (1 - _CLOSED):
-            self.best = Repair(tuple(self._edge(pairs[option]) for option in needed), shape, value, 0.0)
+        value = self.cost.value(shape)
+        if not search.is_beaten(value):
+            added = tuple(self.options.edge(self.problem, pairs[option]) for option in needed)
+            search.offer(HullRepair(added, value, 0.0, shape))
         return True
 
-    def _edge(self, pair: int) -> tuple[int, int]:
-        number = int(np.searchsorted(self.options.starts, pair, side="right")) - 1
-        a, b = sorted((self.problem.candidates[number].state, int(self.options.partners[pair])))
-        return a, b
-
-    def _enumerate(self, shape: GrowingBody, options: IntArray, chosen: list[int], taken: list[int]) -> None:
-        """Try all sets of further differences that different exposed states can take, each set once."""
-        known = self.options
-        self._spend(_PER_NODE + _PER_OPTION[self.problem.objective] * len(options))
-        options = options[np.isfinite(bounds_below(self.problem, shape, known.vectors[options], self.best.value))]
-        options = np.array([one for one in options.tolist() if known.assign([*taken, one])], dtype=np.int64)
-        values = self.problem.values(shape, known.vectors[options])
+    def _enumerate(
+        self, search: HullSearch, shape: GrowingBody, options: IntArray, chosen: list[int], taken: list[int]
+    ) -> None:
+        """Enumerate the sets of further differences that match different exposed states."""
+        table = self.options
+        search.spend(_WORK_PER_NODE + self.cost.work_per_vector * len(options))
+        options = options[np.isfinite(self.cost.open_bounds(shape, table.vectors[options], search.best.value))]
+        options = np.array([option for option in options.tolist() if table.assign([*taken, option])], dtype=np.int64)
+        values = self.cost.values(shape, table.vectors[options])
         for index in np.argsort(values, kind="stable").tolist():
-            one = int(options[index])
-            if self._beaten(float(values[index])) or self._record(self._grown(shape, one), [*chosen, one]):
+            option = int(options[index])
+            if search.is_beaten(float(values[index])):
+                break
+            if self._offer(search, self._grown(search, shape, option), [*chosen, option]):
                 break
         if len(taken) + 1 >= len(self.problem.candidates):
             return
-        for index, one in enumerate(options.tolist()):
-            grown, rest = self._grown(shape, one), options[index + 1 :]
-            rest = rest[~grown.contains(known.vectors[rest])]
-            self._enumerate(grown, rest, [*chosen, one], [*taken, one])
+        for index, option in enumerate(options.tolist()):
+            grown = self._grown(search, shape, option)
+            # Only later differences may follow, so each set is enumerated in one order only.
+            rest = options[index + 1 :]
+            rest = rest[~grown.contains(table.vectors[rest])]
+            self._enumerate(search, grown, rest, [*chosen, option], [*taken, option])
 
 
-def bounds_below(problem: RepairProblem, shape: GrowingBody, vectors: npt.NDArray[Any], level: float) -> FloatArray:
-    """`RepairProblem.bounds`, infinite for vectors that no hull around the shape with a value below the level holds."""
-    if problem.objective == "error":
-        return shape.open_bounds(vectors, problem.spacing, level)
-    bounds = problem.bounds(shape, vectors)
-    return np.where(bounds < level, bounds, inf)
-
-
-def _cheap_bounds(problem: RepairProblem, vectors: npt.NDArray[Any]) -> FloatArray:
-    """A lower bound for each vector ``(n, d)`` that is quick to compute."""
-    if problem.objective == "volume":
-        return problem.bounds(problem.base, vectors)
-    return np.asarray(2.0 * ((vectors * problem.spacing) ** 2).sum(axis=1))
+HullSearch = RepairSearch[_Node, HullRepair]
 
 
 def _canonical(vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Of each vector ``(n, d)`` and its opposite the one whose last coordinate other than zero is positive."""
+    """Negate each vector ``(n, d)`` with a negative last non-zero coordinate."""
     sign = np.zeros(len(vectors), dtype=np.int64)
     for axis in range(vectors.shape[1] - 1, -1, -1):
         sign = np.where(sign == 0, np.sign(vectors[:, axis]).astype(np.int64), sign)

@@ -1,7 +1,7 @@
-"""States that a policy joins to no other.
+"""Checks for isolated states, which a policy connects to no other state.
 
-Such a state is exposed whenever it is possible. The repair gives it a partner, however far, and the longest edge sets
-the noise of everybody. With a radius below the cells of a grid that is so for all.
+An isolated state is exposed whenever it is possible. The repair connects it to a partner at any distance, and the
+longest edge determines the noise of all states. With a radius smaller than the cells of a grid every state is isolated.
 """
 
 from __future__ import annotations
@@ -16,52 +16,54 @@ from dphmm.space.states import StateSpace
 
 
 def refuse_if_empty(graph: PolicyGraph, text: str, space: StateSpace, is_radius: bool) -> PolicyGraph:
-    """The graph itself; where it joins no two of several states, an error that says what to give instead.
+    """Return the graph unchanged. Raise an error if it has several states and no edge.
 
     Parameters
     ----------
     graph, text
-        The policy, and how it is written.
+        The policy, and its text.
     space
-        Its states.
+        The states.
     is_radius
-        Whether the text is one radius, so that the least useful one is named.
+        Whether the text is a single radius. The message then contains the smallest radius with an edge.
 
     Raises
     ------
     PolicyError
-        When there are several states and no edge.
+        If there are several states and no edge.
     """
     if space.size < 2 or not graph.is_empty:
         return graph
-    said = "states that must stay indistinguishable need an edge"
+    remedy = "states that must stay indistinguishable need an edge"
     if is_radius:
-        near = length(_nearest(space, np.ones(space.size, bool)).min())
-        said = f"no two are that near, give {text.partition(':')[0].strip()}:{near} or more"
-    raise PolicyError(f"policy {text!r} joins no two of the {space.size:,} states; {said}")
+        near = length(_nearest_distances(space, np.ones(space.size, bool)).min())
+        remedy = f"use {text.partition(':')[0].strip()}:{near} or more"
+    raise PolicyError(f"policy {text!r} connects none of the {space.size:,} states: {remedy}")
 
 
-def said_of_isolated(graph: PolicyGraph, space: StateSpace) -> str | None:
-    """How many states the policy joins to no other, and how far from another they are; None where there are none.
+def describe_isolated_states(graph: PolicyGraph, space: StateSpace) -> str | None:
+    """Return the number of isolated states and their largest distance to another state.
+
+    Returns None if no state is isolated.
 
     Examples
     --------
     >>> from dphmm.space import Places
     >>> stops = Places(["a", "b", "c"], [45.0, 45.0, 45.0], [7.0, 7.01, 7.1])
-    >>> said_of_isolated(PolicyGraph.utility(stops.measurements(), 1.0), stops)
+    >>> describe_isolated_states(PolicyGraph.utility(stops.measurements(), 1.0), stops)
     '1 of 3, up to 7.1km from the nearest state'
     """
-    alone = ~graph.connected()
-    if space.size < 2 or not alone.any():
+    isolated = ~graph.connected()
+    if space.size < 2 or not isolated.any():
         return None
-    return (
-        f"{int(alone.sum()):,} of {space.size:,}, up to {length(_nearest(space, alone).max())} from the nearest state"
-    )
+    farthest = length(_nearest_distances(space, isolated).max())
+    return f"{int(isolated.sum()):,} of {space.size:,}, up to {farthest} from the nearest state"
 
 
-def _nearest(space: StateSpace, of: BoolArray) -> np.ndarray:
-    """The distance of some states ``(N,)`` from the nearest other one, kilometres."""
+def _nearest_distances(space: StateSpace, mask: BoolArray) -> np.ndarray:
+    """Return the distance of each selected state to the nearest other one, in kilometres."""
     from scipy.spatial import cKDTree
 
     points = space.measurements().points
-    return np.asarray(cKDTree(points).query(points[of], k=2)[0])[:, 1]
+    # The nearest point to a state is its own, at distance zero. The second belongs to another state.
+    return np.asarray(cKDTree(points).query(points[mask], k=2)[0])[:, 1]

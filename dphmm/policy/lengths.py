@@ -1,4 +1,4 @@
-"""Lengths as policies write them: ``500m``, ``1km``."""
+"""Lengths in the texts of policies: ``500m``, ``1km``."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _KM_PER_UNIT = {"km": 1.0, "m": 0.001}
 
 
 def kilometres(text: str) -> float:
-    """A length with its unit, ``500m`` or ``1km``, in kilometres.
+    """Parse a length with its unit, ``500m`` or ``1km``, to kilometres.
 
     Raises
     ------
     PolicyError
-        When it is none.
+        If the text is not a length.
     """
     matched = _LENGTH.fullmatch(text.strip())
     value = float(matched[1]) * _KM_PER_UNIT[matched[2]] if matched else math.nan
     if not math.isfinite(value):
-        raise PolicyError(f"policy has length {text!r}; give a length with its unit, such as 1km or 500m")
+        raise PolicyError(f"a length in a policy must have a unit, such as 1km or 500m, got {text!r}")
     return value
 
 
 def length(kilometres: float) -> str:
-    """A length of three digits, not below the given one but for the tolerance, as policies write it.
+    """Format a length for the text of a policy, with three digits, rounded up.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Edges between states that hold two places within a distance of each other: the utility policy."""
+"""Edges between states with two locations within a radius: the utility policy."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from dphmm.geometry.hull import Disc, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
-from dphmm.policy.edges import EdgeSet, cut_to, joined
+from dphmm.policy.edges import EdgeSet, merge_components, restrict_term
 
-_CELLS_AT_A_TIME = 1 << 16
-_FEW_PAIRS = 1 << 13
-_FEW_OFFSETS = 64
+# Number of cells compared at a time. The search for a pair of cells ends with the first block that contains one.
+_CHUNK_CELLS = 1 << 16
+# Up to this number of pairs computing all differences is faster than searching for offsets on the raster.
+_MAX_LISTED_PAIRS = 1 << 13
+# Up to this number of offsets each is searched for. Growing a hull vertex by vertex takes longer.
+_MAX_SEARCHED_OFFSETS = 64
 _UNKNOWN: Any = object()
+# Points that are proportional to their cells agree up to a few units in the last place, relative to the largest.
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 class RadiusEdges(EdgeSet):
-    """All pairs of states that hold two places at most ``radius`` apart (closed, within the one tolerance).
+    """All pairs of states that contain two locations at most ``radius`` apart.
 
     Parameters
     ----------
     places
-        Where the states are, in the space that distance is measured in.
+        The coordinates of the states, in the space in which distance is measured.
     radius
-        Not negative; in the unit of ``places``.
+        Non-negative, in the unit of ``places``.
     cell
-        The side of the cell along the axes that a state is the centre of; 0 for states that are points. Two cells whose
-        centres differ by ``v`` are as far apart as the vector with ``max(|v_k| - cell, 0)`` is long.
+        The side of the axis-parallel cells centred at the states; 0 for states that are points. The distance of two
+        cells with centres that differ by ``v`` is the norm of ``max(|v_k| - cell, 0)``.
     """
 
     def __init__(self, places: Measurements, radius: float, cell: float = 0.0) -> None:
@@ -43,12 +47,12 @@ class RadiusEdges(EdgeSet):
         self.places = places
         self.radius = radius
         self.cell = cell
-        self._found: tuple[tuple[Measurements, IntArray | None], ...] = ()
-        self._whole: tuple[IntArray, tuple[GrowingBody, list[tuple[int, int]]]] | None = None
+        self._offsets_of: tuple[tuple[Measurements, IntArray | None], ...] = ()
+        self._offset_hull: tuple[IntArray, tuple[GrowingBody, list[tuple[int, int]]]] | None = None
         self._proportion: tuple[FloatArray, tuple[Raster, IntArray, FloatArray] | None] | None = None
 
     def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
-        """Near pairs, block by block."""
+        """Iterate over the pairs within the radius, block by block."""
         index = np.flatnonzero(nodes)
         points = self.places.points[index]
         for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius + self.cell), once=True):
@@ -56,51 +60,58 @@ class RadiusEdges(EdgeSet):
             yield np.stack([index[rows[near]], index[columns[near]]], axis=1)
 
     def _near(self, vectors: npt.NDArray[Any]) -> BoolArray:
+        # The distance of the nearest points of two cells is ‖max(|v| − side, 0)‖. A cell of side zero is its centre.
         apart = np.linalg.norm(np.maximum(np.abs(vectors) - self.cell, 0.0), axis=1)
         return np.asarray(apart <= self.radius + RELATIVE_TOLERANCE * (self.radius + self.cell))
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
-        """Whether the states are near enough."""
+        """Return whether each pair of states is within the radius."""
         return self._near(self.places.points[first] - self.places.points[second])
 
     def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
-        """The radius and the cells, where the places are on a lattice of two axes at most; otherwise all edges."""
+        """Return the radius and cells for a lattice of at most two axes, else all edges."""
         if not self.places.is_lattice or self.places.dimension > 2:
             return super().terms(nodes)
-        at, side, first = np.zeros((self.size, 2), dtype=np.int64), np.ones(2), np.zeros(2)
+        at = np.zeros((self.size, 2), dtype=np.int64)
+        side = np.ones(2)
+        first = np.zeros(2)
         axes = slice(self.places.dimension)
         at[:, axes] = self.places.coordinates
         side[axes] = np.where(self.places.spacing > 0, self.places.spacing, 1.0)
         first[axes] = self.places.points.min(axis=0) - at[:, axes].min(axis=0) * side[axes]
-        lengths = (self.radius, self.cell, *map(_tidied, side.tolist()), *first.tolist())
-        radius, cell, *rest = (str(Fraction(str(one))) for one in lengths)
-        return [cut_to({"near": radius, "cell": cell, "side": rest[:2], "first": rest[2:], "at": at.tolist()}, nodes)]
+        lengths = (self.radius, self.cell, *map(_snap_to_decimal, side.tolist()), *first.tolist())
+        radius, cell, *rest = (str(Fraction(str(length))) for length in lengths)
+        return [
+            restrict_term({"near": radius, "cell": cell, "side": rest[:2], "first": rest[2:], "at": at.tolist()}, nodes)
+        ]
 
     def count_bound(self) -> int:
-        """All pairs, or what a raster of this density allows."""
+        """Return the number of all pairs, or the number of offsets times states on a raster."""
         everything = self.size * (self.size - 1) // 2
-        raster, offsets = self.places.raster, self._offsets(self.places)
+        raster = self.places.raster
+        offsets = self._offsets(self.places)
         if raster is None or offsets is None or not raster.is_simple:
             return everything
         return min(everything, self.size * len(offsets))
 
     @property
     def content_hash(self) -> str:
-        """Of the places, the radius, and the cell if there is one."""
+        """A hash of the places, the radius, and the cell unless it is zero."""
         return content_hash("radius", self.places.points, self.radius, *([self.cell] if self.cell else []))
 
     def is_empty(self, nodes: BoolArray) -> bool:
-        """Whether no state has another one near enough."""
+        """Return whether no two states are within the radius."""
         return not self.connected(nodes).any()
 
     def connected(self, nodes: BoolArray) -> BoolArray:
-        """Which states have another one near enough."""
+        """Return which states have another state within the radius."""
         body: Disc | SensitivityHull
-        if self.cell:  # lattice vectors near enough are all that lie in their hull: a square and a disc are convex
+        if self.cell:
+            # The sum of a square and a disc is convex: all lattice vectors in the hull of the offsets are offsets.
             offsets = self._offsets(self.places)
             if offsets is None or not len(offsets):
                 return super().connected(nodes)
-            body = self.places.hull_of(self._hull_of_offsets(self.places, offsets)[0])
+            body = self.places.compute_hull(self._compute_offset_hull(self.places, offsets)[0])
         elif self.radius == 0:
             return super().connected(nodes)
         else:
@@ -108,8 +119,9 @@ class RadiusEdges(EdgeSet):
         return count_within(CoordinateBody(self.places, body), nodes) > 1
 
     def components(self, nodes: BoolArray) -> IntArray:
-        """On a raster: cells that touch are joined at once, what is left by one offset after another."""
-        raster, offsets = self.places.raster, self._offsets(self.places)
+        """Return the components. On a raster touching cells are merged first."""
+        raster = self.places.raster
+        offsets = self._offsets(self.places)
         if raster is None or offsets is None:
             return super().components(nodes)
         cells, blobs = _touching(raster.occupied(nodes), offsets)
@@ -118,18 +130,20 @@ class RadiusEdges(EdgeSet):
                 break
             first, second = _shifted(cells, dx, dy)
             both = (first >= 0) & (second >= 0)
-            blobs = joined(blobs, np.unique(np.stack([first[both], second[both]], axis=1), axis=0))
+            blobs = merge_components(blobs, np.unique(np.stack([first[both], second[both]], axis=1), axis=0))
         states = np.flatnonzero(nodes)
         of_state = blobs[cells.ravel()[raster.flat[states]]]
         first = np.empty(len(blobs), dtype=np.int64)
-        first[of_state[::-1]] = states[::-1]  # the last one written is the smallest
-        found = np.full(self.size, -1, dtype=np.int64)
-        found[states] = first[of_state]
-        return found
+        # Written in descending order: the smallest state of each blob is written last.
+        first[of_state[::-1]] = states[::-1]
+        components = np.full(self.size, -1, dtype=np.int64)
+        components[states] = first[of_state]
+        return components
 
     def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
-        """On a raster where no two states share a cell: whether any state of the rarer labels has such an edge."""
-        raster, offsets = self.places.raster, self._offsets(self.places)
+        """Return whether an edge connects different labels, on a raster by rarer labels."""
+        raster = self.places.raster
+        offsets = self._offsets(self.places)
         states = np.flatnonzero(nodes)
         if not len(states) or (labels[states] == labels[states[0]]).all():
             return False
@@ -140,99 +154,112 @@ class RadiusEdges(EdgeSet):
         if number.max() > self.size:
             number = np.unique(number, return_inverse=True)[1].ravel()
         cells.ravel()[raster.flat[states]] = number
+        # An edge between labels has an endpoint without the most common label: only these states are checked.
         rare = states[number != np.bincount(number).argmax()]
         rows, columns = np.divmod(raster.flat[rare], raster.width)
-        own = cells[rows, columns]
+        own_label = cells[rows, columns]
         for dx, dy in np.concatenate([offsets, -offsets]).tolist():
-            x, y = columns + dx, rows + dy
+            x = columns + dx
+            y = rows + dy
             on = (x >= 0) & (x < raster.width) & (y >= 0) & (y < raster.height)
             other = cells[y[on], x[on]]
-            if ((other >= 0) & (other != own[on])).any():
+            if ((other >= 0) & (other != own_label[on])).any():
                 return True
         return False
 
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
-        """On a raster there are few distinct differences: the longest first, each looked for once."""
-        raster, offsets = measurements.raster, self._offsets(measurements)
+        """Return the hull. On a raster distinct offsets are searched for, longest first."""
+        raster = measurements.raster
+        offsets = self._offsets(measurements)
         possible = int(np.count_nonzero(nodes))
-        few = offsets is not None and len(offsets) <= _FEW_OFFSETS
-        if raster is None or offsets is None or not (few or possible * min(possible, len(offsets)) > _FEW_PAIRS):
+        has_few_offsets = offsets is not None and len(offsets) <= _MAX_SEARCHED_OFFSETS
+        if raster is None or offsets is None:
+            return super().body(measurements, nodes)
+        if not has_few_offsets and possible * min(possible, len(offsets)) <= _MAX_LISTED_PAIRS:
             return super().body(measurements, nodes)
         cells = raster.occupied(nodes)
-        if few:  # a hull that grows by one vertex after another takes longer than to look for each of them
-            whole = self._hull_of_offsets(measurements, offsets)
-            if all(_occurs(cells, dx, dy) for dx, dy in whole[1]):
-                return whole[0]
-        cells, hull = _cropped(cells), origin(measurements.coordinates)
-        if few:
+        if has_few_offsets:
+            # If every vertex of the hull of all offsets occurs, it is also the hull of the offsets that occur.
+            full_hull, vertex_offsets = self._compute_offset_hull(measurements, offsets)
+            if all(_occurs(cells, dx, dy) for dx, dy in vertex_offsets):
+                return full_hull
+        cells = _crop(cells)
+        hull = origin(measurements.coordinates)
+        if has_few_offsets:
             occurring = [_occurs(cells, dx, dy) for dx, dy in offsets.tolist()]
             return hull.grow(offsets[occurring][:, : measurements.dimension])
         while len(offsets):
-            offset, offsets = offsets[0], offsets[1:]
+            offset = offsets[0]
+            offsets = offsets[1:]
             if _occurs(cells, int(offset[0]), int(offset[1])):
                 hull = hull.grow(offset[None, : measurements.dimension])
                 offsets = offsets[hull.outside(offsets[:, : measurements.dimension])]
         return hull
 
-    def _hull_of_offsets(
+    def _compute_offset_hull(
         self, measurements: Measurements, offsets: IntArray
     ) -> tuple[GrowingBody, list[tuple[int, int]]]:
-        """The hull of all offsets, and those at its corners: where these occur, it is that of all that occur."""
-        if self._whole is None or self._whole[0] is not offsets:
+        """Return the hull of all offsets, and the offsets that are its vertices."""
+        if self._offset_hull is None or self._offset_hull[0] is not offsets:
             body = origin(measurements.coordinates).grow(offsets[:, : measurements.dimension])
-            corners = {tuple(one) for one in np.concatenate([body.vertices, -body.vertices]).tolist()}
+            corners = {tuple(corner) for corner in np.concatenate([body.vertices, -body.vertices]).tolist()}
             at = [(dx, dy) for dx, dy in offsets.tolist() if (dx, dy)[: measurements.dimension] in corners]
-            self._whole = (offsets, (body, at))
-        return self._whole[1]
+            self._offset_hull = (offsets, (body, at))
+        return self._offset_hull[1]
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
-        """On a raster, by the offsets that reach out of the gauge: is any of them a difference of possible states?"""
-        found = self._steps_of(points)
-        if found is None:
+        """Return the largest gauge. On a raster only offsets beyond it are searched for."""
+        steps = self._compute_steps(points)
+        if steps is None:
             return super().widest(points, nodes, gauge)
-        raster, offsets, differences = found
+        raster, offsets, differences = steps
         lengths = gauge(differences)
         out = np.flatnonzero(lengths > 1)
         if len(out):
-            cells = _cropped(raster.occupied(nodes))
+            cells = _crop(raster.occupied(nodes))
             out = np.array([k for k in out.tolist() if _occurs(cells, *offsets[k].tolist())], dtype=np.int64)
         return float(lengths[out].max(initial=0.0))
 
-    def _steps_of(self, points: FloatArray) -> tuple[Raster, IntArray, FloatArray] | None:
-        """The raster of the places, its offsets within the radius, and the differences of points that they stand for.
+    def _compute_steps(self, points: FloatArray) -> tuple[Raster, IntArray, FloatArray] | None:
+        """Return the raster of the places, its offsets, and their differences of points.
 
-        ``None`` where there is no raster, or points are not in proportion to their places on it.
+        None if there is no raster, or points are not proportional to their places on it.
         """
         if self._proportion is None or self._proportion[0] is not points:
-            raster, found = self.places.raster, None
+            raster = self.places.raster
+            steps = None
             if raster is not None:
                 cells = np.stack([raster.flat % raster.width, raster.flat // raster.width], axis=1).astype(np.float64)
-                cells, moved = cells - cells[:1], points - points[:1]
+                cells = cells - cells[:1]
+                moved = points - points[:1]
                 step = np.linalg.lstsq(cells, moved, rcond=None)[0]
                 if (moved == np.rint(moved)).all():
                     step = np.rint(step)
                 if np.abs(cells @ step - moved).max() <= _ROUNDING * np.abs(points).max():
                     offsets = self._find_offsets(raster, self.places.spacing)
-                    found = (raster, offsets, np.asarray(offsets @ step))
-            self._proportion = (points, found)
+                    steps = (raster, offsets, np.asarray(offsets @ step))
+            self._proportion = (points, steps)
         return self._proportion[1]
 
     def _offsets(self, measurements: Measurements) -> IntArray | None:
-        """Lattice offsets ``(k, 2)`` within the radius, one of each pair of opposite ones, longest first.
+        """Return the lattice offsets ``(k, 2)`` within the radius, longest first.
 
-        ``None`` where the measurements fill no raster, or are not where the states are.
+        Of two opposite offsets one is included. None if the measurements are not on a raster, or differ from the places
+        of the states.
         """
-        known = next((found for of, found in self._found if of is measurements), _UNKNOWN)
-        if known is _UNKNOWN:
-            points, places, raster = measurements.points, self.places.points, measurements.raster
+        cached = next((offsets for of, offsets in self._offsets_of if of is measurements), _UNKNOWN)
+        if cached is _UNKNOWN:
+            points = measurements.points
+            places = self.places.points
+            raster = measurements.raster
             same = measurements is self.places or (
                 points.shape == places.shape
                 and bool(np.abs(points - places).max() <= RELATIVE_TOLERANCE / 4 * measurements.spacing.min())
             )
-            found = None if raster is None or not same else self._find_offsets(raster, measurements.spacing)
-            self._found = ((measurements, found), *self._found[:1])
-            return found
-        return known
+            offsets = None if raster is None or not same else self._find_offsets(raster, measurements.spacing)
+            self._offsets_of = ((measurements, offsets), *self._offsets_of[:1])
+            return offsets
+        return cached
 
     def _find_offsets(self, raster: Raster, step: FloatArray) -> IntArray:
         spacing: FloatArray = np.ones(2)
@@ -247,17 +274,17 @@ class RadiusEdges(EdgeSet):
         return np.asarray(offsets[order][self._near(vectors)[order]])
 
 
-def _tidied(length: float) -> Fraction:
-    """A length that was worked out in doubles as the short decimal that it differs from by rounding alone, if any."""
+def _snap_to_decimal(length: float) -> Fraction:
+    """Return the short fraction that a length equals up to rounding, or else its exact value."""
     exact = Fraction(repr(length))
     short = exact.limit_denominator(10**6)
     return short if abs(short - exact) <= exact / 10**14 else exact
 
 
 def _touching(occupied: BoolArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
-    """Blobs of occupied cells that touch by offsets of at most one step: a blob's number in each cell, -1 where empty.
+    """Label blobs of occupied cells that are connected by offsets of at most one step.
 
-    And the blobs' own numbers, to be `joined`.
+    Returns the index of the blob in each cell, -1 for empty ones, and the indices of all blobs for `merge_components`.
     """
     from scipy.ndimage import label
 
@@ -265,33 +292,34 @@ def _touching(occupied: BoolArray, offsets: IntArray) -> tuple[IntArray, IntArra
     structure[1, 1] = True
     for dx, dy in offsets[(np.abs(offsets) <= 1).all(axis=1)].tolist():
         structure[1 + dy, 1 + dx] = structure[1 - dy, 1 - dx] = True
-    found, count = label(occupied, structure)
-    return np.asarray(found, dtype=np.int64) - 1, np.arange(count)
+    blobs, count = label(occupied, structure)
+    return np.asarray(blobs, dtype=np.int64) - 1, np.arange(count)
 
 
 def _shifted(cells: IntArray, dx: int, dy: int) -> tuple[IntArray, IntArray]:
-    """Each cell beside the one ``(dx, dy)`` from it, ``dy >= 0``, where both are on the raster; flattened."""
+    """Return all pairs of cells that differ by ``(dx, dy)``, ``dy >= 0``, as two flat arrays."""
     height, width = cells.shape
     if dy >= height or abs(dx) >= width:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    left, right = slice(max(0, -dx), width - max(0, dx)), slice(max(0, dx), width - max(0, -dx))
+    left = slice(max(0, -dx), width - max(0, dx))
+    right = slice(max(0, dx), width - max(0, -dx))
     return cells[: height - dy, left].ravel(), cells[dy:, right].ravel()
 
 
-def _cropped(occupied: BoolArray) -> BoolArray:
+def _crop(occupied: BoolArray) -> BoolArray:
     rows = np.flatnonzero(occupied.any(axis=1))
     columns = np.flatnonzero(occupied.any(axis=0))
     return np.ascontiguousarray(occupied[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1])
 
 
 def _occurs(cells: BoolArray, dx: int, dy: int) -> bool:
-    """Whether two occupied cells differ by ``(dx, dy)``, ``dy >= 0``; looks until it finds one."""
+    """Return whether two occupied cells differ by ``(dx, dy)``, ``dy >= 0``."""
     height, width = cells.shape
     if dy >= height or abs(dx) >= width:
         return False
     left = slice(max(0, -dx), width - max(0, dx))
     right = slice(max(0, dx), width - max(0, -dx))
-    rows = max(1, _CELLS_AT_A_TIME // width)
+    rows = max(1, _CHUNK_CELLS // width)
     for start in range(0, height - dy, rows):
         stop = min(start + rows, height - dy)
         if bool((cells[start:stop, left] & cells[start + dy : stop + dy, right]).any()):

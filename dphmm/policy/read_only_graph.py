@@ -37,7 +37,7 @@ def _refuse_change(*_: Any, **__: Any) -> NoReturn:
 
 
 class _Attributes(dict[str, Any]):
-    """Attributes that cannot be changed, and that are copied and pickled as a plain dictionary."""
+    """Read-only attributes that are copied and pickled as a plain dictionary."""
 
     __setitem__ = __delitem__ = __ior__ = _refuse_change
     update = setdefault = pop = popitem = clear = _refuse_change
@@ -48,7 +48,7 @@ class _Attributes(dict[str, Any]):
 
 # One object serves all edges, which have no attributes: a dictionary each would double the memory.
 _NO_ATTRIBUTES = _Attributes()
-_OPEN = _Attributes(open=True)
+_UNPROTECTED_ATTRIBUTES = _Attributes(open=True)
 
 
 class ReadOnlyGraph(ABC):
@@ -182,7 +182,7 @@ class ReadOnlyGraph(ABC):
 
     @property
     def nodes(self) -> NodeView[int]:
-        """The states that the graph contains, as networkx's view of nodes; see `node_mask` for a mask."""
+        """The states of the graph, as networkx's view of nodes; see `node_mask` for a mask."""
         from networkx.classes.reportviews import NodeView
 
         return NodeView(self)  # type: ignore[arg-type]  # it reads `_node` alone
@@ -190,7 +190,7 @@ class ReadOnlyGraph(ABC):
     @cached_property
     def _node(self) -> dict[int, dict[str, Any]]:
         opened = self.open
-        return {state: _OPEN if opened[state] else _NO_ATTRIBUTES for state in self}
+        return {state: _UNPROTECTED_ATTRIBUTES if opened[state] else _NO_ATTRIBUTES for state in self}
 
     @property
     def graph(self) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class ReadOnlyGraph(ABC):
         return frozen
 
     def _listed_edges(self) -> IntArray:
-        """All edges ``(m, 2)``; raises `PolicyError` if a `networkx.Graph` of them would not fit in memory."""
+        """Return all edges ``(m, 2)``, or raise `PolicyError` if a `networkx.Graph` is too large."""
         edges = self.edge_array()
         if len(edges) > MAX_GRAPH_EDGES:
             raise PolicyError(

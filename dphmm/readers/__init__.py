@@ -1,4 +1,4 @@
-"""From files and frames to trajectories; `read` recognises the format."""
+"""Read trajectories from files and data frames; `read` recognises the format."""
 
 from dphmm.readers.fetch import DATA_SETS, fetch_data
 from dphmm.readers.fixes import ReadResult

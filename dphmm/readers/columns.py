@@ -1,28 +1,30 @@
-"""From columns of tables and frames to fixes: which column holds what, and what a row or a whole column says."""
+"""Conversion of the columns of tables and data frames to fixes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from dphmm.arrays import IntArray
 from dphmm.errors import DataFileError, need
-from dphmm.readers.fixes import HELD, FixCollector, Fixes, ReadOptions, check_user
+from dphmm.readers.fixes import FIX_QUANTITIES, FixCollector, Fixes, ReadOptions, check_user
 from dphmm.readers.instants import UNITS
+from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.space.trajectory import EARLIEST, LATEST
 from dphmm.tables.table import TRIPS, find_column, listed
 from dphmm.tables.values import parse_number, plain_text
-from dphmm.tables.vector_files import geometry_of
+from dphmm.tables.vector_files import parse_geometry
 
 _LOG = logging.getLogger(__name__)
 
 Rows = Iterator[tuple[int, Mapping[str, Any] | str]]
-"""Rows of any format: the number of a line, feature or row, counted from one; and what each of its columns that are
-read holds, or, as a text, why it could not be taken apart. A time proper stands in place of ``time`` under
-``microseconds``, since 1970 in UTC, or, where it does not say its zone, under ``clock``."""
+"""Rows of any format: pairs of a number and a value. The number is that of a line, feature or row, counted from one.
+The value maps each column that is read to its cell, or is a string that states why the row could not be split. A
+timestamp replaces ``time``: under ``microseconds``, since 1970 in UTC, or under ``clock`` if it has no zone."""
 
 
 def collect(rows: Rows, unit: str, collector: FixCollector) -> None:
@@ -33,9 +35,9 @@ def collect(rows: Rows, unit: str, collector: FixCollector) -> None:
     rows
         The rows, see `Rows`.
     unit
-        What a row is called in messages: ``"line"``, ``"feature"`` or ``"row"``.
+        The name of a row in messages: ``"line"``, ``"feature"`` or ``"row"``.
     collector
-        What takes the fixes and malformed rows.
+        Receives the fixes and the malformed rows.
     """
     for number, row in rows:
         try:
@@ -50,27 +52,31 @@ def collect(rows: Rows, unit: str, collector: FixCollector) -> None:
 def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
     if isinstance(row, str):
         raise ValueError(row)
-    moment, instants = row.get("microseconds"), collector.options.instants
-    if moment is None:
+    microseconds = row.get("microseconds")
+    instants = collector.options.instants
+    if microseconds is None:
         shown = row.get("clock")
-        moment = instants.microseconds(row.get("time")) if shown is None else instants.of_clock(shown)
+        microseconds = instants.microseconds(row.get("time")) if shown is None else instants.of_clock(shown)
     if "geometry" in row:
         latitude, longitude = _point(row["geometry"])
     else:
-        latitude, longitude = parse_number(row["latitude"], "latitude"), parse_number(row["longitude"], "longitude")
-    collector.add(plain_text(row["user"]).strip() if "user" in row else None, moment, latitude, longitude)
+        latitude = parse_number(row["latitude"], "latitude")
+        longitude = parse_number(row["longitude"], "longitude")
+    user = plain_text(row["user"]).strip() if "user" in row else None
+    accuracy = parse_accuracy(row.get("accuracy"))
+    collector.add(user, microseconds, latitude, longitude, accuracy, parse_validity(row.get("valid")))
 
 
 def _point(value: object) -> tuple[float, float]:
-    """Latitude and longitude of a point as well-known text, well-known binary or a GeoJSON object."""
-    geometry = geometry_of(value, ("Point",))
+    """Return latitude and longitude of a point: well-known text or binary, or GeoJSON."""
+    geometry = parse_geometry(value, ("Point",))
     if geometry is None or geometry.is_empty:
-        raise ValueError(f"geometry is {'missing' if geometry is None else 'an empty Point'}; a fix needs a point")
+        raise ValueError(f"geometry must be a point, got {'nothing' if geometry is None else 'an empty Point'}")
     return float(geometry.y), float(geometry.x)
 
 
 def resolve(names: Sequence[str], source: str, options: ReadOptions) -> dict[str, str]:
-    """Find what each column that is to be read holds.
+    """Return the column of the file that contains each quantity.
 
     Latitude and longitude are preferred to a geometry, unless the caller names the geometry.
 
@@ -81,78 +87,77 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions) -> dict[str
     source
         The file, for messages.
     options
-        What the caller says of columns and of whose the fixes are.
+        Names of columns and the user, as specified by the caller.
 
     Returns
     -------
     dict
-        What a column holds → its name in the file.
+        Quantity, one of `FIX_QUANTITIES` → name of its column in the file.
 
     Raises
     ------
     DataFileError
-        When a column that the caller named is not there, or no column holds times or places.
+        If a column that the caller named is missing, or no column contains times or locations.
     """
     wanted = options.columns
     for name in wanted.values():
         if name not in names:
             raise DataFileError(source, f"has no column {name!r}; its columns are {listed(names)}")
-    recognised = {what: wanted.get(what) or find_column(names, what) for what in HELD}
-    found = {what: name for what, name in recognised.items() if name is not None}
-    degrees = {"latitude", "longitude"} <= set(found)
-    if "time" not in found:
-        raise DataFileError(source, f"has no column of times; say which of {listed(names)} it is with columns=")
-    if not degrees and "geometry" not in found:
-        raise DataFileError(source, f"has no column of places; say which of {listed(names)} they are with columns=")
+    recognised = {what: wanted.get(what) or find_column(names, what) for what in FIX_QUANTITIES}
+    columns = {what: name for what, name in recognised.items() if name is not None}
+    degrees = {"latitude", "longitude"} <= set(columns)
+    if "time" not in columns:
+        raise DataFileError(source, f"has no column of times; name it with columns=, one of {listed(names)}")
+    if not degrees and "geometry" not in columns:
+        raise DataFileError(source, f"has no column of locations; name them with columns=, out of {listed(names)}")
     unread = {"geometry"} if degrees and "geometry" not in wanted else {"latitude", "longitude"}
-    if options.user is None and "user" not in wanted and found.get("user", "").strip().lower() == TRIPS:
-        warn_of_trips(source, found["user"])
-    return {what: name for what, name in found.items() if what not in unread}
+    if options.user is None and "user" not in wanted and columns.get("user", "").strip().lower() == TRIPS:
+        warn_of_trips(source, columns["user"])
+    return {what: name for what, name in columns.items() if what not in unread}
 
 
 def warn_of_trips(source: str, name: str) -> None:
-    """Warn in the log, which the command shows, that a column of trajectories is taken for one of people."""
+    """Log a warning that each trajectory of a column is treated as a separate user."""
     _LOG.warning(
-        "dphmm: warning: %s: each %r is taken for a person; where people have several, name the column of people with "
-        "--column user=NAME: otherwise what is spent on one of them is counted as if they were many",
+        "dphmm: warning: %s: each %r is treated as a separate user; if users have several trajectories, name the "
+        "column of users with columns = {user = NAME}: otherwise one budget is accounted as several",
         source,
         name,
     )
 
 
 _FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
-_LARGEST = 1 << 62
+# Below 2**63 by a factor of two: converted times stay in the range of int64.
+_MAX_MICROSECONDS = 1 << 62
 
 
-def fixes_of_columns(
-    cells: Mapping[str, Any], source: str, options: ReadOptions, rows: IntArray | None = None
-) -> Fixes:
-    """Make fixes out of whole columns, by arrays; row by row where a value needs to be looked at by itself.
+def build_fixes(cells: Mapping[str, Any], source: str, options: ReadOptions, rows: IntArray | None = None) -> Fixes:
+    """Build fixes from whole columns as arrays, or row by row if a value requires it.
 
     Parameters
     ----------
     cells
-        What a column holds, as of `Rows`, → an array of Arrow, or a list.
+        Quantity, as in `Rows` → an Arrow array or a list.
     source
-        The file or frame, as messages name it.
+        The file or data frame, for messages.
     options
-        What the caller says of them.
+        Options of the caller.
     rows
-        ``(n,)``: where each row stands in the file, from 0; left out, in this order.
+        ``(n,)``: the position of each row in the file, from 0. Defaults to the order of `cells`.
 
     Returns
     -------
     Fixes
-        A fix for each row that is not skipped.
+        One fix for each row that is not skipped.
 
     Raises
     ------
     DataFileError
-        For a malformed row, unless it is skipped; with its number, from 1.
+        For a malformed row, with its number from 1, unless it is skipped.
     """
-    found = _by_arrays(cells, source, options)
-    if found is not None:
-        return found
+    fixes = _by_arrays(cells, source, options)
+    if fixes is not None:
+        return fixes
     collector = FixCollector(source, options)
     lists = [column if isinstance(column, list) else column.to_pylist() for column in cells.values()]
     numbers = range(1, len(lists[0]) + 1) if rows is None else (rows + 1).tolist()
@@ -162,23 +167,28 @@ def fixes_of_columns(
 
 
 def _by_arrays(cells: Mapping[str, Any], source: str, options: ReadOptions) -> Fixes | None:
-    """Make the fixes by arrays alone; None where Arrow does not take the values, or one needs a look by itself."""
+    """Build the fixes with array operations; None if a value needs to be parsed separately."""
     pa = need("pyarrow", "files")
     try:
         cells = {what: pa.array(column) if isinstance(column, list) else column for what, column in cells.items()}
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
+    accuracy, is_valid = (cells.pop(what, None) for what in ("accuracy", "valid"))
+    if not all(column is None or _is_number_or_flag(column.type) for column in (accuracy, is_valid)):
+        return None
     numbers = [cells[what] for what in cells if what != "user"]
-    user, unit, in_zone = options.user, options.instants.unit, "clock" in cells and options.instants.zone
-    plain = all(pa.types.is_integer(one.type) or pa.types.is_floating(one.type) for one in numbers)
-    if "geometry" in cells or not plain or any(one.null_count for one in numbers) or in_zone:
+    user = options.user
+    unit = options.instants.unit
+    in_zone = "clock" in cells and options.instants.zone
+    plain = all(pa.types.is_integer(column.type) or pa.types.is_floating(column.type) for column in numbers)
+    if "geometry" in cells or not plain or any(column.null_count for column in numbers) or in_zone:
         return None
     latitude, longitude = (_numbers(cells[what].cast(pa.float64(), safe=False)) for what in ("latitude", "longitude"))
     if "time" in cells:
         if unit is None or not pa.types.is_integer(cells["time"].type) or pa.types.is_uint64(cells["time"].type):
             return None
         counted = _numbers(cells["time"].cast(pa.int64()))
-        if counted.size and max(abs(int(counted.min())), abs(int(counted.max()))) > _LARGEST // UNITS[unit]:
+        if counted.size and max(abs(int(counted.min())), abs(int(counted.max()))) > _MAX_MICROSECONDS // UNITS[unit]:
             return None
         times = counted // 1000 if unit == "ns" else counted * UNITS[unit]
     else:
@@ -186,35 +196,122 @@ def _by_arrays(cells: Mapping[str, Any], source: str, options: ReadOptions) -> F
     on_earth = ((np.abs(latitude) <= 90.0) & (np.abs(longitude) <= 180.0)).all()
     if not on_earth or ((times < _FIRST) | (times > _LAST)).any():
         return None
-    owner, names = np.zeros(len(times), np.int64), [user]
+    owner = np.zeros(len(times), np.int64)
+    names = [user]
     if user is None and "user" in cells:
         if not is_plain(cells["user"].type):
             return None
-        owner, found = people_of(cells["user"])
-        names = list(found)
+        owner, users = encode_users(cells["user"])
+        names = list(users)
         try:
-            for name in found:
+            for name in users:
                 check_user(name)
         except ValueError:
             return None
-    return Fixes(source, tuple(names), owner, times.astype("M8[us]"), latitude, longitude)
+    quality: dict[str, Any] = {}
+    if accuracy is not None:
+        quality["accuracy_m"] = _floats_or_nan(accuracy)
+    if is_valid is not None:
+        quality["is_valid"] = _floats_or_nan(is_valid) != 0  # a missing value is not a negation
+    return Fixes(source, tuple(names), owner, times.astype("M8[us]"), latitude, longitude, **quality)
 
 
-def people_of(column: Any) -> tuple[IntArray, list[str]]:
-    """Return the index of each cell's person, ``(n,)``, and the people's names; an empty one where there is none."""
+def _is_number_or_flag(kind: Any) -> bool:
+    types = need("pyarrow", "files").types
+    return any(getattr(types, f"is_{name}")(kind) for name in ("integer", "floating", "boolean", "null"))
+
+
+def _floats_or_nan(column: Any) -> Any:
+    """Return a column of numbers or flags as floats, NaN if missing."""
+    values = column.to_pylist() if column.null_count or need("pyarrow", "files").types.is_boolean(column.type) else None
+    if values is not None:
+        return np.array([np.nan if value is None else float(value) for value in values])
+    return _numbers(column.cast(need("pyarrow", "files").float64(), safe=False))
+
+
+def encode_users(column: Any) -> tuple[IntArray, list[str]]:
+    """Return the index of each cell's user, ``(n,)``, and the names of the users.
+
+    The name of a missing cell is empty.
+    """
     pa = need("pyarrow", "files")
     coded = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(coded, pa.ChunkedArray):  # of no chunks
         coded = pa.array([], column.type)
     coded = coded.dictionary_encode(null_encoding="encode")
-    said = [plain_text(value).strip() for value in coded.dictionary.to_pylist()]
-    names = list(dict.fromkeys(said))
+    labels = [plain_text(value).strip() for value in coded.dictionary.to_pylist()]
+    names = list(dict.fromkeys(labels))
     place = {name: at for at, name in enumerate(names)}
-    return np.array([place[name] for name in said], dtype=np.int64)[_numbers(coded.indices)], names
+    return np.array([place[name] for name in labels], dtype=np.int64)[_numbers(coded.indices)], names
+
+
+class UserIndex:
+    """The users in the parts of a column, numbered in order of first occurrence.
+
+    Arrow compares the cells of each part with those of previous parts, and Python handles each distinct cell once.
+
+    Attributes
+    ----------
+    names
+        The names of the users, as of `encode_users`.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._is_valid: list[bool] = []
+        # The distinct cells of previous parts, and the user of each.
+        self._cells: Any = None
+        self._users = np.zeros(0, dtype=np.int64)
+
+    def encode(self, column: Any) -> IntArray:
+        """Return the number of each cell's user, ``(n,)``, and add users that are new.
+
+        Parameters
+        ----------
+        column
+            The next part of the column, an Arrow array of strings, bytes, numbers or booleans.
+
+        Returns
+        -------
+        IntArray
+            The numbers.
+        """
+        pa = need("pyarrow", "files")
+        compute = need("pyarrow.compute", "files")
+        if self._cells is None:
+            self._cells = column.slice(0, 0)
+        at = np.full(len(column), -1, dtype=np.int64)
+        with suppress(pa.ArrowException):  # a type that Arrow cannot compare: all cells are handled as new
+            at = _numbers(compute.index_in(column, value_set=self._cells).fill_null(-1)).astype(np.int64)
+        new = np.flatnonzero(at < 0)
+        if len(new):
+            coded = column.take(pa.array(new)).dictionary_encode(null_encoding="encode")
+            at[new] = len(self._users) + _numbers(coded.indices)
+            users = [self._number(plain_text(value).strip()) for value in coded.dictionary.to_pylist()]
+            self._users = np.append(self._users, np.array(users, dtype=np.int64))
+            self._cells = pa.concat_arrays([self._cells, coded.dictionary])
+        return np.asarray(self._users[at])
+
+    def are_valid(self, users: IntArray) -> bool:
+        """Return whether the names of users are valid; see `dphmm.readers.fixes.check_user`."""
+        return bool(np.array(self._is_valid, dtype=np.bool_)[users].all())
+
+    def _number(self, name: str) -> int:
+        number = self._numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+            try:
+                check_user(name)
+                self._is_valid.append(True)
+            except ValueError:
+                self._is_valid.append(False)
+        return number
 
 
 def _numbers(column: Any) -> Any:
-    """Whole or floating numbers of which none is missing, as an array; by itself Arrow would load pandas for it."""
+    """Return a numeric Arrow column without missing values as an array."""
+    # Through the buffer: Arrow's own conversion would import pandas.
     held = column.combine_chunks() if hasattr(column, "chunks") else column
     if hasattr(held, "chunks") or not len(held):
         return np.zeros(0, column.type.to_pandas_dtype())
@@ -223,7 +320,9 @@ def _numbers(column: Any) -> Any:
 
 
 def is_plain(kind: Any) -> bool:
-    """Return whether the values of an Arrow type are texts, bytes, numbers or booleans."""
+    """Return whether an Arrow type is one of strings, bytes, numbers or booleans."""
     types = need("pyarrow", "files").types
     tests = ("string", "large_string", "string_view", "binary", "large_binary", "fixed_size_binary", "boolean", "null")
-    return types.is_integer(kind) or types.is_floating(kind) or any(getattr(types, f"is_{one}")(kind) for one in tests)
+    return (
+        types.is_integer(kind) or types.is_floating(kind) or any(getattr(types, f"is_{name}")(kind) for name in tests)
+    )

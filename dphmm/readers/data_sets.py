@@ -1,4 +1,4 @@
-"""Public data sets of delimited lines: GeoLife, check-ins of the SNAP collection, and taxis of San Francisco.
+"""Public data sets of delimited lines: GeoLife, SNAP check-ins and San Francisco taxis.
 
 GeoLife: folders of ``.plt`` files, or an archive of such folders::
 
@@ -13,16 +13,16 @@ GeoLife: folders of ``.plt`` files, or an archive of such folders::
 
 A ``.plt`` has six header lines, then one point a line, ended by CR LF: latitude, longitude, 0, altitude in feet (-777
 where unknown), days since 1899-12-30, date, time; the last two in GMT (Zheng, Xie, Ma, IEEE Data Eng. Bull. 33(2),
-2010, and the data set's user guide 1.3). Of these only latitude, longitude, date and time are looked at.
+2010, and the data set's user guide 1.3). Only latitude, longitude, date and time are read.
 
-What happens to the oddities of the published data: a latitude of 400.17 is a malformed line; points that share a
-timestamp become one, the last; a date in the year 2000 (a receiver that had lost its clock) and a longitude without its
-sign are possible values and stay as they are, the first far from the rest in time, the second far in space and so
-outside any grid of the city.
+Irregularities of the published data are handled as follows. A latitude of 400.17 is a malformed line. Of points that
+share a timestamp the last one is kept. A date in the year 2000 (from a receiver without a valid clock) and a longitude
+without its sign are valid values and are kept unchanged. The first lies far from the rest in time, the second far in
+space and therefore outside any grid of the city.
 
 Check-ins (Gowalla, Brightkite; Cho, Myers, Leskovec, KDD 2011): one a line, separated by tabs: user, time, latitude,
 longitude, place; newest first within a user; plain or gzipped. The time ends in ``Z`` or, in other extracts, ``+0000``;
-a place is not looked at.
+the place is not read.
 
 Cabs (the cabspotting data set; Piorkowski, Sarafijanovic-Djukic, Grossglauser, 2009)::
 
@@ -31,15 +31,14 @@ Cabs (the cabspotting data set; Piorkowski, Sarafijanovic-Djukic, Grossglauser, 
     ├── new_abboip.txt
     └── ...
 
-Each file is a cab's, named after it. A line is ``37.75134 -122.39488 0 1213084687``: latitude, longitude, whether there
-is a fare, and seconds since 1970, UTC; newest first. Whether there is a fare is not looked at.
+Each file contains one cab and is named after it. A line is ``37.75134 -122.39488 0 1213084687``: latitude, longitude,
+occupancy, and seconds since 1970, UTC; newest first. The occupancy is not used.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -57,16 +56,16 @@ _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d,\d\d:\d\d:\d\d", re.ASCII)
 
 
 def geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
-    """Yield the points of a ``.plt``, by default of the user whose name the folder above ``Trajectory`` bears.
+    """Yield the points of a ``.plt`` file.
 
-    A file that does not lie in such a folder does not say whose points it holds.
+    The user defaults to the name of the folder above ``Trajectory``. A file outside such a folder has no user.
 
     Parameters
     ----------
     document
         The file.
     options
-        What the caller says of it.
+        Options of the caller.
 
     Yields
     ------
@@ -76,7 +75,7 @@ def geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     Raises
     ------
     DataFileError
-        For a file without its six header lines, or a malformed line, unless it is to be skipped.
+        For a file without its six header lines, or for a malformed line unless it is skipped.
     """
     owner = options.user or _user(document.name)
     if owner is not None:
@@ -84,9 +83,10 @@ def geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     *header, points = document.data.split(b"\n", HEADER_LINES)
     if len(header) < HEADER_LINES:
         raise DataFileError(
-            document.source, f"has {len(header)} whole lines; a .plt has {HEADER_LINES} before its points"
+            document.source, f"must have {HEADER_LINES} header lines of a .plt before its points, got {len(header)}"
         )
-    parse_block, parse_line = partial(_geolife_block, user=owner), partial(_geolife_line, user=owner)
+    parse_block = partial(_geolife_block, user=owner)
+    parse_line = partial(_geolife_line, user=owner)
     return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, options.skip_bad)
 
 
@@ -104,12 +104,13 @@ def _geolife_block(block: bytes, source: str, user: str | None) -> Fixes:
 def _geolife_line(text: bytes, collector: FixCollector, user: str | None) -> None:
     fields = text.decode("ascii", errors="replace").split(",")
     if len(fields) != _GEOLIFE_FIELDS:
-        raise ValueError(f"has {len(fields)} fields, not the {_GEOLIFE_FIELDS} of a .plt")
-    moment = ",".join(fields[5:])
-    if not _DATE_TIME.fullmatch(moment):
-        raise ValueError(f"date and time are {shorten(moment)}; a .plt gives them as 2009-10-11,14:04:30")
-    time = parse_time(moment.replace(",", "T"))
-    latitude, longitude = parse_number(fields[0], "latitude"), parse_number(fields[1], "longitude")
+        raise ValueError(f"a line of a .plt must have {_GEOLIFE_FIELDS} fields, got {len(fields)}")
+    date_time = ",".join(fields[5:])
+    if not _DATE_TIME.fullmatch(date_time):
+        raise ValueError(f"date and time must have the form 2009-10-11,14:04:30, got {shorten(date_time)}")
+    time = parse_time(date_time.replace(",", "T"))
+    latitude = parse_number(fields[0], "latitude")
+    longitude = parse_number(fields[1], "longitude")
     collector.add(user, time, latitude, longitude)
 
 
@@ -118,14 +119,14 @@ _UTC_ENDINGS = (b"Z", b"+0000", b"+00:00")
 
 
 def checkins_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
-    """Return the check-ins of a file, oldest first; those of the one user alone where one is named.
+    """Return the check-ins of a file, oldest first; of one user only if one is named.
 
     Parameters
     ----------
     document
         The file.
     options
-        What the caller says of it.
+        Options of the caller.
 
     Returns
     -------
@@ -135,19 +136,19 @@ def checkins_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     Raises
     ------
     DataFileError
-        For a malformed line, unless it is to be skipped.
+        For a malformed line, unless it is skipped.
     """
     blocks = parse_lines(document.data, document.source, 1, _checkins_block, _checkins_line, options.skip_bad)
     return _oldest_first(blocks, options.user)
 
 
 def _oldest_first(newest_first: Iterable[Fixes], user: str | None) -> Iterator[Fixes]:
-    """Files that are newest first, turned round: the last of equal times is the one recorded last."""
+    """Reverse fixes that are newest first, so that the last of equal times was recorded last."""
     for block in reversed(list(newest_first)):
         number = block.names.index(user) if user in block.names else -1
         wanted = slice(None) if user is None else block.owner == number
-        turned = {name: getattr(block, name)[wanted][::-1] for name in ("owner", "times", "latitude", "longitude")}
-        yield replace(block, **turned)
+        chosen = block.select(wanted)
+        yield chosen.select(slice(None, None, -1))
 
 
 def _checkins_block(block: bytes, source: str) -> Fixes:
@@ -164,28 +165,29 @@ def _checkins_line(text: bytes, collector: FixCollector) -> None:
     fields = text.decode("utf-8", errors="replace").split("\t")
     if len(fields) != _CHECKINS_FIELDS:
         raise ValueError(
-            f"has {len(fields)} fields separated by tabs; a check-in has user, time, latitude, longitude, place"
+            f"a check-in must have user, time, latitude, longitude, place, separated by tabs, got {len(fields)} fields"
         )
-    latitude, longitude = parse_number(fields[2], "latitude"), parse_number(fields[3], "longitude")
+    latitude = parse_number(fields[2], "latitude")
+    longitude = parse_number(fields[3], "longitude")
     collector.add(fields[0], parse_time(fields[1]), latitude, longitude)
 
 
 CAB_NAME = re.compile(r"new_(\w+)\.txt", re.ASCII)
-"""The name of a cab's file."""
+"""The pattern of the name of a cab's file."""
 CAB_LINE = re.compile(rb"-?\d+(\.\d+)? -?\d+(\.\d+)? [01] \d{1,11}\r?$")
-"""How a line looks."""
+"""The pattern of a line."""
 _CABS_FIELDS = 4
 
 
 def cabs_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
-    """Return the points of a cab's file, oldest first, by default of the cab that it is named after.
+    """Return the points of a cab's file, oldest first; the user defaults to the cab.
 
     Parameters
     ----------
     document
         The file.
     options
-        What the caller says of it.
+        Options of the caller.
 
     Returns
     -------
@@ -195,16 +197,17 @@ def cabs_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     Raises
     ------
     DataFileError
-        For a malformed line, unless it is to be skipped.
+        For a malformed line, unless it is skipped.
     """
     name = PurePosixPath(document.name).name
     if name.startswith("_"):
         return iter(())
-    found = CAB_NAME.fullmatch(name)
-    owner = options.user or (found[1] if found else None)
+    match = CAB_NAME.fullmatch(name)
+    owner = options.user or (match[1] if match else None)
     if owner is not None:
         check_name(owner, document.source)
-    block, line = partial(_cabs_block, user=owner), partial(_cabs_line, user=owner)
+    block = partial(_cabs_block, user=owner)
+    line = partial(_cabs_line, user=owner)
     return _oldest_first(parse_lines(document.data, document.source, 1, block, line, options.skip_bad), None)
 
 
@@ -212,7 +215,7 @@ def _cabs_block(block: bytes, source: str, user: str | None) -> Fixes:
     fields = Fields(block, b" ", _CABS_FIELDS)
     seconds = fields.numbers(3)
     if not ((seconds >= 0) & (seconds == np.floor(seconds))).all() or set(fields.texts(2).tolist()) > {b"0", b"1"}:
-        raise ValueError("a time is no whole number of seconds")
+        raise ValueError("a time is not an integer number of seconds")
     if (seconds > LATEST_SECOND).any():
         raise ValueError("a time lies beyond the year 9999")
     times = seconds.astype(np.int64).astype("datetime64[s]").astype("datetime64[us]")
@@ -222,12 +225,11 @@ def _cabs_block(block: bytes, source: str, user: str | None) -> Fixes:
 def _cabs_line(text: bytes, collector: FixCollector, user: str | None) -> None:
     fields = text.decode("ascii", errors="replace").split(" ")
     if len(fields) != _CABS_FIELDS:
-        raise ValueError(
-            f"has {len(fields)} fields and not the {_CABS_FIELDS} of a cab: latitude, longitude, fare, time"
-        )
+        raise ValueError(f"a line must have {_CABS_FIELDS} fields (latitude, longitude, fare, time), got {len(fields)}")
     if fields[2] not in ("0", "1"):
-        raise ValueError(f"whether there is a fare is {shorten(fields[2])}; it is 0 or 1")
+        raise ValueError(f"fare must be 0 or 1, got {shorten(fields[2])}")
     if not re.fullmatch(r"\d{1,11}", fields[3], re.ASCII):
-        raise ValueError(f"the time is {shorten(fields[3])}; give whole seconds since 1970")
-    latitude, longitude = parse_number(fields[0], "latitude"), parse_number(fields[1], "longitude")
+        raise ValueError(f"time must be an integer number of seconds since 1970, got {shorten(fields[3])}")
+    latitude = parse_number(fields[0], "latitude")
+    longitude = parse_number(fields[1], "longitude")
     collector.add(user, int(fields[3]) * 1_000_000, latitude, longitude)

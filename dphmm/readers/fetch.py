@@ -1,10 +1,10 @@
-"""Public data sets, downloaded once and checked at every later use.
+"""Download of public data sets, verified at every later use.
 
-No digest that the publishers state is known to this package, and it invents none. So a first download is read to its
-end, which finds truncation and damage by the archive's own checksums; its SHA-256 is written to ``SHA256SUMS`` beside
-it, and every later use is checked against that (as ``sha256sum --check SHA256SUMS`` does). This protects from change
-and damage after the first download, not from a first download that was already another file: with a digest from
-elsewhere, pass it as `sha256`.
+The publishers state no digests, and this package defines none. A first download is therefore read to its end, which
+detects truncation and damage by the archive's checksums. Its SHA-256 is written to ``SHA256SUMS`` in the same folder,
+and every later use is compared with it (like ``sha256sum --check SHA256SUMS``). This protects against change and damage
+after the first download. It does not detect a first download that already was a different file: if a digest is
+available from another source, pass it as `sha256`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError, DownloadError, OutputError, need
 from dphmm.tables.output import write_text
 from dphmm.tables.source import readable
 from dphmm.tables.table import content_lines
 from dphmm.tables.values import is_text
+from dphmm.validation import Seconds, checked
 
 CHECKSUMS = "SHA256SUMS"
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -39,11 +39,11 @@ class DataSet:
     Parameters
     ----------
     base_url
-        The folder of the web that holds it.
+        The URL of the folder that contains it.
     remote_name, file_name
-        What its file is called there and here.
+        The name of its file on the server, and on the disk.
     terms
-        What the publisher allows and whom to cite.
+        The license terms of the publisher, and the publication to cite.
     """
 
     base_url: str
@@ -67,12 +67,12 @@ DATA_SETS: Mapping[str, DataSet] = {
         "Gowalla check-ins of the SNAP collection (about 100 MB); cite Cho, Myers, Leskovec, KDD 2011",
     ),
 }
-"""Name → where it comes from."""
+"""The data sets by name."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A data set that was downloaded, or was there already.
+    """A data set on the disk, downloaded now or before.
 
     Parameters
     ----------
@@ -81,10 +81,10 @@ class Fetched:
     sha256
         Its digest, in hexadecimal.
     verified
-        True when the digest was known beforehand and agreed; false when it was recorded just now, at the first
-        download.
+        True if the file was compared with a digest from an earlier download or from the caller. False if its digest was
+        recorded now, at the first download.
     terms
-        What the publisher allows and whom to cite.
+        The license terms of the publisher, and the publication to cite.
     """
 
     path: Path
@@ -100,72 +100,72 @@ def fetch_data(
     *,
     base_url: str | None = None,
     sha256: str | None = None,
-    timeout_seconds: float = 60.0,
+    timeout_seconds: Seconds = 60.0,
 ) -> Fetched:
-    """Download a public data set unless it is there already, and check it.
+    """Download a public data set unless the file exists, and verify it.
 
     Parameters
     ----------
     name
         ``"geolife"`` or ``"gowalla"``.
     folder
-        Where the file goes; made if need be.
+        The folder of the file. It is created if necessary.
     base_url
-        Another folder of the web to take the file from, such as a mirror.
+        URL of another folder to download from, such as a mirror.
     sha256
-        The digest that the file must have; left out, the one in the folder's ``SHA256SUMS``, if any.
+        The digest that the file must have. Defaults to the one in the folder's ``SHA256SUMS``, if any.
     timeout_seconds
-        How long to wait for the server's next bytes.
+        Timeout for the server's next bytes, in seconds.
 
     Returns
     -------
     Fetched
-        Where the file is, and whether its digest was known beforehand.
+        The file, and whether it was verified.
 
     Raises
     ------
     ConfigurationError
-        For an unknown name, or a digest that is none.
+        For an unknown name, or an invalid digest.
     DownloadError
-        When the server cannot be reached or refuses, or what it sent is not the file that the digest names. Nothing
-        is left in the file's place then, except a file that was there before.
+        If the server cannot be reached or refuses, or the received file does not match the digest. No file is left in
+        its place, except one that existed before.
     DataFileError
-        When a first download, whose digest is not known, is truncated or damaged.
+        If a first download, the digest of which is not known, is truncated or damaged.
     OutputError
-        When the folder cannot be written to.
+        If the folder cannot be written to.
     MissingDependencyError
-        When pooch is not installed.
+        If pooch is not installed.
     """
     if name not in DATA_SETS:
-        raise ConfigurationError(f"no data set is called {name!r}; there are {sorted(DATA_SETS)}")
+        raise ConfigurationError(f"name must be one of {sorted(DATA_SETS)}, got {name!r}")
     data_set = DATA_SETS[name]
     target = Path(folder) / data_set.file_name
     if "\0" in str(target) or not is_text(str(target)):
-        raise OutputError(f"{folder!r} is no folder's name; correct it")
-    known = sha256.lower() if sha256 else _digests(target).get(target.name)
-    if known and not _DIGEST.fullmatch(known):
-        raise ConfigurationError(f"sha256 is {known!r}; give the 64 hexadecimal digits of a SHA-256")
+        raise OutputError(f"folder must be a valid path, got {folder!r}")
+    expected = sha256.lower() if sha256 else _digests(target).get(target.name)
+    if expected and not _DIGEST.fullmatch(expected):
+        raise ConfigurationError(f"sha256 must have 64 hexadecimal digits, got {expected!r}")
     try:
         new = [folder for folder in (target.parent, *target.parent.parents) if not folder.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = known is not None or not target.exists()
+        fresh = expected is not None or not target.exists()
         if fresh:
             url = (base_url or data_set.base_url).rstrip("/") + "/" + data_set.remote_name
-            _download(url, target, known, timeout_seconds)
-        digest = known or _first_digest(target, fresh)
+            _download(url, target, expected, timeout_seconds)
+        digest = expected or _first_digest(target, fresh)
         _record(target, digest)
     except OSError as problem:
-        raise OutputError(f"{target.parent} cannot be written to ({problem.strerror}); choose another folder") from None
+        raise OutputError(f"{target.parent} is not writable ({problem.strerror}); choose another folder") from None
     except DownloadError:
-        with suppress(OSError):  # which is what removing a folder with something in it is
+        with suppress(OSError):  # a folder that is not empty cannot be removed, and is kept
             for folder in new:
                 folder.rmdir()
         raise
-    return Fetched(target, digest, known is not None, data_set.terms)
+    return Fetched(target, digest, expected is not None, data_set.terms)
 
 
 def _first_digest(target: Path, fresh: bool) -> str:
-    """Compute the digest of a file for which none is known, having read it to its end, where its checksums are."""
+    """Compute the digest of a file without a known one, after verifying its own checksums."""
     try:
         with readable(target):
             if target.suffix == ".zip":
@@ -175,7 +175,7 @@ def _first_digest(target: Path, fresh: bool) -> str:
                     raise zipfile.BadZipFile(f"bad checksum of {damaged}")
             else:
                 with gzip.open(target) as content:
-                    while content.read(_CHUNK):
+                    while content.read(_CHUNK_BYTES):
                         pass
             with target.open("rb") as packed:
                 return hashlib.file_digest(packed, "sha256").hexdigest()
@@ -185,20 +185,21 @@ def _first_digest(target: Path, fresh: bool) -> str:
         raise
 
 
-def _download(url: str, target: Path, known: str | None, timeout_seconds: float) -> None:
-    pooch, requests = need("pooch", "fetch"), need("requests", "fetch")
+def _download(url: str, target: Path, expected: str | None, timeout_seconds: float) -> None:
+    pooch = need("pooch", "fetch")
+    requests = need("requests", "fetch")
     logger = pooch.get_logger()
     level = logger.level
-    logger.setLevel(logging.ERROR)  # what there is to say is in the result
+    logger.setLevel(logging.ERROR)  # the result reports all that pooch would log
     try:
         downloader = pooch.HTTPDownloader(timeout=timeout_seconds)
-        pooch.retrieve(url, known, fname=target.name, path=target.parent, downloader=downloader)
+        pooch.retrieve(url, expected, fname=target.name, path=target.parent, downloader=downloader)
     except requests.RequestException as problem:
         reason = textwrap.shorten(str(problem), 160, placeholder="...")
         raise DownloadError(f"{url} could not be fetched ({reason}); check the network and try again") from None
-    except ValueError:  # pooch's own for a digest that differs
+    except ValueError:  # raised by pooch if the digest differs
         raise DownloadError(
-            f"{url} sent a file whose SHA-256 is not {known}; it was damaged or has changed, and was thrown away"
+            f"{url} sent a file with another SHA-256 than {expected}; it is damaged or has changed, and was deleted"
         ) from None
     finally:
         logger.setLevel(level)
@@ -213,11 +214,14 @@ def _record(target: Path, digest: str) -> None:
 
 
 def _digests(target: Path) -> dict[str, str]:
-    """Read the file of checksums beside the target: name → digest."""
-    sums, found = target.parent / CHECKSUMS, {}
+    """Read the checksums in the target's folder: name → digest."""
+    sums = target.parent / CHECKSUMS
+    digests = {}
     for number, line in content_lines(sums) if sums.exists() else ():
         digest, name = (*line.split(maxsplit=1), "")[:2]
         if not (_DIGEST.fullmatch(digest.lower()) and name):
-            raise DataFileError(sums, "is no line of a SHA-256 digest and a file name; correct or remove it", number)
-        found[name.lstrip("*")] = digest.lower()
-    return found
+            raise DataFileError(
+                sums, "must contain a SHA-256 digest and a file name; correct or remove the line", number
+            )
+        digests[name.lstrip("*")] = digest.lower()
+    return digests

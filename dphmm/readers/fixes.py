@@ -1,22 +1,26 @@
-"""Fixes on their way from a file to trajectories: parsed from delimited lines, collected, sorted, one place per time.
+"""Fixes between a file and trajectories: parsing of delimited lines, collecting, sorting.
 
-Delimited lines are parsed as arrays, a block at a time, and line by line only where a block has a flaw.
+Delimited lines are parsed as arrays, block by block. A block with a flaw is parsed line by line.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import nan
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers.instants import Instants
+from dphmm.space.fix_quality import REASONS, Region, find_refused, select_most_accurate
 from dphmm.space.trajectory import EARLIEST, LATEST, TimeArray, Trajectory
 from dphmm.tables.values import shorten
 
@@ -28,9 +32,9 @@ class Fixes:
     Parameters
     ----------
     source
-        The file, as messages name it.
+        The file, for messages.
     names
-        The users that occur; None for the one person of a file that does not say whose fixes it holds.
+        The users that occur. None is the single user of a file without user information.
     owner
         Shape ``(n,)``: for each fix the index of its user in `names`.
     times
@@ -38,7 +42,11 @@ class Fixes:
     latitude, longitude
         Shape ``(n,)`` each, degrees, on the Earth.
     skipped
-        How many malformed records were passed over.
+        Number of malformed records that were skipped.
+    accuracy_m
+        Shape ``(n,)``, or None: accuracy radius in metres, NaN if unstated, negative if the device has no position.
+    is_valid
+        Shape ``(n,)``, or None: whether the device considers the fix valid.
     """
 
     source: str
@@ -48,28 +56,40 @@ class Fixes:
     latitude: FloatArray
     longitude: FloatArray
     skipped: int = 0
+    accuracy_m: FloatArray | None = None
+    is_valid: BoolArray | None = None
+
+    def select(self, chosen: BoolArray | IntArray | slice) -> Fixes:
+        """Return some of the fixes."""
+        arrays: dict[str, Any] = {
+            name: value[chosen] for name, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
+        return replace(self, **arrays)
 
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The trajectories that were read, and what was passed over or merged.
+    """The trajectories that were read, with counts of skipped and merged records.
 
     Parameters
     ----------
     trajectories
         One per user, in the order of the users' names.
     skipped
-        File → the number of malformed records passed over in it; only files with such records, and only on request.
+        File → number of malformed records that were skipped, on request. Contains only files with such records.
     merged
-        How many fixes gave way to a later one of the same user and the same timestamp.
+        Number of fixes that were replaced by another one of the same user with the same timestamp.
     unnamed
-        User → the file that does not say whose fixes it holds, and after which the user is therefore named.
+        User → file without user information, after which the user is named.
+    refused
+        Reason → number of refused fixes, which are invalid; see `dphmm.space.fix_quality`.
     """
 
     trajectories: tuple[Trajectory, ...]
     skipped: Mapping[str, int]
     merged: int
     unnamed: Mapping[str, str] = field(default_factory=dict, compare=False)
+    refused: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def points(self) -> int:
@@ -80,123 +100,155 @@ class ReadResult:
 _FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
 
 
-HELD = ("user", "time", "latitude", "longitude", "geometry")
-"""What a column of a table of fixes may hold; `dphmm.tables.ALIASES` has the names that each is recognised by."""
+FIX_QUANTITIES = ("user", "time", "latitude", "longitude", "geometry", "accuracy", "valid")
+"""The quantities that a column of a table of fixes may contain; `dphmm.tables.ALIASES` lists their recognised names."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the caller says of the files that are read.
+    """Options for the files that are read.
 
     Parameters
     ----------
     skip_bad
-        True to pass over malformed records and count them, false to stop at the first.
+        True to skip and count malformed records, false to stop at the first one.
     user
-        The user whose fixes these are whatever the records say; None to believe the records. With check-ins, the only
-        user to read.
+        The user of all fixes, regardless of the records. None to use the records. With check-ins, the only user to
+        read.
     columns
-        Of tables: what a column holds, one of `HELD` → its name in the file.
+        For tables: quantity, one of `FIX_QUANTITIES` → name of its column in the file.
     instants
-        Of tables: how their times are to be understood; left out, texts and timestamps alone, in UTC where they do not
-        say.
+        For tables: the interpretation of times. By default only strings and timestamps are accepted, in UTC if they
+        have no zone.
+    region
+        The region of the model; see `trajectories`.
 
     Raises
     ------
     ConfigurationError
-        For columns that hold anything else.
+        For columns of any other quantity.
     """
 
     skip_bad: bool = False
     user: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     instants: Instants = field(default_factory=Instants)
+    region: Region | None = None
 
     def __post_init__(self) -> None:
-        unknown = set(self.columns) - set(HELD)
+        unknown = set(self.columns) - set(FIX_QUANTITIES)
         if unknown:
-            raise ConfigurationError(f"columns name {sorted(unknown)}; what a column may hold is one of {sorted(HELD)}")
+            raise ConfigurationError(
+                f"columns must name quantities out of {sorted(FIX_QUANTITIES)}, got {sorted(unknown)}"
+            )
 
 
 class FixCollector:
-    """Collects a file's records one by one, and decides what becomes of a malformed one.
+    """Collects a file's records one by one, and counts or refuses malformed ones.
 
     Parameters
     ----------
     source
-        The file, as messages name it.
+        The file, for messages.
     options
-        What becomes of a malformed one, and whose fixes these are.
+        Treatment of malformed records, and the user.
     """
 
     def __init__(self, source: str, options: ReadOptions) -> None:
-        self.source, self.options = source, options
+        self.source = source
+        self.options = options
         self.skipped = 0
         self._index: dict[str | None, int] = {}
         self._owner, self._times = array("q"), array("q")
         self._latitude, self._longitude = array("d"), array("d")
+        self._accuracy, self._valid = array("d"), array("b")
 
-    def add(self, user: str | None, microseconds: int, latitude: float, longitude: float) -> None:
+    def add(
+        self,
+        user: str | None,
+        microseconds: int,
+        latitude: float,
+        longitude: float,
+        accuracy_m: float = nan,
+        is_valid: bool = True,
+    ) -> None:
         """Add one fix.
 
         Parameters
         ----------
         user
-            Its user; None where the file does not say.
+            The user; None if the file does not specify one.
         microseconds
-            Its time, microseconds since 1970 in UTC.
+            The time, microseconds since 1970 in UTC.
         latitude, longitude
-            Its place in degrees.
+            The location in degrees.
+        accuracy_m
+            The accuracy radius in metres; NaN if unstated.
+        is_valid
+            Whether the device considers the fix valid.
 
         Raises
         ------
         ValueError
-            When the place is not on the Earth, the time not in the years 1 to 9999, or the user's name is empty or
-            holds a control character or half a character.
+            If the coordinates are out of range, the time is not in the years 1 to 9999, or the user's name is empty or
+            contains a control character or an unpaired surrogate.
         """
         user = self.options.user or user
         owner = self._index.get(user)
         if owner is None and user is not None:
             check_user(user)
         if not -90.0 <= latitude <= 90.0:
-            raise ValueError(f"latitude is {latitude}; it must lie in -90 to 90")
+            raise ValueError(f"latitude must be in [-90, 90], got {latitude}")
         if not -180.0 <= longitude <= 180.0:
-            raise ValueError(f"longitude is {longitude}; it must lie in -180 to 180")
+            raise ValueError(f"longitude must be in [-180, 180], got {longitude}")
         if not _FIRST <= microseconds <= _LAST:
-            raise ValueError(f"time is {microseconds} microseconds after 1970; it must lie in the years 1 to 9999")
+            raise ValueError(f"time must be in the years 1 to 9999, got {microseconds} microseconds after 1970")
         self._owner.append(self._index.setdefault(user, len(self._index)) if owner is None else owner)
         self._times.append(microseconds)
         self._latitude.append(latitude)
         self._longitude.append(longitude)
+        self._accuracy.append(accuracy_m)
+        self._valid.append(is_valid)
 
     def refuse(self, problem: str, line: int | None = None) -> None:
-        """Count a malformed record, where that was asked for.
+        """Count a malformed record, or raise unless such records are skipped.
 
         Parameters
         ----------
         problem
-            What is wrong with it, and what to do.
+            The problem and its fix.
         line
-            Its line, from 1, where the file has lines.
+            The line number, from 1, if the file has lines.
 
         Raises
         ------
         DataFileError
-            Where counting was not asked for.
+            If malformed records are not skipped.
         """
         if not self.options.skip_bad:
             raise DataFileError(self.source, problem, line)
         self.skipped += 1
 
     def fixes(self) -> Fixes:
-        """Return all that was collected."""
+        """Return all collected fixes."""
         times = np.array(self._times).astype("datetime64[us]")
         owner, latitude, longitude = map(np.array, (self._owner, self._latitude, self._longitude))
-        return Fixes(self.source, tuple(self._index), owner, times, latitude, longitude, self.skipped)
+        accuracy = np.array(self._accuracy)
+        return Fixes(
+            self.source,
+            tuple(self._index),
+            owner,
+            times,
+            latitude,
+            longitude,
+            self.skipped,
+            None if np.isnan(accuracy).all() else accuracy,
+            np.array(self._valid, dtype=np.bool_),
+        )
 
 
 def check_user(user: str) -> None:
-    """Refuse a name that cannot stand in every file and on every screen.
+    """Raise an error for a name that cannot be written to every file or displayed.
 
     Parameters
     ----------
@@ -206,16 +258,16 @@ def check_user(user: str) -> None:
     Raises
     ------
     ValueError
-        When it is empty, or holds a control character or half a character.
+        If it is empty, or contains a control character or an unpaired surrogate.
     """
     if not user:
-        raise ValueError("the user is empty; every fix needs one")
-    if _UNFIT.search(user):
-        raise ValueError(f"the user is {shorten(user)}; a name holds no control characters")
+        raise ValueError("user must not be empty")
+    if _UNPRINTABLE.search(user):
+        raise ValueError(f"user must not contain control characters, got {shorten(user)}")
 
 
 def check_name(user: str, source: str) -> None:
-    """Refuse such a name in the path of a file; see `check_user`.
+    """Raise an error, with the file's name, for an invalid user name; see `check_user`.
 
     Parameters
     ----------
@@ -227,7 +279,7 @@ def check_name(user: str, source: str) -> None:
     Raises
     ------
     DataFileError
-        Naming the file.
+        If the name is invalid.
     """
     try:
         check_user(user)
@@ -235,29 +287,33 @@ def check_name(user: str, source: str) -> None:
         raise DataFileError(source, str(problem)) from None
 
 
-_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
-def user_of_file(source: str) -> str:
-    """Return the user that a file is named after: its name without the extension, and without a ``.gz`` after it."""
+def get_file_user(source: str) -> str:
+    """Return the user that a file is named after: the name without extension and ``.gz``."""
     return PurePath(PurePath(source).name.removesuffix(".gz")).stem
 
 
-def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False) -> ReadResult:
-    """Make one trajectory per user out of all fixes.
+def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: Region | None = None) -> ReadResult:
+    """Build one trajectory per user from all fixes.
 
-    Each user's fixes are sorted by time. Of fixes with the same timestamp the one recorded last is kept: a clock
-    that ticks in seconds saw it nearest to the next tick. An exact duplicate is the simplest case of that.
+    Invalid fixes are refused and counted; see `dphmm.space.fix_quality`. Each user's fixes are sorted by
+    time. Of fixes with the same timestamp the most accurate one is kept, and of equally accurate ones that recorded
+    last: if the clock has a resolution of seconds, it lies closest to the next second. Exact duplicates are a special
+    case.
 
-    A file that does not say whose fixes it holds names its user. Were there several such files, or other users beside
-    it, one person could become several, each with a belief and a budget of their own.
+    The user of a file without user information is named after the file. With several such files, or with other users in
+    the same input, one user could be split into several, each with a separate belief and budget.
 
     Parameters
     ----------
     blocks
         All fixes.
     user_per_file
-        Whether files that do not say whose fixes they hold are each another person's.
+        Whether each file without user information belongs to a different user.
+    region
+        The region of the model, if it is known. Only if it contains the location (0, 0), fixes there are valid.
 
     Returns
     -------
@@ -267,103 +323,161 @@ def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False) -> ReadRe
     Raises
     ------
     DataFileError
-        When a file does not say whose fixes it holds, and there are other files or users; with `user_per_file`, when
-        two such files have one name.
+        If a file has no user information and there are other files or users; with `user_per_file`, if two such files
+        have the same name.
     """
-    pieces: dict[str, list[tuple[TimeArray, FloatArray, FloatArray]]] = {}
+    pieces: dict[str, list[Fixes]] = {}
     skipped: dict[str, int] = {}
+    refused: Counter[str] = Counter()
     unnamed: dict[str, str] = {}
-    for block in blocks:
+    for read_block in blocks:
+        block = remove_refused(read_block, region, refused)
         if block.skipped:
             skipped[block.source] = skipped.get(block.source, 0) + block.skipped
-        for said, rows in _by_owner(block):
-            name = said or user_of_file(block.source)
-            if said is None:
+        for user, rows in _by_owner(block):
+            name = user or get_file_user(block.source)
+            if user is None:
                 check_name(name, block.source)
                 if unnamed.setdefault(name, block.source) != block.source and user_per_file:
                     raise same_file_name(block.source, unnamed[name])
-            pieces.setdefault(name, []).append((block.times[rows], block.latitude[rows], block.longitude[rows]))
+            pieces.setdefault(name, []).append(block.select(rows))
         files = {*unnamed.values(), block.source}
         if unnamed and not user_per_file and (len(pieces) > 1 or len(files) > 1):
-            raise unnamed_person(next(iter(unnamed.values())))
-    made, merged = [], 0
+            raise build_unnamed_user_error(next(iter(unnamed.values())))
+    trajectories = []
+    merged = 0
     for name in sorted(pieces):
-        times, latitude, longitude = (np.concatenate(columns) for columns in zip(*pieces.pop(name), strict=True))
+        of_user = pieces.pop(name)
+        times, latitude, longitude = (
+            np.concatenate([getattr(piece, column) for piece in of_user])
+            for column in ("times", "latitude", "longitude")
+        )
+        accuracy = None
+        if any(piece.accuracy_m is not None for piece in of_user):
+            accuracy = np.concatenate(
+                [np.full(len(piece.times), nan) if piece.accuracy_m is None else piece.accuracy_m for piece in of_user]
+            )
         if (times[1:] <= times[:-1]).any():
-            times, from_the_end = np.unique(times[::-1], return_index=True)
-            merged += latitude.size - times.size
-            latitude, longitude = latitude[::-1][from_the_end], longitude[::-1][from_the_end]
-        made.append(Trajectory(name, times, latitude, longitude))
-    return ReadResult(tuple(made), skipped, merged, unnamed)
+            used = select_most_accurate(times.astype(np.int64), accuracy)
+            merged += times.size - used.size
+            times, latitude, longitude = times[used], latitude[used], longitude[used]
+            accuracy = None if accuracy is None else accuracy[used]
+        trajectories.append(Trajectory(name, times, latitude, longitude, accuracy))
+    return ReadResult(tuple(trajectories), skipped, merged, unnamed, dict(refused))
 
 
-def unnamed_person(source: str) -> DataFileError:
-    """Make the error for a file that does not say whose fixes it holds, where that matters."""
+def remove_refused(block: Fixes, region: Region | None, refused: Counter[str]) -> Fixes:
+    """Return the fixes that are valid, and count the others by reason.
+
+    Parameters
+    ----------
+    block
+        The fixes.
+    region
+        As for `trajectories`.
+    refused
+        Reason → number of refused fixes, which is increased.
+
+    Returns
+    -------
+    Fixes
+        The other fixes.
+    """
+    reasons = find_refused(block.latitude, block.longitude, block.accuracy_m, block.is_valid, region)
+    if (reasons < 0).all():
+        return block
+    refused.update({REASONS[reason]: int((reasons == reason).sum()) for reason in np.unique(reasons[reasons >= 0])})
+    return block.select(reasons < 0)
+
+
+def build_unnamed_user_error(source: str) -> DataFileError:
+    """Build the error for a file without user information among other files or users."""
     return DataFileError(
         source,
-        "does not say whose fixes it holds; name the person with --user NAME, or say --user-per-file where every file "
-        "is another person's",
+        "does not specify a user; name the user with --user NAME, or set user_per_file if every file belongs to a "
+        "different user",
     )
 
 
 def same_file_name(source: str, other: str) -> DataFileError:
-    """Make the error for two files that would be one person's by their names."""
+    """Build the error for two files without user information that have the same name."""
     return DataFileError(
-        source, f"has the name of {other}, and neither says whose fixes it holds; rename one, or give each with --user"
+        source, f"has the same name as {other}, and neither specifies a user; rename one, or read each with --user"
     )
 
 
+def order_by_user(users: IntArray) -> IntArray:
+    """Return the stable order of rows by the index of their user.
+
+    Parameters
+    ----------
+    users
+        ``(n,)`` index of each row's user, below 2³².
+
+    Returns
+    -------
+    IntArray
+        ``(n,)``.
+    """
+    # NumPy sorts numbers of 16 bits in linear time: first by the low bits, then by the high ones.
+    order = np.argsort((users & 0xFFFF).astype(np.uint16), kind="stable")
+    if users.max(initial=0) <= 0xFFFF:
+        return order
+    return np.asarray(order[np.argsort((users[order] >> 16).astype(np.uint16), kind="stable")])
+
+
 def _by_owner(block: Fixes) -> list[tuple[str | None, IntArray]]:
-    order = np.argsort(block.owner, kind="stable")
+    order = order_by_user(block.owner)
     edges = np.searchsorted(block.owner[order], np.arange(len(block.names) + 1))
     return [(name, order[edges[k] : edges[k + 1]]) for k, name in enumerate(block.names) if edges[k] < edges[k + 1]]
 
 
 BLOCK_BYTES = 1 << 22
-"""How much text is parsed at once: enough to make Python's share vanish, little enough to stay in the cache's reach."""
+"""Size of a block of text: large enough that Python's overhead is negligible, small enough to fit in the cache."""
 
-_WIDEST = 32
-_NEWLINE, _RETURN = 10, 13
+_MAX_FIELD_BYTES = 32
+_NEWLINE = 10
+_RETURN = 13
 _NUMBER_BYTES = np.zeros(256, dtype=np.bool_)
 _NUMBER_BYTES[list(b"0123456789+-.eE\0")] = True
 _TIME_LOW = np.frombuffer(b"0000-00-00T00:00:00", dtype=np.uint8)
 _TIME_HIGH = np.frombuffer(b"9999-19-39T29:59:59", dtype=np.uint8)
-"""Byte by byte the least and the greatest that a time may show; the calendar itself is numpy's to check."""
+"""The smallest and the largest character of a time, byte by byte; numpy validates the calendar date itself."""
 
 BlockParser = Callable[[bytes, str], Fixes]
 LineParser = Callable[[bytes, FixCollector], None]
 
 
 class Fields:
-    """The fields of a block of delimited lines, found with array operations.
+    """The fields of a block of delimited lines, located with array operations.
 
     Parameters
     ----------
     block
-        Whole lines, each ended by a newline (with or without a carriage return before it).
+        Whole lines, each ended by a newline (with or without a preceding carriage return).
     delimiter
         One byte.
     count
-        How many fields every line has.
+        Number of fields of every line.
 
     Raises
     ------
     ValueError
-        When some line has another number of fields, or holds a NUL byte.
+        If a line has a different number of fields, or contains a NUL byte.
     """
 
     def __init__(self, block: bytes, delimiter: bytes, count: int) -> None:
-        if b"\0" in block:  # numpy's byte strings drop it at their end
-            raise ValueError("a line holds a NUL byte")
-        self._bytes = np.frombuffer(block + b"\0" * _WIDEST, dtype=np.uint8)
+        if b"\0" in block:  # numpy drops NUL at the end of byte strings
+            raise ValueError("a line contains a NUL byte")
+        self._bytes = np.frombuffer(block + b"\0" * _MAX_FIELD_BYTES, dtype=np.uint8)
         ends: IntArray = np.flatnonzero(self._bytes == _NEWLINE)
         separators = np.flatnonzero(self._bytes == delimiter[0])
         if separators.size != ends.size * (count - 1):
-            raise ValueError("a line has another number of fields")
+            raise ValueError("a line has a different number of fields")
         cuts: IntArray = separators.reshape(ends.size, count - 1)
         starts = np.concatenate([[0], ends[:-1] + 1])
         if (cuts[:, 0] < starts).any() or (cuts[:, -1] > ends).any():
-            raise ValueError("a line has another number of fields")
+            raise ValueError("a line has a different number of fields")
         ends = ends - (self._bytes[ends - 1] == _RETURN)
         self._starts = np.column_stack([starts, cuts + 1])
         self._ends = np.column_stack([cuts, ends])
@@ -372,7 +486,7 @@ class Fields:
         return int(self._starts.shape[0])
 
     def _windows(self, starts: IntArray, width: int) -> npt.NDArray[np.uint8]:
-        """The ``width`` bytes from each start; shape ``(n, width)``."""
+        """Return ``width`` bytes from each start, shape ``(n, width)``."""
         return np.lib.stride_tricks.sliding_window_view(self._bytes, width)[starts]
 
     def texts(self, column: int) -> npt.NDArray[np.bytes_]:
@@ -381,56 +495,57 @@ class Fields:
         Raises
         ------
         ValueError
-            When a field is longer than any number or name has reason to be.
+            If a field is longer than 32 bytes.
         """
-        starts, ends = self._starts[:, column], self._ends[:, column]
+        starts = self._starts[:, column]
+        ends = self._ends[:, column]
         width = max(int((ends - starts).max(initial=1)), 1)
-        if width > _WIDEST:
-            raise ValueError("a field is very long")
+        if width > _MAX_FIELD_BYTES:
+            raise ValueError("a field is too long")
         window = self._windows(starts, width) * (np.arange(width) < (ends - starts)[:, None])
         texts: npt.NDArray[np.bytes_] = window.view(f"S{width}").ravel()
         return texts
 
     def numbers(self, column: int) -> FloatArray:
-        """Return a column as decimal numbers ``(n,)``, each the nearest float, as Python's `float` gives it.
+        """Return a column as decimal numbers ``(n,)``, rounded to nearest as by `float`.
 
         Raises
         ------
         ValueError
-            When a field is no plain decimal number.
+            If a field is not a plain decimal number.
         """
         texts = self.texts(column)
         if not _NUMBER_BYTES[texts.view(np.uint8)].all():
-            raise ValueError("a field is no plain number")
+            raise ValueError("a field is not a plain number")
         return texts.astype(np.float64)
 
     def times(self, column: int, extra: int) -> TimeArray:
-        """Return times of the form ``YYYY-MM-DD?HH:MM:SS`` that start in a column, ``(n,)``, to the microsecond.
+        """Return times ``YYYY-MM-DD?HH:MM:SS`` that start in a column, ``(n,)``.
 
         Parameters
         ----------
         column
-            The column that the time starts in; the byte at ``?`` may be anything (a space, a ``T``, the delimiter).
+            The column in which the time starts. The byte at ``?`` may be anything (a space, a ``T``, the delimiter).
         extra
-            How many further columns the time runs into.
+            Number of further columns that the time extends over.
 
         Returns
         -------
         array ``(n,)`` of ``datetime64[us]``
-            The times, in the zone that they are in.
+            The times in their own zone, to the microsecond.
 
         Raises
         ------
         ValueError
-            When a time is of another form or length or no date of the calendar.
+            If a time has a different form or length or is not a calendar date.
         """
         starts = self._starts[:, column]
         if (self._ends[:, column + extra] - starts != _TIME_LOW.size).any():
-            raise ValueError("a time is of another length")
+            raise ValueError("a time has a different length")
         window = self._windows(starts, _TIME_LOW.size).copy()
         window[:, 10] = _TIME_LOW[10]
         if ((window < _TIME_LOW) | (window > _TIME_HIGH)).any():
-            raise ValueError("a time is of another form")
+            raise ValueError("a time has a different form")
         times = window.view(f"S{_TIME_LOW.size}").ravel().astype("datetime64[s]").astype("datetime64[us]")
         if (times < EARLIEST).any():
             raise ValueError("a time lies before the year 1")
@@ -442,18 +557,20 @@ class Fields:
         Raises
         ------
         ValueError
-            When one is no plain number or off the Earth, without saying where: the line-by-line form says it.
+            If a field is not a plain number or out of range. The line is not named; line-by-line parsing reports it.
         """
-        north, east = self.numbers(latitude), self.numbers(longitude)
+        north = self.numbers(latitude)
+        east = self.numbers(longitude)
         if not ((np.abs(north) <= 90.0) & (np.abs(east) <= 180.0)).all():
-            raise ValueError("a place is not on the Earth")
+            raise ValueError("coordinates are out of range")
         return north, east
 
     def shorten(self, column: int, endings: tuple[bytes, ...]) -> None:
-        """Take one ending, the same for all lines, off a column where one fits."""
-        starts, ends = self._starts[:, column], self._ends[:, column]
+        """Remove the first ending that all fields of a column have."""
+        starts = self._starts[:, column]
+        ends = self._ends[:, column]
         for ending in endings:
-            # of a field shorter than the ending this holds the delimiter, which is in no ending
+            # If a field is shorter than the ending, this includes the delimiter, which no ending contains.
             tails = self._windows(np.maximum(ends - len(ending), starts), len(ending))
             if (tails == np.frombuffer(ending, dtype=np.uint8)).all():
                 self._ends[:, column] -= len(ending)
@@ -463,25 +580,25 @@ class Fields:
 def parse_lines(
     data: bytes, source: str, first_line: int, parse_block: BlockParser, parse_line: LineParser, skip_bad: bool
 ) -> Iterator[Fixes]:
-    """Yield fixes out of delimited lines, block by block.
+    """Yield fixes from delimited lines, block by block.
 
-    A block that the array form refuses is gone through line by line, which either finds the lines at fault or finds
-    that they are only unusual. Blank lines count as lines and hold nothing.
+    A block that the array parser refuses is parsed line by line. This either reports the malformed lines or accepts
+    lines that are unusual but valid. Blank lines are counted and otherwise ignored.
 
     Parameters
     ----------
     data
-        Lines; the last need not end in a newline.
+        The lines; the final newline is optional.
     source
         The file, for messages.
     first_line
         The number of the first line, for messages.
     parse_block
-        The array form; raises `ValueError` for a block that it cannot take.
+        The array parser; raises `ValueError` for a block that it cannot parse.
     parse_line
-        The exact form for one line; raises `ValueError` saying what is wrong.
+        The exact parser of one line; raises `ValueError` with the problem.
     skip_bad
-        True to pass over malformed lines and count them.
+        True to skip and count malformed lines.
 
     Yields
     ------
@@ -491,9 +608,10 @@ def parse_lines(
     Raises
     ------
     DataFileError
-        For the first malformed line, unless it is to be skipped.
+        For the first malformed line, unless it is skipped.
     """
-    start, line = 0, first_line
+    start = 0
+    line = first_line
     while start < len(data):
         cut = data.find(b"\n", min(start + BLOCK_BYTES, len(data) - 1))
         end = len(data) if cut < 0 else cut + 1
@@ -510,12 +628,12 @@ def parse_lines(
 
 
 def collect_lines(data: bytes, first_line: int, parse_line: LineParser, collector: FixCollector) -> None:
-    """Collect what the lines of a text say, one after another; blank ones hold nothing.
+    """Collect the fixes of the lines of a text, one by one; blank lines are ignored.
 
     Raises
     ------
     DataFileError
-        For the first malformed line, unless the collector is to skip it.
+        For the first malformed line, unless the collector skips it.
     """
     for number, text in enumerate(data.split(b"\n"), start=first_line):
         if text.strip():

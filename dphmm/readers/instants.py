@@ -1,4 +1,4 @@
-"""When a fix was recorded, as tables have it: texts with and without a zone, and numbers counted since 1970."""
+"""Times of fixes in tables: strings with or without a zone, and numbers since 1970."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from functools import cached_property
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError
 from dphmm.space.trajectory import time_zone
 from dphmm.tables.values import iso_time, parse_time, shorten, since_epoch
+from dphmm.validation import checked
 
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
-"""What a number of a time column may count since 1970 in UTC → how many microseconds that is; of nanoseconds, which are
-thousandths of one, the rest is cut off."""
+"""Unit of a numeric time since 1970 in UTC → microseconds per unit. Nanoseconds are truncated to microseconds."""
 
 
 @checked
 @dataclass(frozen=True)
 class Instants:
-    """How the times of a table are to be understood.
+    """Interpretation of the times in a table.
 
     Parameters
     ----------
     unit
-        What numbers count since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. Left out, numbers are refused,
-        for nothing says what they count.
+        The unit of numbers since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. By default numbers are refused,
+        because their unit is unknown.
     zone
-        The zone of times that do not say theirs: a name such as ``"Asia/Shanghai"``, or ``"+08:00"``. Left out, UTC. Of
-        an hour that clocks show twice the earlier one is meant.
+        The zone of times without one: a name such as ``"Asia/Shanghai"``, or ``"+08:00"``. Defaults to UTC. A local
+        time that occurs twice denotes the earlier instant.
 
     Raises
     ------
@@ -51,7 +50,7 @@ class Instants:
 
     def __post_init__(self) -> None:
         if self.unit is not None and self.unit not in UNITS:
-            raise ConfigurationError(f"time unit {shorten(self.unit)} is unknown; give one of {', '.join(UNITS)}")
+            raise ConfigurationError(f"time_unit must be one of {', '.join(UNITS)}, got {shorten(self.unit)}")
         if self.zone is not None:
             time_zone(self.zone)
 
@@ -60,7 +59,7 @@ class Instants:
         return UTC if self.zone is None else time_zone(self.zone)
 
     def microseconds(self, value: object) -> int:
-        """Return microseconds since 1970 in UTC of a text, a number or a `datetime`.
+        """Return microseconds since 1970 in UTC of a string, a number or a `datetime`.
 
         Parameters
         ----------
@@ -70,25 +69,25 @@ class Instants:
         Returns
         -------
         int
-            Microseconds; of a whole number exactly.
+            Microseconds; exact for integers.
 
         Raises
         ------
         ValueError
-            When it is no time, a number whose unit is not known, or a local time that clocks in the zone left out.
+            If it is not a time, is a number without a known unit, or a local time that does not exist in the zone.
         """
         if isinstance(value, datetime):
             return self._in_utc(value)
-        number = _number(value)
+        number = _parse_number(value)
         if number is None:
-            counted = parse_time(value)  # which refuses what is no time
+            counted = parse_time(value)  # raises if it is not a time
             return counted if self.zone is None else self._in_utc(datetime.fromisoformat(str(value).strip()))
         if self.unit is None:
-            raise ValueError(_unclear(value, number))
-        return _counted(number, self.unit, value)
+            raise ValueError(_describe_missing_unit(value, number))
+        return _to_microseconds(number, self.unit, value)
 
     def lacks_zone(self, value: object) -> bool:
-        """Return whether a time depends on the zone: a text of a time that does not say its own.
+        """Return whether a time depends on the zone: a string without a zone.
 
         Parameters
         ----------
@@ -98,24 +97,24 @@ class Instants:
         Returns
         -------
         bool
-            False for numbers and for texts with a zone.
+            False for numbers and for strings with a zone.
 
         Raises
         ------
         ValueError
-            When it is no time.
+            If it is not a time.
         """
-        if _number(value) is not None or not isinstance(value, str):
+        if _parse_number(value) is not None or not isinstance(value, str):
             return False
         return datetime.fromisoformat(value.strip()).tzinfo is None
 
     def of_clock(self, microseconds: int) -> int:
-        """Return microseconds since 1970 in UTC of what a clock in the zone showed, counted as if it had shown UTC.
+        """Convert a local clock reading, counted as if in UTC, to microseconds in UTC.
 
         Parameters
         ----------
         microseconds
-            What the clock showed, microseconds since 1970.
+            The local clock reading, microseconds since 1970.
 
         Returns
         -------
@@ -125,7 +124,7 @@ class Instants:
         Raises
         ------
         ValueError
-            As `microseconds`.
+            If the local time does not exist in the zone, or is not in the years 1 to 9999.
         """
         if self.zone is None:
             return microseconds
@@ -135,26 +134,26 @@ class Instants:
             )
         except (OverflowError, OSError):
             raise ValueError(
-                f"time is {microseconds} microseconds after 1970; it must lie in the years 1 to 9999"
+                f"time must be in the years 1 to 9999, got {microseconds} microseconds after 1970"
             ) from None
 
-    def _in_utc(self, moment: datetime) -> int:
-        if moment.tzinfo is not None:
-            return since_epoch(moment)
-        there = moment.replace(tzinfo=self._zone)
+    def _in_utc(self, instant: datetime) -> int:
+        if instant.tzinfo is not None:
+            return since_epoch(instant)
+        there = instant.replace(tzinfo=self._zone)
         try:
             shown = there.astimezone(UTC).astimezone(self._zone).replace(tzinfo=None)
         except OverflowError:
-            raise ValueError(f"time is {moment.isoformat()}; it must lie in the years 1 to 9999") from None
-        if shown != moment:
+            raise ValueError(f"time must be in the years 1 to 9999, got {instant.isoformat()}") from None
+        if shown != instant:
             raise ValueError(
-                f"time is {moment.isoformat()}, which clocks in {self.zone} left out; check the zone, or give UTC"
+                f"time {instant.isoformat()} does not exist in {self.zone} (clock change); check the zone, or use UTC"
             )
         return since_epoch(there)
 
 
-def _number(value: object) -> float | int | None:
-    """Return a number that counts time; None for a text that writes a date."""
+def _parse_number(value: object) -> float | int | None:
+    """Return a numeric time; None for a string that contains a date."""
     if isinstance(value, bool | np.bool_):
         return None
     if isinstance(value, int | np.integer):
@@ -164,43 +163,46 @@ def _number(value: object) -> float | int | None:
         digits = text.removeprefix("-")
         if not digits.replace(".", "", 1).isdecimal() or not text.isascii() or _is_date(text):
             return None
-        if len(text) > _MOST_DIGITS:
-            raise ValueError(f"time is {shorten(value)}; give an ISO 8601 time such as 2009-10-11T14:04:30Z")
+        if len(text) > _MAX_DIGITS:
+            raise ValueError(f"time must be ISO 8601 such as 2009-10-11T14:04:30Z, got {shorten(value)}")
         return int(text) if digits.isdecimal() else float(text)
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     return None
 
 
-_MOST_DIGITS = 40
+_MAX_DIGITS = 40
 
 
-def _counted(number: float, unit: str, value: object) -> int:
-    """Return the microseconds in a number of units; of a whole number exactly."""
-    if not abs(number) <= _LARGEST:
-        raise ValueError(f"time is {shorten(value)}; it must lie in the years 1 to 9999")
+def _to_microseconds(number: float, unit: str, value: object) -> int:
+    """Return a number of units in microseconds; exact for integers."""
+    if not abs(number) <= _MAX_NUMBER:
+        raise ValueError(f"time must be in the years 1 to 9999, got {shorten(value)}")
     return int(number // 1000) if unit == "ns" else round(number * UNITS[unit])
 
 
-_LARGEST = 10**30
+_MAX_NUMBER = 10**30
 
 
 def _is_date(text: str) -> bool:
-    """Return whether eight digits are a date of this century or the last, such as 20091011, as ISO 8601 allows."""
+    """Return whether eight digits are an ISO 8601 date from 1900 to 2099: 20091011."""
     try:
         return len(text) == 8 and 1900 <= datetime.fromisoformat(text).year < 2100
     except ValueError:
         return False
 
 
-def _unclear(value: object, number: float) -> str:
-    """Write the message about a number without a unit; it names the unit that gives a time between 1980 and 2100."""
+def _describe_missing_unit(value: object, number: float) -> str:
+    """Return the message for a number without a unit.
+
+    It suggests the unit that yields a year from 1980 to 2099.
+    """
     for unit in UNITS:
-        found = _counted(number, unit, value)
-        if _OUR_DAYS <= found <= _END_OF_OUR_DAYS:
-            text = iso_time(np.datetime64(found, "us").astype("datetime64[s]"))
-            return f"time is {shorten(value)}; say --time-unit {unit} if it counts {unit} since 1970, for {text}"
-    return f"time is {shorten(value)}; give an ISO 8601 time such as 2009-10-11T14:04:30Z"
+        microseconds = _to_microseconds(number, unit, value)
+        if _FIRST_LIKELY <= microseconds <= _LAST_LIKELY:
+            text = iso_time(np.datetime64(microseconds, "us").astype("datetime64[s]"))
+            return f"time is {shorten(value)}; set time_unit = {unit!r} if it counts {unit} since 1970, for {text}"
+    return f"time must be ISO 8601 such as 2009-10-11T14:04:30Z, got {shorten(value)}"
 
 
-_OUR_DAYS, _END_OF_OUR_DAYS = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("1980-01-01", "2100-01-01"))
+_FIRST_LIKELY, _LAST_LIKELY = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("1980-01-01", "2100-01-01"))

@@ -1,37 +1,39 @@
-"""The one entry to all formats: recognise what is there and read it, as trajectories or as a device recorded it."""
+"""Format detection, and the entry point that reads any format."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 
-from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError
 from dphmm.readers.data_sets import CAB_LINE, CAB_NAME, cabs_fixes, checkins_fixes, geolife_fixes
 from dphmm.readers.fixes import Fixes, ReadOptions, ReadResult, trajectories
 from dphmm.readers.gpx_owntracks import gpx_fixes, gpx_recording, owntracks_fixes
 from dphmm.readers.instants import Instants
 from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
+from dphmm.space.fix_quality import Region
 from dphmm.space.trajectory import Recording, Segment
-from dphmm.tables.source import Document, documents, member_names, suffix_of
+from dphmm.tables.source import Document, documents, get_suffix, member_names
+from dphmm.validation import checked
 
 
 class Format(NamedTuple):
-    """How files of a format are known and read.
+    """A file format: its extensions and its reader.
 
     Attributes
     ----------
     suffixes
-        The extensions that speak for it.
+        The extensions of such files.
     fixes
-        A document, and what the caller says of it → blocks of fixes.
+        Function of a document and the options of the caller that yields blocks of fixes.
     wanted
-        What a file without any fix lacks, for the message.
+        The record that an empty file lacks, for the message.
     """
 
     suffixes: frozenset[str]
@@ -49,7 +51,7 @@ FORMATS: Mapping[str, Format] = {
 }
 """The formats by name."""
 
-_KNOWN = ", ".join(sorted(FORMATS))
+_FORMAT_NAMES = ", ".join(sorted(FORMATS))
 _SNIFFED_BYTES = 4096
 
 
@@ -64,77 +66,106 @@ def read(
     columns: Mapping[str, str] | None = None,
     time_unit: str | None = None,
     time_zone: str | None = None,
+    may_be_empty: bool = False,
+    region: Region | None = None,
 ) -> ReadResult:
-    """Read trajectories out of a file, a folder or an archive of any format that this package knows.
+    """Read trajectories from a file, a folder or an archive in any supported format.
 
     Parameters
     ----------
     path
-        What to read.
+        File, folder or archive.
     format
-        ``"geolife"``, ``"checkins"``, ``"table"``, ``"gpx"``, ``"owntracks"`` or ``"cabspotting"``; left out,
-        recognised by the extensions and names and, for a text file without a telling one, by its first line.
+        ``"geolife"``, ``"checkins"``, ``"table"``, ``"gpx"``, ``"owntracks"`` or ``"cabspotting"``. By default it is
+        recognised by extensions and names, and by the first line of a text file with an ambiguous extension.
     skip_bad
-        By default the first malformed record stops the reading; true to pass over such records and count them.
+        By default the first malformed record raises an error. True to skip and count such records.
     user
-        The user whose fixes these are, where the file does not say or is to be overruled; with check-ins, the only
-        user to read. Left out, GeoLife's user is the folder above ``Trajectory``, at whatever level the path enters
-        the tree; a single file that does not say whose fixes it holds (GPX; a table without a column of users;
-        OwnTracks without a topic; a ``.plt`` elsewhere) names its user, and the result's `unnamed` says so.
+        The user of all fixes, if the file does not specify users or is to be overruled; with check-ins, the only user
+        to read. By default GeoLife's user is the folder above ``Trajectory``, at whatever level the path enters the
+        tree. A single file without user information (GPX; a table without a column of users; OwnTracks without a topic;
+        a ``.plt`` elsewhere) names its user, which is recorded in the result's `unnamed`.
     user_per_file
-        Whether files that do not say whose fixes they hold are each another person's, named after the file.
+        Whether each file without user information belongs to a different user, named after the file.
     columns
-        For tables: what a column holds → its name in the file.
+        For tables: quantity → name of its column in the file.
     time_unit
-        For tables: what numbers in the column of times count since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or
-        ``"ns"``. Left out, numbers are no times.
+        For tables: the unit of numeric times since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. By default
+        numeric times are refused.
     time_zone
-        For tables: the zone of times that do not say theirs, such as ``"Asia/Shanghai"`` or ``"+08:00"``; left out,
-        UTC.
+        For tables: the zone of times without one, such as ``"Asia/Shanghai"`` or ``"+08:00"``. Defaults to UTC.
+    may_be_empty
+        Whether input without a fix is valid: an empty folder, a table of which only the header is left, a file without
+        records. With user-level differential privacy an error would reveal that there is no user.
+    region
+        The region of the model, such as its `StateSpace`. Only if it contains the location (0, 0), fixes there are
+        valid.
 
     Returns
     -------
     ReadResult
-        One trajectory per user, sorted by time, one place per timestamp; and what was passed over or merged.
+        One trajectory per user, sorted by time, one location per timestamp, with counts of skipped, merged and refused
+        records. Fixes are refused if the device marks them as invalid; see `dphmm.space.fix_quality`.
 
     Raises
     ------
     DataFileError
-        For what is missing, unreadable, truncated, malformed (unless skipped), or of no known format; when not one
-        usable fix is left; and when one of several files does not say whose fixes it holds, and nothing else does.
+        If the input is missing, unreadable, truncated, malformed (unless skipped) or of no known format; and if one of
+        several files has no user information and no option provides it.
+    EmptyDataError
+        If there is no fix, unless `may_be_empty`.
     ConfigurationError
-        For an unknown format, unit or zone; columns, a unit or a zone for something else than a table; a folder of
-        several formats; or both a user and one per file.
+        For an unknown format, unit or zone; for columns, a unit or a zone with another format than a table; for a
+        folder of several formats; or for both a user and one user per file.
     MissingDependencyError
-        When the format needs a library that is not installed.
+        If the format needs a library that is not installed.
     """
-    name = format or recognise(path)
+    try:
+        name = format or recognise(path)
+    except EmptyDataError:
+        if may_be_empty:
+            return ReadResult((), {}, 0)
+        raise
     if name not in FORMATS:
-        raise ConfigurationError(f"format is {name!r}; it must be one of {sorted(FORMATS)}")
+        raise ConfigurationError(f"format must be one of {sorted(FORMATS)}, got {name!r}")
     if columns and name != "table":
-        raise ConfigurationError(f"columns are named for a file of format {name!r}; only tables have named columns")
+        raise ConfigurationError(f"columns cannot be combined with format {name!r}: only tables have named columns")
     instants = Instants(time_unit, time_zone)
     if instants != Instants() and name != "table":
         raise ConfigurationError(
-            f"a time unit or zone is given for files of format {name!r}, which say their times' own; leave it out"
+            f"time_unit and time_zone cannot be combined with format {name!r}: its times have a fixed unit and zone"
         )
     if user is not None and user_per_file:
-        raise ConfigurationError("a user and one user per file are both given; give one of --user and --user-per-file")
-    options, found = ReadOptions(skip_bad, user, columns or {}, instants), FORMATS[name]
-    parts = (_whole_path(part, path) for part in documents(path, found.suffixes))
-    result = trajectories((block for part in parts for block in found.fixes(part, options)), user_per_file)
-    if not result.trajectories:
+        raise ConfigurationError("--user cannot be combined with user_per_file: each file would have two users")
+    options = ReadOptions(skip_bad, user, columns or {}, instants, region)
+    file_format = FORMATS[name]
+    ignored = (EmptyDataError,) if may_be_empty else ()
+    result = trajectories(_blocks(path, file_format, options, ignored), user_per_file, region)
+    if not result.trajectories and not may_be_empty:
         skipped = sum(result.skipped.values())
-        raise DataFileError(
-            path, f"holds no {found.wanted} ({skipped} malformed records skipped); check file and format"
+        raise EmptyDataError(
+            path,
+            f"contains no {file_format.wanted} ({skipped} malformed records skipped, {sum(result.refused.values())} "
+            "invalid fixes refused); check file and format",
         )
     return result
 
 
+def _blocks(
+    path: str | Path, file_format: Format, options: ReadOptions, ignored: tuple[type[EmptyDataError], ...]
+) -> Iterator[Fixes]:
+    """Yield the fixes of all files, without the errors of files that contain no fix."""
+    with suppress(*ignored):  # of a folder without files
+        for part in documents(path, file_format.suffixes):
+            with suppress(*ignored):
+                yield from file_format.fixes(_whole_path(part, path), options)
+
+
 def _whole_path(document: Document, path: str | Path) -> Document:
-    """Name a document on a disk by its absolute path: its user must not depend on which folder of a tree is read."""
+    """Name a document on a disk by its absolute path."""
+    # The user must not depend on which folder of a tree is read.
     if not (document.name.is_absolute() or Path(path).is_dir()):
-        return document  # of an archive, whose own path is none of its folders
+        return document  # of an archive, the path of which is not one of its folders
     return replace(document, name=PurePosixPath(Path(os.path.abspath(Path(path, document.name))).as_posix()))
 
 
@@ -145,7 +176,7 @@ def recognise(path: str | Path) -> str:
     Parameters
     ----------
     path
-        What to look at.
+        The file, folder or archive.
 
     Returns
     -------
@@ -155,39 +186,47 @@ def recognise(path: str | Path) -> str:
     Raises
     ------
     DataFileError
-        When it is unreadable or of no known format.
+        If it is unreadable or of no known format.
+    EmptyDataError
+        If it contains no file, or an empty one of a format that its extension does not determine.
     ConfigurationError
-        When a folder or archive holds several formats.
+        If a folder or archive contains several formats.
     """
-    names, found = [], set()
+    names = []
+    formats = set()
     for name in member_names(path):
         names.append(name)
-        found.add(_by_suffix(name))
-        for telling in ("cabspotting", "geolife"):  # whose folders hold other texts, and whose archives are long
-            if telling in found:
-                return telling
-    found.discard(None)
-    if len(names) == 1 and found <= {"checkins"}:
+        formats.add(_by_suffix(name))
+        # Folders of these contain other text files, and their archives are long: stop at the first match.
+        for format_name in ("cabspotting", "geolife"):
+            if format_name in formats:
+                return format_name
+    formats.discard(None)
+    if len(names) == 1 and formats <= {"checkins"}:
         return _by_first_line(path)
-    if len(found) > 1:
-        kinds = sorted(str(kind) for kind in found)
-        raise ConfigurationError(f"{path} holds several formats, {', '.join(kinds)}; name one with format=")
-    if not found:
-        raise DataFileError(path, "holds no file of a known format; name it with format= if it is one of " + _KNOWN)
-    return str(found.pop())
+    if len(formats) > 1:
+        names_of_formats = sorted(str(format_name) for format_name in formats)
+        raise ConfigurationError(f"{path} contains several formats, {', '.join(names_of_formats)}; set format=")
+    if not names:
+        raise EmptyDataError(path, "contains no file; check the folder")
+    if not formats:
+        raise DataFileError(path, "contains no file of a known format; set format= if it is one of " + _FORMAT_NAMES)
+    return str(formats.pop())
 
 
 def _by_suffix(name: str) -> str | None:
     if CAB_NAME.fullmatch(PurePosixPath(name).name):
         return "cabspotting"
-    suffix = suffix_of(name)
-    return next((kind for kind, known in FORMATS.items() if suffix in known.suffixes), None)
+    suffix = get_suffix(name)
+    return next((name for name, file_format in FORMATS.items() if suffix in file_format.suffixes), None)
 
 
 def _by_first_line(path: str | Path) -> str:
-    document = next(documents(path, {suffix_of(name) for name in member_names(path)}))
+    document = next(documents(path, {get_suffix(name) for name in member_names(path)}))
     line = document.data[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
-    told = {  # the first that holds counts
+    if not document.data.strip():
+        raise EmptyDataError(path, "is empty, so its format is unknown; set format= if it is one of " + _FORMAT_NAMES)
+    candidates = {  # the first match counts
         "checkins": line.count(b"\t") == 4 and not line.lower().startswith(b"user"),
         "cabspotting": CAB_LINE.fullmatch(line) is not None,
         "gpx": line.startswith(b"<"),
@@ -195,35 +234,36 @@ def _by_first_line(path: str | Path) -> str:
         "geolife": line.startswith(b"Geolife trajectory"),
         "table": any(delimiter in line for delimiter in (b",", b";", b"\t")),
     }
-    if not any(told.values()):
-        raise DataFileError(path, "is of no known format; name it with format= if it is one of " + _KNOWN)
-    return next(kind for kind, holds in told.items() if holds)
+    if not any(candidates.values()):
+        raise DataFileError(path, "is of no known format; set format= if it is one of " + _FORMAT_NAMES)
+    return next(name for name, matches in candidates.items() if matches)
 
 
 @checked
 def read_recording(path: str | Path) -> Recording:
-    """Read what one person's device recorded in one file.
+    """Read the recording of one user's device from a file.
 
     Parameters
     ----------
     path
-        A GPX file; or one in any other format that is read, of one person.
+        A GPX file, or a file of one user in any other format.
 
     Returns
     -------
     Recording
-        Its segments; of other formats than GPX, one.
+        Its segments; a single one for formats other than GPX.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, is not well formed, holds no point, one off the Earth, or several people.
+        If the file cannot be read, is not well formed, or contains no point, one with coordinates out of range, or
+        several users.
     """
     path = Path(path)
-    if suffix_of(path) == ".gpx":
+    if get_suffix(path) == ".gpx":
         return gpx_recording(path)
-    people = read(path).trajectories
-    if len(people) != 1:
-        raise DataFileError(path, f"is of {len(people)} people; give a file of one person's recording")
-    one = people[0]
-    return Recording((Segment(one.latitude, one.longitude, one.times, np.full(len(one), np.nan)),))
+    users = read(path).trajectories
+    if len(users) != 1:
+        raise DataFileError(path, f"must contain a single user, got {len(users)}")
+    user = users[0]
+    return Recording((Segment(user.latitude, user.longitude, user.times, np.full(len(user), np.nan)),))

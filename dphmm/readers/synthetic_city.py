@@ -1,8 +1,9 @@
-"""A city that does not exist, and its people: days between home, work and leisure, as a phone would record them.
+"""A synthetic city and synthetic users, as phones would record their days.
 
-It has streets, a river with three bridges and five districts, and lies at 45° N 30° W, in the open Atlantic, so that
-nothing on its map belongs to anyone. No real data are in it, nothing is downloaded, and the same seed gives the same
-people. It is good for a first run, an example, a test; it is no evidence of how well anything works on real movement.
+The users move between home, work and leisure.
+The city has streets, a river with three bridges and five districts. It lies at 45° N 30° W, in the open Atlantic, so
+that its map contains no real place. It uses no real data and downloads nothing, and the same seed gives the same users.
+It is suitable for examples and tests. Results on it are not evidence of performance on real movement.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import networkx as nx
 import numpy as np
 import shapely
 
-from dphmm.arrays import BoolArray, FloatArray, RandomSource, Rng, random_source
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import ConfigurationError
+from dphmm.random import RandomSource, Rng, random_source
 from dphmm.space.states import LocalProjection
 from dphmm.space.trajectory import Trajectory
 
@@ -25,11 +27,13 @@ CENTRE = LocalProjection(45.0, -30.0)
 HALF_WIDTH_KM = 3.0
 _BLOCKS = 12
 _JITTER_KM = 0.09
-_CLOSED = 0.12
+_CLOSED_SHARE = 0.12
 _BRIDGES = (2, 6, 10)
 _RIVER_ROW = 5
 _AVENUES = (2, 6, 10)
 _BORDER_KM = 3.2
+# Corners that are this close to a district's border belong to it.
+_SHARED_KM = 1e-9
 
 Corner = tuple[int, int]
 """A street corner, named by its column and row in the street plan."""
@@ -45,9 +49,9 @@ class City:
         The local plane.
     streets
         A connected graph of street corners; node attribute ``point`` is the corner in kilometres, edge attribute
-        ``effort`` its length in kilometres, less on avenues, where one moves faster.
+        ``effort`` its length in kilometres, reduced on avenues, where movement is faster.
     districts
-        Name → the district's outline in the plane, in kilometres; together they cover the city without overlap.
+        Name → the district's outline in the plane, in kilometres. Together they cover the city without overlap.
     """
 
     projection: LocalProjection
@@ -61,28 +65,38 @@ class City:
         return sorted(corner for corner, point in points if area.contains(shapely.Point(point)))
 
     def point(self, corner: Corner) -> FloatArray:
-        """Return a corner's place in the plane, kilometres, ``(2,)``."""
+        """Return the location of a corner in the plane, kilometres, ``(2,)``."""
         point: FloatArray = self.streets.nodes[corner]["point"]
         return point
 
     def route(self, start: Corner, end: Corner) -> FloatArray:
-        """Return the corners of the fastest way between two, kilometres, ``(n, 2)``."""
+        """Return the corners of the fastest route between two corners, kilometres, ``(n, 2)``."""
         way = nx.shortest_path(self.streets, start, end, weight="effort")
         return np.array([self.point(corner) for corner in way])
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """South, west, north, east in degrees of a box around the city, as `dphmm.space.Grid.over` takes it."""
+        """South, west, north, east of a box around the city in degrees, see `Grid.over`."""
         square = shapely.get_coordinates(shapely.box(-_BORDER_KM, -_BORDER_KM, _BORDER_KM, _BORDER_KM))
         places = self.projection.to_latlon(square)
-        (south, west), (north, east) = places.min(axis=0), places.max(axis=0)
+        (south, west) = places.min(axis=0)
+        (north, east) = places.max(axis=0)
         return float(south), float(west), float(north), float(east)
 
     def districts_geojson(self) -> dict[str, Any]:
-        """Return the districts as a GeoJSON feature collection with the property ``name``; degrees to six decimals."""
+        """Return the districts as a GeoJSON feature collection with the property ``name``.
+
+        Degrees are rounded to six decimals. Neighbouring districts have all corners of their shared border in common,
+        so that they neither overlap nor leave a gap after rounding.
+        """
         features = []
+        all_corners = np.unique(shapely.get_coordinates(list(self.districts.values())), axis=0)
         for name, outline in self.districts.items():
-            corners = shapely.get_coordinates(shapely.orient_polygons(outline).exterior)
+            exterior = shapely.orient_polygons(outline).exterior
+            on_border = all_corners[shapely.distance(exterior, shapely.points(all_corners)) < _SHARED_KM]
+            distances = shapely.line_locate_point(exterior, shapely.points(on_border))
+            corners = on_border[np.argsort(distances)]
+            corners = np.concatenate([corners, corners[:1]])
             ring = np.round(self.projection.to_latlon(corners)[:, ::-1], 6).tolist()
             geometry = {"type": "Polygon", "coordinates": [ring]}
             features.append({"type": "Feature", "properties": {"name": name}, "geometry": geometry})
@@ -90,12 +104,12 @@ class City:
 
 
 def build_city(rng: Rng = 1) -> City:
-    """Build the city; it is the same for the same seed.
+    """Build the city; the same seed gives the same city.
 
     Parameters
     ----------
     rng
-        Decides the bends of the streets and which are closed. Nothing private depends on it.
+        Determines the bends of the streets and which are closed. Nothing private depends on it.
 
     Returns
     -------
@@ -107,7 +121,7 @@ def build_city(rng: Rng = 1) -> City:
 
 
 def _streets(source: RandomSource) -> Any:
-    """A square plan of bent streets, some of them closed, as far as every corner stays within reach."""
+    """Build a square plan of bent streets, some of them closed; the graph stays connected."""
     count = _BLOCKS + 1
     regular = np.linspace(-HALF_WIDTH_KM, HALF_WIDTH_KM, count)
     bends = (2 * source.uniform((count, count, 2)) - 1) * _JITTER_KM
@@ -116,22 +130,22 @@ def _streets(source: RandomSource) -> Any:
         corner["point"] = np.array([regular[column], regular[row]]) + bends[column, row]
     ways = [(column, _RIVER_ROW) for column in range(count) if column not in _BRIDGES]
     streets.remove_edges_from([((column, row), (column, row + 1)) for column, row in ways])
-    for one, other, street in streets.edges(data=True):
-        street["avenue"] = (one[0] if one[0] == other[0] else one[1]) in _AVENUES
-        length = float(np.hypot(*(streets.nodes[one]["point"] - streets.nodes[other]["point"])))
+    for crossing, other, street in streets.edges(data=True):
+        street["avenue"] = (crossing[0] if crossing[0] == other[0] else crossing[1]) in _AVENUES
+        length = float(np.hypot(*(streets.nodes[crossing]["point"] - streets.nodes[other]["point"])))
         street["effort"] = length / (1.6 if street["avenue"] else 1.0)
-    lanes = sorted((one, other) for one, other, avenue in streets.edges(data="avenue") if not avenue)
-    for (one, other), draw in zip(lanes, source.uniform(len(lanes)), strict=True):
-        if draw < _CLOSED:
-            street = dict(streets.edges[one, other])
-            streets.remove_edge(one, other)
-            if not nx.has_path(streets, one, other):
-                streets.add_edge(one, other, **street)
+    lanes = sorted((crossing, other) for crossing, other, avenue in streets.edges(data="avenue") if not avenue)
+    for (crossing, other), draw in zip(lanes, source.uniform(len(lanes)), strict=True):
+        if draw < _CLOSED_SHARE:
+            street = dict(streets.edges[crossing, other])
+            streets.remove_edge(crossing, other)
+            if not nx.has_path(streets, crossing, other):
+                streets.add_edge(crossing, other, **street)
     return streets
 
 
 def _districts() -> dict[str, shapely.Polygon]:
-    """The old town in the middle north of the river, two districts around it, two south of the river."""
+    """Return the old town, two districts around it, and two south of the river."""
     river = -0.25
     old_town = shapely.Polygon([(-1.2, river), (1.2, river), (1.2, 1.0), (0.7, 1.7), (-0.7, 1.7), (-1.2, 1.0)])
     return {
@@ -144,20 +158,21 @@ def _districts() -> dict[str, shapely.Polygon]:
 
 
 FIRST_DAY = np.datetime64("2024-03-07", "us")
-"""A Thursday: five days hold three working days and a weekend."""
+"""A Thursday: five days include three working days and a weekend."""
 
 UTC_OFFSET_HOURS = 2
-"""What to add to the city's clock to have UTC."""
+"""Hours to add to the city's clock for UTC."""
 
 _HOUR = 3600.0
 _SPEEDS_KMH = (4.8, 14.0, 26.0)
-_REST_KM, _MOVING_KM = 0.006, 0.010
+_REST_KM = 0.006
+_MOVING_KM = 0.010
 _OFF_SHARE = 0.2
 _MISSED_SHARE = 0.01
 
 
 class _Dice(RandomSource):
-    """Draws of the shapes that a diary needs."""
+    """A random source with the distributions that a diary needs."""
 
     def between(self, low: float, high: float) -> float:
         return low + (high - low) * float(self.uniform(1)[0])
@@ -176,7 +191,7 @@ class _Dice(RandomSource):
 
 
 class _Diary:
-    """Someone's days as a polyline in time: seconds since the first midnight of the city's clock, places in km."""
+    """One user's days as a polyline in time: seconds since the first midnight, and km."""
 
     def __init__(self, city: City, haunts: list[Corner], dice: _Dice) -> None:
         self.city = city
@@ -204,7 +219,7 @@ class _Diary:
         self.stay_until(self.seconds[-1] + hours * _HOUR)
 
     def at(self, seconds: FloatArray) -> tuple[FloatArray, BoolArray]:
-        """Places at the given times, shape ``(n, 2)``, and whether the person rests there."""
+        """Return the locations at the given times, ``(n, 2)``, and whether the user rests there."""
         places = np.array(self.points)
         along = np.column_stack([np.interp(seconds, self.seconds, places[:, axis]) for axis in (0, 1)])
         leg = np.clip(np.searchsorted(self.seconds, seconds, side="right") - 1, 0, len(places) - 2)
@@ -214,54 +229,54 @@ class _Diary:
 def synthetic_trajectories(
     users: int = 12, days: int = 5, step_minutes: float = 5.0, *, city: City | None = None, rng: Rng = 1
 ) -> tuple[Trajectory, ...]:
-    """Draw what the phones of some people of the synthetic city recorded, from 2024-03-07 on.
+    """Sample trajectories of synthetic users of the synthetic city, from 2024-03-07 on.
 
-    A fix every step, with an error of 6 m at rest and 10 m on the way (the standard deviation along each axis); now and
-    then one is missing, and on one day in five the phone is off for one or two hours. On working days people go to work
-    and back, some to lunch and some out in the evening; on other days they go out.
+    There is a fix at every step, with an error of 6 m at rest and 10 m in motion (standard deviation along each axis).
+    One fix in a hundred is missing, and on one day in five the phone is off for one to two hours. On working days users
+    go to work and back, some to lunch and some out in the evening; on other days they go out.
 
     Parameters
     ----------
     users
-        How many people, 1 to 99.
+        Number of users, 1 to 99.
     days
-        How many days, at least one.
+        Number of days, at least 1.
     step_minutes
         Minutes between fixes, positive.
     city
-        The city; left out, `build_city()`.
+        The city. Defaults to `build_city()`.
     rng
-        Decides who the people are and what they do.
+        Determines the users and their days.
 
     Returns
     -------
     tuple of Trajectory
-        One for each person, named ``p01`` on.
+        One for each user, named from ``p01`` on.
 
     Raises
     ------
     ConfigurationError
-        For numbers outside these ranges.
+        For arguments outside these ranges.
 
     Examples
     --------
-    >>> one, two = synthetic_trajectories(users=2, days=1)
-    >>> one.user, len(one) > 200
+    >>> first, second = synthetic_trajectories(users=2, days=1)
+    >>> first.user, len(first) > 200
     ('p01', True)
     """
     if not 1 <= users <= 99 or days < 1 or not step_minutes > 0:
         raise ConfigurationError(
-            f"{users} users, {days} days, steps of {step_minutes} min; give 1 to 99 users, some days, a positive step"
+            f"users must be in 1..99, days at least 1 and step_minutes positive, got {users}, {days} and {step_minutes}"
         )
     city = city or build_city()
     dice = _Dice(random_source(rng).bytes)
     haunts = [dice.pick(city.corners("Old Town", "Harbour")) for _ in range(6)]
     diaries = [_Diary(city, haunts, dice) for _ in range(users)]
-    made = []
+    trajectories = []
     for number, diary in enumerate(diaries, start=1):
         _live(diary, days, dice)
-        made.append(_recorded(f"p{number:02d}", diary, days, step_minutes, dice))
-    return tuple(made)
+        trajectories.append(_recorded(f"p{number:02d}", diary, days, step_minutes, dice))
+    return tuple(trajectories)
 
 
 def _live(diary: _Diary, days: int, dice: _Dice) -> None:

@@ -1,10 +1,10 @@
 """Tables of fixes (CSV, GeoJSON, Parquet and GeoParquet), and tables of named places.
 
-Columns go by the names that trackintel, movingpandas and scikit-mobility use, in any case, unless the caller names
-them:
+Columns are recognised by the names that trackintel, movingpandas and scikit-mobility use, in any case, unless the
+caller names them:
 
 ==========  ============================================
-what        recognised columns
+quantity    recognised columns
 ==========  ============================================
 user        ``user_id``, ``uid``, ``user``, ``traj_id``
 time        ``tracked_at``, ``datetime``, ``timestamp``, ``time``, ``t``
@@ -13,45 +13,51 @@ longitude   ``longitude``, ``lon``, ``lng``, ``long``
 geometry    ``geometry``, ``geom``: points
 ==========  ============================================
 
-A table without a user column does not say whose fixes it holds; one with trajectories instead (``traj_id``) takes each
-for a person, with a warning. Times are ISO 8601 texts or, in Parquet, timestamps; one with a zone is converted to UTC,
-one without is in the zone that the caller names, or in UTC. Numbers are times only where the caller says what they
-count: see `dphmm.readers.instants.Instants`. Coordinates are WGS 84 degrees; a GeoParquet geometry in another reference
-system is converted. All other columns are left unread. Parquet is read by whole columns, and large files a few people
-at a time.
+A table without a user column has no user information. In a table with trajectories instead (``traj_id``) each
+trajectory is treated as a separate user, with a warning. Times are ISO 8601 strings or, in Parquet, timestamps. A time
+with a zone is converted to UTC; the zone of others is specified by the caller and defaults to UTC. Numeric times need a
+unit from the caller: see `dphmm.readers.instants.Instants`. Coordinates are WGS 84 degrees; a GeoParquet geometry in
+another reference system is converted. All other columns are ignored. Parquet is read by whole columns, and large files
+in batches of users.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import shapely
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import CoordinateError, DataFileError, StateError, need
-from dphmm.readers.columns import Rows, collect, fixes_of_columns, is_plain, people_of, resolve
-from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions, ReadResult, trajectories
+from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, EmptyDataError, StateError, need
+from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve
+from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
+from dphmm.readers.fixes_on_disk import FixesOnDisk
 from dphmm.space.states import Places
 from dphmm.tables import Table
 from dphmm.tables.binary_files import OpenParquet
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.source import Document, suffix_of
+from dphmm.tables.source import Document, get_suffix
 from dphmm.tables.table import PARQUET, csv_rows
 from dphmm.tables.values import one_line
 from dphmm.tables.vector_files import geometry_kind, read_features, to_degrees
+from dphmm.validation import Interval, checked
 
-MOST_FIXES = 1_000_000
-"""How many fixes people have together who are read together, of a larger file; a person who has more is read alone."""
+MAX_FIXES = 1_000_000
+"""Maximum number of fixes in a batch of users of a large file. A user with more fixes is read separately."""
+
+PART_ROWS = 1 << 18
+"""Number of rows of a large file that are parsed together."""
 
 
 def fixes_in(path: str | Path) -> int:
-    """Return how many rows a Parquet file has; 0 for a path of anything else, or of a file that is packed once more.
+    """Return the number of rows of a Parquet file; 0 for other or compressed files.
 
     Parameters
     ----------
@@ -66,7 +72,7 @@ def fixes_in(path: str | Path) -> int:
     Raises
     ------
     DataFileError
-        When a file that is called one is none.
+        If a file with the extension of Parquet is not Parquet.
     """
     path = Path(path)
     if path.suffix.lower() not in PARQUET or not path.is_file():
@@ -75,22 +81,22 @@ def fixes_in(path: str | Path) -> int:
 
 
 class ParquetFixes:
-    """The fixes in a Parquet file, of which as many are in memory as are asked for.
+    """The fixes in a Parquet file, read in parts on request.
 
-    Only the columns that are needed are read. A timestamp with a zone is stored in UTC by the format; of one without,
-    the caller says the zone. What is finer than a microsecond is cut off.
+    Only the required columns are read. The format stores a timestamp with a zone in UTC; the zone of others is
+    specified by the caller. Times are truncated to microseconds.
 
     Parameters
     ----------
     document
-        The file, or its path; by its path, row groups are read when they are asked for.
+        The file or its path. With a path, row groups are read on request.
     options
-        What the caller says of it.
+        Options of the caller.
 
     Raises
     ------
     DataFileError
-        For a file that is no Parquet, or lacks a column.
+        If the file is not Parquet or lacks a column.
     MissingDependencyError
         Without pyarrow.
     """
@@ -106,86 +112,72 @@ class ParquetFixes:
 
         self._file = OpenParquet(document, choose, by_group=isinstance(document, Path))
 
-    def fixes(self, group: int | None = None, people: Collection[str] | None = None) -> Fixes:
-        """Read the fixes of a row group, and of some people.
-
-        Parameters
-        ----------
-        group
-            The number of the row group; left out, all of them.
-        people
-            The names of the people; left out, all of them.
+    def fixes(self) -> Fixes:
+        """Read all fixes.
 
         Returns
         -------
         Fixes
-            Their fixes in the order of the file.
+            The fixes in the order of the file.
 
         Raises
         ------
         DataFileError
-            For a malformed row, unless such rows are skipped; its number is counted from one over the whole file.
+            For a malformed row, unless such rows are skipped; its number counts from one over the whole file.
         """
-        table = self._file.read(None if group is None else [group])
-        rows = sum(self._file.rows[: group or 0]) + np.arange(table.num_rows)
-        if people is not None:
-            owner, names = self._people(table[self._names["user"]])
-            meant = np.flatnonzero(np.array([name in people for name in names], dtype=bool)[owner])
-            try:
-                table, rows = table.take(meant), rows[meant]
-            except need("pyarrow", "files").ArrowException as problem:
-                said = f"holds values that cannot be read ({one_line(problem)}); write it anew with plain columns"
-                raise DataFileError(self._file.source, said) from None
-        return fixes_of_columns(self._cells(table), self._file.source, self._options, rows)
+        return build_fixes(self._cells(self._file.read()), self._file.source, self._options)
 
-    def by_people(self, most: int = MOST_FIXES) -> Iterator[ReadResult]:
-        """Yield the trajectories of a few people after another.
+    def gather(self) -> FixesOnDisk:
+        """Read the file once, and gather the fixes of its users on disk.
 
-        The file is read once for the names, and then each row group as often as it holds people who are taken at
-        another time: once where the rows are sorted by user.
-
-        Parameters
-        ----------
-        most
-            How many fixes are in memory at most, or one person's where they are more.
-
-        Yields
-        ------
-        ReadResult
-            The trajectories of a few people.
+        Returns
+        -------
+        FixesOnDisk
+            The fixes, to be closed after use.
 
         Raises
         ------
         DataFileError
-            As `fixes`; when there are no usable fixes.
+            As for `fixes`.
+        OutputError
+            If the temporary file cannot be written.
         """
-        owners: list[frozenset[str]] = []
-        totals: Counter[str] = Counter()
-        for group in range(len(self._file.rows)):
-            owner, names = self._people(self._file.read([group], [self._names["user"]])[self._names["user"]])
-            found = Counter(dict(zip(names, np.bincount(owner, minlength=len(names)).tolist(), strict=True)))
-            owners.append(frozenset(found))
-            totals.update(found)
-        for people in _together(totals, most):
-            where = [group for group, there in enumerate(owners) if not there.isdisjoint(people)]
-            yield trajectories(self.fixes(group, people) for group in where)
+        users = UserIndex()
+        options = self._options
+        return FixesOnDisk(
+            self._parts(users), users.names, self._file.source, options.region, has_accuracy="accuracy" in self._names
+        )
+
+    def _parts(self, users: UserIndex) -> Iterator[tuple[IntArray, Fixes]]:
+        """Yield the user of each row of each part of the file, and the fixes."""
+        start = 0
+        for table in _read_ahead(self._file.parts(PART_ROWS)):
+            rows = start + np.arange(table.num_rows)
+            cells = self._cells(table)
+            owner = users.encode(cells["user"])
+            if users.are_valid(owner):
+                # The users are known: the other columns are parsed as those of one user.
+                others = {what: column for what, column in cells.items() if what != "user"}
+                fixes = build_fixes(others, self._file.source, replace(self._options, user="-"), rows)
+            if not users.are_valid(owner) or fixes.skipped:
+                fixes = build_fixes(cells, self._file.source, self._options, rows)
+            else:
+                fixes = replace(fixes, names=tuple(users.names), owner=owner)
+            yield owner, fixes
+            start += table.num_rows
 
     @property
-    def names_people(self) -> bool:
-        """Whether the file says whose fixes it holds, and the caller does not."""
+    def has_users(self) -> bool:
+        """Whether the file contains user information that the caller does not override."""
         return self._options.user is None and "user" in self._names
-
-    def _people(self, column: Any) -> tuple[IntArray, list[str]]:
-        self._check_plain("user", column)
-        return people_of(column)
 
     def _check_plain(self, what: str, column: Any) -> None:
         if not is_plain(column.type):
-            said = f"holds {column.type} values in {self._names[what]!r}, which is no {what}"
-            raise DataFileError(self._file.source, said)
+            problem_text = f"contains {column.type} values in {self._names[what]!r}, which must be a {what}"
+            raise DataFileError(self._file.source, problem_text)
 
     def _cells(self, table: Any) -> dict[str, Any]:
-        """The columns by what they hold, as arrays of Arrow; a geometry as longitude and latitude."""
+        """Return quantity → Arrow array; a geometry becomes longitude and latitude."""
         pa = need("pyarrow", "files")
         held = {what: table[name].combine_chunks() for what, name in self._names.items()}
         if pa.types.is_timestamp(held["time"].type):
@@ -194,55 +186,57 @@ class ParquetFixes:
                 kind = "clock" if stamps.type.tz is None else "microseconds"
                 held[kind] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False).cast(pa.int64())
             except (pa.ArrowInvalid, UnicodeDecodeError) as problem:
-                what = "beyond the year 9999" if isinstance(problem, pa.ArrowInvalid) else "of a zone that is no text"
+                what = "beyond the year 9999" if isinstance(problem, pa.ArrowInvalid) else "with an invalid zone name"
                 raise DataFileError(self._file.source, f"has times in {self._names['time']!r} {what}") from None
         for what, column in held.items():
             self._check_plain(what, column)
         if "geometry" in held:
-            found = held.pop("geometry").to_pylist()
-            binaries = [value if geometry_kind(value) == "Point" else None for value in found]
+            shapes = held.pop("geometry").to_pylist()
+            binaries = [value if geometry_kind(value) == "Point" else None for value in shapes]
             geometries = shapely.from_wkb(np.array(binaries, dtype=object), on_invalid="ignore")
             geometries[shapely.is_empty(geometries)] = None
-            points = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])  # NaN for what is no point
+            # NaN for other geometries than points.
+            points = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])
             degrees = _in_degrees(points, self._file.metadata, self._names["geometry"], self._file.source)
             held["longitude"], held["latitude"] = (pa.array(part) for part in degrees.T)
         return held
 
 
-def _together(totals: Mapping[str, int], most: int) -> Iterator[set[str]]:
-    """People in the order in which they are met, a few after another."""
-    people: set[str] = set()
-    count = 0
-    for name, fixes in totals.items():
-        if people and count + fixes > most:
-            yield people
-            people, count = set(), 0
-        people.add(name)
-        count += fixes
-    if people:
-        yield people
+def _read_ahead(parts: Iterator[Any]) -> Iterator[Any]:
+    """Yield parts of a file while another thread reads the next one."""
+    context = copy_context()  # contains the limit of unpacked bytes
+
+    def advance() -> Any:
+        return next(parts, None)
+
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(context.run, advance)
+        while (part := following.result()) is not None:
+            following = pool.submit(context.run, advance)
+            yield part
 
 
 def _in_degrees(points: FloatArray, metadata: Mapping[bytes, bytes], column: str, source: str) -> FloatArray:
-    """Points in WGS 84, out of the system that the GeoParquet metadata names; none, the default, is WGS 84 degrees."""
+    """Convert points to WGS 84 from the reference system in the GeoParquet metadata."""
+    # Without one, the specification prescribes WGS 84 degrees.
     try:
         convert = to_degrees(parse_json(metadata.get(b"geo", b"{}")).get("columns", {}).get(column, {}).get("crs"))
     except (ValueError, AttributeError) as problem:
-        reason = f"says in no known way which reference system it is in ({one_line(problem)})"
-        raise DataFileError(source, f"{reason}; write it anew in EPSG:4326") from None
+        reason = f"has an unknown reference system ({one_line(problem)})"
+        raise DataFileError(source, f"{reason}; export it in EPSG:4326") from None
     return points if convert is None else np.column_stack(convert(*points.T))
 
 
 def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
-    """Yield the rows of a table; by default of the users that it names, where it names any.
+    """Yield the fixes in the rows of a table; by default of all users that it names.
 
     Parameters
     ----------
     document
-        CSV (UTF-8; separated by comma, semicolon or tab), GeoJSON or Parquet, by its extension; any other is read as
-        CSV.
+        CSV (UTF-8; separated by comma, semicolon or tab), GeoJSON or Parquet, by its extension. Other files are read
+        as CSV.
     options
-        What the caller says of it.
+        Options of the caller.
 
     Yields
     ------
@@ -256,69 +250,75 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     MissingDependencyError
         For Parquet without pyarrow.
     """
-    if suffix_of(document.name) in PARQUET:
+    if get_suffix(document.name) in PARQUET:
         yield ParquetFixes(document, options).fixes()
         return
-    take_apart, unit = _FORMATS.get(suffix_of(document.name), (_rows_of_csv, "line"))
+    read_rows, unit = _FORMATS.get(get_suffix(document.name), (_read_csv_rows, "line"))
     collector = FixCollector(document.source, options)
-    collect(take_apart(document, options), unit, collector)
+    collect(read_rows(document, options), unit, collector)
     yield collector.fixes()
 
 
-def _rows_of_csv(document: Document, options: ReadOptions) -> Rows:
+def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
     """Yield the rows of a CSV file with a header; see `dphmm.tables.table.csv_rows`."""
     lines = csv_rows(document)
     _, names = next(lines, (1, []))
+    if not names:
+        raise EmptyDataError(document.source, "is empty; a table needs a header")
     index = {what: names.index(name) for what, name in resolve(names, document.source, options).items()}
     for number, fields in lines:
         if len(fields) == len(names):
             yield number, {what: fields[at] for what, at in index.items()}
         else:
-            yield number, f"has {len(fields)} fields; the header has {len(names)}"
+            yield number, f"has {len(fields)} fields, but the header has {len(names)}"
 
 
-def _rows_of_geojson(document: Document, options: ReadOptions) -> Rows:
-    """Yield the features of a GeoJSON collection, whose properties are the columns; see `read_features`."""
+def _read_geojson_rows(document: Document, options: ReadOptions) -> Rows:
+    """Yield the features of a GeoJSON collection, with the properties as columns."""
     features = read_features(document)
+    if not features:
+        return
     names = [*dict.fromkeys(name for feature in features for name in feature.properties), "geometry"]
     columns = {"geometry": "geometry", **options.columns}
-    found = resolve(names, document.source, replace(options, columns=columns))
+    resolved = resolve(names, document.source, replace(options, columns=columns))
     for number, (properties, geometry) in enumerate(features, start=1):
-        yield number, {what: properties.get(name) for what, name in found.items()} | {"geometry": geometry}
+        yield number, {what: properties.get(name) for what, name in resolved.items()} | {"geometry": geometry}
 
 
+# Extension → reader of its rows, and the name of a row in messages.
 _FORMATS: Mapping[str, tuple[Callable[[Document, ReadOptions], Rows], str]] = {
-    ".csv": (_rows_of_csv, "line"),
-    ".tsv": (_rows_of_csv, "line"),
-    ".geojson": (_rows_of_geojson, "feature"),
-    ".json": (_rows_of_geojson, "feature"),
+    ".csv": (_read_csv_rows, "line"),
+    ".tsv": (_read_csv_rows, "line"),
+    ".geojson": (_read_geojson_rows, "feature"),
+    ".json": (_read_geojson_rows, "feature"),
 }
-"""Extension → what takes the file apart, and what its records are called."""
 
 TABLE_SUFFIXES = PARQUET.union(_FORMATS)
 
 
 @checked
-def read_places(path: str | Path, within_km: float = float("inf")) -> Places:
+def read_places(
+    path: str | Path, within_km: Annotated[float, Interval(0, inf, "right", "kilometres", ConfigurationError)] = inf
+) -> Places:
     """Read named places from a table, CSV with a header line or Parquet.
 
     Parameters
     ----------
     path
         Columns ``name`` (or ``place``, ``label``), ``latitude`` (``lat``) and ``longitude`` (``lon``, ``lng``,
-        ``long``), WGS 84 degrees; others are passed over.
+        ``long``), WGS 84 degrees. Others are ignored.
     within_km
-        How far from its place a fix may lie, in kilometres.
+        Maximum distance of a fix from its place, in kilometres.
 
     Returns
     -------
     Places
-        In the order of the file.
+        The places in the order of the file.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, lacks a column, or has a line that is no place; with the line's number.
+        If the file cannot be read, lacks a column, or has a line that is not a place; with the line's number.
     MissingDependencyError
         For Parquet without pyarrow.
     """

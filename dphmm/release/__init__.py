@@ -1,16 +1,20 @@
-"""The loop of the hidden Markov model: constrain, repair, draw, update; and how that is said, kept and paid for."""
+"""The release engine of the hidden Markov model, with its records, schedules and sessions.
+
+A step predicts the belief, restricts and repairs the policy graph, samples a release and updates the belief.
+"""
 
 from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.filter_state import FilterState
 from dphmm.release.ledger import Ledger, Limits
+from dphmm.release.planning import StepPlan
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import StoredSession, Terms
 from dphmm.release.settings import Schedule
-from dphmm.release.step import PreparedStep, StepPlan
 from dphmm.release.trajectory import (
-    Accepted,
-    RecordedPeople,
+    FixFilter,
+    RecordedReleaseStream,
     ReleaseStream,
     TimedDiagnostics,
     TimedRelease,
@@ -18,12 +22,12 @@ from dphmm.release.trajectory import (
 )
 
 __all__ = [
-    "Accepted",
+    "FilterState",
+    "FixFilter",
     "Ledger",
     "Limits",
-    "PreparedStep",
     "PrivateDiagnostics",
-    "RecordedPeople",
+    "RecordedReleaseStream",
     "ReleaseRecord",
     "ReleaseSettings",
     "ReleaseStream",

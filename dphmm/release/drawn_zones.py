@@ -1,6 +1,6 @@
-"""The zones that a person draws: policies out of polygons that are kept with a session, not in a file.
+"""Zones that a user draws: policies of polygons that are stored with a session.
 
-A session is agreed on with the zones as its note; its settings hold the zones as a layer, by name.
+A session is agreed with the zones as its note. Its settings contain the zones as a layer with a name.
 """
 
 from __future__ import annotations
@@ -17,30 +17,35 @@ from dphmm.policy.expression import split_zones
 from dphmm.policy.zones import PolygonLayer, find_layer, read_polygons
 from dphmm.release.engine import ReleaseSettings
 from dphmm.tables.json_toml import parse_json
+from dphmm.tables.values import shorten
 
 Elsewhere = Literal["policy", "exact"]
-"""What holds outside zones: what the relay's policy says besides its zones, or nothing: places as they are."""
+"""The release outside the zones: under the remaining policy of the relay, or exact."""
 
-AWAY = "away"
-"""What is said of a place in no zone."""
+OUTSIDE_ALL_ZONES = "away"
+"""The name that is released for a location in no zone."""
 
-_MOST_ZONES, _WIDEST_M = 50, 20_000.0
-_NAME = "YOURS"
-"""What the layer of drawn zones is called in policies."""
+_MAX_ZONES = 50
+# Corners of all zones. Each release reads the zones, so their size delays every user of a relay.
+_MAX_CORNERS = 2_000
+_MAX_BUFFER_M = 20_000.0
+# Name of the layer of drawn zones in policies.
+_LAYER_NAME = "YOURS"
 
 
 @dataclass(frozen=True)
 class Zones:
-    """What a person chose.
+    """The zones that a user drew, with their options.
 
     Parameters
     ----------
     layer
-        A GeoJSON feature collection of polygons with the property ``name``, as text.
+        GeoJSON feature collection of polygons with the property ``name``, as text.
     buffer_m
-        By how many metres zones are widened by the places from which they can be entered.
+        Distance in metres by which zones are widened, so that they include the locations from which they can be
+        entered.
     elsewhere
-        What holds outside.
+        The release outside the zones.
     """
 
     layer: str
@@ -48,83 +53,97 @@ class Zones:
     elsewhere: Elsewhere = "policy"
 
     @classmethod
-    def from_page(cls, said: Any) -> Zones:
-        """Read what the page sends: ``{"zones": FeatureCollection, "buffer_m": …, "elsewhere": …}``.
+    def from_page(cls, data: Any) -> Zones:
+        """Parse zones sent by the page: ``{"zones": FeatureCollection, "buffer_m": …, …}``.
 
         Raises
         ------
         ConfigurationError
-            When it is something else.
+            If the data are of another form.
         """
-        said = said if isinstance(said, dict) else {}
-        layer, buffer_m, elsewhere = said.get("zones"), said.get("buffer_m", 0), said.get("elsewhere", "policy")
+        data = data if isinstance(data, dict) else {}
+        layer = data.get("zones")
+        buffer_m = data.get("buffer_m", 0)
+        elsewhere = data.get("elsewhere", "policy")
         features = layer.get("features") if isinstance(layer, dict) else None
-        if not isinstance(features, list) or len(features) > _MOST_ZONES:
-            raise ConfigurationError(f"zones are no GeoJSON feature collection of at most {_MOST_ZONES} polygons")
-        if isinstance(buffer_m, bool) or not isinstance(buffer_m, int | float) or not 0 <= buffer_m <= _WIDEST_M:
-            raise ConfigurationError(f"buffer_m is no number of metres from 0 to {_WIDEST_M:g}")
+        if not isinstance(features, list) or len(features) > _MAX_ZONES:
+            raise ConfigurationError(f"zones must be a GeoJSON feature collection of at most {_MAX_ZONES} polygons")
+        num_corners = sum(_count_corners(feature) for feature in features)
+        if num_corners > _MAX_CORNERS:
+            raise ConfigurationError(
+                f"zones must have at most {_MAX_CORNERS:,} corners together, got {num_corners:,}; simplify them"
+            )
+        if isinstance(buffer_m, bool) or not isinstance(buffer_m, int | float) or not 0 <= buffer_m <= _MAX_BUFFER_M:
+            raise ConfigurationError(f"buffer_m must be from 0 to {_MAX_BUFFER_M:g} metres, got {shorten(buffer_m)}")
         if elsewhere not in get_args(Elsewhere):
-            raise ConfigurationError(f"elsewhere is none of {', '.join(get_args(Elsewhere))}")
-        kept = {"type": "FeatureCollection", "features": [_feature(one) for one in features]}
-        return cls(json.dumps(kept), float(buffer_m), elsewhere)
+            options = " or ".join(get_args(Elsewhere))
+            raise ConfigurationError(f"elsewhere must be {options}, got {shorten(elsewhere)}")
+        collection = {"type": "FeatureCollection", "features": [_clean_feature(feature) for feature in features]}
+        return cls(json.dumps(collection), float(buffer_m), elsewhere)
 
     @classmethod
     def from_note(cls, note: str) -> Zones | None:
-        """What `note` wrote; None where nothing was."""
+        """Create zones from the text of `note`; None if it is empty."""
         return cls(**parse_json(note)) if note else None
 
     @property
     def note(self) -> str:
-        """As it is kept beside the session that it was agreed on for."""
+        """The zones as text, stored with the session that was agreed with them."""
         return json.dumps(asdict(self))
 
     def to_page(self) -> dict[str, Any]:
-        """Return what the page shows, as `from_page` reads it."""
+        """Return the zones in the form that `from_page` parses."""
         return {"zones": parse_json(self.layer), "buffer_m": self.buffer_m, "elsewhere": self.elsewhere}
 
-    def at(self, latitude: float, longitude: float) -> str:
-        """The name of the zone that holds a place; ``"away"`` for none. What zones are widened by does not count."""
+    def zone_name_at(self, latitude: float, longitude: float) -> str:
+        """Return the name of the zone at a location; ``"away"`` if there is none.
+
+        The buffer does not count.
+        """
         for name, polygon in _polygons(self.layer):
             if shapely.intersects_xy(polygon, longitude, latitude):
                 return name
-        return AWAY
+        return OUTSIDE_ALL_ZONES
 
     @property
-    def drawn(self) -> PolygonLayer | None:
-        """The zones as a layer of a policy; None without a zone."""
-        return PolygonLayer(_NAME, self.layer) if parse_json(self.layer)["features"] else None
+    def policy_layer(self) -> PolygonLayer | None:
+        """The zones as a layer of a policy; None if there are none."""
+        return PolygonLayer(_LAYER_NAME, self.layer) if parse_json(self.layer)["features"] else None
 
-    def settings(self, base: ReleaseSettings) -> ReleaseSettings:
-        """How places are released: the relay's settings, with these zones for those that its policy names.
+    def apply_to(self, base: ReleaseSettings) -> ReleaseSettings:
+        """Return the relay's settings with these zones in place of the zones of its policy.
 
-        Where places are exact elsewhere, noise is measured for each zone by itself, for otherwise a large one would
-        blur a small one.
+        If locations are exact elsewhere, noise is scaled to each zone separately. Otherwise a large zone would increase
+        the noise of a small one.
 
         Parameters
         ----------
         base
-            The relay's settings.
+            Settings of the relay.
 
         Raises
         ------
         ConfigurationError
-            When nothing is left that would be hidden.
+            If no location would be protected.
         """
-        policy, drawn = rest_of(base), self.drawn
-        exact = self.elsewhere == "exact" or not policy
-        if drawn is None:
-            if exact:
-                raise ConfigurationError("without a zone nothing is hidden; draw one, or keep the policy elsewhere")
+        policy = policy_without_zones(base)
+        layer = self.policy_layer
+        is_exact_elsewhere = self.elsewhere == "exact" or not policy
+        if layer is None:
+            if is_exact_elsewhere:
+                raise ConfigurationError(
+                    "without a zone no location is protected; draw a zone, or keep the policy elsewhere"
+                )
             return replace(base, policy=policy)
-        zone = f"zone:{_NAME}" + (f"+{self.buffer_m:g}m" if self.buffer_m else "")
-        if exact:
-            return replace(base, policy=zone, layers=(drawn,), calibration="component")
-        others = tuple(layer for layer in base.layers if layer.name != _NAME)
-        return replace(base, policy=f"{zone} | {policy}", layers=(*others, drawn))
+        zone = f"zone:{_LAYER_NAME}" + (f"+{self.buffer_m:g}m" if self.buffer_m else "")
+        if is_exact_elsewhere:
+            return replace(base, policy=zone, layers=(layer,), noise_scope="component")
+        others = tuple(other for other in base.layers if other.name != _LAYER_NAME)
+        return replace(base, policy=f"{zone} | {policy}", layers=(*others, layer))
 
 
-def first_zones(base: ReleaseSettings) -> Zones:
-    """The zones that the relay's own policy names, for a person who has chosen none."""
+def default_zones(base: ReleaseSettings) -> Zones:
+    """Return the zones of the relay's policy, for a user who has drawn none."""
     rest, layers = split_zones(base.policy)
     features = [
         {"type": "Feature", "properties": {"name": name}, "geometry": json.loads(shapely.to_geojson(shape))}
@@ -136,30 +155,47 @@ def first_zones(base: ReleaseSettings) -> Zones:
     return Zones(layer, 0.0, "policy" if rest else "exact")
 
 
-def rest_of(base: ReleaseSettings) -> str:
-    """What the relay's policy says besides zones."""
+def policy_without_zones(base: ReleaseSettings) -> str:
+    """Return the policy of the relay without its zones."""
     return split_zones(base.policy)[0]
 
 
 @lru_cache(64)
 def _polygons(layer: str) -> tuple[tuple[str, shapely.Geometry], ...]:
     features = parse_json(layer)["features"]
-    return tuple((one["properties"]["name"], shapely.from_geojson(json.dumps(one["geometry"]))) for one in features)
+    return tuple(
+        (feature["properties"]["name"], shapely.from_geojson(json.dumps(feature["geometry"]))) for feature in features
+    )
 
 
-def zones_error(problem: Exception | str) -> str:
-    """An error's text without the name of the layer that was drawn."""
-    return str(problem).removeprefix(f"{_NAME}: ")
+def clean_zones_error(problem: Exception | str) -> str:
+    """Return the text of an error without the name of the layer of drawn zones."""
+    return str(problem).removeprefix(f"{_LAYER_NAME}: ")
 
 
-def _feature(feature: Any) -> dict[str, Any]:
-    """A feature with its polygon and its name, and nothing else."""
+def _count_corners(feature: Any) -> int:
+    """Return the number of positions of a feature, at any depth; 0 for another value."""
+    geometry = feature.get("geometry") if isinstance(feature, dict) else None
+    waiting = [geometry.get("coordinates")] if isinstance(geometry, dict) else []
+    count = 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            if value and isinstance(value[0], list):
+                waiting += value
+            else:
+                count += 1
+    return count
+
+
+def _clean_feature(feature: Any) -> dict[str, Any]:
+    """Return a feature with only its polygon and its name."""
     geometry = feature.get("geometry") if isinstance(feature, dict) else None
     if not isinstance(geometry, dict) or geometry.get("type") not in ("Polygon", "MultiPolygon"):
-        raise ConfigurationError("a zone is no polygon; draw it anew")
+        raise ConfigurationError("each zone must be a polygon or multipolygon")
     properties = feature.get("properties")
     name = properties.get("name") if isinstance(properties, dict) else None
     if not isinstance(name, str) or not name.strip() or len(name) > 80 or not name.isprintable():
-        raise ConfigurationError("a zone has no name; give it a property 'name' of 1 to 80 characters")
-    kept = {"type": geometry["type"], "coordinates": geometry.get("coordinates")}
-    return {"type": "Feature", "properties": {"name": name.strip()}, "geometry": kept}
+        raise ConfigurationError("each zone must have a property 'name' of 1 to 80 printable characters")
+    polygon = {"type": geometry["type"], "coordinates": geometry.get("coordinates")}
+    return {"type": "Feature", "properties": {"name": name.strip()}, "geometry": polygon}

@@ -1,189 +1,265 @@
-"""The release engine: Algorithm 2, one time step after another, for one query or several at a moment (Theorem 7.1)."""
+"""The release engine: Algorithm 2, for one query or several at a timestep (Theorem 7.1).
+
+Three words for time are used throughout this package. A *step* is an index of the model's time grid, relative to the
+first release; ``steps`` is the number of timesteps since the previous release. A *slot* is the public absolute index of
+a timestep, counted from 1970. A *time* is a timestamp.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
+from functools import wraps
 from math import nan, nextafter
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, Rng, as_floats, check_budget, content_hash, random_source
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats, check_budget, content_hash
 from dphmm.errors import BudgetError, InvalidInputError, StateError
-from dphmm.events.cap import CapKeeper
+from dphmm.events.cap import CapTracker
 from dphmm.geometry.measurements import Measurements
-from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.base import Mechanism, MechanismName
 from dphmm.mechanisms.exact import rational
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
-from dphmm.model.point_estimate import PointEstimate, point_estimate
-from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, names_of
-from dphmm.release.event_caps import Capping
+from dphmm.model.point_estimate import Inference
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
+from dphmm.random import Rng, random_source
+from dphmm.release.caps import EventCaps
+from dphmm.release.checkpoint import EngineState
+from dphmm.release.filter_state import FilterState, Spending
 from dphmm.release.ledger import Account, Ledger
-from dphmm.release.noise import LikeliestComponent, Query, StepNoise
+from dphmm.release.planning import Edges, Planner, Reason, StepPlan, as_state, check_steps
+from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.schedule import Scheduling
-from dphmm.release.settings import A_DAY, GIVEN, NAMES, Schedule, Settings
+from dphmm.release.schedule import Scheduler, max_window_steps
+from dphmm.release.settings import DEFAULT_DAILY_EPSILON, GRAPH_POLICY_PREFIX, SETTING_NAMES, Schedule, Settings
 from dphmm.release.soundness import SoundnessCheck
-from dphmm.release.step import NextRelease, Planner, PreparedStep, PublicState, Reason, StepPlan, as_state, check_steps
 from dphmm.space.states import StateSpace
+from dphmm.tables.values import shorten
+from dphmm.validation import checked
 
-Edge = tuple[int, int]
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def _atomic(
+    method: Callable[Concatenate[Releaser, Parameters], Result],
+) -> Callable[Concatenate[Releaser, Parameters], Result]:
+    """Return a method of an engine that no method of another thread interrupts."""
+
+    @wraps(method)
+    def call(engine: Releaser, /, *arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        with engine.exclusive():
+            return method(engine, *arguments, **keywords)
+
+    return call
 
 
 def prepare_together(
     engines: Sequence[Releaser], epsilon: float | Sequence[float] | None = None, steps: int = 1
-) -> list[PreparedStep]:
-    """Everything about one release of each query but the draws, all of it public. Nothing changes by it.
+) -> list[StepPlan]:
+    """Plan one release of each query at one timestep from public information only.
 
-    All queries are answered under one constraint set and one repaired graph: that of the first query, in which every
-    possible state has a partner that no query tells it from. So what all answers say together is bounded on its edges
-    by the sum of the budgets, and no one is hidden among others in each answer and alone in all of them.
+    The engines do not change.
+
+    All queries are answered under one constraint set and one repaired graph. They are those of the first query, with
+    edges added until every possible state has a partner that no query distinguishes it from. The joint privacy loss
+    of all answers on these edges is at most the sum of the budgets. Therefore no state is exposed in the joint answer
+    while it is protected in each single one.
 
     Parameters and errors are those of `Releaser.release_together`.
     """
-    first = engines[0]
-    for engine in engines:
-        same = engine.settings.delta == first.settings.delta, engine.settings.allow_known == first.settings.allow_known
-        if engine.person is not first.person or not all(same):
+    with engines[0].exclusive():
+        first = engines[0]
+        for engine in engines:
+            is_alike = engine.settings.delta == first.settings.delta
+            is_alike = is_alike and engine.settings.allow_singleton == first.settings.allow_singleton
+            if engine.filter_state is not first.filter_state or not is_alike:
+                raise InvalidInputError(
+                    "queries answered together must share the user, delta and allow_singleton; create the other "
+                    "engines with 'for_query'"
+                )
+        if len(engines) > 1 and any(engine.settings.schedule for engine in engines):
             raise InvalidInputError(
-                "queries answered together share a person, delta and allow_known; make the others with 'beside'"
+                "a schedule cannot be combined with queries answered together: it follows a single query; release the "
+                "queries one after another"
             )
-    if len(engines) > 1 and any(engine.settings.schedule for engine in engines):
-        raise InvalidInputError("schedules are kept for one query after another; release them one by one")
-    if any(
-        (engine.settings.caps, engine.settings.priors) != (first.settings.caps, first.settings.priors)
-        for engine in engines
-    ):
-        raise InvalidInputError("queries answered together keep the same caps on events; give all of them or none")
-    if len({id(engine) for engine in engines}) < len(engines):
-        raise InvalidInputError("a query is answered once at a time; name each engine once")
-    budgets = shares(epsilon, [engine.settings.epsilon for engine in engines])
-    prior = first.prior(steps)
-    plan = first.plan(prior)
-    shared = shared_edges(first.soundness, plan, first.noise(plan, budgets[0]), budgets[0])
-    plans = [engine.plan(prior, shared) for engine in engines]
-    found = [first.prepare(budgets[0], steps, prior, plans[0])]
-    return found + [
-        engine.prepare_on(prior, plan, budget)
-        for engine, plan, budget in zip(engines[1:], plans[1:], budgets[1:], strict=True)
-    ]
+        if any(
+            (engine.settings.caps, engine.settings.event_cap_priors)
+            != (first.settings.caps, first.settings.event_cap_priors)
+            for engine in engines
+        ):
+            raise InvalidInputError("queries answered together must have the same event caps; set them on every query")
+        if len(set(engines)) < len(engines):
+            raise InvalidInputError("queries answered together must be distinct; pass each engine once")
+        budgets = split_epsilon(epsilon, [engine.settings.epsilon for engine in engines])
+        prior = first.predict(steps)
+        edges = compute_shared_edges(first.planner, first.planner.build_plan(prior), budgets[0])
+        plans = [first.prepare(budgets[0], steps, prior, first.planner.build_plan(prior, edges))]
+        for engine, budget in zip(engines[1:], budgets[1:], strict=True):
+            plan = engine.planner.build_plan(prior, edges)
+            plans.append(engine.planner.with_epsilon(plan, budget, 0, engine.filter_state.version))
+        return plans
 
 
-def draw_together(engines: Sequence[Releaser], prepared: Sequence[PreparedStep], state: int) -> Ledger:
-    """Draw what `prepare_together` prepared: every step is looked at before the first is drawn.
+def draw_together(engines: Sequence[Releaser], plans: Sequence[StepPlan], state: int) -> Ledger:
+    """Sample the plans of `prepare_together` after checking all of them.
 
-    What caps on events leave of the budget of a later query follows from the draws before it, all of them public; such
-    a step is looked at again.
+    The budget that event caps allow for a later query depends on the samples before it, which are public. The plan of
+    such a query is made and checked again.
     """
-    used = [engine.ready(step, state) for engine, step in zip(engines, prepared, strict=True)]
-    records: list[ReleaseRecord] = []
-    for engine, step, stand_in in zip(engines, prepared, used, strict=True):
-        prior = step.prior if not records else engine.belief
-        assert prior is not None, "a draw leaves a belief"
-        if records and engine.capping:
-            step = engine.prepare(step.epsilon, 0, prior, step.plan)
-            stand_in = engine.ready(step, state)
-        records.append(engine.drawn(replace(step, prior=prior), stand_in))
-    return Ledger.from_records(records)
+    with engines[0].exclusive():
+        released_states = [engine._validate_draw(plan, state) for engine, plan in zip(engines, plans, strict=True)]
+        records: list[ReleaseRecord] = []
+        for engine, plan, released_state in zip(engines, plans, released_states, strict=True):
+            if records:
+                prior = engine.belief
+                assert prior is not None, "a draw leaves a belief"
+                if engine.event_caps:
+                    capped = engine.prepare(plan.epsilon, 0, prior, plan)
+                    # The constraint set is that of the belief before the first sample, and it is verified against that
+                    # belief. Under the belief between two samples, a set of mass 1 - delta may have a smaller mass.
+                    released_state = engine._validate_draw(replace(capped, prior=plan.prior), state)
+                    plan = capped
+                else:
+                    plan = replace(plan, prior=prior)
+            records.append(engine._draw_validated(plan, released_state))
+        return Ledger.from_records(records)
 
 
-def shares(epsilon: float | Sequence[float] | None, own: Sequence[float]) -> list[float]:
-    """The budget of each query: its own, an equal part of one that is split, or the one given for it.
+def split_epsilon(epsilon: float | Sequence[float] | None, defaults: Sequence[float]) -> list[float]:
+    """Return the budget of each query: its default, an equal share, or its entry.
 
-    Equal parts are doubles whose exact sum, as they are written, is not above what was split.
+    Equal parts are doubles of which the exact decimal sum is at most the total.
 
     Raises
     ------
     BudgetError
-        When a budget is none, or there is not one for each query.
+        If a budget is invalid, or the number of budgets is not the number of queries.
     """
     if epsilon is None:
-        return list(own)
+        return list(defaults)
     if not isinstance(epsilon, float | int | Fraction | np.floating | np.integer):
         listed = as_floats(epsilon, "budgets", BudgetError)
         if listed.ndim != 1:
-            raise BudgetError(f"budgets have shape {listed.shape}; give one for each query")
-        given = [check_budget(one) for one in listed.tolist()]
-        if len(given) != len(own):
-            raise BudgetError(f"there are {len(given)} budgets for {len(own)} queries; give one for each")
-        return given
+            raise BudgetError(f"epsilon must have one entry for each query, got shape {listed.shape}")
+        budgets = [check_budget(budget) for budget in listed.tolist()]
+        if len(budgets) != len(defaults):
+            raise BudgetError(f"epsilon must have one entry for each query ({len(defaults)}), got {len(budgets)}")
+        return budgets
     whole: Fraction = rational(check_budget(epsilon))
-    part = float(whole / len(own))
-    while rational(part) * len(own) > whole:
+    part = float(whole / len(defaults))
+    while rational(part) * len(defaults) > whole:
         part = nextafter(part, 0.0)
-    return [check_budget(part)] * len(own)
+    return [check_budget(part)] * len(defaults)
 
 
-def shared_edges(soundness: SoundnessCheck, plan: StepPlan, noise: StepNoise, epsilon: float) -> tuple[Edge, ...]:
-    """What has to be added to the policy's edges so that every possible state has one, at no cost to a query.
+def compute_shared_edges(planner: Planner, plan: StepPlan, epsilon: float) -> Edges:
+    """Return edges that give every possible state a partner, at no cost to a query.
 
-    That is the query's repair, and for a state that its noise hides without any edge the nearest that it hides
-    it among.
+    They are the edges of the query's repair. In addition, a state that its noise protects without any edge gets an
+    edge to the nearest state with which it is protected.
     """
     graph = plan.protection.graph
-    alone: BoolArray = plan.constraint & ~graph.connected() & ~graph.open
-    if not alone.any() or np.count_nonzero(plan.constraint) == 1:
+    # States that the noise body covers without an edge to them. Another query with a different body would leave
+    # them exposed, so they get an edge.
+    is_isolated: BoolArray = plan.constraint & ~graph.connected() & ~graph.open
+    if not is_isolated.any() or plan.num_possible == 1:
         return plan.protection.added
-    states = np.flatnonzero(alone)
-    nearest = soundness.nearest_in(noise, epsilon, states)
+    states = np.flatnonzero(is_isolated)
+    noise = planner.build_noise(plan, epsilon)
+    nearest = np.empty(len(states), dtype=np.int64)
+    for mechanism, members in noise.iter_parts():
+        in_part = members[states]
+        if in_part.any():
+            others = np.flatnonzero(members)
+            nearest[in_part] = _nearest_in_part(mechanism, planner.query, epsilon, others, states[in_part])
     pairs = np.sort(np.stack([states, nearest], axis=1), axis=1)
     return tuple(sorted({*plan.protection.added, *map(tuple, pairs.tolist())}))
 
 
+def _nearest_in_part(
+    mechanism: Mechanism, query: Query, epsilon: float, others: IntArray, states: IntArray
+) -> IntArray:
+    """Return the other state that the mechanism distinguishes least from each of `states`."""
+    if mechanism.table is not None:
+        losses = mechanism.privacy_loss(query.values[states][:, None], query.values[others][None])
+        return np.asarray(others[np.where(others == states[:, None], np.inf, losses).argmin(axis=1)])
+    from scipy.spatial import cKDTree
+
+    # The loss is a norm of differences. In a space with one dimension for each pair of facets of the body it is the
+    # maximum norm. The two nearest neighbours of a state are the state itself, or another one at its location, and the
+    # one that is searched for.
+    places, order = mechanism.gauge(epsilon).embedded((query.values - query.values[:1]).astype(np.float64))
+    _, indices = cKDTree(places[others]).query(places[states], k=2, p=order)
+    nearest = others[np.minimum(np.asarray(indices), len(others) - 1)]
+    return np.asarray(nearest[np.arange(len(states)), (nearest == states[:, None]).argmin(axis=1)])
+
+
 @checked
 class Releaser:
-    """Releases a person's measurements step by step under a policy graph (Algorithm 2).
+    """An engine that releases a user's measurements under a policy graph (Algorithm 2).
 
-    At each step: the belief is moved by the model; its support (or δ-location set) is the constraint set ``C``; the
-    policy graph is cut to ``C`` and repaired; noise is drawn in the shape of its body; the belief is updated by Bayes'
-    rule (Equation 2), so that it is ``p(s_t | z_1..t)`` of an adversary who knows model, policy and mechanism.
+    Each step predicts the belief with the model. Its support (or δ-location set) is the constraint set ``C``. The
+    policy graph is restricted to ``C`` and repaired. Noise is sampled in the shape of its sensitivity hull. Bayes'
+    rule updates the belief (Equation 2), which is therefore ``p(s_t | z_1..t)`` of an adversary who knows the model,
+    the policy and the mechanism.
 
-    This form takes a policy graph and measurements of any kind. For places of a model that knows its states, say how in
-    a `ReleaseSettings` and let its ``engine(model)`` make the releaser.
+    This constructor takes a policy graph and measurements of any type. To release the locations of a model that
+    contains its states, describe the release in a `ReleaseSettings` and call its ``engine(model)``.
 
     Parameters
     ----------
     model
         The public Markov model over ``N`` states.
     f
-        The measurement of every state, ``(N, d)``: kilometres in a plane for locations.
+        The measurement of every state, ``(N, d)``. For locations, these are kilometres in a plane.
     policy
         The policy graph over the same states.
     epsilon
-        The budget of a step, unless `release` is given another.
+        Budget of a step, unless `release` is called with another.
     mechanism
-        As in `ReleaseSettings`. Laplace and planar Laplace draw from the least cross-polytope or disc around the
-        sensitivity hull. All but ``"lattice"`` draw real numbers and keep the promise as far as floating point does;
-        see `dphmm.mechanisms.base.NormMechanism`.
+        Name of the mechanism; see `ReleaseSettings`. Laplace and planar Laplace noise is shaped by the smallest
+        cross-polytope or disc around the sensitivity hull. All mechanisms but ``"lattice"`` sample real-valued noise.
+        Their guarantee is limited by floating-point arithmetic; see `dphmm.mechanisms.base.NormMechanism`.
     rng
-        Left out, the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
+        Source of randomness. Defaults to the operating system's. A seed or generator makes releases reproducible and
+        provides no privacy.
     **settings
-        Any other setting of a `ReleaseSettings`, such as ``calibration`` or ``caps``. With ``"lattice"``, ``spacing``
-        is the step of the published lattice in the unit of ``f``; 0.001 is one metre for kilometres. Measurements are
-        rounded to the nearest lattice point, and noise is shaped for the rounded ones.
+        Any other setting of a `ReleaseSettings`, such as ``noise_scope`` or ``caps``. With ``"lattice"``, ``spacing``
+        is the distance of neighbouring points of the published lattice in the unit of ``f``: for kilometres, 0.001 is
+        one metre. Measurements are rounded to the nearest lattice point, and noise is shaped for the rounded ones.
 
     Raises
     ------
     StateError, PolicyError
-        When model, policy and measurements differ in the number of states.
+        If model, policy and measurements differ in the number of states.
     CoordinateError
-        When measurements are not finite, or rounding to the lattice would make different ones equal.
+        If measurements are not finite, or rounding to the lattice would make different measurements equal.
     ConfigurationError, BudgetError
-        As `ReleaseSettings`.
+        If a setting is invalid; see `ReleaseSettings`.
 
     Notes
     -----
-    A true state outside ``C`` cannot be released as such: the nearest state of ``C``, its surrogate, stands in. That
-    this happened depends on the truth, so no record tells; the belief's update counts it in, as the adversary would.
+    A true state outside ``C`` is replaced by its surrogate, the nearest state of ``C``. No record states whether this
+    happened, because it depends on the true state. The update of the belief takes it into account, as an adversary
+    would.
 
-    The first release has the model's initial distribution as its prior.
+    The prior of the first release is the model's initial distribution.
+
+    Several threads can use an engine: its methods wait for each other, and every release is accounted for. Use a
+    separate engine for each user, see `spawn`.
+
+    An engine can be pickled and copied with `copy.deepcopy`. The copy continues from the same belief and the same
+    spending, without cached noise and without the last release, which `private_diagnostics` describes. If the engine
+    and its copy both continue, each counts its own releases only; use a `Session` if that can happen.
 
     Examples
     --------
@@ -191,7 +267,7 @@ class Releaser:
     >>> model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
     >>> releaser = Releaser(model, f, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), epsilon=1.0, rng=0)
     >>> record = releaser.release(4)
-    >>> record.possible, record.least_protection, record.area
+    >>> record.num_possible_states, record.min_degree_of_protection, record.hull_volume
     (6, 3, 11.0)
     """
 
@@ -206,41 +282,41 @@ class Releaser:
         rng: Rng = None,
         **settings: Any,
     ) -> None:
-        chosen = {"policy": GIVEN, "epsilon": epsilon, "mechanism": mechanism, **settings}
-        graph = as_policy(policy, model.size, names_of(model.states))
-        self._begin(ReleaseSettings.from_dict(chosen), model, graph.check_measurements(f), graph, rng)
+        chosen = {"policy": GRAPH_POLICY_PREFIX, "epsilon": epsilon, "mechanism": mechanism, **settings}
+        graph = as_policy(policy, model.size, get_state_names(model.states))
+        self._initialize(ReleaseSettings.from_dict(chosen), model, graph.check_measurements(f), graph, rng)
 
     @classmethod
-    def made(
+    def from_space(
         cls, settings: ReleaseSettings, model: MarkovModel, space: StateSpace, policy: PolicyLike, rng: Rng = None
     ) -> Releaser:
-        """The engine for a space's places that `ReleaseSettings.engine` hands out, with the policy made already.
+        """Create an engine for given state locations and an existing policy graph.
 
-        With exact noise, places that are nearer than the lattice's step may be rounded to one point. No release then
-        tells them apart.
+        With exact noise, locations that are nearer to each other than the lattice spacing may be rounded to one point.
+        No release distinguishes them then.
 
         Parameters
         ----------
         settings, model
-            As of `ReleaseSettings.engine`.
+            Arguments of `ReleaseSettings.engine`.
         space
-            The states' places.
+            Locations of the states.
         policy
-            The policy graph.
+            Policy graph.
         rng
-            As of `Releaser`.
+            Argument of `Releaser`.
 
         Returns
         -------
         Releaser
-            The engine.
+            An engine without releases.
         """
         engine = cls.__new__(cls)
-        graph = as_policy(policy, space.size, names_of(space))
-        engine._begin(settings, model, graph.check_measurements(space.measurements()), graph, rng, space.cell_km)
+        graph = as_policy(policy, space.size, get_state_names(space))
+        engine._initialize(settings, model, graph.check_measurements(space.measurements()), graph, rng, space.cell_km)
         return engine
 
-    def _begin(
+    def _initialize(
         self,
         settings: ReleaseSettings,
         model: MarkovModel,
@@ -250,83 +326,94 @@ class Releaser:
         cell: float = 0.0,
     ) -> None:
         if model.size != policy.size:
-            raise StateError(f"the model has {model.size} states and the policy {policy.size}; they must agree")
+            raise StateError(
+                f"model and policy must have the same number of states, got {model.size} and {policy.size}"
+            )
         self.query = Query(settings, measurements)
-        if settings.policy == GIVEN:
-            settings = replace(settings, policy=GIVEN + content_hash(policy.content_hash, measurements.points))
-            self.query.check_told_apart()
-        self.settings, self.model, self.policy, self.cell = settings, model, policy, cell
+        if settings.policy == GRAPH_POLICY_PREFIX:
+            graph_hash = content_hash(policy.content_hash, measurements.points)
+            settings = replace(settings, policy=GRAPH_POLICY_PREFIX + graph_hash)
+            self.query.check_distinct()
+        self.settings = settings
+        self.model = model
+        self.policy = policy
+        self.cell = cell
         self.measurements = self.query.measurements
-        """What is measured, on the published lattice for exact noise."""
-        self.values: npt.NDArray[Any] = self.query.values
-        """``(N, d)``: what the mechanism takes as true values: points, or whole steps of the published lattice."""
-        self.soundness = SoundnessCheck(policy, self.values)
-        self.capping = Capping(settings, model)
-        self.scheduling = Scheduling(settings.schedule, model, self.measurements.points, cell)
-        self.source = random_source(rng)
+        # query.values are the measurements; with exact noise, they are rounded to the published lattice.
+        self.soundness = SoundnessCheck(policy, self.query.values, settings.delta, settings.allow_singleton)
+        self.event_caps = EventCaps(settings, model)
         self.planner = Planner(settings, policy, self.query)
-        self.person = PublicState()
+        self.source = random_source(rng)
+        self._scheduler = Scheduler(settings.schedule, model, self.measurements.points, cell)
+        self.filter_state = FilterState()
         self.restart()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The last release includes the state that was released, which is private.
+        return {**vars(self), "_last": None}
+
     @checked
-    def another(self, rng: Rng = None) -> Releaser:
-        """An engine of the same settings and model that has released nothing; it begins with this one's last plan.
+    def spawn(self, rng: Rng = None) -> Releaser:
+        """Create an engine with the same settings and model, and without releases.
+
+        It reuses this engine's last plan.
 
         Parameters
         ----------
         rng
-            Its source of randomness; left out, this one's.
+            Source of randomness. Defaults to the one of this engine.
 
         Returns
         -------
         Releaser
-            The other engine.
+            The new engine.
         """
         engine = copy(self)
         if rng is not None:
             engine.source = random_source(rng)
         engine.planner = copy(self.planner)
-        engine.person = PublicState()
+        engine.filter_state = FilterState()
         engine.restart()
         return engine
 
     @checked
-    def beside(self, f: npt.ArrayLike | Measurements, **changes: Any) -> Releaser:
-        """An engine for another query about the same person, to be answered with this one by `release_together`.
+    def for_query(self, f: npt.ArrayLike | Measurements, **changes: Any) -> Releaser:
+        """Create an engine for another query about the same user, for use with `release_together`.
 
-        Both share the model, the policy, the randomness and the belief, which a release of either moves on. Where the
-        true state is not possible, the state that is nearest by this engine's measurements stands in for it in both.
+        Both engines share the model, the policy, the randomness and the belief. A release of either updates that
+        belief. A true state that is not possible has the same surrogate in both: the nearest state by this engine's
+        measurements.
 
         Parameters
         ----------
         f
-            What the other query measures in every state, ``(N, d)``.
+            Measurement of the other query in every state, ``(N, d)``.
         **changes
-            Settings that differ from this engine's: ``epsilon``, ``mechanism``, ``spacing``, ``repair``, ….
+            Settings that differ from this engine's, such as ``epsilon``, ``mechanism``, ``spacing`` or ``repair``.
 
         Returns
         -------
         Releaser
-            The other engine.
+            The engine of the other query.
 
         Raises
         ------
         PolicyError, CoordinateError, ConfigurationError, BudgetError
-            As making a `Releaser`.
+            If `Releaser` would raise them for these arguments.
         """
-        same = {name: getattr(self.settings, name) for name in NAMES}
-        settings = ReleaseSettings.from_dict({**same, **changes, "policy": GIVEN, "layers": ()})
+        unchanged = {name: getattr(self.settings, name) for name in SETTING_NAMES}
+        settings = ReleaseSettings.from_dict({**unchanged, **changes, "policy": GRAPH_POLICY_PREFIX, "layers": ()})
         other = Releaser.__new__(Releaser)
-        other._begin(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
+        other._initialize(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
         return other.join(self)
 
     def join(self, other: Releaser) -> Releaser:
-        """Make this engine's query one about the person of another engine; returns itself.
+        """Share the filter state of another engine about the same user, and return this engine.
 
         Parameters
         ----------
         other
-            The engine of the person's other query.
+            The engine of another query about the user.
 
         Returns
         -------
@@ -336,549 +423,583 @@ class Releaser:
         Raises
         ------
         InvalidInputError
-            When the engines differ in model or policy.
+            If the engines differ in model or policy.
         """
-        mine, theirs = ((one.model.content_hash, one.policy.content_hash) for one in (self, other))
-        if mine != theirs:
-            raise InvalidInputError("queries about one person share the model and the policy; these differ")
-        self.person, self.planner.places = other.person, other.planner.places
+        if (self.model.content_hash, self.policy.content_hash) != (other.model.content_hash, other.policy.content_hash):
+            raise InvalidInputError("queries about the same user must share one model and one policy")
+        self.filter_state = other.filter_state
+        self.planner.surrogate_measurements = other.planner.surrogate_measurements
         return self
 
+    @_atomic
     def restart(self, first: int | None = None) -> None:
-        """Forget all releases: the next is the first of a new person or session, in a public time step ``first``.
+        """Reset the engine. The next release is the first one of a new user or session.
 
         Parameters
         ----------
         first
-            The slot of the next release; left out, that of the last first one.
+            Slot of the next release, which is public. Defaults to the slot of the previous first release.
         """
-        self.person.first = self.person.first if first is None else first
+        if first is not None:
+            self.filter_state.first = first
         self.resume(None, 0)
 
+    @_atomic
     def resume(
         self,
         belief: Belief | None,
         count: int,
-        keeper: CapKeeper | None = None,
+        cap_tracker: CapTracker | None = None,
         account: Account | None = None,
         slot: int | None = None,
     ) -> None:
-        """Go on from the public belief after ``count`` releases, None at 0, with caps from their keeper, and spending.
-
-        Without the account of what all releases about the person cost, if there are any, records do not tell it. Where
-        the model varies with time, ``slot`` is that of the last release.
+        """Continue from the public belief after ``count`` releases.
 
         Parameters
         ----------
         belief
-            The public belief after the last release.
+            Public belief after the last release; None if ``count`` is 0.
         count
-            How many releases there were.
-        keeper
-            What they told of capped events.
+            Number of releases so far.
+        cap_tracker
+            State of the event caps after them.
         account
-            What they cost.
+            Epsilon spent on the user. If it is None and ``count`` is positive, records do not state the totals.
         slot
-            The slot of the last one.
+            Slot of the last release. A time-dependent model needs it.
         """
-        self.person.advance(belief, count, keeper, slot)
-        self.person.account = account if count or account is not None else Account()
-        self._last: tuple[ReleaseRecord, PreparedStep, int] | None = None
+        self.filter_state.advance(belief, count, cap_tracker, slot)
+        self.filter_state.account = account if count or account is not None else Account()
+        self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Return a context in which no other thread uses the engines of this user.
+
+        Every method that reads or changes the belief is exclusive by itself. Several calls that belong together, such
+        as `prepare` and `draw`, need this context: otherwise a release of another thread makes the plan stale.
+
+        Yields
+        ------
+        None
+            Once, while the lock is held. The same thread can enter the context again.
+        """
+        while True:
+            lock = self.filter_state.lock
+            with lock:
+                if self.filter_state.lock is lock:  # no thread joined the engine to another user's meanwhile
+                    yield
+                    return
 
     @property
     def belief(self) -> Belief | None:
-        """The public belief after the last release; ``None`` before the first. Of all queries about the person."""
-        return self.person.belief
+        """The public belief after the last release; None before the first.
+
+        All queries about the user share it.
+        """
+        return self.filter_state.belief
+
+    @_atomic
+    def checkpoint(self) -> bytes:
+        """Return the state between two releases as bytes, which `restore` reads in any process.
+
+        They contain the public belief, the epsilon spent, the slots, the state of event caps, and hashes of the
+        settings, the model, the policy and the measurements. They contain neither a true state nor the source of
+        randomness. `dphmm.release.checkpoint` documents the format.
+
+        Returns
+        -------
+        bytes
+            The checkpoint. Its size is 8 bytes for each state of the model's chain, and 20 for each release in the
+            windows of records and schedules; event caps add a distribution for each progress of their events.
+
+        Notes
+        -----
+        If two engines continue from one checkpoint, the releases of neither are in the account of the other. A
+        `Session` prevents this: its account is in a file that all processes share.
+        """
+        state = self.filter_state
+        tracker = state.cap_tracker
+        account = state.account
+        steps = max_window_steps([self.settings.schedule], self.model.step_seconds)
+        return EngineState(
+            terms=self._get_terms(),
+            belief=state.belief,
+            count=state.count,
+            first=state.first,
+            slot=state.slot,
+            account=None if account is None else account.to_dict(steps),
+            caps=tracker.state if tracker is not None and state.count else None,
+        ).to_bytes()
+
+    @_atomic
+    @checked
+    def restore(self, checkpoint: bytes) -> None:
+        """Continue from a `checkpoint` of an engine with the same settings, model and policy.
+
+        All queries about the user continue from it. The engine keeps its source of randomness.
+
+        Parameters
+        ----------
+        checkpoint
+            The bytes that `checkpoint` returned.
+
+        Raises
+        ------
+        InvalidInputError
+            If the bytes are not a checkpoint, are damaged, or belong to an engine with other settings, another model,
+            another policy or another type of randomness. The engine stays unchanged.
+        """
+        state = EngineState.from_bytes(checkpoint)
+        terms = self._get_terms()
+        for name in sorted({*terms, *state.terms}):
+            if terms.get(name) != state.terms.get(name):
+                raise InvalidInputError(
+                    f"checkpoint must be of an engine with the same {name}, {shorten(terms.get(name))}, got "
+                    f"{shorten(state.terms.get(name))}"
+                )
+        belief = state.belief
+        if belief is not None and len(belief.chain_logs) != self.model.chain_size:
+            raise InvalidInputError(
+                f"checkpoint must have a belief of {self.model.chain_size} states, got {len(belief.chain_logs)}"
+            )
+        account = None if state.account is None else Account.from_dict(state.account)
+        window = max_window_steps([self.settings.schedule], self.model.step_seconds)
+        if account is not None and account.max_window_steps is not None and account.max_window_steps < window:
+            raise InvalidInputError(
+                f"checkpoint must contain the releases of {window} steps, got {account.max_window_steps}"
+            )
+        tracker = self.event_caps.resume_tracker(state.first, state.count, state.caps)
+        # The belief in bytes has no outside states. A prediction by 0 steps adds those of the model.
+        restored = None if belief is None else belief.predict(self.model, 0, state.slot)
+        self.filter_state.first = state.first
+        self.resume(restored, state.count, tracker, account, state.slot)
+
+    def _get_terms(self) -> dict[str, str]:
+        """Return what determines the guarantee, as hashes."""
+        return {
+            "settings": self.settings.content_hash,
+            "model": self.model.content_hash,
+            "policy": self.policy.content_hash,
+            "measurements": content_hash(self.query.values),
+            "randomness": "system" if self.is_private else "seeded",
+        }
 
     @property
-    def last(self) -> tuple[ReleaseRecord, PreparedStep] | None:
-        """The last release and the step that it was drawn from, all of it public; None before the first."""
-        return None if self._last is None else self._last[:2]
+    def last(self) -> tuple[ReleaseRecord, StepPlan] | None:
+        """The last record and its plan, both public; None before the first release."""
+        last = self._last
+        return None if last is None else last[:2]
 
     @property
-    def begins_alike(self) -> bool:
-        """Whether everybody's first release is prepared in the same way, whenever it is."""
-        return self.model.time_classes is None and not self.capping.names_dates
+    def first_step_is_user_independent(self) -> bool:
+        """Whether the plan of a first release is independent of the user and the slot."""
+        return self.model.time_classes is None and not self.event_caps.depends_on_date
 
     @property
     def is_private(self) -> bool:
-        """Whether noise comes from the operating system; where it follows from a seed, nothing is private."""
+        """Whether noise is sampled from `os.urandom`. Seeded noise provides no privacy."""
         return self.source.bytes is os.urandom
 
-    def prior(self, steps: int = 1) -> Belief:
-        """The belief before the next release, ``steps`` time steps after the last one: ``p(s_t | z_1..t-1)``.
+    @property
+    def has_copied_noise(self) -> bool:
+        """Whether the engine was copied or unpickled with a seeded generator.
+
+        The engine that it was copied from then samples the same noise. Noise of the operating system is never copied.
+        """
+        return self.source.is_copy
+
+    @_atomic
+    def predict(self, steps: int = 1) -> Belief:
+        """Compute the prior of the next release, ``p(s_t | z_1..t-1)``.
 
         Parameters
         ----------
         steps
-            The time steps since the last release.
+            Number of timesteps since the last release.
 
         Returns
         -------
         Belief
-            The belief; before the first release, that of the model.
+            The prior. Before the first release it is the model's initial distribution.
         """
-        return self.person.prior(self.model, steps)
+        return self.filter_state.predict(self.model, steps)
 
-    def plan(self, prior: Belief, also: tuple[tuple[int, int], ...] = ()) -> StepPlan:
-        """The constraint set that a prior leads to, and its repaired graph. Public: no true state is involved.
+    @_atomic
+    def build_plan(self, prior: Belief, epsilon: float, steps: int = 0) -> StepPlan:
+        """Plan a release from a given prior and budget, bypassing the schedule and the event caps.
 
-        Edges ``(i, j)``, ``i < j``, in ``also`` are added before the repair.
+        The plan does not depend on the true state.
 
         Parameters
         ----------
         prior
-            The belief before the release.
-        also
-            Edges ``(i, j)``, ``i < j``, that are added before the repair.
+            Belief before the release.
+        epsilon
+            Budget, positive.
+        steps
+            Number of timesteps since the last release.
 
         Returns
         -------
         StepPlan
-            The constraint set and its repaired graph.
+            The constraint set, the repaired graph and the noise.
 
         Raises
         ------
-        AlreadyKnownError
-            When one state only is possible, unless that is allowed.
+        SingletonConstraintError
+            If only one state is possible and ``allow_singleton`` is False.
         """
-        return self.planner.plan(prior, also)
+        return self.planner.with_epsilon(self.planner.build_plan(prior), epsilon, steps, self.filter_state.version)
 
-    def noise(self, plan: StepPlan, epsilon: float) -> StepNoise:
-        """The noise of a step: in lattice steps for ``"lattice"``, otherwise in the unit of the measurements.
-
-        Parameters
-        ----------
-        plan
-            The plan of the step.
-        epsilon
-            The budget, positive.
-
-        Returns
-        -------
-        StepNoise
-            The noise, in one or several parts.
-        """
-        return self.planner.noise(plan, epsilon)
-
+    @_atomic
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
-        """Release the measurement of the person's true state.
+        """Release the measurement of the user's true state.
 
         Parameters
         ----------
         state
             The true state.
         epsilon
-            The budget of this step; left out, the releaser's own.
+            Budget of this step. Defaults to the engine's.
         steps
-            How many time steps have passed since the last release, drawn or not (the first ignores it). At least 1.
+            Number of timesteps since the last release, withheld ones included, at least 1. The first release ignores
+            it.
 
         Returns
         -------
         ReleaseRecord
-            What may be published.
+            The public record.
 
         Raises
         ------
         StateError
-            When the state does not exist.
+            If the state does not exist.
         BudgetError
-            When epsilon is not positive and finite.
-        AlreadyKnownError
-            When one state only is possible, unless that is allowed.
+            If epsilon is not positive and finite.
+        SingletonConstraintError
+            If only one state is possible and ``allow_singleton`` is False.
         """
         check_steps(steps)
         return self.draw(self.prepare(epsilon, steps), state)
 
+    @_atomic
     def prepare(
         self, epsilon: float | None = None, steps: int = 1, prior: Belief | None = None, plan: StepPlan | None = None
-    ) -> PreparedStep:
-        """Everything about the next release but the draw, and without the truth. Nothing changes by it.
+    ) -> StepPlan:
+        """Prepare the next release without sampling it.
 
-        Parameters are those of `release`, except that ``steps`` may be 0, for another release about the same moment;
-        so are the errors. A schedule and caps on events lower the budget; where they leave none nothing is drawn.
+        Uses public information only and leaves the engine unchanged.
+
+        A schedule and event caps lower the budget. If they leave none, the timestep is withheld. Errors are those of
+        `release`.
 
         Parameters
         ----------
         epsilon
-            The greatest budget that the release may have; left out, the engine's own.
+            Upper bound on the budget of the release. Defaults to the engine's.
         steps
-            The time steps since the last release; 0 for another release about the same moment.
+            Number of timesteps since the last release; 0 for another release about the same timestep.
         prior, plan
-            The belief before the release and its plan, where more is known of the moment than this engine released.
+            Belief before the release and its plan, if more about the timestep is known than this engine released.
 
         Returns
         -------
-        PreparedStep
-            What `draw` takes.
+        StepPlan
+            The plan, which `draw` samples.
         """
         budget = self.settings.epsilon if epsilon is None else check_budget(epsilon)
-        before = self.person.prior(self.model, steps) if prior is None else prior
-        release = NextRelease(before, budget, steps, self.person, self.planner, plan)
-        return self._prepared(self.capping.limit(self.scheduling.limit(release)))
+        state = self.filter_state
+        before = state.predict(self.model, steps) if prior is None else prior
+        # The schedule chooses a budget from the belief alone. Event caps can only lower it.
+        scheduled = self._scheduler.build_plan(before, budget, steps, state, self.planner, plan)
+        return self.event_caps.limit_plan(scheduled, state, self.planner)
 
-    def prepare_on(self, prior: Belief, plan: StepPlan, epsilon: float, steps: int = 0) -> PreparedStep:
-        """The same for a prior and a plan of one's own, whatever a schedule and caps say.
-
-        Parameters
-        ----------
-        prior
-            The belief before the release.
-        plan
-            The constraint set and its repaired graph.
-        epsilon
-            The budget, positive.
-        steps
-            The time steps since the last release.
-
-        Returns
-        -------
-        PreparedStep
-            What `draw` takes.
-        """
-        return PreparedStep(prior, plan, self.noise(plan, epsilon), epsilon, steps, self.person.moment)
-
-    def prepare_nothing(self, prior: Belief, steps: int, reason: Reason) -> PreparedStep:
-        """A step at which nothing is drawn: the belief goes on by prediction.
+    @_atomic
+    def prepare_withheld(self, prior: Belief, steps: int, reason: Reason) -> StepPlan:
+        """Plan a timestep without a release. The belief advances by prediction only.
 
         Parameters
         ----------
         prior
-            The prediction.
+            The predicted belief.
         steps
-            The time steps since the last release.
+            Number of timesteps since the last release.
         reason
-            Why nothing is drawn.
+            Why the timestep is withheld.
 
         Returns
         -------
-        PreparedStep
-            What `draw` takes.
+        StepPlan
+            The plan, which `draw` accepts.
         """
-        return self._prepared(NextRelease(prior, 0.0, steps, self.person, self.planner, reason=reason))
+        return self.planner.withhold(prior, reason, steps, self.filter_state.version)
 
-    def _prepared(self, release: NextRelease) -> PreparedStep:
-        """A release with its noise, after all that can lower its budget."""
-        plan, epsilon = release.plan, 0.0 if release.reason else release.epsilon
-        noise = self.query.no_noise(plan.protection) if release.reason else self.noise(plan, epsilon)
-        moment = self.person.moment
-        return PreparedStep(release.prior, plan, noise, epsilon, release.steps, moment, release.reach, release.reason)
-
-    def draw(self, step: PreparedStep, state: int) -> ReleaseRecord:
-        """Draw a prepared release of the true state and update the belief.
+    @_atomic
+    def draw(self, plan: StepPlan, state: int) -> ReleaseRecord:
+        """Sample the plan of a release for the true state and update the belief.
 
         Parameters
         ----------
-        step
-            What `prepare` gave.
+        plan
+            A plan of `prepare`.
         state
             The true state.
 
         Returns
         -------
         ReleaseRecord
-            What may be published.
+            The public record.
 
         Raises
         ------
         StateError
-            When the state does not exist.
+            If the state does not exist.
         InvalidInputError
-            When the step was drawn already, or the engine has gone on since it was prepared. Nothing is drawn.
-        PromiseError
-            When the noise would not keep what the record says: see `dphmm.release.soundness`. Nothing is drawn.
+            If the plan is stale: it was sampled, or the engine has advanced since. Nothing is sampled.
+        GuaranteeError
+            If the noise would violate a bound that the record states; see `dphmm.release.soundness`. Nothing is
+            sampled.
         """
-        return self.drawn(step, self.ready(step, state))
+        return self._draw_validated(plan, self._validate_draw(plan, state))
 
     @checked
+    @_atomic
     def release_together(
         self, state: int, *others: Releaser, epsilon: float | Sequence[float] | None = None, steps: int = 1
     ) -> Ledger:
-        """Answer this query and others about the same person at one moment (Theorem 7.1).
+        """Answer this query and others about the same user at one timestep (Theorem 7.1).
 
-        All are answered under one constraint set and one repaired graph, on whose edges all answers together cost the
-        sum of the budgets; the belief is updated by each. All is prepared and looked at before the first draw. Caps on
-        events, which all queries share, choose each budget after the draws before it.
+        All queries are answered under one constraint set and one repaired graph. On its edges, all answers together
+        cost the sum of the budgets. Each answer updates the belief. All plans are prepared and checked before the
+        first is sampled. Event caps are shared by all queries. They choose the budget of each query after the samples
+        before it.
 
         Parameters
         ----------
         state
             The true state.
         *others
-            Engines made with `beside`.
+            Engines created with `for_query`.
         epsilon
-            A budget to split evenly, or one for each, this query's first; left out, each has its own engine's.
+            Total budget to split evenly, or one budget for each query, this one first. Defaults to the budget of each
+            engine.
         steps
-            As for `release`.
+            Number of timesteps since the last release, at least 1.
 
         Returns
         -------
         Ledger
-            The records, this query's first, with what they cost together. All but the first have ``steps`` 0.
+            The records, this query's first, with their total cost. All but the first have ``steps`` 0.
 
         Raises
         ------
         InvalidInputError
-            For engines not about one person, or that differ in ``delta``, ``allow_known`` or caps; else as `release`.
+            If the engines are not about the same user, or differ in ``delta``, ``allow_singleton`` or event caps. Other
+            errors are those of `release`.
 
         Examples
         --------
         >>> f, kinds = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], [[1], [0], [0], [2], [2], [2]]
         >>> model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
         >>> place = Releaser(model, f, PolicyGraph.complete(6), epsilon=1.0, rng=0)
-        >>> together = place.release_together(4, place.beside(kinds), epsilon=1.0)
+        >>> together = place.release_together(4, place.for_query(kinds), epsilon=1.0)
         >>> [record.epsilon for record in together.records], together.epsilon
         ([0.5, 0.5], 1.0)
         """
-        self.check_state(state)
+        as_state(state, self.model.size)
         check_steps(steps)
         engines = (self, *others)
         return draw_together(engines, prepare_together(engines, epsilon, steps), state)
 
-    # ---- the parts of a draw, for several queries at once --------------------------------------------------------
+    # ---- the parts of `draw`, which `draw_together` calls for several queries --------------------------------------
 
-    def ready(self, step: PreparedStep, state: int) -> int:
-        """The state whose measurement a prepared step will release, after all that can be refused; nothing is drawn.
+    def _validate_draw(self, plan: StepPlan, state: int) -> int:
+        """Check a plan and return the state to release: the true one, or its surrogate."""
+        if plan.version != self.filter_state.version:
+            raise InvalidInputError(
+                "this step is stale: it was already drawn, or the engine has advanced since it was prepared; call "
+                "prepare() again"
+            )
+        true_state = as_state(state, self.model.size)
+        self.soundness(plan)
+        if plan.constraint[true_state]:
+            return true_state
+        return int(self.planner.map_to_released(np.array([true_state]), plan.constraint)[0])
 
-        Errors are those of `draw`.
-
-        Parameters
-        ----------
-        step
-            What `prepare` gave.
-        state
-            The true state.
-
-        Returns
-        -------
-        int
-            The state itself, or the possible one that stands in for it.
-        """
-        if step.moment is not self.person.moment:
-            raise InvalidInputError("the prepared step was drawn, or the engine has gone on since; prepare another")
-        used, constraint = self.check_state(state), step.plan.constraint
-        self.soundness(step, self.settings.delta, self.settings.allow_known)
-        return used if constraint[used] else int(self.planner.released_as(np.array([used]), constraint)[0])
-
-    def drawn(self, step: PreparedStep, used: int) -> ReleaseRecord:
-        """Draw the release of a state that `ready` gave, and update the belief.
-
-        Parameters
-        ----------
-        step
-            What `prepare` gave.
-        used
-            The state that `ready` gave.
-
-        Returns
-        -------
-        ReleaseRecord
-            What may be published.
-        """
-        place, posterior = None, step.prior
+    def _draw_validated(self, plan: StepPlan, released_state: int) -> ReleaseRecord:
+        """Sample a plan for the result of `_validate_draw` and update the belief."""
+        place = None
+        posterior = plan.prior
         likelihood = np.zeros(self.model.size)
-        if not step.reason:
-            released = step.noise.draw(used, self.source)
-            place = self.query.place(released)
-            wanted = np.ones(self.model.size, dtype=np.bool_) if self.settings.caps else step.prior.support
-            likelihood = self._log_likelihood(step, released, wanted)
-            posterior = step.prior.update(likelihood)
-        person = self.person
-        keeper = self.capping.updated(person, likelihood, step.steps)
-        spent = person.spend(step, self.model.step_seconds)
-        guess = point_estimate(posterior.probabilities, self.measurements.by_columns, self.cell, posterior.beyond)
-        record = self._record(step, place, guess, spent, self.likeliest_component(step, posterior))
-        person.advance(posterior, person.count + 1, keeper, person.slot_after(step.steps), likelihood)
-        self._last = (record, step, used)
+        if not plan.withheld:
+            released = plan.noise.draw(released_state, self.source)
+            place = self.query.to_point(released)
+            # Event caps track paths through states that have been ruled out since, so they need all likelihoods.
+            wanted = np.ones(self.model.size, dtype=np.bool_) if self.settings.caps else plan.prior.support
+            likelihood = self._log_likelihood(plan, released, wanted)
+            posterior = plan.prior.update(likelihood)
+        state = self.filter_state
+        cap_tracker = self.event_caps.update_tracker(state, likelihood, plan.steps)
+        spending = state.spend(plan.steps, plan.epsilon, plan.constrained_dp_factor, self.model.step_seconds)
+        estimate = posterior.infer(self.measurements.by_columns, self.cell)
+        record = self._record(plan, place, estimate, spending, posterior)
+        state.advance(posterior, state.count + 1, cap_tracker, state.slot_after(plan.steps), likelihood)
+        self._last = (record, plan, released_state)
         return record
 
     def _record(
         self,
-        step: PreparedStep,
+        plan: StepPlan,
         released: tuple[float, ...] | None,
-        guess: PointEstimate,
-        spent: tuple[float | None, float | None, float | None],
-        component: LikeliestComponent,
+        estimate: Inference,
+        spending: Spending,
+        posterior: Belief,
     ) -> ReleaseRecord:
-        """The record of a prepared step and of what was drawn."""
-        index, (so_far, last_day, hours) = self.person.count, spent
-        plan, noise, protection = step.plan, step.noise, step.plan.protection
-        radii, held = self.model.held_radii, None
-        if radii is not None and hours is not None:
-            held = radii.factor(hours, self.settings.schedule is not None) * guess.mean_error
+        index = self.filter_state.count
+        protection = plan.protection
+        radii = self.model.calibrated_radii
+        calibrated_radius_90 = None
+        if radii is not None and spending.hours_since_draw is not None:
+            factor = radii.factor(spending.hours_since_draw, self.settings.schedule is not None)
+            calibrated_radius_90 = factor * estimate.mean_error
         return ReleaseRecord(
             index=index,
-            steps=step.steps if index else 0,
+            steps=plan.steps if index else 0,
             released=released,
-            estimate=guess.mean,
-            epsilon=step.epsilon,
-            possible=plan.possible,
-            least_protection=plan.least_protection,
-            added=protection.added,
-            # In space the facets of a hull that no noise is drawn from may be too many to be enumerated.
-            area=(protection.hull if protection.hull.ambient_dimension <= 2 else protection.body).volume,
+            estimate=estimate.mean,
+            epsilon=plan.epsilon,
+            num_possible_states=plan.num_possible,
+            min_degree_of_protection=plan.min_degree_of_protection,
+            added_edges=protection.added,
+            # Above two dimensions a hull that no noise is sampled from may have too many facets to enumerate.
+            hull_volume=(protection.hull if protection.hull.ambient_dimension <= 2 else protection.body).volume,
             dimension=protection.hull.dimension,
-            constrained_factor=protection.diameter,
-            certified=protection.certified,
-            gap=protection.gap,
+            constrained_dp_factor=protection.diameter,
+            repair_is_optimal=protection.is_optimal,
+            repair_optimality_gap=protection.optimality_gap,
             mechanism=self.settings.mechanism,
-            exact=noise.query.is_exact,
-            expected_error=noise.expected_error(step.prior),
-            already_known=plan.is_known or (step.reason != "" and plan.possible == 1),
-            settings=self.settings.content_hash,
-            model=self.model.content_hash,
-            estimate_radius=guess.mean_error,
-            adversary_error=guess.least_error,
-            adversary_certainty=guess.certainty,
-            epsilon_so_far=so_far,
-            epsilon_last_day=last_day,
-            reach=step.reach,
-            reason=step.reason,
-            held_radius=held,
-            **vars(component),
-            **noise.comparison(step.prior),
+            is_exact=self.query.is_exact,
+            expected_error=plan.noise.expected_error(plan.prior),
+            is_singleton=plan.is_singleton or (plan.withheld and plan.num_possible == 1),
+            settings_hash=self.settings.content_hash,
+            model_hash=self.model.content_hash,
+            expected_estimate_error=estimate.mean_error,
+            adversary_error=estimate.error_lower_bound,
+            max_posterior_probability=estimate.max_probability,
+            epsilon_total=spending.epsilon_total,
+            epsilon_24h=spending.epsilon_24h,
+            max_event_probabilities=plan.max_event_probabilities,
+            withheld_reason=plan.reason,
+            calibrated_radius_90=calibrated_radius_90,
+            **vars(self.planner.summarize_likeliest_component(plan, posterior)),
+            **plan.noise.compare_with_knorm(plan.prior),
         )
 
-    def likeliest_component(self, step: PreparedStep, posterior: Belief) -> LikeliestComponent:
-        """What every reader sees, after a release, of the component that it came from.
+    def log_likelihood(self, plan: StepPlan, released: npt.ArrayLike | None) -> FloatArray:
+        """Compute the adversary's ``log p(z | s)`` of a release ``z`` for every state.
+
+        Each component has its own normaliser and support; see `dphmm.release.noise.StepNoise.log_density`. A state
+        outside the constraint set has the density of its surrogate, the nearest possible state.
 
         Parameters
         ----------
-        step
-            The release.
-        posterior
-            The belief after it.
-
-        Returns
-        -------
-        LikeliestComponent
-            Of the component that is most probable now.
-        """
-        probabilities, constraint = posterior.probabilities, step.plan.constraint
-        if step.noise.component_count > 1:
-            outside = np.flatnonzero(posterior.support & ~constraint)
-            if len(outside):  # counted to the possible states that are released for them
-                probabilities = probabilities.copy()
-                np.add.at(probabilities, self.planner.released_as(outside, constraint), probabilities[outside])
-        return step.noise.likeliest_component(probabilities, step.plan.protection.graph.open)
-
-    def log_likelihood(self, step: PreparedStep, released: npt.ArrayLike | None) -> FloatArray:
-        """``log p(z | s)`` of a release ``z``, ``(d,)``, for every state ``(N,)``, as an adversary knows it.
-
-        Each component has its own normaliser and support; see `dphmm.release.noise.StepNoise.log_density`.
-
-        States outside the constraint set have the density of the nearest possible state, which stands in for them.
-
-        Parameters
-        ----------
-        step
-            The release as it was prepared.
+        plan
+            The plan of the release.
         released
-            ``z``, ``(d,)``, in the unit of the measurements; None where nothing was drawn.
+            ``z``, ``(d,)``, in the unit of the measurements; None if the timestep was withheld.
 
         Returns
         -------
         ndarray, shape (N,)
-            The log densities; zeros where nothing was drawn.
+            The log densities; zeros if the timestep was withheld.
 
         Raises
         ------
         CoordinateError
-            When the release has another dimension, is not finite, or (with ``"lattice"``) lies off the lattice.
+            If the release has another dimension, is not finite, or (with ``"lattice"``) is not a lattice point.
         """
-        if step.withheld or released is None:
+        if plan.withheld or released is None:
             return np.zeros(self.model.size)
-        return self._log_likelihood(step, self.query.value(released), np.ones(self.model.size, dtype=np.bool_))
+        return self._log_likelihood(plan, self.query.to_value(released), np.ones(self.model.size, dtype=np.bool_))
 
-    def _log_likelihood(self, step: PreparedStep, released: npt.NDArray[Any], wanted: BoolArray) -> FloatArray:
-        """The same of a release as noise gives it, for wanted states at least."""
-        likelihood, constraint = step.noise.log_density(released), step.plan.constraint
-        if wanted is not constraint:
-            outside = np.flatnonzero(wanted & ~constraint)
-            if len(outside):
-                likelihood[outside] = likelihood[self.planner.released_as(outside, constraint)]
+    def _log_likelihood(self, plan: StepPlan, released: npt.NDArray[Any], wanted: BoolArray) -> FloatArray:
+        """Compute the log likelihood of a release in mechanism units, for `wanted` at least."""
+        likelihood = plan.noise.log_density(released)
+        if not np.array_equal(wanted, plan.constraint):
+            outside = np.flatnonzero(wanted & ~plan.constraint)
+            likelihood[outside] = likelihood[self.planner.map_to_released(outside, plan.constraint)]
         return likelihood
 
     def private_diagnostics(self, state: int, place: FloatArray | None = None) -> PrivateDiagnostics:
-        """What the last release looks like to someone who knows the true state, which was ``state``. Keep it private.
+        """Return diagnostics of the last release that need the true state. Do not publish.
 
         Parameters
         ----------
         state
-            The true state at the last release.
+            True state at the last release.
         place
-            Where the person was, as coordinates of the measurements: a place in a cell is not its centre, and one
-            outside the region may be far from the state that stands for it. Left out, the state's measurement.
+            True location, in coordinates of the measurements. A location in a cell is not the cell's centre, and one
+            outside the region may be far from its state. Defaults to the measurement of the state.
 
         Returns
         -------
         PrivateDiagnostics
-            What only the person may know.
+            Errors and degrees of protection of the true state.
 
         Raises
         ------
         InvalidInputError
-            Before the first release, or when the place has not as many coordinates as a measurement.
+            If there is no release yet, or the place has the wrong number of coordinates.
         """
-        if self._last is None:
-            raise InvalidInputError("nothing was released yet; call release first")
-        true = self.check_state(state)
-        place = self.measurements.points[true] if place is None else as_floats(place, "place")
-        if place.shape != self.measurements.points[true].shape:
-            raise InvalidInputError(f"place has shape {place.shape}; give {self.measurements.dimension} coordinates")
-        record, step, used = self._last
-        away = nan if record.released is None else float(np.linalg.norm(np.array(record.released) - place))
+        last = self._last
+        if last is None:
+            raise InvalidInputError("no release yet: call release() first")
+        true_state = as_state(state, self.model.size)
+        place = self.measurements.points[true_state] if place is None else as_floats(place, "place")
+        if place.shape != self.measurements.points[true_state].shape:
+            raise InvalidInputError(
+                f"place must have {self.measurements.dimension} coordinates, got shape {place.shape}"
+            )
+        record, plan, released_state = last
+        error = nan if record.released is None else float(np.linalg.norm(np.array(record.released) - place))
         return PrivateDiagnostics(
             index=record.index,
-            true_state=true,
-            used_state=used,
-            stood_in=used != true,
-            error=away,
+            true_state=true_state,
+            released_state=released_state,
+            used_surrogate=released_state != true_state,
+            error=error,
             estimate_error=float(np.linalg.norm(np.array(record.estimate) - place)),
-            degree_of_protection=int(step.plan.protection.degrees[used]),
-            expected_error=step.noise.error_at(used),
+            degree_of_protection=int(plan.protection.degrees[released_state]),
+            expected_error=plan.noise.error_at(released_state),
         )
 
-    def check_state(self, state: int) -> int:
-        """The state as an int, refused with a StateError where it does not exist.
 
-        Parameters
-        ----------
-        state
-            The state.
-
-        Returns
-        -------
-        int
-            The same.
-        """
-        return as_state(state, self.model.size)
-
-
-@dataclass(frozen=True)
 class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its fields)
     __doc__ = Settings.__doc__
 
     @classmethod
-    def for_a_day(cls, epsilon: float = A_DAY, **settings: Any) -> ReleaseSettings:
-        """Settings under which no 24 hours cost more than a budget, spent where it tells most: see `Schedule`.
+    def for_a_day(cls, epsilon: float = DEFAULT_DAILY_EPSILON, **settings: Any) -> ReleaseSettings:
+        """Create settings that bound the total epsilon of any 24 hours.
+
+        A `Schedule` spends it.
 
         Parameters
         ----------
         epsilon
-            What the releases of any 24 hours may cost together. One may cost all of it.
+            Total budget of the releases of any 24 hours. A single release may use all of it.
         **settings
-            Any other of a `ReleaseSettings`.
+            Any other setting of a `ReleaseSettings`.
 
         Returns
         -------
         ReleaseSettings
-            What ``dphmm release`` takes where no budget is given.
+            The settings that ``dphmm release`` uses by default.
 
         Raises
         ------
         ConfigurationError, BudgetError
-            As `ReleaseSettings`.
+            If a setting is invalid; see `ReleaseSettings`.
 
         Examples
         --------
@@ -888,23 +1009,24 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
         return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **settings)
 
     def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
-        """An engine that releases the places of a model's states.
+        """Create an engine that releases the locations of a model's states.
 
         Parameters
         ----------
         model
-            A model that knows its states (`dphmm learn` writes such ones).
+            A model that contains its state locations, as `dphmm learn` writes it.
         rng
-            Left out, the operating system's randomness. A seed or generator makes releases repeatable, not private.
+            Source of randomness. Defaults to the operating system's. A seed or generator makes releases reproducible
+            and provides no privacy.
 
         Returns
         -------
         Releaser
-            The engine, which has released nothing.
+            An engine without releases.
 
         Raises
         ------
         ConfigurationError, PolicyError, DataFileError
-            As `graph`.
+            If `graph` raises them.
         """
-        return Releaser.made(self, model, model.space, self.graph(model), rng)
+        return Releaser.from_space(self, model, model.space, self.graph(model), rng)

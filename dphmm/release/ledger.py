@@ -1,176 +1,272 @@
-"""What releases have cost so far, by the composition theorems, and what they may cost."""
+"""The privacy cost of releases under the composition theorems, and limits on it."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from math import ceil, inf
+from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
-from dphmm.arrays import IntArray, check_epsilon
+from dphmm.arrays import IntArray
 from dphmm.errors import BudgetExceededError, InvalidInputError
-from dphmm.facts import setting
 from dphmm.release.record import ReleaseRecord
+from dphmm.tables.values import one_line, shorten
+from dphmm.validation import Epsilon, PositiveInt, checked, setting
 
 DAY_SECONDS = 86_400.0
-"""The seconds of the window that records tell the spending of."""
+"""The length in seconds of the window for which records state the total epsilon."""
 
-_TIDIED = 64
-"""Fewer releases than this are kept, however long ago they were."""
+# Below this number of releases nothing is pruned, because it would save too little memory.
+_MIN_RELEASES_TO_PRUNE = 64
+
+
+_FRACTION = re.compile(r"[0-9]+(/[0-9]+)?")
 
 
 class Account:
-    """The running cost of the releases about one person: ``0.1`` is one tenth.
+    """The running privacy cost of the releases about one user, in exact arithmetic.
+
+    A budget of ``0.1`` counts as exactly one tenth.
 
     Parameters
     ----------
-    longest
-        How many time steps a window will reach over at most: what was spent before is kept as a sum alone, so that the
-        account of years is no larger than that of a window. Left out, windows may be of any length.
+    max_window_steps
+        Largest number of timesteps of a window. Older costs are kept only as a sum, so that the account of years is no
+        larger than that of a window. None means that windows may have any length.
 
     Attributes
     ----------
     count
-        How many releases are in it.
+        Number of releases.
     epsilon
-        The sum of the budgets (Theorem 7.1).
+        Sum of the budgets (Theorem 7.1).
     constrained_epsilon
-        The constrained-DP level of the sequence (Theorem 7.2); infinite once a release could rule a state out.
-    drawn
-        The time step of the last release with a draw; None before the first.
+        Level of constrained differential privacy of the sequence (Theorem 7.2); infinite once a release could exclude a
+        state.
+    last_draw_slot
+        Slot of the last release that was not withheld; None if there is none.
     """
 
-    def __init__(self, longest: int | None = None) -> None:
-        self.longest = longest
+    def __init__(self, max_window_steps: int | None = None) -> None:
+        self.max_window_steps = max_window_steps
         self.count = 0
         self.epsilon = Fraction(0)
         self.constrained_epsilon: Fraction | float = Fraction(0)
-        self.drawn: int | None = None
+        self.last_draw_slot: int | None = None
         self._slots: list[int] = []
         self._before: list[Fraction] = []
 
-    def add(self, slot: int, epsilon: float, constrained_factor: float) -> None:
-        """One more release, with a budget of 0 where it is withheld; its slot is not before the last one's."""
+    def add(self, slot: int, epsilon: float, constrained_dp_factor: float) -> None:
+        """Add one more release, with budget 0 if it is withheld.
+
+        Its slot must not precede that of the last one.
+        """
         self.count += 1
         self._slots.append(slot)
         self._before.append(self.epsilon)
         if epsilon > 0:
-            self.drawn = slot
-        self.epsilon += exactly(epsilon)
-        self.constrained_epsilon += constrained_cost(epsilon, constrained_factor)
-        if self.longest is not None and len(self._slots) >= _TIDIED and self._slots[0] <= slot - self.longest:
-            gone = bisect_right(self._slots, slot - self.longest)
-            if 2 * gone >= len(self._slots):  # as seldom as it is worth it
-                del self._slots[:gone], self._before[:gone]
+            self.last_draw_slot = slot
+        self.epsilon += to_fraction(epsilon)
+        self.constrained_epsilon += constrained_cost(epsilon, constrained_dp_factor)
+        if (
+            self.max_window_steps is not None
+            and len(self._slots) >= _MIN_RELEASES_TO_PRUNE
+            and self._slots[0] <= slot - self.max_window_steps
+        ):
+            num_outside = bisect_right(self._slots, slot - self.max_window_steps)
+            # Remove at least half of them at a time, so that a release takes constant time on average.
+            if 2 * num_outside >= len(self._slots):
+                del self._slots[:num_outside], self._before[:num_outside]
 
     @property
     def slot(self) -> int | None:
-        """The time step of the last release; None before the first."""
+        """The slot of the last release; None before the first."""
         return self._slots[-1] if self._slots else None
 
-    def window(self, slot: int, steps: int) -> Fraction:
-        """The sum of the budgets in the ``steps`` time steps that end with ``slot``, the last one so far or a later."""
-        first = self._first(slot, steps)
+    def window_epsilon(self, slot: int, steps: int) -> Fraction:
+        """Return the sum of the budgets in the ``steps`` timesteps that end with ``slot``.
+
+        `slot` must be the last slot or a later one.
+        """
+        first = self._find_first(slot, steps)
+        # A difference of running sums is exact, as they are fractions.
         return self.epsilon - self._before[first] if first < len(self._slots) else Fraction(0)
 
-    def recent(self, slot: int, steps: int) -> list[tuple[int, Fraction]]:
-        """Slot and budget of each release in the ``steps`` time steps that end with ``slot``; withheld ones have none.
+    def recent_draws(self, slot: int, steps: int) -> list[tuple[int, Fraction]]:
+        """Return slot and budget of the releases in the ``steps`` timesteps up to ``slot``.
 
-        The slot is the last one so far or a later.
+        Withheld timesteps are omitted. `slot` must be the last slot or a later one.
         """
-        first = self._first(slot, steps)
+        first = self._find_first(slot, steps)
         sums = [*self._before[first:], self.epsilon]
-        found = zip(self._slots[first:], sums, sums[1:], strict=False)
-        return [(when, after - before) for when, before, after in found if after > before]
+        spans = zip(self._slots[first:], sums, sums[1:], strict=False)
+        return [(slot, after - before) for slot, before, after in spans if after > before]
 
-    def moments(self, slot: int, steps: int) -> IntArray:
-        """The slots of the releases in the ``steps`` time steps that end with ``slot``, withheld or not, each once."""
-        return np.unique(np.array(self._slots[self._first(slot, steps) :], dtype=np.int64))
+    def recent_slots(self, slot: int, steps: int) -> IntArray:
+        """Return the distinct slots of the releases in the ``steps`` timesteps up to ``slot``.
 
-    def _first(self, slot: int, steps: int) -> int:
-        assert self.longest is None or steps <= self.longest, "what such a window holds was not kept"
+        Withheld timesteps are included.
+        """
+        return np.unique(np.array(self._slots[self._find_first(slot, steps) :], dtype=np.int64))
+
+    def to_dict(self, max_window_steps: int | None = None) -> dict[str, Any]:
+        """Return the account as plain JSON values. `from_dict` restores it.
+
+        Parameters
+        ----------
+        max_window_steps
+            Largest number of timesteps of a window. Slots of older releases are omitted. Defaults to the account's.
+
+        Returns
+        -------
+        dict
+            ``count``, ``epsilon`` and ``constrained_epsilon`` (as fractions, or ``"inf"``), ``last_draw_slot``,
+            ``max_window_steps``, and ``recent``: slot and budget of each release in the window, in order.
+        """
+        steps = min((limit for limit in (self.max_window_steps, max_window_steps) if limit is not None), default=None)
+        first = 0 if steps is None or self.slot is None else self._find_first(self.slot, steps)
+        sums = [*self._before[first:], self.epsilon]
+        budgets = [str(after - before) for before, after in pairwise(sums)]
+        return {
+            "count": self.count,
+            "epsilon": str(self.epsilon),
+            "constrained_epsilon": str(self.constrained_epsilon),
+            "last_draw_slot": self.last_draw_slot,
+            "max_window_steps": steps,
+            "recent": [[slot, budget] for slot, budget in zip(self._slots[first:], budgets, strict=True)],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Account:
+        """Return the account with the values of `to_dict`.
+
+        Raises
+        ------
+        InvalidInputError
+            If the values are invalid.
+        """
+        try:
+            account = cls(values["max_window_steps"])
+            account.count = values["count"]
+            account.epsilon = _parse_fraction(values["epsilon"])
+            constrained = values["constrained_epsilon"]
+            account.constrained_epsilon = inf if constrained == "inf" else _parse_fraction(constrained)
+            account.last_draw_slot = values["last_draw_slot"]
+            account._slots = [slot for slot, _ in values["recent"]]
+            budgets = [_parse_fraction(budget) for _, budget in values["recent"]]
+        except (TypeError, KeyError, ValueError, ArithmeticError) as problem:
+            raise InvalidInputError(f"invalid account: {one_line(problem)}") from None
+        integers = [account.count, *account._slots]
+        integers += [value for value in (account.last_draw_slot, account.max_window_steps) if value is not None]
+        if not all(isinstance(value, int) and not isinstance(value, bool) for value in integers):
+            raise InvalidInputError("invalid account: count, slots and steps must be integers")
+        spent = account.epsilon - sum(budgets)
+        if (
+            account._slots != sorted(account._slots)
+            or account.count < len(budgets)
+            or spent < 0
+            or (account.max_window_steps is not None and account.max_window_steps < 1)
+        ):
+            raise InvalidInputError("invalid account: its sums and slots contradict each other")
+        account._before = list(accumulate(budgets, initial=spent))[:-1]
+        return account
+
+    def _find_first(self, slot: int, steps: int) -> int:
+        assert self.max_window_steps is None or steps <= self.max_window_steps, "older releases are not in the account"
         return bisect_right(self._slots, slot - steps)
 
 
-def day_steps(step_seconds: float | None) -> int | None:
-    """How many time steps reach over a day; None where their length is not given."""
+def _parse_fraction(text: str) -> Fraction:
+    # `Fraction` itself accepts "1e999999999", which takes a gigabyte.
+    if not _FRACTION.fullmatch(text):
+        raise ValueError(f"a sum must be a fraction, got {shorten(text)}")
+    return Fraction(text)
+
+
+def steps_per_day(step_seconds: float | None) -> int | None:
+    """Return the number of timesteps in a day, rounded up; None if their length is unknown."""
     return None if step_seconds is None else max(1, ceil(DAY_SECONDS / step_seconds))
 
 
 @lru_cache(maxsize=1024)
-def constrained_cost(epsilon: float, constrained_factor: float) -> Fraction | float:
-    """What one release costs in constrained differential privacy (Theorem 6.3), known before it is drawn."""
-    return inf if constrained_factor == inf else Fraction(constrained_factor) * exactly(epsilon)
+def constrained_cost(epsilon: float, constrained_dp_factor: float) -> Fraction | float:
+    """Return the cost of a release in constrained differential privacy (Theorem 6.3)."""
+    return inf if constrained_dp_factor == inf else Fraction(constrained_dp_factor) * to_fraction(epsilon)
 
 
 @lru_cache(maxsize=1024)
-def exactly(value: float) -> Fraction:
-    """The rational that a budget was written as; the same few budgets come again and again."""
+def to_fraction(value: float) -> Fraction:
+    """Return the rational number with the shortest decimal representation of a budget."""
     return Fraction(repr(float(value)))
 
 
-def total(budgets: Iterable[float]) -> float:
-    """The sum of budgets as they were written, rounded once: ten times 0.1 is 1."""
-    return float(sum(map(exactly, budgets), Fraction(0)))
+def sum_budgets(budgets: Iterable[float]) -> float:
+    """Return the sum of budgets in exact decimal arithmetic, rounded once.
+
+    Ten times 0.1 is 1.
+    """
+    return float(sum(map(to_fraction, budgets), Fraction(0)))
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The cost of a sequence of releases about one person.
+    """The privacy cost of a sequence of releases about one user.
 
-    There is no parallel composition: the person is in one state at a time, and every release is about it.
+    There is no parallel composition: the user is in one state at a time, and every release is about that state.
 
     Parameters
     ----------
     records
-        The public records, in the order of their release.
+        Public records, in the order of their release.
     """
 
     records: tuple[ReleaseRecord, ...]
 
     @classmethod
     def from_records(cls, records: Sequence[ReleaseRecord]) -> Ledger:
-        """A ledger of any sequence of records.
+        """Return a ledger of a sequence of records.
 
         Parameters
         ----------
         records
-            The records of the releases, in their order.
+            Records of the releases, in order.
 
         Returns
         -------
         Ledger
-            What they cost together.
+            Their total cost.
         """
         return cls(tuple(records))
 
     @property
     def epsilon(self) -> float:
-        """The sum of the budgets: what several releases at one time step cost together (Theorem 7.1)."""
-        return total(record.epsilon for record in self.records)
+        """The sum of the budgets: the total cost of the releases (Theorem 7.1)."""
+        return sum_budgets(record.epsilon for record in self.records)
 
     @property
     def constrained_epsilon(self) -> float:
         """The level of constrained differential privacy of the whole sequence (Theorem 7.2).
 
-        Two possible sequences of true states are indistinguishable to within this log ratio. Infinite once a release
-        could rule a possible state out.
+        The log-likelihood ratio of any two possible sequences of true states is bounded by it. It is infinite once a
+        release could exclude a possible state.
         """
         return float(sum(record.constrained_epsilon for record in self.records))
 
     @checked
-    def window(self, steps: int) -> float:
-        """The largest sum of budgets within any ``steps`` consecutive time steps.
+    def window(self, steps: PositiveInt) -> float:
+        """Return the largest sum of budgets within any ``steps`` consecutive timesteps.
 
         Parameters
         ----------
         steps
-            How many time steps the windows have.
+            Number of timesteps of a window.
 
         Returns
         -------
@@ -180,10 +276,8 @@ class Ledger:
         Raises
         ------
         InvalidInputError
-            When ``steps`` is below 1.
+            If ``steps`` is below 1.
         """
-        if steps < 1:
-            raise InvalidInputError(f"a window of {steps} steps has no meaning; give at least 1")
         if not self.records:
             return 0.0
         times = np.cumsum([record.steps for record in self.records])
@@ -192,50 +286,52 @@ class Ledger:
         return float((spent[1:] - spent[first]).max())
 
 
+# Heading of the options of limits in the help.
 _LIMITS = "Session and limits"
-"""The heading of limits in help."""
 
 
 @checked
 @dataclass(frozen=True)
 class Limits:
-    """What a session may spend. Each limit may be reached and not passed; one left out does not bind.
+    """Limits on the privacy cost of a session. None means no limit.
+
+    A limit may be reached but not exceeded.
 
     Parameters
     ----------
     epsilon
-        On the sum of all budgets: the level for edges of the policy (Theorem 7.1).
+        Limit on the sum of all budgets, which is the level for edges of the policy (Theorem 7.1).
     constrained_epsilon
-        On the constrained-DP level of the whole sequence (Theorems 6.3 and 7.2).
+        Limit on the constrained-DP level of the whole sequence (Theorems 6.3 and 7.2).
     window_epsilon, window_steps
-        On the sum of the budgets within any ``window_steps`` consecutive time steps. Both or neither.
+        Limit on the sum of the budgets within any ``window_steps`` consecutive timesteps. Both or neither.
 
     Raises
     ------
     BudgetError
-        When a limit is not positive and finite.
+        If a limit is not positive and finite.
     InvalidInputError
-        When one of the window's two numbers is missing, or its steps are not a whole number from 1.
+        If only one of the window's parameters is given, or its steps are not a positive integer.
     """
 
-    epsilon: float | None = setting(
-        None, "With --session: what a user may spend in all.", name="limit_epsilon", heading=_LIMITS
+    epsilon: Epsilon | None = setting(
+        None, "With --session: limit on the total epsilon of a user.", name="limit_epsilon", heading=_LIMITS
     )
-    constrained_epsilon: float | None = setting(
+    constrained_epsilon: Epsilon | None = setting(
         None,
-        "With --session: the constrained-DP level a user may reach.",
+        "With --session: limit on the constrained-DP level of a user.",
         name="limit_constrained",
         heading=_LIMITS,
     )
-    window_epsilon: float | None = setting(
+    window_epsilon: Epsilon | None = setting(
         None,
-        "With --session: what a user may spend in any --limit-window-steps.",
+        "With --session: limit on the epsilon of limit_window_steps timesteps.",
         name="limit_window_epsilon",
         heading=_LIMITS,
     )
-    window_steps: int | None = setting(
+    window_steps: PositiveInt | None = setting(
         None,
-        "How many consecutive time steps --limit-window-epsilon is for.",
+        "Number of consecutive timesteps of limit_window_epsilon.",
         name="limit_window_steps",
         heading=_LIMITS,
     )
@@ -243,46 +339,43 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("epsilon", "constrained_epsilon", "window_epsilon"):
             value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, check_epsilon(value, f"limit {name}"))
+            object.__setattr__(self, name, None if value is None else float(value))
         if (self.window_epsilon is None) != (self.window_steps is None):
-            raise InvalidInputError("a window limit is two numbers; give both window_epsilon and window_steps")
-        steps = self.window_steps
-        if steps is not None and (isinstance(steps, bool) or steps != int(steps) or steps < 1):
-            raise InvalidInputError(f"window_steps is {steps}; give a whole number from 1")
+            raise InvalidInputError("window_epsilon and window_steps must both be set, or neither")
 
-    def check(self, account: Account, slot: int, epsilon: float, constrained_factor: float) -> None:
-        """Refuse a release that would pass a limit. Nothing is spent by asking.
+    def check(self, account: Account, slot: int, epsilon: float, constrained_dp_factor: float) -> None:
+        """Check that a release would not exceed a limit. Nothing is spent.
 
         Parameters
         ----------
         account
-            What is spent.
+            Epsilon spent so far.
         slot
-            The time step of the release asked for, not before the last one of the account.
-        epsilon, constrained_factor
-            Its budget and its factor of Theorem 6.3.
+            Slot of the release, not before the last one of the account.
+        epsilon, constrained_dp_factor
+            Budget of the release, and its factor of Theorem 6.3.
 
         Raises
         ------
         BudgetExceededError
-            Naming the limit, what is spent and what was asked for.
+            If a limit would be exceeded.
         """
         if not epsilon:
-            return  # nothing is drawn
-        asked = exactly(epsilon)
-        _hold("epsilon", self.epsilon, account.epsilon, asked)
+            return  # the timestep is withheld
+        # Compare exact decimal fractions: ten releases of 0.1 reach a limit of 1 and do not exceed it.
+        requested = to_fraction(epsilon)
+        _check_limit("epsilon", self.epsilon, account.epsilon, requested)
         if self.constrained_epsilon is not None:
-            cost = constrained_cost(epsilon, constrained_factor)
-            _hold("constrained-DP", self.constrained_epsilon, account.constrained_epsilon, cost)
+            cost = constrained_cost(epsilon, constrained_dp_factor)
+            _check_limit("constrained-DP", self.constrained_epsilon, account.constrained_epsilon, cost)
         if self.window_epsilon is not None and self.window_steps is not None:
             name = f"{self.window_steps}-step window"
-            _hold(name, self.window_epsilon, account.window(slot, self.window_steps), asked)
+            _check_limit(name, self.window_epsilon, account.window_epsilon(slot, self.window_steps), requested)
 
 
-def _hold(name: str, limit: float | None, spent: Fraction | float, asked: Fraction | float) -> None:
-    if limit is not None and spent + asked > exactly(limit):
+def _check_limit(name: str, limit: float | None, spent: Fraction | float, requested: Fraction | float) -> None:
+    if limit is not None and spent + requested > to_fraction(limit):
         raise BudgetExceededError(
-            f"the {name} limit of {limit:g} would be passed: {float(spent):.6g} is spent and this release asks for "
-            f"{float(asked):.6g}; release less often, with a smaller epsilon, or not at all"
+            f"{name} limit {limit:g} exceeded: {float(spent):.6g} already spent, this release needs "
+            f"{float(requested):.6g}; release less often or use a smaller epsilon"
         )

@@ -1,4 +1,4 @@
-"""What a release says in public, and what only its owner may know."""
+"""Public release records and private diagnostics."""
 
 from __future__ import annotations
 
@@ -9,116 +9,118 @@ from functools import cache
 from math import isfinite
 from typing import Any
 
-from dphmm.arguments import checked
 from dphmm.errors import InvalidInputError
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import as_number, one_line, shorten
+from dphmm.validation import checked
 
 NO_GAIN = 0.05
-"""A gain below this counts as none."""
+"""A relative gain of tables below this is negligible."""
 
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """What happened at one time step: nothing in it depends on the true state except `released`.
+    """The public record of one timestep. Only `released` depends on the true state.
 
-    Everything else is a function of the public model, policy and past releases (and of `released` itself), so that
-    publishing the record costs no more than publishing the release. Lengths are in the unit of the measurements,
-    kilometres for locations.
+    All other fields are functions of the public model, the policy, past releases and `released` itself. Therefore
+    publishing the record costs no more privacy than publishing the release. Lengths are in the unit of the
+    measurements, kilometres for locations.
 
-    With ``C`` the constraint set, ``G`` the repaired, that is, protectable graph on it and ``K`` the body that the
-    noise is drawn from (for each connected component its own, with ``calibration="component"``), the release ``z``
-    satisfies, for all measurable sets ``S`` of releases:
+    Let ``C`` be the constraint set, ``G`` the repaired (protectable) graph on it, and ``K`` the body from which the
+    noise is sampled. With ``noise_scope="component"``, each connected component has its own body. For all measurable
+    sets ``S`` of releases, the release ``z`` satisfies:
 
     * ``P(z in S | j) <= exp(epsilon) P(z in S | k)`` for every edge ``jk`` of ``G`` (Definition 4.4, Theorem 6.2);
-    * ``P(z in S | j) <= exp(constrained_factor * epsilon) P(z in S | k)`` for all ``j, k`` in ``C`` (Theorem 6.3).
+    * ``P(z in S | j) <= exp(constrained_dp_factor * epsilon) P(z in S | k)`` for all ``j, k`` in ``C`` (Theorem 6.3).
 
     Parameters
     ----------
     index
-        The number of the release within its session, from 0.
+        Index of the release within its session, from 0.
     steps
-        How many time steps of the model lie between this release and the one before (0 for the first).
+        Number of timesteps between the previous release and this one; 0 for the first.
     released
-        ``z``: the released measurement; None where nothing was drawn.
+        ``z``: the released measurement; None if the timestep was withheld.
     estimate
-        The posterior mean of the measurement given all releases so far: a better estimate than `released`, at no
-        privacy cost. Where nothing was drawn it is the prediction.
+        Posterior mean of the measurement given all releases so far. It is a better estimate than `released` and costs
+        no privacy. For a withheld timestep it is the prediction.
     epsilon
-        The budget of this release; 0 where nothing was drawn.
+        Budget of this release; 0 if the timestep was withheld.
     mechanism
-        The name of the mechanism.
-    exact
-        Whether it draws by integers alone, so that the two statements above hold for the numbers that leave the
-        computer; otherwise they hold for the real numbers that the program stands for.
+        Name of the mechanism.
+    is_exact
+        Whether the mechanism samples with integer arithmetic only. If so, the two statements above hold for the
+        published numbers. Otherwise they hold for real-valued noise.
     expected_error
-        The root mean square distance of a release from the measurement it is drawn around. Where the noise differs by
-        component, the mean over ``C`` by the belief before the release: which component this one came from is no part
-        of it. Infinite where nothing was drawn.
-    possible
-        The size of ``C``.
-    least_protection
-        The least degree of protection over ``C`` after the repair, open states left out; at least 2, but for
-        `already_known` and where all of ``C`` is open.
-    added
-        The edges ``(i, j)`` that the repair added.
-    area
-        The volume of the sensitivity hull (of ``G``): the area in the plane, 0 below full dimension. In three and more
-        dimensions that of ``K``.
+        Root mean square distance of a release from the measurement to which noise is added. If the noise differs by
+        component, it is averaged over ``C`` under the belief before the release, so it does not depend on the component
+        of this release. It is infinite if the timestep was withheld.
+    num_possible_states
+        Size of ``C``.
+    min_degree_of_protection
+        Smallest degree of protection over the protected states of ``C`` after the repair. It is at least 2, except if
+        `is_singleton` is true or no state of ``C`` is protected.
+    added_edges
+        Edges ``(i, j)`` that the repair added.
+    hull_volume
+        Volume of the sensitivity hull of ``G``: the area in the plane, 0 below full dimension. In three and more
+        dimensions, the volume of ``K``.
     dimension
-        The dimension of the sensitivity hull.
-    constrained_factor
-        ``max ‖f_j - f_k‖_K`` over ``j, k`` in ``C``; infinite where a release can rule a state out, and where there
-        are several `components`: between two of them nothing is promised.
-    certified
-        Whether the repair is proven to be the best.
-    gap
-        How much of what the repair minimises a better one could save at most, from 0 (proven best) to 1.
-    already_known
-        Whether ``C`` held one state: the adversary knew it, and `released` is its exact measurement.
-    settings, model
-        The content hashes of the `Settings` and of the model that the release was made with.
-    estimate_radius
-        The expected distance of `estimate` from the person, to a reader who knows the model and all releases so
-        far: right on average for people who move as the model says, and too small for others.
+        Dimension of the sensitivity hull.
+    constrained_dp_factor
+        ``max ‖f_j - f_k‖_K`` over ``j, k`` in ``C``. It is infinite if a release can exclude a state, and if there are
+        several components: nothing is guaranteed across components.
+    repair_is_optimal
+        Whether the repair is proven optimal.
+    repair_optimality_gap
+        Largest fraction of the repair's objective that a better repair could save, from 0 (proven optimal) to 1.
+    is_singleton
+        Whether ``C`` contained a single state. The adversary knew it, and `released` is its exact measurement.
+    settings_hash, model_hash
+        Content hashes of the `Settings` and of the model of the release.
+    expected_estimate_error
+        Expected distance of `estimate` from the user's location, for an adversary who knows the model and all releases
+        so far. It is correct on average for users who move as the model states, and too small for others.
     adversary_error
-        The expected distance of their best guess: of the point that is expected to be nearest to the person. It is told
-        at most 2 % too small, and never too large.
-    adversary_certainty
-        The probability of the state that they hold most probable.
-    epsilon_so_far
-        The sum of the budgets of all releases about the person up to this one (Theorem 7.1), those that `estimate` has
-        forgotten among them; None where those are unknown.
-    epsilon_last_day
-        The same of the releases in the 24 hours that end with this one; None also where the model has no step.
-    reach
-        For each cap on an event how probable some output of this release could have made it, as far as outputs were
-        looked at; the most that any could is between this and the cap.
-    components
-        How many components with noise of their own ``C`` falls into: the connected components of ``G``, or 1 where one
-        hull serves all. An open state is one.
-    component_size, component_certainty, component_error
-        Of the likeliest component given all releases so far, this one included, which is what every reader of
-        them can work out: its number of possible states, its probability, and the root mean square distance of its
-        releases from the measurement they are drawn around. That this one came from it is certain only where the
-        probability is 1; no field tells more of where it came from than `released` does.
-    open
-        Whether the likeliest component is an open state: `released` is then its place as it is, but for a chance of
-        ``1 - component_certainty``. It cost nothing on any edge, as no open state has one; `epsilon` is booked all the
-        same, because a budget is booked before the draw, when it is not known what will come of it.
-    least_error, mean_error, gain
-        With ``mechanism="optimal"``, otherwise None: what the expected error of no table over the same components is
-        below, as far as the program proves it (None where a component has a fallback); the expected error of the
-        posterior mean of K-norm noise with the same budget on the same components, each known, to about 2 %; and by
-        what share `expected_error` is less than that. Where that is below 5 % (`gains_nothing`) the program gains
-        nothing that K-norm noise does not have; it may be negative, as a mean may lie between places.
-    reason
-        Why nothing was drawn, which only public things decide: ``"target"`` or ``"budget"``, a `Schedule` says, or
-        ``"caps"`` on events. Empty where something was.
-    held_radius
-        The radius of a circle about `estimate` that holds 90 % of moments on average over people the model was not
-        learned from, as far as people like the training people were followed; see `dphmm.model.point_estimate`. None
-        where the model says nothing of that, or it is not known when the last draw was.
+        Expected error of the adversary's best point estimate, the point with the smallest expected distance from the
+        user. It is at most 2 % too small and never too large.
+    max_posterior_probability
+        Largest posterior probability that the adversary assigns to a state.
+    epsilon_total
+        Sum of the budgets of all releases about the user up to this one (Theorem 7.1), including releases that
+        `estimate` ignores; None if unknown.
+    epsilon_24h
+        Sum of the budgets of the releases in the 24 hours that end with this one; None if unknown, or if the model has
+        no step_seconds.
+    max_event_probabilities
+        For each event cap, the largest probability of its event after any of the outputs that were checked. The maximum
+        over all outputs lies between this value and the cap.
+    num_components
+        Number of components of ``C`` with separate noise: the connected components of ``G``, or 1 if one hull serves
+        all. An unprotected state is a component.
+    component_num_states, component_posterior, component_error
+        Fields of the component that is most probable given all releases so far, including this one: its number of
+        possible states, its probability, and the root mean square distance of its releases from the measurement to
+        which noise is added. Every recipient of the releases can compute them. The release is certain to come from this
+        component only if its probability is 1. No field reveals more about the component than `released` does.
+    is_unprotected
+        Whether the most probable component is an unprotected state. Then `released` is its exact location, except with
+        probability ``1 - component_posterior``. The release cost nothing on any edge, because an unprotected state has
+        no edges. `epsilon` is still charged, because a budget is charged before sampling, when the outcome is unknown.
+    table_error_bound, knorm_estimate_error, table_gain
+        With ``mechanism="optimal"``, otherwise None. `table_error_bound` is a proven lower bound on the expected error
+        of any table over the same components, or None if a component has a fallback. `knorm_estimate_error` is the
+        expected error of the posterior mean of K-norm noise with the same budget on the same components, if each is
+        known, with an error of about 2 %. `table_gain` is the fraction by which `expected_error` is smaller than that.
+        If it is below 5 % (`table_has_no_gain`), the linear program has no advantage over K-norm noise. It may be
+        negative, because a mean may lie between locations.
+    withheld_reason
+        Why the timestep was withheld, decided from public information: ``"target"`` or ``"budget"`` by a `Schedule`, or
+        ``"caps"`` on events. Empty if it was not withheld.
+    calibrated_radius_90
+        Radius of a circle about `estimate` that contains the user at 90 % of timesteps, on average over users who are
+        not training users, if these resemble the training users who were followed; see `dphmm.model.point_estimate`.
+        None if the model contains no radii, or the time of the last release is unknown.
     """
 
     index: int
@@ -127,55 +129,55 @@ class ReleaseRecord:
     estimate: tuple[float, ...]
     epsilon: float
     mechanism: str
-    exact: bool
+    is_exact: bool
     expected_error: float
-    possible: int
-    least_protection: int
-    added: tuple[tuple[int, int], ...]
-    area: float
+    num_possible_states: int
+    min_degree_of_protection: int
+    added_edges: tuple[tuple[int, int], ...]
+    hull_volume: float
     dimension: int
-    constrained_factor: float
-    certified: bool
-    gap: float
-    already_known: bool
-    settings: str
-    model: str
-    estimate_radius: float
+    constrained_dp_factor: float
+    repair_is_optimal: bool
+    repair_optimality_gap: float
+    is_singleton: bool
+    settings_hash: str
+    model_hash: str
+    expected_estimate_error: float
     adversary_error: float
-    adversary_certainty: float
-    epsilon_so_far: float | None
-    epsilon_last_day: float | None
-    reach: tuple[float, ...] = ()
-    components: int = 1
-    component_size: int = 0
-    component_certainty: float = 1.0
+    max_posterior_probability: float
+    epsilon_total: float | None
+    epsilon_24h: float | None
+    max_event_probabilities: tuple[float, ...] = ()
+    num_components: int = 1
+    component_num_states: int = 0
+    component_posterior: float = 1.0
     component_error: float = 0.0
-    open: bool = False
-    reason: str = ""
-    least_error: float | None = None
-    mean_error: float | None = None
-    gain: float | None = None
-    held_radius: float | None = None
+    is_unprotected: bool = False
+    withheld_reason: str = ""
+    table_error_bound: float | None = None
+    knorm_estimate_error: float | None = None
+    table_gain: float | None = None
+    calibrated_radius_90: float | None = None
 
     @property
     def withheld(self) -> bool:
-        """Whether nothing was drawn at this moment; the record tells the prediction."""
-        return self.reason != ""
+        """Whether the timestep was withheld. The record then contains the prediction."""
+        return self.withheld_reason != ""
 
     @property
-    def gains_nothing(self) -> bool:
-        """Whether the table of least error gains nothing: its `gain` is below 5 %."""
-        return self.gain is not None and self.gain < NO_GAIN
+    def table_has_no_gain(self) -> bool:
+        """Whether the gain of the optimal table is negligible: `table_gain` is below 5 %."""
+        return self.table_gain is not None and self.table_gain < NO_GAIN
 
     @property
     def constrained_epsilon(self) -> float:
-        """``constrained_factor * epsilon``: the level of constrained differential privacy of this step."""
-        return self.constrained_factor * self.epsilon if self.constrained_factor > 0 else 0.0
+        """The constrained-DP level of this step: ``constrained_dp_factor * epsilon``."""
+        return self.constrained_dp_factor * self.epsilon if self.constrained_dp_factor > 0 else 0.0
 
     def to_json(self) -> str:
-        """The record as a JSON object on one line, from which `from_json` makes it again, to the last bit.
+        """Return the record as a JSON object on one line. `from_json` restores it bit for bit.
 
-        An infinite number is written as ``Infinity``, which Python's JSON reads.
+        Infinity is written as ``Infinity``, which Python's JSON parser accepts.
 
         Returns
         -------
@@ -187,7 +189,7 @@ class ReleaseRecord:
     @classmethod
     @checked
     def from_json(cls, text: str) -> ReleaseRecord:
-        """The record that `to_json` wrote.
+        """Create a record from the text of `to_json`.
 
         Parameters
         ----------
@@ -202,145 +204,153 @@ class ReleaseRecord:
         Raises
         ------
         InvalidInputError
-            When the text is no record.
+            If the text is not a record.
         """
         try:
-            values, read = parse_json(text), _readers()
+            values = parse_json(text)
+            read = _get_parsers()
             if not isinstance(values, dict) or values.keys() != read.keys():
-                raise ValueError("its names are others")
+                raise ValueError("it has other fields")
             return cls(**{name: read[name](value, name) for name, value in values.items()})
         except ValueError as problem:
-            raise InvalidInputError(f"text is no release record ({one_line(problem)})") from None
+            raise InvalidInputError(f"text is not a release record: {one_line(problem)}") from None
 
     @staticmethod
     def cost_from_json(text: str) -> tuple[float, float]:
-        """The budget and the constrained factor of a record that `to_json` wrote; nothing else is looked at.
+        """Return the budget and the constrained-DP factor from the text of `to_json`.
+
+        Other fields are not parsed.
 
         Parameters
         ----------
         text
-            What `to_json` wrote.
+            Text of `to_json`.
 
         Returns
         -------
         tuple of float
-            The budget, and the constrained factor.
+            The budget, and the constrained-DP factor.
 
         Raises
         ------
         ValueError, AttributeError
-            When the text says neither.
+            If the text does not contain them.
         """
         values = parse_json(text)
         return (
-            _number(values.get("epsilon"), "epsilon"),
-            _factor(values.get("constrained_factor"), "constrained_factor"),
+            _parse_finite_number(values.get("epsilon"), "epsilon"),
+            _parse_factor(values.get("constrained_dp_factor"), "constrained_dp_factor"),
         )
 
 
 @cache
-def _readers() -> dict[str, Callable[[Any, str], Any]]:
-    """What reads each entry of a record."""
-    kinds = {field.name: str(field.type) for field in fields(ReleaseRecord)}
-    return {name: _factor if name in _MAY_BE_INFINITE else _READ[kind] for name, kind in kinds.items()}
+def _get_parsers() -> dict[str, Callable[[Any, str], Any]]:
+    """Return the parser of each field of a record."""
+    types = {field.name: str(field.type) for field in fields(ReleaseRecord)}
+    return {
+        name: _parse_factor if name in _UNBOUNDED_FIELDS else _PARSERS_BY_TYPE[type_name]
+        for name, type_name in types.items()
+    }
 
 
-def _whole_number(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise ValueError(f"{name} is {shorten(value)}; give a whole number")
+def _parse_integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_INTEGER:
+        raise ValueError(f"{name} must be a non-negative integer, got {shorten(value)}")
     return value
 
 
-def _factor(value: Any, name: str) -> float:
+def _parse_factor(value: Any, name: str) -> float:
     number = as_number(value, name)
     if not number >= 0:
-        raise ValueError(f"{name} is {shorten(value)}; give a number that is not negative")
+        raise ValueError(f"{name} must be a non-negative number, got {shorten(value)}")
     return number
 
 
-def _number(value: Any, name: str) -> float:
+def _parse_finite_number(value: Any, name: str) -> float:
     number = as_number(value, name)
     if not isfinite(number):
-        raise ValueError(f"{name} is {shorten(value)}; give a finite number")
+        raise ValueError(f"{name} must be a finite number, got {shorten(value)}")
     return number
 
 
-def _if_told(value: Any, name: str) -> float | None:
-    return None if value is None else _number(value, name)
+def _parse_optional_number(value: Any, name: str) -> float | None:
+    return None if value is None else _parse_finite_number(value, name)
 
 
-def _point(value: Any, name: str) -> tuple[float, ...]:
+def _parse_point(value: Any, name: str) -> tuple[float, ...]:
     if not isinstance(value, list):
-        raise ValueError(f"{name} is {shorten(value)}; give a list of numbers")
-    return tuple(_number(part, name) for part in value)
+        raise ValueError(f"{name} must be a list of numbers, got {shorten(value)}")
+    return tuple(_parse_finite_number(part, name) for part in value)
 
 
-def _drawn(value: Any, name: str) -> tuple[float, ...] | None:
-    return None if value is None else _point(value, name)
+def _parse_optional_point(value: Any, name: str) -> tuple[float, ...] | None:
+    return None if value is None else _parse_point(value, name)
 
 
-def _edges(value: Any, name: str) -> tuple[tuple[int, int], ...]:
+def _parse_edges(value: Any, name: str) -> tuple[tuple[int, int], ...]:
     if not isinstance(value, list) or not all(isinstance(edge, list) and len(edge) == 2 for edge in value):
-        raise ValueError(f"{name} is {shorten(value)}; give a list of pairs")
-    return tuple((_whole_number(first, name), _whole_number(second, name)) for first, second in value)
+        raise ValueError(f"{name} must be a list of pairs, got {shorten(value)}")
+    return tuple((_parse_integer(first, name), _parse_integer(second, name)) for first, second in value)
 
 
-def _flag(value: Any, name: str) -> bool:
+def _parse_flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{name} is {shorten(value)}; give true or false")
+        raise ValueError(f"{name} must be true or false, got {shorten(value)}")
     return value
 
 
-def _text(value: Any, name: str) -> str:
+def _parse_string(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name} is {shorten(value)}; give a text")
+        raise ValueError(f"{name} must be a string, got {shorten(value)}")
     return value
 
 
-_LARGEST = 1 << 62
-_READ: Mapping[str, Callable[[Any, str], Any]] = {
-    "int": _whole_number,
-    "float": _number,
-    "float | None": _if_told,
-    "str": _text,
-    "bool": _flag,
-    "tuple[float, ...]": _point,
-    "tuple[float, ...] | None": _drawn,
-    "tuple[tuple[int, int], ...]": _edges,
+_MAX_INTEGER = 1 << 62
+# Type of a field, as annotated in `ReleaseRecord` → parser of its JSON value.
+_PARSERS_BY_TYPE: Mapping[str, Callable[[Any, str], Any]] = {
+    "int": _parse_integer,
+    "float": _parse_finite_number,
+    "float | None": _parse_optional_number,
+    "str": _parse_string,
+    "bool": _parse_flag,
+    "tuple[float, ...]": _parse_point,
+    "tuple[float, ...] | None": _parse_optional_point,
+    "tuple[tuple[int, int], ...]": _parse_edges,
 }
-"""The type of a field, as it is written above → what reads it out of JSON."""
-_MAY_BE_INFINITE = frozenset({"expected_error", "component_error", "constrained_factor"})
+_UNBOUNDED_FIELDS = frozenset({"expected_error", "component_error", "constrained_dp_factor"})
 
 
 @dataclass(frozen=True)
 class PrivateDiagnostics:
-    """What needs the truth to compute. Never publish it: it tells where the person was.
+    """Diagnostics of a release that require the true state. Private: do not publish.
+
+    They reveal where the user was.
 
     Parameters
     ----------
     index
-        The number of the release that this belongs to.
+        Index of the release.
     true_state
-        The state that stands for where the person was.
-    used_state
-        The state whose measurement was released with noise.
-    stood_in
-        Whether `used_state` is not `true_state`: the model did not think the true state possible, and the nearest
-        possible one, its surrogate, stood in.
+        State of the user's location.
+    released_state
+        State of which the measurement was released with noise.
+    used_surrogate
+        Whether `released_state` differs from `true_state`: the true state was not possible under the model, so its
+        surrogate, the nearest possible state, was released.
     error
-        The distance of the release from where the person was; NaN where nothing was drawn.
+        Distance of the release from the user's location; NaN if the timestep was withheld.
     estimate_error
-        The distance of the posterior mean from where the person was.
+        Distance of the posterior mean from the user's location.
     degree_of_protection
-        The degree of protection of `used_state`.
+        Degree of protection of `released_state`.
     expected_error
-        The root mean square distance of releases of `used_state` from the measurement there.
+        Root mean square distance of releases of `released_state` from its measurement.
     """
 
     index: int
     true_state: int
-    used_state: int
-    stood_in: bool
+    released_state: int
+    used_surrogate: bool
     error: float
     estimate_error: float
     degree_of_protection: int

@@ -1,146 +1,185 @@
-"""A budget that lasts: when to draw and with which epsilon, decided from public things alone."""
+"""Schedules: the choice of released timesteps and their budgets from public information."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, inf
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import FloatArray, IntArray, content_hash
+from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.events.cap import rung_of
+from dphmm.events.cap import budget_at_rung
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
-from dphmm.model.point_estimate import expected_distance, within_cell
-from dphmm.release.ledger import DAY_SECONDS, exactly
-from dphmm.release.noise import StepNoise, distance_after_tables, evenly_spread
+from dphmm.model.point_estimate import cell_rms_distance, expected_distance
+from dphmm.release.filter_state import FilterState
+from dphmm.release.ledger import DAY_SECONDS, to_fraction
+from dphmm.release.noise import StepNoise, expected_distance_after_tables, spread_over_quantiles
+from dphmm.release.planning import Planner, StepPlan
 from dphmm.release.settings import Schedule
-from dphmm.release.step import NextRelease, PublicState
 
-_PLACES = 8
-"""From how many places the error is followed."""
+# The error of a prediction is followed from this number of states, which are spread over the long-run distribution.
+# Each costs one prediction for every step of the curve.
+_NUM_START_STATES = 8
 
-_FEWEST, _MOST, _WORK = 64, 2048, 1e8
-"""For how many steps at least and at most; in between, as many as keep the number of states visited below the last."""
+# A curve has 64 to 2048 steps. In between, the number of steps is bounded by 1e8 visited states: large spaces get
+# fewer.
+_MIN_CURVE_STEPS = 64
+_MAX_CURVE_STEPS = 2048
+_MAX_STATE_VISITS = 1e8
 
-_SETTLED = 0.98
-"""The share of the error of someone who knows nothing from which on the curve is known well enough."""
+# Above this share of the long-run error the curve is extrapolated with its last slope.
+_SETTLED_SHARE = 0.98
 
-_REST = 256
-"""After this number of steps the starting place hardly matters."""
+# After this number of steps from its initial distribution, a chain counts as being in its long-run distribution.
+_LONG_RUN_STEPS = 256
+
+# Curves are shared by the engines of different users. One curve has at most 2,049 numbers.
+_GROWTH_CACHE_SIZE = 16
 
 
 @dataclass(frozen=True)
-class Growth:
-    """The expected error of a prediction, by the number of steps since the place was known.
+class ErrorGrowth:
+    """The expected error of a prediction as a function of the steps since a known location.
 
     Parameters
     ----------
     errors
-        ``(h + 1,)``: after 0, 1, … steps, averaged over places as likely as they are in the long run; it never falls.
+        ``(h + 1,)``: error after 0, 1, … steps, averaged over locations drawn from the long-run distribution. It never
+        decreases.
     """
 
     errors: FloatArray
 
     @classmethod
-    def from_model(cls, model: MarkovModel, points: FloatArray, cell: float = 0.0) -> Growth:
-        """The curve of a model for measurements ``(N, d)``: from a few places, until the error hardly grows.
+    def from_model(cls, model: MarkovModel, points: FloatArray, cell: float = 0.0) -> ErrorGrowth:
+        """Compute the curve of a model for measurements ``(N, d)``.
 
-        Where these are the centres of cells, the error is at least that within one.
-
-        Where the model varies with time they are left at hours that are spread over a day.
+        The curve starts from a few states and ends when the error is close to its long-run value. If the measurements
+        are centres of cells, the error is at least that within a cell. A time-dependent model is started at hours that
+        are spread over a day.
         """
-        rest = Belief.first(model, 0).predict(model, _REST, 0)
-        masses = rest.probabilities
-        starts = evenly_spread(masses, _PLACES).tolist()
+        long_run = Belief.initial(model, 0).predict(model, _LONG_RUN_STEPS, 0)
+        masses = long_run.probabilities
+        starts = spread_over_quantiles(masses, _NUM_START_STATES).tolist()
         day = DAY_SECONDS / (model.step_seconds or DAY_SECONDS)
-        slots = [int(day * number / _PLACES) for number in range(_PLACES)]
+        slots = [int(day * index / _NUM_START_STATES) for index in range(_NUM_START_STATES)]
         beliefs = [
-            Belief.first(model, slot, np.eye(1, model.size, start)[0])
+            Belief.initial(model, slot, np.eye(1, model.size, start)[0])
             for slot, start in zip(slots, starts, strict=True)
         ]
-        settled, errors = _SETTLED * expected_distance(rest.probabilities, points, cell), [within_cell(cell)]
-        for step in range(int(np.clip(_WORK / (_PLACES * model.size), _FEWEST, _MOST))):
-            beliefs = [one.predict(model, 1, slot + step) for one, slot in zip(beliefs, slots, strict=True)]
-            reached = sum(expected_distance(one.probabilities, points, cell) for one in beliefs) / _PLACES
-            errors.append(max(reached, errors[-1]))
+        settled = _SETTLED_SHARE * expected_distance(long_run.probabilities, points, cell)
+        errors = [cell_rms_distance(cell)]
+        steps = np.clip(_MAX_STATE_VISITS / (_NUM_START_STATES * model.size), _MIN_CURVE_STEPS, _MAX_CURVE_STEPS)
+        for step in range(int(steps)):
+            beliefs = [belief.predict(model, 1, slot + step) for belief, slot in zip(beliefs, slots, strict=True)]
+            distances = [expected_distance(belief.probabilities, points, cell) for belief in beliefs]
+            # A time-dependent model may lead users home again. The curve is made monotone, so that it has an inverse.
+            errors.append(max(sum(distances) / _NUM_START_STATES, errors[-1]))
             if errors[-1] >= settled:
                 break
         return cls(np.array(errors))
 
     @property
     def _slope(self) -> float:
-        """How much the error still grows in a step where the curve ends."""
+        """The average growth of the error per step in the second half of the curve."""
         half = len(self.errors) // 2
         return float(self.errors[-1] - self.errors[half]) / max(1, len(self.errors) - 1 - half)
 
-    def step_of(self, error: float) -> float:
-        """After how many steps the error is so large; beyond the curve's end as far as it grew there last."""
+    def steps_to_reach(self, error: float) -> float:
+        """Return the number of steps after which the error has grown to a value.
+
+        Beyond the end of the curve the error is extrapolated with the last slope.
+        """
         if error > self.errors[-1]:
             beyond = float(error - self.errors[-1]) / max(self._slope, 1e-12)
             return len(self.errors) - 1 + min(beyond, float(len(self.errors)))
         first: int = int(np.searchsorted(self.errors, error))
         if first == 0:
             return 0.0
-        low, high = float(self.errors[first - 1]), float(self.errors[first])
+        low = float(self.errors[first - 1])
+        high = float(self.errors[first])
         return first - 1 + (error - low) / (high - low)
 
     def steps_between(self, low: float, high: float) -> float:
-        """In how many steps the error grows from one level to another."""
-        return max(0.0, self.step_of(high) - self.step_of(low))
+        """Return the number of steps in which the error grows from one value to another."""
+        return max(0.0, self.steps_to_reach(high) - self.steps_to_reach(low))
 
 
-NODES = 96
-"""For how many draws the error that a release would leave is worked out."""
+NUM_NODES = 96
+"""The number of outputs for which the error after a release is computed."""
 
-_SEED = 7
-"""Of the draws for which it is worked out: the same ones for every person, and none that is ever released."""
+# Bounds the cost of the posterior of every output, which is computed over these states.
+_MAX_REPRESENTATIVES = 768
 
-_STATES = 768
-"""By how many states a belief is represented there at most."""
+# Budgets to try, in sixteenths of an octave below the largest one. Neighbours differ by a factor of sqrt(2).
+_BUDGET_RUNGS = range(0, 88, 8)
 
-_LADDER = range(0, 88, 8)
-"""Budgets tried, in sixteenths of an octave below the greatest: a factor of the square root of two apart."""
+# The share of the expected error that should remain after a release. Tuned with `scripts/benchmark frontier` on users
+# that were not among the training users of the model.
+_TARGET_SHARE = 0.6
 
-_DOWN_TO = 0.6
-"""What a draw is to leave of the expected error. Measured on people not seen: `scripts/benchmark frontier`."""
+# The factor by which a timestep may exceed an even share of the remaining budget. Budget that is not used before its
+# window ends is lost, and some expected timesteps never come.
+_SHARE_FACTOR = 1.3
 
-_EAGER = 1.3
-"""How much more than an even share of what is left a moment may have: what is not drawn with in time is lost."""
+# If less than the chosen budget remains, the release is made with the rest if that is at least this share of it.
+_MIN_BUDGET_SHARE = 0.5
 
-_PART = 0.5
-"""Which part of the budget that a draw should have it must have at least, where less than that is left."""
+# Prior of a user's reporting rate: 24 timesteps in a window, with the weight of a quarter of an observed timestep.
+_PRIOR_TIMESTEPS = 24.0
+_PRIOR_WEIGHT = 0.25
 
-_UNKNOWN, _UNKNOWN_WEIGHT = 24.0, 0.25
-"""How many moments follow one within a window, where nothing is known of a person, and how many of theirs that equals.
-"""
+NUM_LEARNING_WINDOWS = 28
+"""The number of windows from which the reporting rate is learned."""
 
-REMEMBERED, _MOMENTS = 28, 2048
-"""How many windows back it is looked how often a person reported, and at how many moments at most."""
+# The largest number of timesteps from which it is learned.
+_MAX_TIMESTEPS = 2048
 
-_NEGLIGIBLE = 1e-6
-"""The mass of states that is left out of it."""
+# The total mass of the states that the representation of a belief may omit.
+_NEGLIGIBLE_MASS = 1e-6
+
+
+def max_window_steps(schedules: Iterable[Schedule | None], step_seconds: float | None) -> int:
+    """Return the largest number of timesteps that records or schedules look back.
+
+    Parameters
+    ----------
+    schedules
+        The schedules; None stands for an engine without one.
+    step_seconds
+        Length of a timestep; None if unknown.
+
+    Returns
+    -------
+    int
+        The number of timesteps, at least 1.
+    """
+    if step_seconds is None:
+        return 1
+    windows = [(1, DAY_SECONDS)]
+    windows += [(NUM_LEARNING_WINDOWS, schedule.window_seconds) for schedule in schedules if schedule is not None]
+    return max(count * max(1, ceil(seconds / step_seconds)) for count, seconds in windows)
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """What a release with some budget would do to the estimate.
+class BudgetEffect:
+    """The effect of a release with a given budget on the estimate.
 
     Parameters
     ----------
     epsilon
         The budget.
     error
-        The estimate's expected error after it, averaged over what could be drawn.
+        Expected error of the estimate after the release, averaged over outputs.
     steps
-        After how many steps without a release the error would be back where it is now; at least one.
+        Number of steps without a release after which the error is back at its present value, at least one.
     """
 
     epsilon: float
@@ -148,257 +187,329 @@ class Outlook:
     steps: float
 
 
-class Arrivals:
-    """How often a person reports, learned from the moments so far, which are public.
+class ReportingRate:
+    """The rate at which a user reports, learned from the past timesteps, which are public.
 
     Parameters
     ----------
     slots
-        ``(n,)``: the time steps of the moments before the present one, increasing.
+        ``(n,)``: slots of the past timesteps, increasing.
     now
-        The present one.
+        Present slot.
     window
-        The steps of a window.
+        Number of steps of a window.
     """
 
     def __init__(self, slots: IntArray, now: int, window: int) -> None:
-        self._slots, self._now, self._window = slots, now, window
+        self._slots = slots
+        self._now = now
+        self._window = window
 
-    def after(self, steps: float) -> float:
-        """How many moments are expected within some steps after one: as many as there were after those so far.
+    def expected_count(self, steps: float) -> float:
+        """Return the expected number of reports within some steps after a report.
 
-        One of which less time has passed counts for the part of it that has.
+        It is the mean number over the past reports. A report that is more recent than ``steps`` counts for the fraction
+        of the time that has passed.
         """
         slots = self._slots
         counts = np.searchsorted(slots, slots + steps, side="right") - 1 - np.arange(len(slots))
         seen = np.minimum(1.0, (self._now - slots) / max(steps, 1.0))
-        unknown = _UNKNOWN_WEIGHT * _UNKNOWN * steps / self._window
-        return float((counts.sum() + unknown) / (seen.sum() + _UNKNOWN_WEIGHT))
+        prior = _PRIOR_WEIGHT * _PRIOR_TIMESTEPS * steps / self._window
+        return float((counts.sum() + prior) / (seen.sum() + _PRIOR_WEIGHT))
 
-    def served(self, steps: float) -> float:
-        """How many moments a draw serves that lasts for some steps, with the present one: as have just been, or more.
+    def num_served(self, steps: float) -> float:
+        """Return the number of reports that a release serves, including the present one.
 
-        Where reports come in bursts, those of the last steps tell more than the mean.
+        It serves them while it lasts. Reports come in bursts, so the count in the last steps is used if it is larger
+        than the mean.
         """
-        just = np.count_nonzero(self._slots > self._now - steps)
-        return 1.0 + max(float(just), self.after(steps))
+        num_recent = np.count_nonzero(self._slots > self._now - steps)
+        return 1.0 + max(float(num_recent), self.expected_count(steps))
 
 
 @dataclass(frozen=True)
-class Pace:
-    """What a budget for a window allows of now.
+class Allowance:
+    """The epsilon that the budget of a window leaves for the present timestep.
 
     Parameters
     ----------
-    left
-        What is left for now.
-    each
-        What each of the moments to come may have, in every window that begins before now.
-    arrivals
-        How often the person reports; None without a budget.
-    saved
-        How many moments of the window, with the present one, there were since the last draw.
+    remaining
+        Remaining budget.
+    per_timestep
+        Smallest share of an expected timestep, over all windows that begin before the present slot.
+    reporting_rate
+        Rate at which the user reports; None without a budget.
+    num_saved
+        Number of timesteps of the window since the last release, including the present.
     """
 
-    left: Fraction | float = inf
-    each: float = inf
-    arrivals: Arrivals | None = None
-    saved: int = 1
+    remaining: Fraction | float = inf
+    per_timestep: float = inf
+    reporting_rate: ReportingRate | None = None
+    num_saved: int = 1
 
-    def over(self, steps: float) -> float:
-        """The most that a draw may cost which lasts for some steps: what was saved, or what the moments have it serves.
+    def max_epsilon(self, steps: float) -> float:
+        """Return the largest budget of a release that lasts for some steps.
 
-        Where an error is as large as it gets soon after a draw, no draw lasts until the next can be paid for.
+        It is the sum of the shares that were saved, or of the shares of the timesteps that the release serves,
+        whichever is larger. Without saved shares there would never be a release if the error grows to its limit soon
+        after each.
         """
-        return self.each if self.arrivals is None else self.each * max(self.saved, self.arrivals.served(steps))
+        return (
+            self.per_timestep
+            if self.reporting_rate is None
+            else self.per_timestep * max(self.num_saved, self.reporting_rate.num_served(steps))
+        )
 
 
-_GROWTHS: WeakKeyDictionary[MarkovModel, list[tuple[FloatArray, float, Growth]]] = WeakKeyDictionary()
-"""What engines of one model have in common: measurements, the size of a cell, and the curve."""
+_GROWTHS: BoundedCache[str, ErrorGrowth] = BoundedCache(_GROWTH_CACHE_SIZE)
 
 
-class Scheduling:
-    """The schedule of an engine's settings at work, for every person whom it releases.
+class Scheduler:
+    """A scheduler that chooses the released timesteps and their budgets.
 
-    Before each moment: with ``v`` the expected error of the prediction, a draw with budget ``e`` would take it down to
-    ``u(e)``, the mean over what could be drawn (at fixed nodes: a function of the belief alone). Without further draws
-    the error grows back to ``v`` in ``T(e)`` steps, along a curve that follows from the model. Drawn is seldom and
-    strongly: what a draw tells grows with the square of a small budget, and noise that is drawn again and again for
-    somebody who stays averages out in hindsight.
+    Let ``v`` be the expected error of the prediction. A release with budget ``e`` would lower it to ``u(e)``, a mean
+    over outputs. The outputs are fixed, so ``u`` is a function of the belief alone. Without further releases the error
+    grows back to ``v`` in ``T(e)`` steps, along a curve that follows from the model. A few releases with large budgets
+    are best: for small budgets the information of a release grows with their square, and repeated noise about a
+    stationary user averages out.
 
-    How far outside the region a person may be is left out of all errors: no draw tells.
+    All errors omit the distance of a user from the region, on which no release depends.
 
-    *With a target* nothing is drawn unless ``v`` exceeds it. The budget is then the least that takes the error down to
-    0.6 of the target, or all that a release may have.
+    *With a target error*, the timestep is withheld unless ``v`` exceeds the target. Otherwise the budget is the
+    smallest that lowers the error to 0.6 of the target, or the largest that a release may have.
 
-    *With a budget for a window* the least ``e`` that takes the error down to ``0.6 v`` is drawn with where it can be
-    kept up: ``e`` is at most what the moments that it serves, until the error is back at ``v``, may have together, or
-    those since the last draw. How many come in some time is learned from those so far (`Arrivals`), and what each may
-    have is the least, over all windows which begin before now and end later, of what is left in them by the moments
-    that they will hold. Where one moment's share is more than ``e``, it is the share. What a window may cost is looked
-    at before a draw all the same, in exact numbers.
+    *With a budget for a window*, the release has the smallest ``e`` that lowers the error to ``0.6 v``, if that can be
+    sustained: ``e`` must be at most the sum of the shares of the timesteps that the release serves until the error is
+    back at ``v``, or of the timesteps since the last release. `ReportingRate` estimates the rate of timesteps from the
+    past. A share is the minimum, over all windows that begin before the present and end after it, of the remaining
+    budget divided by the expected number of timesteps. If a single share exceeds ``e``, the release has that budget
+    instead. The cost of every window is checked before a release, in exact arithmetic.
 
     Parameters
     ----------
     schedule
-        The schedule; None draws at every moment, with all that it may.
+        The schedule. With None, every timestep is released with the whole budget of a release.
     model
         The model.
     points
-        ``(N, d)``: what is measured in each state.
+        ``(N, d)``: the measurement of each state.
     cell
-        The side of the cell whose centre that is; 0 where it is a point.
-    nodes
-        For how many draws the error that a release would leave is worked out.
+        Side length of the cell around it; 0 if it is a point.
+    num_nodes
+        Number of outputs for which the error after a release is computed.
 
     Raises
     ------
     ConfigurationError
-        When there is a budget for a window and the model does not say how long its steps are.
+        If there is a budget for a window and the model has no step_seconds.
     """
 
     def __init__(
-        self, schedule: Schedule | None, model: MarkovModel, points: FloatArray, cell: float = 0.0, nodes: int = NODES
+        self,
+        schedule: Schedule | None,
+        model: MarkovModel,
+        points: FloatArray,
+        cell: float = 0.0,
+        num_nodes: int = NUM_NODES,
     ) -> None:
-        self.schedule, self._model, self._points, self._cell, self._nodes = schedule, model, points, cell, nodes
+        self.schedule = schedule
+        self._model = model
+        self.points = points
+        self.cell = cell
+        self.num_nodes = num_nodes
+        # The number of steps of a window; 0 without a budget for one.
         self.window = 0
-        """The steps of a window; 0 where there is no budget for one."""
         if schedule is not None and schedule.window_epsilon is not None:
             if model.step_seconds is None:
-                raise ConfigurationError("a budget for a window of time needs a model with step_seconds; give it one")
+                raise ConfigurationError(
+                    "window_epsilon cannot be combined with a model without step_seconds: a window has a duration"
+                )
             self.window = max(1, ceil(schedule.window_seconds / model.step_seconds))
-        self._made: WeakKeyDictionary[StepNoise, npt.NDArray[Any]] = WeakKeyDictionary()
-        self._last: tuple[Belief, npt.NDArray[np.bool_], tuple[IntArray, FloatArray]] | None = None
 
     @cached_property
-    def growth(self) -> Growth:
-        """How fast an estimate gets worse without releases."""
-        known = _GROWTHS.setdefault(self._model, [])
-        for points, cell, made in known:
-            if cell == self._cell and np.array_equal(points, self._points):
-                return made
-        known.append((self._points, self._cell, Growth.from_model(self._model, self._points, self._cell)))
-        return known[-1][2]
+    def growth(self) -> ErrorGrowth:
+        """The expected error of an estimate as a function of the steps without a release."""
+        key = content_hash(self._model.content_hash, self.points, self.cell)
+        return _GROWTHS.get_or_make(key, lambda: ErrorGrowth.from_model(self._model, self.points, self.cell))
 
-    def limit(self, release: NextRelease) -> NextRelease:
-        """A release within the schedule: with the budget that saves most error for it, or with why nothing is drawn.
+    def build_plan(
+        self,
+        prior: Belief,
+        epsilon: float,
+        steps: int,
+        state: FilterState,
+        planner: Planner,
+        plan: StepPlan | None = None,
+    ) -> StepPlan:
+        """Plan a release within the schedule, or withhold the timestep.
+
+        Parameters
+        ----------
+        prior
+            Belief before the release.
+        epsilon
+            Largest budget that the release may have.
+        steps
+            Number of timesteps since the previous release.
+        state, planner
+            Filter state of the user, and the planner of the engine.
+        plan
+            The plan of the prior, if it is not the planner's own.
 
         Raises
         ------
         InvalidInputError
-            When releases were made of whose cost nothing is known.
+            If the cost of earlier releases is unknown.
         """
         schedule = self.schedule
         if schedule is None:
-            return release
-        level, target = expected_distance(release.prior.probabilities, self._points, self._cell), schedule.target_error
+            unlimited = planner.build_plan(prior) if plan is None else replace(plan, prior=prior)
+            return planner.with_epsilon(unlimited, epsilon, steps, state.version)
+        level = expected_distance(prior.probabilities, self.points, self.cell)
+        target = schedule.target_error
         if level <= (target or 0.0):
-            return replace(release, reason="target")
-        pace = self._pace(release.person, release.steps, schedule.window_epsilon)
-        if not pace.left:
-            return replace(release, reason="budget")
-        budgets = [rung_of(release.epsilon, rung) for rung in _LADDER]
-        best = self._least(release, level, _DOWN_TO * (target or level), budgets)
-        rest = next((budget for budget in budgets if exactly(budget) <= pace.left), 0.0)
-        if best.epsilon > rest >= _PART * best.epsilon:
-            best = self.outlook(release, level, rest)
-        if best.epsilon > rest or best.epsilon > pace.over(best.steps):
-            return replace(release, reason="budget")
-        share = next((one for one in budgets if one <= min(pace.each, rest)), 0.0) if target is None else 0.0
-        return replace(release, epsilon=max(best.epsilon, share))
+            return planner.withhold(prior, "target", steps, state.version)
+        allowance = self._compute_allowance(state, steps, schedule.window_epsilon)
+        if not allowance.remaining:
+            return planner.withhold(prior, "budget", steps, state.version)
+        plan = planner.build_plan(prior) if plan is None else replace(plan, prior=prior)
+        effects = BudgetEffects(self, plan, planner, level)
+        budgets = [budget_at_rung(epsilon, rung) for rung in _BUDGET_RUNGS]
+        best = effects.smallest_budget(_TARGET_SHARE * (target or level), budgets)
+        rest = next((budget for budget in budgets if to_fraction(budget) <= allowance.remaining), 0.0)
+        if best.epsilon > rest >= _MIN_BUDGET_SHARE * best.epsilon:
+            best = effects.compute(rest)
+        if best.epsilon > rest or best.epsilon > allowance.max_epsilon(best.steps):
+            return planner.withhold(prior, "budget", steps, state.version)
+        share = 0.0
+        if target is None:
+            share = next((budget for budget in budgets if budget <= min(allowance.per_timestep, rest)), 0.0)
+        return planner.with_epsilon(plan, max(best.epsilon, share), steps, state.version)
 
-    def _least(self, release: NextRelease, level: float, goal: float, budgets: Sequence[float]) -> Outlook:
-        """The least budget of some, the greatest first, after which the error is down to a goal; else the greatest."""
-        best, low, high = self.outlook(release, level, budgets[0]), 0, len(budgets)
+    def _compute_allowance(self, state: FilterState, steps: int, budget: float | None) -> Allowance:
+        """Return the budget that the windows leave which contain the present slot.
+
+        A release at ``s`` counts in windows that end before ``s + W``. Therefore the binding windows end just before a
+        release leaves them, and ``W`` steps after the present.
+        """
+        if budget is None:
+            return Allowance()
+        account = state.account
+        total = to_fraction(budget)
+        if account is None:
+            raise InvalidInputError(
+                "the cost of earlier releases is unknown: call resume() with their account, or replay them"
+            )
+        now = (account.slot or 0) + steps
+        if not state.count:
+            now = (account.slot or 0) if state.first is None else state.first
+        timesteps = account.recent_slots(now, NUM_LEARNING_WINDOWS * self.window)
+        reporting_rate = ReportingRate(timesteps[timesteps < now][-_MAX_TIMESTEPS:], now, self.window)
+        recent = account.recent_draws(now, self.window)
+        spent_in_window = sum((spent for _, spent in recent), Fraction(0))
+        remaining = total - spent_in_window
+        per_timestep = float(total) / (1.0 + reporting_rate.expected_count(self.window))
+        for slot, spent in recent:
+            per_timestep = min(
+                per_timestep,
+                float(total - spent_in_window) / (1.0 + reporting_rate.expected_count(slot + self.window - now)),
+            )
+            spent_in_window -= spent
+        last_draw = recent[-1][0] if recent else now - self.window
+        return Allowance(
+            remaining,
+            _SHARE_FACTOR * per_timestep,
+            reporting_rate,
+            1 + int(np.count_nonzero((timesteps > last_draw) & (timesteps < now))),
+        )
+
+
+class BudgetEffects:
+    """The effects of different budgets on one release, under one plan.
+
+    Parameters
+    ----------
+    scheduler
+        The scheduler.
+    plan
+        The plan, of which the budget is to be chosen.
+    planner
+        The planner of the plan.
+    level
+        Expected error of the prediction.
+    """
+
+    def __init__(self, scheduler: Scheduler, plan: StepPlan, planner: Planner, level: float) -> None:
+        self._plan = plan
+        self._scheduler = scheduler
+        self._planner = planner
+        self._level = level
+
+    @cached_property
+    def _representatives(self) -> tuple[IntArray, FloatArray]:
+        return _choose_representatives(self._plan.prior.probabilities, self._plan.constraint, self._scheduler.points)
+
+    def compute(self, epsilon: float) -> BudgetEffect:
+        """Compute the effect of a release with a given budget."""
+        error = self._error_after(self._planner.build_noise(self._plan, epsilon))
+        return BudgetEffect(epsilon, error, max(1.0, self._scheduler.growth.steps_between(error, self._level)))
+
+    def _error_after(self, noise: StepNoise) -> float:
+        """Compute the expected error of the estimate after a release.
+
+        The mean is over all outputs of tables, and over fixed outputs of other noise.
+        """
+        within = cell_rms_distance(self._scheduler.cell)
+        if noise.is_tabular:
+            return float(np.hypot(expected_distance_after_tables(noise, self._plan.prior.probabilities), within))
+        states, weights = self._representatives
+        # The outputs do not depend on the user and are never released, so the decision whether to release is public.
+        nodes = np.arange(self._scheduler.num_nodes)
+        true_states = states[spread_over_quantiles(weights, len(nodes))]
+        added = noise.reference_samples(len(nodes))[noise.part_of[true_states], nodes]
+        logs = noise.log_densities(noise.query.values[true_states] + added, states)
+        return _mean_posterior_error(logs, weights, self._scheduler.points[states], within)
+
+    def smallest_budget(self, goal: float, budgets: Sequence[float]) -> BudgetEffect:
+        """Return the effect of the smallest budget that keeps the error within a goal.
+
+        `budgets` must be decreasing. If no budget is sufficient, the effect of the largest is returned.
+        """
+        best = self.compute(budgets[0])
+        low = 0
+        high = len(budgets)
+        # The error increases along the sequence, so bisection computes it for at most five of the eleven budgets.
         while best.error <= goal and high - low > 1:
             middle = (low + high) // 2
-            look = self.outlook(release, level, budgets[middle])
-            if look.error <= goal:
-                low, best = middle, look
+            effect = self.compute(budgets[middle])
+            if effect.error <= goal:
+                low = middle
+                best = effect
             else:
                 high = middle
         return best
 
-    def _pace(self, person: PublicState, steps: int, budget: float | None) -> Pace:
-        """What the windows allow that begin before now and end later.
 
-        A release at ``s`` counts in windows that end before ``s + W``. So the windows that bind end just before a
-        release falls out of them, and ``W`` steps on.
-        """
-        if budget is None:
-            return Pace()
-        account, whole = person.account, exactly(budget)
-        if account is None:
-            raise InvalidInputError("what earlier releases cost is not known; resume with it, or replay them")
-        now = (account.slot or 0) + steps
-        if not person.count:
-            now = (account.slot or 0) if person.first is None else person.first
-        moments = account.moments(now, REMEMBERED * self.window)
-        arrivals = Arrivals(moments[moments < now][-_MOMENTS:], now, self.window)
-        recent = account.recent(now, self.window)
-        used = sum((spent for _, spent in recent), Fraction(0))
-        left, each = whole - used, float(whole) / (1.0 + arrivals.after(self.window))
-        for slot, spent in recent:
-            each = min(each, float(whole - used) / (1.0 + arrivals.after(slot + self.window - now)))
-            used -= spent
-        since = recent[-1][0] if recent else now - self.window
-        return Pace(left, _EAGER * each, arrivals, 1 + int(np.count_nonzero((moments > since) & (moments < now))))
-
-    def outlook(self, release: NextRelease, level: float, epsilon: float) -> Outlook:
-        """What a release with a budget would do, from a belief whose expected error is ``level``."""
-        error = self._error_after(release, epsilon)
-        return Outlook(epsilon, error, max(1.0, self.growth.steps_between(error, level)))
-
-    def _error_after(self, release: NextRelease, epsilon: float) -> float:
-        """The estimate's expected error after a draw: over all outputs of tables, otherwise at fixed nodes.
-
-        The nodes come from a generator with a seed of its own, so that they are the same for every person, and no
-        draw of a release has anything to do with them.
-        """
-        noise, probabilities = release.noise(epsilon), release.prior.probabilities
-        if any(part.table is not None for part in noise.parts):
-            return float(np.hypot(distance_after_tables(noise, probabilities), within_cell(self._cell)))
-        states, weights = self._represented(release)
-        true = states[evenly_spread(weights, self._nodes)]
-        values = noise.query.values
-        added = self._added(noise)[noise.part_of[true], np.arange(self._nodes)]
-        logs, within = noise.log_densities(values[true] + added, states), within_cell(self._cell)
-        return _mean_error(logs, weights, self._points[states], within)
-
-    def _represented(self, release: NextRelease) -> tuple[IntArray, FloatArray]:
-        """States that stand for a belief; kept for the budgets that are tried with it."""
-        last = self._last
-        if last is None or last[0] is not release.prior or last[1] is not release.plan.constraint:
-            constraint = release.plan.constraint
-            found = _represented(release.prior.probabilities, constraint, self._points)
-            self._last = last = (release.prior, constraint, found)
-        return last[2]
-
-    def _added(self, noise: StepNoise) -> npt.NDArray[Any]:
-        """What each part of a noise adds at the nodes, ``(parts, n, d)``; kept for as long as the noise is."""
-        if noise not in self._made:
-            origin = np.zeros_like(noise.query.values[0])
-            drawn = [part.sample(origin, np.random.default_rng(_SEED), self._nodes) for part in noise.parts]
-            self._made[noise] = np.stack(drawn)
-        return self._made[noise]
-
-
-def _represented(
+def _choose_representatives(
     probabilities: FloatArray, constraint: npt.NDArray[np.bool_], points: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """States that stand for a belief, and their masses: those that matter, or the likeliest of each block of space."""
+    """Return states that represent a belief, and their masses.
+
+    They are all states above a negligible mass or, if these are too many, the most probable one of each block of space.
+    """
     weights = np.where(constraint, probabilities, 0.0)
-    order = np.flatnonzero(weights >= _NEGLIGIBLE / len(weights))
-    if len(order) <= _STATES:
+    order = np.flatnonzero(weights >= _NEGLIGIBLE_MASS / len(weights))
+    if len(order) <= _MAX_REPRESENTATIVES:
         return np.asarray(order, dtype=np.int64), weights[order]
     low = points[order].min(axis=0)
     extent = points[order].max(axis=0) - low
-    side = float(np.prod(np.maximum(extent, 1e-12)) / _STATES) ** (1 / points.shape[1])
+    side = float(np.prod(np.maximum(extent, 1e-12)) / _MAX_REPRESENTATIVES) ** (1 / points.shape[1])
     while True:
         cells = np.floor((points[order] - low) / side).astype(np.int64)
         names = np.ravel_multi_index(tuple(cells.T), tuple(cells.max(axis=0) + 1))
         blocks = np.unique(names, return_inverse=True)[1]
-        if blocks.max() < _STATES:
+        if blocks.max() < _MAX_REPRESENTATIVES:
             break
         side *= 1.25
     masses = np.bincount(blocks.ravel(), weights[order])
@@ -407,10 +518,15 @@ def _represented(
     return np.asarray(order[by_mass[first]], dtype=np.int64), np.asarray(masses, dtype=np.float64)
 
 
-def _mean_error(logs: FloatArray, weights: FloatArray, places: FloatArray, within: float) -> float:
-    """The expected distance from the posterior mean, averaged over ``n`` outputs of log likelihoods ``(n, k)``."""
+def _mean_posterior_error(logs: FloatArray, weights: FloatArray, places: FloatArray, within: float) -> float:
+    """Return the mean distance from the posterior mean over ``n`` outputs.
+
+    `logs` contains the log likelihoods of the outputs, ``(n, k)``.
+    """
     logs -= logs.max(axis=1, keepdims=True)
     posterior = np.exp(logs) * weights
     posterior /= posterior.sum(axis=1, keepdims=True)
-    away = places[None] - (posterior @ places)[:, None]
-    return float(np.einsum("nk,nk->", posterior, np.sqrt(np.einsum("nkd,nkd->nk", away, away) + within**2))) / len(logs)
+    offsets = places[None] - (posterior @ places)[:, None]
+    return float(
+        np.einsum("nk,nk->", posterior, np.sqrt(np.einsum("nkd,nkd->nk", offsets, offsets) + within**2))
+    ) / len(logs)

@@ -1,138 +1,147 @@
-"""A durable session: one person's releases over time, each moment released once, whatever crashes or is retried."""
+"""Durable sessions: the releases about one user over time, each timestep released once.
+
+A crash or a retry does not release a timestep twice.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import as_instants
 from dphmm.errors import (
     BudgetExceededError,
     ConfigurationError,
     DataFileError,
     InvalidInputError,
-    OmittedError,
     SessionMismatchError,
     TimeOrderError,
+    WithheldTimestepError,
 )
-from dphmm.events.cap import CapKeeper
+from dphmm.events.cap import CapTracker
 from dphmm.model.belief import Belief
-from dphmm.model.point_estimate import point_estimate
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Ledger, Limits
+from dphmm.release.planning import StepPlan, as_state
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.session_store import Drawn, Progress, Pruned, SessionStore, StoredRelease
-from dphmm.release.session_terms import MAIN_QUERY, Agreed, StoredSession, agreed_on
-from dphmm.release.step import PreparedStep
+from dphmm.release.session_store import Progress, Pruned, SampledRelease, SessionStore, StoredRelease
+from dphmm.release.session_terms import MAIN_QUERY, Agreement, StoredSession, collect_terms
 from dphmm.space.trajectory import microseconds
 from dphmm.tables.values import shorten
+from dphmm.validation import checked
 
 Slot = int | datetime | np.datetime64
-"""A time step: its number, or an instant within it."""
+"""A timestep: its slot, or an instant within it."""
 
-_FARTHEST_SLOT = 2**62
+_MAX_SLOT = 2**62
 
 
-def slot_number(slot: Slot, step_seconds: float | None) -> int:
-    """The number of a time step.
+def to_slot(slot: Slot, step_seconds: float | None) -> int:
+    """Convert a timestep to a slot.
 
     Parameters
     ----------
     slot
-        The number itself; or an instant, a `datetime` with a time zone or a `numpy.datetime64` in UTC. Steps are
-        counted from 1970, and an instant belongs to the one at whose end it lies or that it lies within: the clock of
+        The slot; or an instant, as a `datetime` with a time zone or a `numpy.datetime64` in UTC. Slots are counted from
+        1970. An instant belongs to the timestep that contains it or ends with it, as in
         `dphmm.space.Trajectory.resample`.
     step_seconds
-        How long a step is; None where that is not given.
+        Length of a timestep; None if unknown.
 
     Raises
     ------
     InvalidInputError
-        When it is neither, has no time zone, or is out of range.
+        If the argument is neither, has no time zone, or is out of range.
     ConfigurationError
-        For an instant, when there is no length of a step.
+        If an instant is passed and the length of a timestep is unknown.
     """
     if isinstance(slot, datetime | np.datetime64):
         if step_seconds is None:
-            raise ConfigurationError("the model has no step_seconds, so instants mean no step; give slot numbers")
-        return step_number(slot, step_seconds)
-    if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _FARTHEST_SLOT:
-        raise InvalidInputError(f"slot is {slot!r}; give a whole number or an instant")
+            raise ConfigurationError("slot must be an integer if the model has no step_seconds, got an instant")
+        return get_slot(slot, step_seconds)
+    if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _MAX_SLOT:
+        raise InvalidInputError(f"slot must be an integer or an instant, got {slot!r}")
     return int(slot)
 
 
-def step_number(instant: datetime | np.datetime64, step_seconds: float) -> int:
-    """The number of the time step that an instant belongs to: see `slot_number`."""
+def get_slot(instant: datetime | np.datetime64, step_seconds: float) -> int:
+    """Return the slot of an instant; see `to_slot`."""
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
-            raise InvalidInputError(f"slot is {instant.isoformat()} without a time zone; add one, such as timezone.utc")
+            raise InvalidInputError(f"slot must have a time zone, such as timezone.utc, got {instant.isoformat()}")
         since_1970 = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     elif not isinstance(instant, np.datetime64):
-        raise InvalidInputError(f"slot is {shorten(instant)}; give a whole number or an instant")
+        raise InvalidInputError(f"slot must be an integer or an instant, got {shorten(instant)}")
     elif np.isnat(instant):
-        raise InvalidInputError("slot is NaT; give a whole number or an instant")
+        raise InvalidInputError("slot must be an integer or an instant, got NaT")
     else:
         try:
             since_1970 = int(as_instants(np.asarray(instant)).astype(np.int64))
         except ValueError as problem:
-            raise InvalidInputError(f"slot is {shorten(instant)}: {problem}") from None
+            raise InvalidInputError(f"slot must be an instant, got {shorten(instant)}: {problem}") from None
     return -(-since_1970 // microseconds(step_seconds, "step"))
 
 
-def check_order(slot: int, last: int | None) -> None:
-    """Refuse a time step before the last one of which something was said (None where there is none yet).
+def check_time_order(slot: int, last: int | None) -> None:
+    """Check that a slot does not precede the last answered one (None if there is none).
 
     Raises
     ------
     TimeOrderError
-        Naming both.
+        If it does.
     """
     if last is not None and slot < last:
-        raise TimeOrderError(f"slot {slot} lies before slot {last}, the last one answered; time does not go back")
+        raise TimeOrderError(f"slot must not precede slot {last}, the last one answered, got {slot}")
 
 
-_NUMBER_WIDTH, _EDGE_WIDTH, _RECORD_WIDTH = 26, 44, 1_300
-"""Characters that a float, an added edge, and all else of a record take in JSON at most."""
+# The largest number of JSON characters of a float, of an added edge, and of everything else in a record.
+_NUMBER_WIDTH = 26
+_EDGE_WIDTH = 44
+_RECORD_WIDTH = 1_500
 
 
 @checked
 class Session:
-    """One person's releases, kept in a file, made by `open`.
+    """The releases about one user, stored in a file. Created by `open`.
 
-    A step checks the limits, draws, writes the record and the belief after it in one transaction with
-    ``synchronous=FULL``, and returns when that is on the disk. Hence:
+    A release checks the limits, samples the noise, and writes the record and the belief after it in one transaction
+    with ``synchronous=FULL``. It returns when the transaction is on disk. Hence:
 
-    * what was returned is in the file, and what is not in the file was never returned;
-    * a moment that was released is answered by the record of then, bit for bit, whatever true state is
-      given, and costs nothing again;
-    * a process killed at any point loses at most a draw that no one saw, and so does a disk that is full: the next
-      step draws anew, and records of one length make what the disk refuses independent of what was drawn;
-    * of several processes one draws and the others wait, and answer with its draw.
+    * every returned record is in the file, and a record that is not in the file was never returned;
+    * a timestep that was released is always answered with the stored record, bit for bit, whatever true state is
+      passed, and costs nothing again;
+    * a process that is killed at any point loses at most a sample that was never disclosed. The same holds for a full
+      disk: the next call samples anew, and records have a fixed length, so that a disk error does not depend on the
+      sample;
+    * of several processes one samples, and the others wait and return its record.
 
-    True states are never written: the file is a function of public things and of the draws.
+    True states are never written. The file is a function of public information and of the samples.
 
-    A session object belongs to the thread and the process that opened it. It is a context manager that closes itself.
+    Threads can share a session object: their calls wait for each other. A pickled session opens the store again where
+    it is unpickled, and continues with the releases of all processes. After a fork, open the session again. It is a
+    context manager that closes itself.
 
     Parameters
     ----------
     store
-        Where the session is kept.
+        The store of the session.
     stored
-        What is kept of it.
+        The stored session.
     queries
-        Query → its engine.
-    owner
+        Mapping from query to engine.
+    owns_store
         Whether closing the session closes the store.
-    predicting
-        Whether a moment that the limits leave no budget for gets a record with the prediction.
-    listeners
-        As of `open`.
+    predict_beyond_limits
+        Whether a timestep for which the limits leave no budget gets a record with the prediction.
+    find_partial_recipients
+        Argument of `open`.
 
     Examples
     --------
@@ -156,22 +165,22 @@ class Session:
         store: SessionStore,
         stored: StoredSession,
         queries: Mapping[str, Releaser],
-        owner: bool,
-        predicting: bool = False,
-        listeners: Callable[[int, int], Mapping[str, str]] | None = None,
+        owns_store: bool,
+        predict_beyond_limits: bool = False,
+        find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> None:
-        self._predicting = predicting
-        self._listeners = listeners
+        self._predict_beyond_limits = predict_beyond_limits
+        self._find_partial_recipients = find_partial_recipients
         self._store = store
-        self._owner = owner
+        self._owner = owns_store
         self._stored = stored
         self._queries = dict(queries)
         first = self._queries[min(self._queries)]
         for engine in self._queries.values():
-            engine.join(first)  # one belief, and one stand-in for a state that is not possible
-        self._longest = stored.longest_window(first.model.step_seconds)
-        self._account = Pruned().account(self._longest)
-        self._kept: tuple[int, CapKeeper | None] = (0, None)
+            engine.join(first)  # all queries share the belief, and the surrogate of an impossible state
+        self._max_window_steps = stored.max_window_steps(first.model.step_seconds)
+        self._account = Pruned().new_account(self._max_window_steps)
+        self._cap_state: tuple[int, CapTracker | None] = (0, None)
         self._first: int | None = None
         self._model = first.model
 
@@ -184,61 +193,66 @@ class Session:
         releaser: Releaser | Mapping[str, Releaser],
         limits: Limits | None = None,
         wait_seconds: float = 30.0,
-        anew: str | None = None,
-        predicting: bool = False,
-        listeners: Callable[[int, int], Mapping[str, str]] | None = None,
+        amendment_note: str | None = None,
+        predict_beyond_limits: bool = False,
+        find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> Session:
-        """Go on with the session of a name, or begin it where the file has none.
+        """Continue the session with a name, or start it if the file contains none.
 
         Parameters
         ----------
         path
-            The file; made where there is none. One file holds any number of sessions. A store that is open already
-            serves too, and stays open.
+            The file; created if it does not exist. A file holds any number of sessions. An open store can be passed
+            instead, and stays open.
         name
-            The session: one for each person. Two sessions about one person know nothing of each other's spending.
+            The session, one for each user. Two sessions about one user do not know of each other's spending.
         releaser
-            The engine. Several queries at one moment: a name → its engine, all with one model, one policy and the same
-            caps on events.
+            The engine. For several queries at one timestep: a mapping from a name to an engine. The engines must have
+            the same model, policy and event caps.
         limits
-            What may be spent. Left out: as agreed when the session began, none for a new one.
+            Limits on the privacy cost. Defaults to those agreed when the session began; none for a new session.
         wait_seconds
-            How long to wait for another process that is writing (unless the store is open).
-        anew
-            A note. Where the session goes on with other settings, it is agreed anew that its next release, and those
-            after it, are made under these: see `SessionStore.agree`. Left out, that is refused.
-        predicting
-            Whether a moment at which a limit would be passed has a record with the prediction, which costs nothing,
-            and has it for good; otherwise it is refused, and may be asked for again.
-        listeners
-            The number of the session and a time step → readers who are told of it and were not told all before: their
-            name → the query of theirs. What is kept for them follows from what they were told: see `SessionStore.said`.
+            How long to wait for another process that is writing, unless the store is open already.
+        amendment_note
+            A note. If the session continues with other settings, they are agreed for the next release and those after
+            it; see `SessionStore.agree`. With None, other settings raise an error.
+        predict_beyond_limits
+            Whether a timestep at which a limit would be exceeded permanently gets a record with the prediction, which
+            costs nothing. Otherwise it raises an error, and may be requested again.
+        find_partial_recipients
+            Function from the session's number and a slot to the recipients of that release who were not sent all
+            previous ones: a mapping from their name to their query. Their beliefs are computed from the releases they
+            were sent; see `SessionStore.partial_message`.
 
         Raises
         ------
         SessionMismatchError
-            When the session began, or goes on, with another model, policy, measurement, other settings, another kind of
-            randomness, or other limits.
+            If the session began, or continues, with another model, policy or measurements, other settings or limits, or
+            another source of randomness.
         DataFileError
-            When the file is no store of sessions, or damaged; it is left as it is.
+            If the file is not a store of sessions, or is damaged. It stays unchanged.
         OutputError
-            When the file cannot be written.
+            If the file cannot be written.
         InvalidInputError
-            When the name is empty, or there is no query.
+            If the name is empty, or there is no query.
         """
-        queries, terms = agreed_on(name, releaser)
+        queries, terms = collect_terms(name, releaser)
         owner = not isinstance(path, SessionStore)
         store = path if isinstance(path, SessionStore) else SessionStore(path, wait_seconds)
         try:
             stored = store.session(name) or store.add(name, terms, limits or Limits())
-            if anew is not None:
-                stored = store.agree(stored, terms, anew)
+            if amendment_note is not None:
+                stored = store.agree(stored, terms, amendment_note)
             stored.check_same(terms, limits)
-            return cls(store, stored, queries, owner, predicting, listeners)
+            return cls(store, stored, queries, owner, predict_beyond_limits, find_partial_recipients)
         except BaseException:
             if owner:
                 store.close()
             raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = self._predict_beyond_limits, self._find_partial_recipients
+        return _reopen, (self._store, self.name, self._queries, self._owner, self._account.count, *options)
 
     def __enter__(self) -> Session:
         return self
@@ -247,328 +261,380 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file. Nothing is lost by not doing so."""
+        """Close the file. Nothing is lost if this is omitted."""
         if self._owner:
             self._store.close()
 
     # ---- releasing -----------------------------------------------------------------------------------------------
 
     def release(self, state: int, slot: Slot, epsilon: float | None = None, query: str = MAIN_QUERY) -> ReleaseRecord:
-        """Release the true state of a moment, or say again what was released of that moment.
+        """Release the true state at a timestep, or return the record of an earlier release of it.
 
         Parameters
         ----------
         state
-            The true state. It does not matter where the moment was released already.
+            True state. It is ignored if the timestep was released already.
         slot
-            The time step: a number, or an instant (see `slot_of`). Between two releases the belief advances by the
+            The timestep: a slot, or an instant (see `to_slot`). Between two releases the belief advances by the
             difference.
         epsilon
-            The budget; left out, the engine's. It does not matter where the moment was released already.
+            Budget. Defaults to the engine's. It is ignored if the timestep was released already.
         query
-            Which of the session's queries. Queries at one moment compose (Theorem 7.1): each costs its own budget, and
-            the belief before one is that after the other.
+            Query of the session. Queries at one timestep compose (Theorem 7.1): each costs its own budget, and the
+            belief before one is the belief after the previous one.
 
         Returns
         -------
         ReleaseRecord
-            As it is in the file, and is read from it by everyone who asks for this moment again. Where a schedule or
-            caps on events leave no budget nothing is drawn: it tells the prediction, then and ever after.
+            The record in the file, which every later call for this timestep returns. If a schedule or event caps leave
+            no budget, the timestep is withheld permanently, and the record contains the prediction.
 
         Raises
         ------
         TimeOrderError
-            When the moment has no release and lies before the last one that has, or was omitted; an `OmittedError`
-            when it was omitted itself.
+            If the timestep has no release and precedes the last one that has, or was omitted; `WithheldTimestepError`
+            if it was omitted itself.
         BudgetExceededError
-            When a limit would be passed; nothing is drawn.
+            If a limit would be exceeded. Nothing is sampled.
         SessionBusyError
-            When another process holds the file for longer than was to be waited; nothing is drawn.
+            If another process locks the file for longer than `wait_seconds`. Nothing is sampled.
         OutputError
-            When the disk refuses the release: no room, no permission, a failure. What was drawn is thrown away unseen,
-            and cost nothing.
-        StateError, BudgetError, AlreadyKnownError
-            As `Releaser.release`; nothing is drawn.
+            If the disk does not accept the release because of space, permissions or a failure. The sample is discarded
+            unseen, and costs nothing.
+        StateError, BudgetError, SingletonConstraintError
+            If `Releaser.release` raises them. Nothing is sampled.
         """
         engine = self._queries.get(query) if isinstance(query, str) else None
         if engine is None:
-            raise InvalidInputError(
-                f"query {shorten(query)} is not in the session; its queries are {', '.join(self._queries)}"
-            )
-        engine.check_state(state)
-        moment = self.slot_of(slot)
-        while True:
-            progress = self._store.progress(self._stored.number)
-            known = self._found(progress, moment, query)
-            if known is not None:
-                return known
-            drawn = self._append(self._prepare(query, progress, moment, epsilon), progress, moment, query, state)
-            if drawn is not None:
-                self._kept = (engine.person.count, engine.person.keeper)
-                return drawn.record
+            raise InvalidInputError(f"query must be one of {', '.join(self._queries)}, got {shorten(query)}")
+        as_state(state, engine.model.size)
+        slot = self.to_slot(slot)
+        with self._exclusive():
+            while True:
+                progress = self._store.progress(self._stored.number)
+                record = self._find_answer(progress, slot, query)
+                if record is not None:
+                    return record
+                # The plan is made before the store is locked. If another process releases meanwhile, it is made again.
+                drawn = self._append(self._prepare(query, progress, slot, epsilon), progress, slot, query, state)
+                if drawn is not None:
+                    self._cap_state = (engine.filter_state.count, engine.filter_state.cap_tracker)
+                    return drawn.record
 
     def omit(self, slot: Slot) -> ReleaseRecord | None:
-        """Agree that a moment has no release, now and ever, unless it has one: then that is said again.
+        """Agree that a timestep has no release, permanently. Return its release if it has one.
 
-        For a person whose place is not to be released at that moment, and who is told so in public. What is not in
-        time's order is refused as by `release`. No query is answered at that moment.
+        Use it if the user's location must not be released at that timestep and this is disclosed publicly. No query
+        is answered at that timestep.
 
         Parameters
         ----------
         slot
-            The time step, or an instant within it.
+            The slot, or an instant within the timestep.
 
         Returns
         -------
         ReleaseRecord or None
-            What the first of the session's queries was answered with; None for a moment without a release.
+            The record of the first query of the session; None if the timestep has no release.
 
         Raises
         ------
         TimeOrderError
-            When the moment has no release and lies before the last one that has, or was omitted.
+            If the timestep has no release and precedes the last one that has, or was omitted.
         SessionBusyError, OutputError
-            As `release`.
+            If `release` would raise them.
         """
-        moment = self.slot_of(slot)
-        while True:
-            progress = self._store.progress(self._stored.number)
-            for query in self._queries:
-                known = self._found(progress, moment, query)
-                if known is not None:
-                    return known
-            check_order(moment, progress.latest)
-            self._check_current(progress)
-            if moment == progress.omitted or self._store.omit(self._stored.number, progress, moment):
-                return None
+        slot = self.to_slot(slot)
+        with self._exclusive():
+            while True:
+                progress = self._store.progress(self._stored.number)
+                for query in self._queries:
+                    record = self._find_answer(progress, slot, query)
+                    if record is not None:
+                        return record
+                check_time_order(slot, progress.latest_slot)
+                self._check_current(progress)
+                if slot == progress.omitted_slot or self._store.omit(self._stored.number, progress, slot):
+                    return None
 
-    def _found(self, progress: Progress, slot: int, query: str) -> ReleaseRecord | None:
-        """What was released at a time, or None; after the last release there is nothing to be looked for."""
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Return a context in which no other thread uses this session or its engines.
+
+        Locks are always taken in the order of engine and store, so that threads cannot wait for each other in a circle.
+        """
+        self._store.database.check_process()
+        with self._queries[min(self._queries)].exclusive():
+            yield
+
+    def _find_answer(self, progress: Progress, slot: int, query: str) -> ReleaseRecord | None:
+        """Return the stored record of a slot, or None."""
+        # There is nothing to look up after the last release.
         if progress.slot is None or slot > progress.slot:
             return None
         return self._store.find(self._stored.number, slot, query)
 
     def _check_current(self, progress: Progress) -> None:
-        if progress.amended != len(self._stored.agreed) - 1:
-            raise SessionMismatchError(f"session {self.name!r} was agreed on anew meanwhile; open it again")
+        if progress.num_amendments != len(self._stored.agreements) - 1:
+            raise SessionMismatchError(f"session {self.name!r} was amended in the meantime; open it again")
 
-    def _prepare(self, query: str, progress: Progress, slot: int, epsilon: float | None) -> PreparedStep:
-        """The step as far as it is public, within the limits; before the file is locked."""
-        check_order(slot, progress.latest)
+    def _prepare(self, query: str, progress: Progress, slot: int, epsilon: float | None) -> StepPlan:
+        """Prepare the plan within the limits, from public information, before locking the file."""
+        check_time_order(slot, progress.latest_slot)
         self._check_current(progress)
-        if slot == progress.omitted:
-            raise OmittedError(f"slot {slot} was omitted: that it has no release was said; release the next one")
+        if slot == progress.omitted_slot:
+            raise WithheldTimestepError(f"slot {slot} was omitted, so it has no release; release the next one")
         self._catch_up(progress)
         engine = self._queries[query]
-        keeper = self._known(engine, progress, slot)
-        engine.resume(progress.belief, progress.count, keeper, self._account, progress.slot)
+        cap_tracker = self._get_cap_tracker(engine, progress, slot)
+        engine.resume(progress.belief, progress.count, cap_tracker, self._account, progress.slot)
         if progress.slot is None:
-            engine.person.first = slot
-        known = engine.person.slot
-        step = engine.prepare(epsilon, 0 if known is None else slot - known)
+            engine.filter_state.first = slot
+        last_slot = engine.filter_state.slot
+        step = engine.prepare(epsilon, 0 if last_slot is None else slot - last_slot)
         try:
-            self._stored.limits.check(self._account, slot, step.epsilon, step.constrained_factor)
+            self._stored.limits.check(self._account, slot, step.epsilon, step.constrained_dp_factor)
         except BudgetExceededError:
-            if not self._predicting:
+            if not self._predict_beyond_limits:
                 raise
-            return engine.prepare_nothing(step.prior, step.steps, "budget")
+            return engine.prepare_withheld(step.prior, step.steps, "budget")
         return step
 
-    def _known(self, engine: Releaser, progress: Progress, slot: int) -> CapKeeper | None:
-        """What the releases so far told of capped events; they are gone through again where others made some."""
+    def _get_cap_tracker(self, engine: Releaser, progress: Progress, slot: int) -> CapTracker | None:
+        """Return the state of the event caps, after replaying the releases of other processes."""
         if not engine.settings.caps:
             return None
         if progress.count and self._first is None:
             (first,) = self._store.releases(self._stored.number, 0, 1)
             self._first = first.slot
-        engine.person.first = slot if self._first is None else self._first
-        if self._kept[0] != progress.count:
+        engine.filter_state.first = slot if self._first is None else self._first
+        if self._cap_state[0] != progress.count:
             stored = self._store.releases(self._stored.number, 0, progress.count)
-            self._kept = (progress.count, replay_caps(self._queries, stored))
-        return self._kept[1]
+            self._cap_state = (progress.count, replay_caps(self._queries, stored))
+        return self._cap_state[1]
 
-    def _append(self, step: PreparedStep, progress: Progress, moment: int, query: str, state: int) -> Drawn | None:
-        """Draw and write; None where another process was faster."""
+    def _append(self, step: StepPlan, progress: Progress, slot: int, query: str, state: int) -> SampledRelease | None:
+        """Sample and write a release; return None if another process released meanwhile."""
 
-        def draw() -> Drawn:
-            return self._drawn(query, step, self._queries[query].draw(step, state), moment)
+        def draw() -> SampledRelease:
+            return self._build_sample(query, step, self._queries[query].draw(step, state), slot)
 
         try:
-            return self._store.append(self._stored.number, progress, moment, draw)
+            return self._store.append(self._stored.number, progress, slot, draw)
         except BaseException:
-            self._account = Pruned().account(self._longest)  # what was drawn may be in it, and was thrown away
+            # The account may include the sample, which was discarded.
+            self._account = Pruned().new_account(self._max_window_steps)
             raise
 
-    def _drawn(self, query: str, step: PreparedStep, record: ReleaseRecord, moment: int) -> Drawn:
-        beliefs, said, engine = {}, {}, self._queries[query]
+    def _build_sample(self, query: str, step: StepPlan, record: ReleaseRecord, slot: int) -> SampledRelease:
+        beliefs: dict[str, Belief] = {}
+        messages: dict[str, str] = {}
+        engine = self._queries[query]
         assert engine.belief is not None, "a draw leaves a belief"
-        others = {} if self._listeners is None else self._listeners(self._stored.number, moment)
-        for name in (name for name, own in others.items() if own == query):
-            known = self._listened(name, moment).update(engine.log_likelihood(step, record.released))
-            guess = point_estimate(known.probabilities, engine.measurements.by_columns, engine.cell, known.beyond)
-            told = {"estimate": guess.mean, "estimate_radius": guess.mean_error}
-            if self._model.held_radii is not None:  # since their last draw it may be longer than for others
+        others = (
+            {} if self._find_partial_recipients is None else self._find_partial_recipients(self._stored.number, slot)
+        )
+        for name in (name for name, partial_query in others.items() if partial_query == query):
+            belief = self._predict_partial_belief(name, slot).update(engine.log_likelihood(step, record.released))
+            estimate = belief.infer(engine.measurements.by_columns, engine.cell)
+            message = {
+                "estimate": estimate.mean,
+                "expected_estimate_error": estimate.mean_error,
+                "adversary_error": estimate.error_lower_bound,
+                "max_posterior_probability": estimate.max_probability,
+            }
+            if self._model.calibrated_radii is not None:  # the recipient may not know when the last release was
                 hours = inf if record.released is None else 0.0
-                factor = self._model.held_radii.factor(hours, engine.settings.schedule is not None)
-                told["held_radius"] = factor * guess.mean_error
-            beliefs[name], said[name] = known, json.dumps(told)
-        added = len(step.plan.protection.added)
-        width = record_width(engine.measurements.dimension, added, len(step.reach))
-        return Drawn(query, record, width, engine.belief, beliefs, said)
+                factor = self._model.calibrated_radii.factor(hours, engine.settings.schedule is not None)
+                message["calibrated_radius_90"] = factor * estimate.mean_error
+            beliefs[name] = belief
+            messages[name] = json.dumps(message)
+        added = len(step.protection.added)
+        width = max_record_width(engine.measurements.dimension, added, len(step.max_event_probabilities))
+        return SampledRelease(query, record, width, engine.belief, beliefs, messages)
 
-    def _listened(self, name: str, moment: int) -> Belief:
-        """The belief before a release of a reader who was not told everything: a prediction since they were."""
-        number, belief = self._store.reader(self._stored.number, name) or (0, None)
+    def _predict_partial_belief(self, name: str, slot: int) -> Belief:
+        """Return the belief of a recipient before a release, predicted from their last one."""
+        number, belief = self._store.partial_belief(self._stored.number, name) or (0, None)
         before = 0 if belief is None else number - 1
         before = max(before, self._store.pruned(self._stored.number).count)
         last = min(before + 1, self._store.progress(self._stored.number).count)
-        told = next(self._store.releases(self._stored.number, before, last), None)
-        slot = moment if told is None else told.slot
-        return (belief or Belief.first(self._model, slot)).predict(self._model, moment - slot, slot)
+        release = next(self._store.releases(self._stored.number, before, last), None)
+        last_slot = slot if release is None else release.slot
+        return (belief or Belief.initial(self._model, last_slot)).predict(self._model, slot - last_slot, last_slot)
 
     def _catch_up(self, progress: Progress) -> None:
-        """Enter what was released since, here or by other processes, into the account."""
+        """Enter the releases since the last call, by any process, into the account."""
         if progress.count < self._account.count:
-            raise DataFileError(self._store.path, "was replaced by an older copy; open the session anew")
+            raise DataFileError(self._store.path, "was replaced by an older copy; open the session again")
         if progress.count > self._account.count:
             pruned = self._store.pruned(self._stored.number)
             if pruned.count > self._account.count:
-                self._account = pruned.account(self._longest)
+                self._account = pruned.new_account(self._max_window_steps)
             for slot, _, *cost in self._store.costs(self._stored.number, self._account.count, progress.count):
                 self._account.add(slot, *cost)
 
-    # ---- asking --------------------------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The session's name."""
+        """The name of the session."""
         return self._stored.name
 
     @property
     def number(self) -> int:
-        """The session's number in its store."""
+        """The number of the session in its store."""
         return self._stored.number
 
     @property
-    def agreed(self) -> tuple[Agreed, ...]:
-        """What it was agreed on when it began, and whenever it was agreed on anew."""
-        return self._stored.agreed
+    def agreements(self) -> tuple[Agreement, ...]:
+        """The terms agreed at the beginning, and each amendment."""
+        return self._stored.agreements
 
-    def agreed_at(self, number: int) -> Agreed:
-        """What a release, of which this is the number, was made under.
+    def agreement_at(self, number: int) -> Agreement:
+        """Return the terms of a release.
 
         Parameters
         ----------
         number
-            The number of a release, from 0.
+            Index of the release, from 0.
 
         Returns
         -------
-        Agreed
-            The terms then.
+        Agreement
+            The terms at that time.
         """
-        return self._stored.agreed_at(number)
+        return self._stored.agreement_at(number)
 
     @property
     def account(self) -> Account:
-        """What all releases so far have spent, made here or by other processes. Not to be changed."""
-        self._catch_up(self._store.progress(self._stored.number))
-        return self._account
+        """The cost of all releases so far, by any process. Do not modify it."""
+        with self._exclusive():
+            self._catch_up(self._store.progress(self._stored.number))
+            return self._account
 
     @property
     def limits(self) -> Limits:
-        """What may be spent."""
+        """The limits of the session."""
         return self._stored.limits
 
     @property
     def belief(self) -> Belief | None:
         """The public belief after the last release; None before the first."""
-        known = self._store.progress(self._stored.number).belief
-        return None if known is None else known.predict(self._model, 0)
+        belief = self._store.progress(self._stored.number).belief
+        # A belief restored from bytes has no outside states. A prediction by 0 steps adds those of the model.
+        return None if belief is None else belief.predict(self._model, 0)
 
     def releases(self) -> list[StoredRelease]:
-        """Everything that was released, in its order.
+        """Return all releases in order.
 
         Returns
         -------
         list of StoredRelease
-            All releases, in their order.
+            The releases.
         """
         return list(self._store.releases(self._stored.number))
 
     def ledger(self) -> Ledger:
-        """What it cost.
+        """Return the cost of all releases.
 
         Returns
         -------
         Ledger
-            What all releases of the session cost.
+            The total cost.
         """
         return Ledger.from_records([release.record for release in self.releases()])
 
     def find(self, slot: Slot, query: str = MAIN_QUERY) -> ReleaseRecord | None:
-        """What was released of a moment, or None.
+        """Return the record of a timestep, or None.
 
         Parameters
         ----------
         slot
-            The time step, or an instant within it.
+            The slot, or an instant within the timestep.
         query
             The query.
 
         Returns
         -------
         ReleaseRecord or None
-            The record; None where there is none.
+            The record; None if there is none.
         """
         if not isinstance(query, str) or query not in self._queries:
             return None
-        return self._store.find(self._stored.number, self.slot_of(slot), query)
+        return self._store.find(self._stored.number, self.to_slot(slot), query)
 
-    def slot_of(self, slot: Slot) -> int:
-        """The number of a time step: see `dphmm.release.session.slot_number`.
+    def to_slot(self, slot: Slot) -> int:
+        """Convert a timestep to a slot; see `dphmm.release.session.to_slot`.
 
         Parameters
         ----------
         slot
-            The number, or an instant within the time step.
+            The slot, or an instant within the timestep.
 
         Returns
         -------
         int
-            The number.
+            The slot.
         """
-        return slot_number(slot, self._model.step_seconds)
+        return to_slot(slot, self._model.step_seconds)
 
 
-def record_width(dimension: int, edges: int, caps: int = 0) -> int:
-    """The length at most of the JSON text of a record with these numbers of coordinates, added edges and caps."""
+def _reopen(
+    store: SessionStore,
+    name: str,
+    queries: Mapping[str, Releaser],
+    owns_store: bool,
+    count: int,
+    predict_beyond_limits: bool,
+    find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None,
+) -> Session:
+    """Open a pickled session in this process. Its releases are those of the store."""
+    stored = store.session(name)
+    if stored is None:
+        raise DataFileError(store.path, f"must contain session {name!r}, which a pickled session continues")
+    if store.progress(stored.number).count < count:
+        raise DataFileError(store.path, f"must contain the {count} releases of session {name!r}; restore the file")
+    session = Session.open(
+        store,
+        name,
+        queries,
+        predict_beyond_limits=predict_beyond_limits,
+        find_partial_recipients=find_partial_recipients,
+    )
+    session._owner = owns_store
+    return session
+
+
+def max_record_width(dimension: int, edges: int, caps: int = 0) -> int:
+    """Return an upper bound on the JSON length of a record with these numbers of elements."""
     return _RECORD_WIDTH + _NUMBER_WIDTH * (2 * dimension + caps) + _EDGE_WIDTH * edges
 
 
-def replay_caps(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) -> CapKeeper | None:
-    """What stored releases told of the capped events, gone through one after another; None where there are none.
+def replay_caps(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) -> CapTracker | None:
+    """Return the state of the event caps after stored releases; None without caps.
 
     Parameters
     ----------
     queries
-        Query → its engine; all are about one person, and know when the first release was.
+        Mapping from query to engine. All engines must be about one user and know the slot of the first release.
     releases
-        In their order, from the first.
+        The releases in order, from the first.
     """
     last = None
     for engine in queries.values():
         engine.restart()
-    keeper = None
+    cap_tracker = None
     for count, release in enumerate(releases):
-        engine, record = queries[release.query], release.record
+        engine = queries[release.query]
+        record = release.record
         steps = 0 if last is None else release.slot - last
-        prior = engine.prior(steps)
+        prior = engine.predict(steps)
         likelihood = np.zeros(engine.model.size)
         if record.released is not None:
-            step = engine.prepare_on(prior, engine.plan(prior), record.epsilon, steps)
+            step = engine.build_plan(prior, record.epsilon, steps)
             likelihood = engine.log_likelihood(step, record.released)
-        keeper = engine.capping.updated(engine.person, likelihood, steps)
-        engine.resume(prior.update(likelihood), count + 1, keeper, slot=release.slot)
+        cap_tracker = engine.event_caps.update_tracker(engine.filter_state, likelihood, steps)
+        engine.resume(prior.update(likelihood), count + 1, cap_tracker, slot=release.slot)
         last = release.slot
-    return keeper
+    return cap_tracker

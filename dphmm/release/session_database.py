@@ -1,4 +1,7 @@
-"""Where sessions are kept: an SQLite file, made whole and opened only undamaged, or a PostgreSQL database."""
+"""Databases of sessions: an SQLite file, or a PostgreSQL database.
+
+An SQLite file is created atomically, and opened only if it is undamaged.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import RLock
 from time import monotonic
 from typing import Any
 
-from dphmm.errors import DataFileError, OutputError, SessionBusyError, need
+from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, need
 from dphmm.tables.binary_files import connect
 from dphmm.tables.output import sync_folder
 from dphmm.tables.values import is_text
@@ -19,12 +23,12 @@ from dphmm.tables.values import is_text
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
 FORMAT = 1
-"""The version in it."""
+"""The format version in the file's header."""
 
-_APPLICATION_AT = 68
-"""Where SQLite's files have the application id."""
+# The offset of the application id in SQLite files.
+_APPLICATION_ID_OFFSET = 68
 _OWNER_ONLY = 0o600
-_PAGE = 4096
+_PAGE_BYTES = 4096
 SCHEMA = """
 CREATE TABLE session (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, terms TEXT NOT NULL, limits TEXT NOT NULL,
@@ -41,100 +45,111 @@ CREATE TABLE record (
 CREATE TABLE pruned (
     session INTEGER PRIMARY KEY REFERENCES session, count INTEGER NOT NULL, head BLOB NOT NULL, costs TEXT NOT NULL,
     digest BLOB NOT NULL);
-CREATE TABLE told (
+CREATE TABLE delivery (
     recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, name TEXT NOT NULL, query TEXT NOT NULL,
     precision_m INTEGER NOT NULL, number INTEGER NOT NULL, paused_until INTEGER NOT NULL, absent INTEGER NOT NULL,
     ends INTEGER NOT NULL,
     PRIMARY KEY (recipient, session));
 CREATE TABLE set_aside (
     recipient TEXT NOT NULL, session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL,
-    second INTEGER NOT NULL, said TEXT NOT NULL, PRIMARY KEY (recipient, session, number));
-CREATE TABLE heard (
-    person TEXT PRIMARY KEY, second INTEGER NOT NULL, became TEXT NOT NULL);
+    second INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (recipient, session, number));
+CREATE TABLE last_contact (
+    user_name TEXT PRIMARY KEY, second INTEGER NOT NULL, outcomes TEXT NOT NULL);
 CREATE TABLE login (
     cookie TEXT PRIMARY KEY, token TEXT NOT NULL, csrf TEXT NOT NULL, until INTEGER NOT NULL);
-CREATE TABLE reader_said (
-    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, reader TEXT NOT NULL, said TEXT NOT NULL,
-    digest BLOB NOT NULL, PRIMARY KEY (session, reader, number));
-CREATE TABLE reader_belief (
-    session INTEGER NOT NULL REFERENCES session, reader TEXT NOT NULL, number INTEGER NOT NULL, belief BLOB NOT NULL,
-    PRIMARY KEY (session, reader))"""
+CREATE TABLE recipient_record (
+    session INTEGER NOT NULL REFERENCES session, number INTEGER NOT NULL, recipient TEXT NOT NULL, body TEXT NOT NULL,
+    digest BLOB NOT NULL, PRIMARY KEY (session, recipient, number));
+CREATE TABLE recipient_belief (
+    session INTEGER NOT NULL REFERENCES session, recipient TEXT NOT NULL, number INTEGER NOT NULL, belief BLOB NOT NULL,
+    PRIMARY KEY (session, recipient));
+CREATE TABLE identity (
+    name TEXT PRIMARY KEY, value TEXT NOT NULL)"""
+_STATEMENTS = frozenset(statement.strip() for statement in SCHEMA.split(";"))
+# Tables that stores of this format may lack. They are created when a store is opened for writing.
+_LATER_STATEMENTS = frozenset(statement for statement in _STATEMENTS if statement.startswith("CREATE TABLE identity "))
 
 
 def is_store(path: Path) -> bool:
-    """Whether a file says that it is a file of sessions, of whichever version; False for what cannot be read."""
+    """Return whether a file is a file of sessions of any version; False if unreadable."""
     try:
         if not path.is_file():
             return False
         with path.open("rb") as stream:
-            head = stream.read(_APPLICATION_AT + 4)
+            head = stream.read(_APPLICATION_ID_OFFSET + 4)
     except OSError:
         return False
-    return head[:16] == b"SQLite format 3\0" and head[_APPLICATION_AT:] == APPLICATION.to_bytes(4, "big")
+    return head[:16] == b"SQLite format 3\0" and head[_APPLICATION_ID_OFFSET:] == APPLICATION.to_bytes(4, "big")
 
 
 class Database:
-    """One connection to a file of sessions, in WAL mode with ``synchronous=FULL``.
+    """A connection to a file of sessions, in WAL mode with ``synchronous=FULL``.
 
-    A transaction that has committed survives the process and, where the disk keeps its word, the power.
+    A committed transaction survives the end of the process and, if the disk honours flushes, a power failure. Threads
+    can share the connection: a statement or transaction waits until that of another thread has ended.
 
     Parameters
     ----------
     path
-        The file; it exists.
+        The file, which must exist.
     wait_seconds
         How long to wait for another process.
     readonly
-        Whether nothing will be written.
+        Whether the file is only read.
 
     Raises
     ------
     DataFileError
-        When the file is absent, no file of sessions of this version, or damaged. It is left as it is.
+        If the file does not exist, is not a file of sessions of this version, or is damaged. It stays unchanged.
     OutputError
-        When it is to be written and cannot be.
+        If the file cannot be written.
     """
 
-    held = ""
-    """What makes a reading statement of a transaction wait for other writers: here the transaction did so itself."""
+    # SQL clause that makes a read in a transaction wait for other writers. Here the transaction itself waits.
+    row_lock = ""
 
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
         self.path = Path(os.path.abspath(path))
         self._wait = wait_seconds
         self._process = os.getpid()
-        with self._plain_errors():
+        self._lock = RLock()
+        with self._translate_errors():
             self._check_header()
             if not readonly and not os.access(self.path, os.W_OK):
-                raise OutputError(f"{path} may not be written; change its permissions, or use another file")
+                raise OutputError(f"{path} is not writable; change its permissions, or use another file")
             self._check_content()
             self._connection = self._connect("ro" if readonly else "rw")
             try:
                 if not readonly:
                     self._connection.execute("PRAGMA journal_mode=WAL")
                     self._connection.execute("PRAGMA synchronous=FULL")
+                    for statement in _LATER_STATEMENTS:
+                        self._connection.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
             except BaseException:
                 self._connection.close()
                 raise
 
     @staticmethod
     def create(path: Path) -> None:
-        """Make a file that only its owner can read, unless one is there already; it appears whole or not at all.
+        """Create a file that only its owner can read, unless it exists. The creation is atomic.
 
         Raises
         ------
         OutputError
-            When it cannot be written.
+            If it cannot be written.
         """
-        if str(path).startswith(("postgresql:", "postgres:")):  # which may hold a password: it is not repeated
-            raise OutputError("the address of a server is given where a file of sessions is wanted; name a file")
+        if str(path).startswith(
+            ("postgresql:", "postgres:")
+        ):  # the address may contain a password, so do not repeat it
+            raise OutputError("the session store must be a file here, got the address of a server")
         if "\0" in str(path) or not is_text(str(path)):
-            raise OutputError(f"{str(path)!r} is no path; correct it")
+            raise OutputError(f"the session store must be a valid path, got {str(path)!r}")
         try:
             with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
                 part = Path(folder) / path.name
                 part.touch(_OWNER_ONLY)
                 with closing(sqlite3.connect(part, isolation_level=None)) as new:
-                    new.execute(f"PRAGMA page_size={_PAGE}")
+                    new.execute(f"PRAGMA page_size={_PAGE_BYTES}")
                     new.execute("PRAGMA synchronous=FULL")
                     new.executescript(
                         f"BEGIN; PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}; {SCHEMA}; COMMIT"
@@ -144,22 +159,34 @@ class Database:
                     os.link(part, path)
             sync_folder(path.parent)
         except (OSError, sqlite3.Error) as problem:
-            raise OutputError(f"{path} cannot be made ({problem}); check the folder and its free space") from None
+            raise OutputError(f"{path} cannot be created ({problem}); check the folder and its free space") from None
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._connection.close()
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
 
-    def leads(self) -> bool:
-        """Whether this connection is the one that does what one alone shall do: a file has no others."""
+    def check_process(self) -> None:
+        """Check that the process was not forked since the file was opened.
+
+        Raises
+        ------
+        SessionBusyError
+            If it was. SQLite does not allow it, and a lock of another thread would never be released.
+        """
+        if os.getpid() != self._process:
+            raise SessionBusyError(f"{self.path} was opened before this process was forked; open it again here")
+
+    def is_leader(self) -> bool:
+        """Return True: a file has no other connection that could lead."""
         return True
 
-    def take_turn(self, _: str) -> bool:
-        """Whether this process alone may go on with what has a name; with a file it is the only one."""
+    def try_lock(self, _: str) -> bool:
+        """Return True: with a file, this process is the only one."""
         return True
 
-    def end_turn(self, _: str) -> None:
-        """Let others go on with it."""
+    def unlock(self, _: str) -> None:
+        """Release a lock of `try_lock`."""
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and return its rows.
@@ -167,72 +194,74 @@ class Database:
         Raises
         ------
         SessionBusyError
-            When another process holds the file for longer than was to be waited, or this is a forked process.
+            If another process locks the file for longer than the waiting time, or this is a forked process.
         OutputError
-            When the file cannot be written: no space, no permission, a failing disk.
+            If the file cannot be written because of space, permissions or a failing disk.
         DataFileError
-            When the file is damaged.
+            If the file is damaged.
         """
-        if os.getpid() != self._process:
-            raise SessionBusyError(f"{self.path} was opened before this process was forked; open it anew here")
-        try:  # and no block of `_plain_errors`, which takes as long as a short statement
-            return self._connection.execute(statement, values).fetchall()
+        self.check_process()
+        try:  # not `_translate_errors`, which would take as long as a short statement
+            with self._lock:
+                return self._connection.execute(statement, values).fetchall()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
-            raise self._plainly(problem) from None
+            raise self._translate_error(problem) from None
 
     @contextmanager
-    def transaction(self, lasting: bool = True) -> Iterator[None]:
-        """The only writer from its beginning on; committed at the end, undone at an error.
+    def transaction(self, durable: bool = True) -> Iterator[None]:
+        """Run a block as the only writer. Commit at its end, roll back at an error.
 
         Parameters
         ----------
-        lasting
-            Whether it is to survive the power too; otherwise it may be undone by that, for what is harmless to lose.
+        durable
+            Whether the transaction must survive a power failure. Otherwise it may be undone by one.
         """
-        if not lasting:
-            self.execute("PRAGMA synchronous=NORMAL")
-        try:
-            self.execute("BEGIN IMMEDIATE")
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                if self._connection.in_transaction:
-                    self._connection.rollback()
-            raise
-        finally:
-            if not lasting:
-                self.execute("PRAGMA synchronous=FULL")
+        self.check_process()
+        with self._lock:
+            if not durable:
+                self.execute("PRAGMA synchronous=NORMAL")
+            try:
+                self.execute("BEGIN IMMEDIATE")
+                yield
+                self.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    if self._connection.in_transaction:
+                        self._connection.rollback()
+                raise
+            finally:
+                if not durable:
+                    self.execute("PRAGMA synchronous=FULL")
 
     # ---- opening -------------------------------------------------------------------------------------------------
 
     def _check_header(self) -> None:
-        """Refuse a file that is not ours, before SQLite might touch it or its log.
+        """Refuse a foreign file before SQLite could modify it or its log.
 
-        SQLite itself looks, without locks and at the file alone: a plain read, when closed, would drop all locks that
-        the process has on the file. A process that was killed while moving the log into the file has left one
-        that says more pages than it has: the log has them, and with `writable_schema` SQLite reads such a header.
+        SQLite itself reads the header, without locks and only in the file. A plain read would drop all locks of the
+        process on the file when it is closed. A process that was killed while moving the log into the file leaves a
+        header with more pages than the file has, because the log contains them. With `writable_schema` SQLite reads
+        such a header.
         """
         try:
-            with closing(self._connect("ro&immutable=1")) as looking:
-                looking.execute("PRAGMA writable_schema=ON")
-                ((application,),) = looking.execute("PRAGMA application_id")
-                ((version,),) = looking.execute("PRAGMA user_version")
+            with closing(self._connect("ro&immutable=1")) as connection:
+                connection.execute("PRAGMA writable_schema=ON")
+                ((application,),) = connection.execute("PRAGMA application_id")
+                ((version,),) = connection.execute("PRAGMA user_version")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
-            if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _UNWRITABLE:
+            if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _WRITE_ERROR_CODES:
                 raise DataFileError(self.path, f"cannot be read ({problem}); check the path") from None
             application = version = 0
         if application != APPLICATION:
-            raise DataFileError(self.path, "is no file of sessions; name another, or one that does not exist")
+            raise DataFileError(self.path, "is not a file of sessions; use another file, or one that does not exist")
         if version != FORMAT:
             raise DataFileError(
                 self.path,
-                f"must be of format {FORMAT}, got {version}; use the version of dphmm that made it, or a new session "
-                "file",
+                f"must be of format {FORMAT}, got {version}; use the version of dphmm that wrote it, or a new file",
             )
 
     def _check_content(self) -> None:
-        """Look at every page through a connection that cannot write, so that a damaged file stays as it is."""
+        """Check every page through a read-only connection, so that a damaged file stays unchanged."""
         log = Path(f"{self.path}-wal")
         try:
             self._quick_check("ro" if log.exists() else "ro&immutable=1")
@@ -242,36 +271,36 @@ class Database:
             self._quick_check("ro")
 
     def _quick_check(self, mode: str) -> None:
-        with self._plain_errors(), closing(self._connect(mode)) as looking:
-            verdict = looking.execute("PRAGMA quick_check(1)").fetchone()[0]
-            tables = {sql for (sql,) in looking.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-            if verdict != "ok" or tables != {statement.strip() for statement in SCHEMA.split(";")}:
-                problem = "its tables are others" if verdict == "ok" else " ".join(verdict.split())
+        with self._translate_errors(), closing(self._connect(mode)) as connection:
+            result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+            if result != "ok" or tables | _LATER_STATEMENTS != _STATEMENTS:
+                problem = "it has other tables" if result == "ok" else " ".join(result.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        return connect(self.path, mode, self._wait)
+        return connect(self.path, mode, self._wait, any_thread=True)
 
     @contextmanager
-    def _plain_errors(self) -> Iterator[None]:
-        """Say what errors of SQLite mean here."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Translate errors of SQLite into errors of the package."""
         try:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
-            raise self._plainly(problem) from None
+            raise self._translate_error(problem) from None
 
-    def _plainly(self, problem: sqlite3.DatabaseError | UnicodeDecodeError) -> Exception:
-        """What an error means here; itself where that is not known."""
-        if isinstance(problem, UnicodeDecodeError):  # in a message of SQLite itself
+    def _translate_error(self, problem: sqlite3.DatabaseError | UnicodeDecodeError) -> Exception:
+        """Return the package's error for an error of SQLite, or the error itself if unknown."""
+        if isinstance(problem, UnicodeDecodeError):  # raised by SQLite's own messages
             return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
         code = _code(problem)
-        if isinstance(problem, sqlite3.ProgrammingError):
-            return problem
+        if isinstance(problem, sqlite3.ProgrammingError):  # statements are fixed, so the connection is closed
+            return InvalidInputError(f"{self.path} must be open, but was closed: open it again")
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return SessionBusyError(f"{self.path} is in use by another process; ask again")
-        if code in _DAMAGED:
+            return SessionBusyError(f"{self.path} is in use by another process; try again")
+        if code in _DAMAGE_CODES:
             return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
-        if code in _UNWRITABLE:
+        if code in _WRITE_ERROR_CODES:
             return OutputError(f"{self.path} cannot be written ({problem}); check its space and permissions")
         return problem
 
@@ -280,9 +309,9 @@ def _code(problem: sqlite3.DatabaseError) -> int:
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF
 
 
-_DAMAGED = (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
-"""With statements that never change, also a missing table, and a text that does not decode (which has no code)."""
-_UNWRITABLE = (
+# Statements are fixed, so errors include missing tables, and text that cannot be decoded (which has no code).
+_DAMAGE_CODES = (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_WRITE_ERROR_CODES = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR,
@@ -291,57 +320,58 @@ _UNWRITABLE = (
 )
 
 
-_MAKING = 0x6470686D
-"""The number of the lock that is held to make the tables."""
+# The advisory lock for creating the tables.
+_SCHEMA_LOCK = 0x6470686D
 
+# The advisory lock that the leading process holds.
+_LEADER_LOCK = 0x6470
 
-_LEADING = 0x6470
-"""The number of the lock that the leading process holds."""
+_NAMED_LOCK = "hashtextextended(current_schema() || ' ' || ?::text, 0)"
 
-_TURN = "hashtextextended(current_schema() || ' ' || ?::text, 0)"
-
-_FIRST_WAIT_S, _LONGEST_WAIT_S, _AGAIN_TIMEOUT_S = 1.0, 30.0, 3.0
-_ALIVE = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-"""After how long a server that went without a word counts as gone; libpq's names."""
+_MIN_RETRY_SECONDS = 1.0
+_MAX_RETRY_SECONDS = 30.0
+_RECONNECT_TIMEOUT_SECONDS = 3.0
+# libpq's parameters for detecting a lost server.
+_KEEPALIVE = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
 def is_server(store: str | Path) -> bool:
-    """Whether a store of sessions is a database server's rather than a file."""
+    """Return whether a store of sessions is a database server rather than a file."""
     return isinstance(store, str) and store.startswith(("postgresql://", "postgres://"))
 
 
 class PostgresDatabase:
-    """One connection to a PostgreSQL database of sessions; see `Database`, which is a file's.
+    """A connection to a PostgreSQL database of sessions; see `Database` for a file.
 
-    Several processes write at once, to different sessions: a process that is about to write to one holds its row of
-    ``progress`` (``SELECT … FOR UPDATE``), and any other process waits, and sees what was written. A transaction that
-    has committed is on the server's disk (``synchronous_commit``).
+    Several processes can write to different sessions at the same time. A process that is about to write to a session
+    locks its row of ``progress`` (``SELECT … FOR UPDATE``). Any other process waits, and then sees what was written. A
+    committed transaction is on the server's disk (``synchronous_commit``).
 
-    A connection that was lost is made again by the next statement that begins something: at once, and where the
-    server is away after a second, and twice as long each time up to half a minute; statements meanwhile are refused.
-    A transaction whose connection is lost is refused too, and undone, unless the loss came while it was committed:
-    then it may hold, and a caller who asks again finds it.
+    A lost connection is restored by the next statement that begins a transaction or runs on its own. If the server is
+    unreachable, attempts are repeated after a second, and then after twice the time, up to half a minute; statements in
+    between raise an error. A transaction of which the connection is lost raises an error and is rolled back. If the
+    connection is lost during the commit, the transaction may have been committed; a caller who retries finds it.
 
     Parameters
     ----------
     url
-        ``postgresql://user@host/database``; a password may come from the environment (``PGPASSWORD``).
+        ``postgresql://user@host/database``. A password may come from the environment (``PGPASSWORD``).
     wait_seconds
         How long to wait for another process.
     readonly
-        Whether nothing will be written.
+        Whether the database is only read.
 
     Raises
     ------
     OutputError
-        When the server cannot be reached, or refuses.
+        If the server cannot be reached, or refuses the connection.
     DataFileError
-        When the database holds tables of another version.
+        If the database contains tables of another version.
     MissingDependencyError
-        Without psycopg.
+        If psycopg is not installed.
     """
 
-    held = " FOR UPDATE"
+    row_lock = " FOR UPDATE"
 
     def __init__(self, url: str, wait_seconds: float = 30.0, readonly: bool = False) -> None:
         psycopg = need("psycopg", "serve")
@@ -349,9 +379,11 @@ class PostgresDatabase:
         kinds = ("OperationalError", "InternalError", "ReadOnlySqlTransaction", "InsufficientPrivilege")
         self._refusals = tuple(getattr(psycopg.errors, kind) for kind in kinds)
         self._process = os.getpid()
-        self._leads = False
-        self._within = False
-        self._wait_s, self._again_at = _FIRST_WAIT_S, 0.0
+        self._lock = RLock()
+        self._is_leader = False
+        self._in_transaction = False
+        self._wait_s = _MIN_RETRY_SECONDS
+        self._next_attempt_at = 0.0
         self.path = Path("the database")
         settings = {
             "lock_timeout": f"{int(1000 * wait_seconds)}",
@@ -360,20 +392,20 @@ class PostgresDatabase:
         }
 
         def connect(timeout: float) -> Any:
-            made = psycopg.connect(url, autocommit=True, connect_timeout=max(2, int(timeout)), **_ALIVE)
+            connection = psycopg.connect(url, autocommit=True, connect_timeout=max(2, int(timeout)), **_KEEPALIVE)
             try:
                 for name, value in settings.items():
-                    made.execute(f"SET {name} = {value}")
+                    connection.execute(f"SET {name} = {value}")
             except BaseException:
-                made.close()
+                connection.close()
                 raise
-            return made
+            return connection
 
         self._connect = connect
         try:
             self._connection = connect(wait_seconds)
         except psycopg.Error as problem:
-            raise OutputError(f"the database cannot be reached ({_said(problem)}); check its address") from None
+            raise OutputError(f"the database cannot be reached ({_one_line(problem)}); check its address") from None
         try:
             self._check_tables(readonly)
         except BaseException:
@@ -381,23 +413,36 @@ class PostgresDatabase:
             raise
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection."""
         self._connection.close()
 
-    def leads(self) -> bool:
-        """Whether this connection does what one alone shall do: the first that asks, for as long as it is open."""
-        if not self._leads:
-            ((self._leads,),) = self.execute(f"SELECT pg_try_advisory_lock({_LEADING}, hashtext(current_schema()))")
-        return self._leads
+    def check_process(self) -> None:
+        """Check that the process was not forked since the connection was made.
 
-    def take_turn(self, name: str) -> bool:
-        """Whether this process alone may go on with what has a name, until `end_turn` or the connection's loss."""
-        ((free,),) = self.execute(f"SELECT pg_try_advisory_lock({_TURN})", (name,))
+        Raises
+        ------
+        SessionBusyError
+            If it was.
+        """
+        if os.getpid() != self._process:
+            raise SessionBusyError("the database was opened before this process was forked; open it again here")
+
+    def is_leader(self) -> bool:
+        """Return whether this connection leads: the first one that asks, while it is open."""
+        if not self._is_leader:
+            ((self._is_leader,),) = self.execute(
+                f"SELECT pg_try_advisory_lock({_LEADER_LOCK}, hashtext(current_schema()))"
+            )
+        return self._is_leader
+
+    def try_lock(self, name: str) -> bool:
+        """Lock a name until `unlock` or the loss of the connection. Return whether it succeeded."""
+        ((free,),) = self.execute(f"SELECT pg_try_advisory_lock({_NAMED_LOCK})", (name,))
         return bool(free)
 
-    def end_turn(self, name: str) -> None:
-        """Let others go on with it."""
-        self.execute(f"SELECT pg_advisory_unlock({_TURN})", (name,))
+    def unlock(self, name: str) -> None:
+        """Release a lock of `try_lock`."""
+        self.execute(f"SELECT pg_advisory_unlock({_NAMED_LOCK})", (name,))
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and return its rows.
@@ -405,89 +450,96 @@ class PostgresDatabase:
         Raises
         ------
         SessionBusyError
-            When another process holds a row for longer than was to be waited, or this is a forked process.
+            If another process locks a row for longer than the waiting time, or this is a forked process.
         OutputError
-            When the server is gone, or cannot write.
+            If the server is unreachable, or cannot write.
         DataFileError
-            When its tables are others.
+            If it has other tables.
         """
-        if os.getpid() != self._process:
-            raise SessionBusyError("the database was opened before this process was forked; open it anew here")
+        self.check_process()
         try:
-            try:
+            with self._lock:
+                try:
+                    return self._run(statement, values)
+                except self._refusals:
+                    if self._in_transaction or not self._connection.closed:
+                        raise
+                self._reconnect()  # outside a transaction, a statement that was lost with the connection had no effect
                 return self._run(statement, values)
-            except self._refusals:
-                if self._within or not self._connection.closed:
-                    raise
-            self._connect_again()  # what began something and was lost with the connection did nothing yet
-            return self._run(statement, values)
         except (self._errors.LockNotAvailable, self._errors.DeadlockDetected, self._errors.SerializationFailure):
-            raise SessionBusyError("the session is in use by another process; ask again") from None
+            raise SessionBusyError("the session is in use by another process; try again") from None
         except (self._errors.UndefinedTable, self._errors.UndefinedColumn) as problem:
-            raise DataFileError(self.path, f"is damaged ({_said(problem)}); restore a copy") from None
+            raise DataFileError(self.path, f"is damaged ({_one_line(problem)}); restore a copy") from None
         except self._refusals as problem:
-            raise OutputError(f"the database refuses ({_said(problem)}); check the server") from None
+            raise OutputError(f"the database refused a statement ({_one_line(problem)}); check the server") from None
 
     def _run(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
         cursor = self._connection.execute(statement.replace("?", "%s"), values or None)
         return cursor.fetchall() if cursor.description is not None else []
 
-    def _connect_again(self) -> None:
-        """Make a new connection, or refuse: at once where it is too early to try."""
-        if monotonic() < self._again_at:
-            raise OutputError("the database cannot be reached; it is tried again soon")
+    def _reconnect(self) -> None:
+        """Make a new connection, or raise an error immediately if it is too early to retry."""
+        if monotonic() < self._next_attempt_at:
+            raise OutputError("the database cannot be reached; try again later")
         try:
-            self._connection, self._leads = self._connect(_AGAIN_TIMEOUT_S), False
+            self._connection = self._connect(_RECONNECT_TIMEOUT_SECONDS)
+            self._is_leader = False
         except self._refusals as problem:
-            self._again_at = monotonic() + self._wait_s
-            self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
-            raise OutputError(f"the database cannot be reached ({_said(problem)}); check the server") from None
-        self._wait_s, self._again_at = _FIRST_WAIT_S, 0.0
+            self._next_attempt_at = monotonic() + self._wait_s
+            self._wait_s = min(2 * self._wait_s, _MAX_RETRY_SECONDS)
+            raise OutputError(f"the database cannot be reached ({_one_line(problem)}); check the server") from None
+        self._wait_s = _MIN_RETRY_SECONDS
+        self._next_attempt_at = 0.0
 
     @contextmanager
-    def transaction(self, lasting: bool = True) -> Iterator[None]:
-        """All of it or nothing: committed at the end, undone at an error.
+    def transaction(self, durable: bool = True) -> Iterator[None]:
+        """Run a block in a transaction. Commit at its end, roll back at an error.
 
         Parameters
         ----------
-        lasting
-            As of a file's.
+        durable
+            Whether the transaction must survive a power failure; see `Database.transaction`.
         """
-        self.execute("BEGIN")
-        self._within = True
-        try:
-            if not lasting:
-                self.execute("SET LOCAL synchronous_commit = off")
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            with suppress(Exception):
-                self._connection.rollback()
-            raise
-        finally:
-            self._within = False
+        self.check_process()
+        with self._lock:
+            self.execute("BEGIN")
+            self._in_transaction = True
+            try:
+                if not durable:
+                    self.execute("SET LOCAL synchronous_commit = off")
+                yield
+                self.execute("COMMIT")
+            except BaseException:
+                with suppress(Exception):
+                    self._connection.rollback()
+                raise
+            finally:
+                self._in_transaction = False
 
     def _check_tables(self, readonly: bool) -> None:
-        """Make the tables where there are none; refuse those of another version."""
+        """Create missing tables; refuse those of another version."""
         with self.transaction():
-            self.execute(f"SELECT pg_advisory_xact_lock({_MAKING})")
+            self.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
             ((there,),) = self.execute("SELECT to_regclass('dphmm_format') IS NOT NULL")
             if not there:
                 if readonly:
-                    raise DataFileError(self.path, "has no sessions; name another")
+                    raise DataFileError(self.path, "contains no sessions; use another database")
                 types = SCHEMA.replace("BLOB", "BYTEA").replace("INTEGER", "BIGINT")
                 for statement in types.split(";"):
                     self.execute(statement)
                 self.execute("CREATE TABLE dphmm_format (format BIGINT NOT NULL)")
                 self.execute("INSERT INTO dphmm_format VALUES (?)", (FORMAT,))
-            found = self.execute("SELECT format FROM dphmm_format")
-        if found != [(FORMAT,)]:
+            elif not readonly:
+                for statement in _LATER_STATEMENTS:
+                    self.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+            formats = self.execute("SELECT format FROM dphmm_format")
+        if formats != [(FORMAT,)]:
             raise DataFileError(
                 self.path,
-                f"must be of format {FORMAT}, got {found[0][0]}; use the version of dphmm that made it, or a new "
+                f"must be of format {FORMAT}, got {formats[0][0]}; use the version of dphmm that wrote it, or a new "
                 "database",
             )
 
 
-def _said(problem: BaseException) -> str:
+def _one_line(problem: BaseException) -> str:
     return " ".join(str(problem).split())

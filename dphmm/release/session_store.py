@@ -1,10 +1,12 @@
-"""What is kept of sessions: their terms, every public record, and the public belief. Never a true state.
+"""Storage of sessions: their terms, every public record, and the public belief.
 
-A session survives a crash because a moment is one transaction. With the session locked, `SessionStore.append` looks
-whether another process went on with it meanwhile, has the draw made, and writes the records, the beliefs after them and
-how far the session has come. Nobody is told anything before that is committed. Whatever ends the process, all of it is
-there or nothing is: in the one case whoever asks for the moment again gets what was drawn, in the other nobody has seen
-a draw. Every row has a digest, which for a record covers the one before it, so that damage is noticed.
+A true state is never stored.
+
+A session survives a crash because each timestep is one transaction. `SessionStore.append` locks the session and checks
+whether another process continued it meanwhile. It then samples the release, and writes the record, the beliefs after it
+and the progress of the session. Nothing is disclosed before the transaction is committed. If the process ends, either
+everything is stored or nothing is. In the first case a retry returns the stored sample; in the second, the sample was
+never disclosed. Every row has a digest, which for a record covers the previous one, so that damage is detected.
 """
 
 from __future__ import annotations
@@ -19,61 +21,61 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError, SessionBusyError
 from dphmm.model.belief import Belief
-from dphmm.release.ledger import Account, Limits, constrained_cost, exactly
+from dphmm.release.ledger import Account, Limits, constrained_cost, to_fraction
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_database import Database, PostgresDatabase, is_server
-from dphmm.release.session_terms import Agreed, StoredSession, Terms
+from dphmm.release.session_terms import Agreement, StoredSession, Terms
 from dphmm.tables.json_toml import parse_json
+from dphmm.validation import checked
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a session has come.
+    """The progress of a session.
 
     Parameters
     ----------
     count
-        The number of releases.
+        Number of releases.
     slot
-        The time step of the last one; None before the first.
+        Slot of the last one; None before the first.
     belief
-        The public belief after it; None before the first.
+        Public belief after it; None before the first.
     head
-        The digest of the last record, which covers all before it.
-    omitted
-        The last time step of which was said that it has no release; None where there is none.
-    amended
-        How often it was agreed on anew.
+        Digest of the last record, which covers all previous ones.
+    omitted_slot
+        Last slot that was agreed to have no release; None if there is none.
+    num_amendments
+        Number of amendments of the terms.
     """
 
     count: int
     slot: int | None
     belief: Belief | None
     head: bytes
-    omitted: int | None
-    amended: int = 0
+    omitted_slot: int | None
+    num_amendments: int = 0
 
     @property
-    def latest(self) -> int | None:
-        """The last time step of which something was said."""
-        return max((slot for slot in (self.slot, self.omitted) if slot is not None), default=None)
+    def latest_slot(self) -> int | None:
+        """The last slot that has a release or was omitted."""
+        return max((slot for slot in (self.slot, self.omitted_slot) if slot is not None), default=None)
 
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """A release and its place in time.
+    """A release with its slot.
 
     Parameters
     ----------
     slot
-        The time step.
+        Slot of the release.
     query
-        The query that it answers.
+        Query that it answers.
     record
-        The public record.
+        Public record.
     """
 
     slot: int
@@ -83,94 +85,96 @@ class StoredRelease:
 
 @dataclass(frozen=True)
 class Pruned:
-    """The first releases of a session, whose records were removed: what they cost, exactly.
+    """The cost of the first releases of a session, the records of which were removed.
 
     Parameters
     ----------
     count
-        How many they are.
+        Number of these releases.
     costs
-        Query → how many answered it, and their sums of budgets and of constrained-DP levels.
+        For each query: the number of answers, and the sums of budgets and of constrained-DP levels.
     """
 
     count: int = 0
     costs: Mapping[str, tuple[int, Fraction, Fraction | float]] = field(default_factory=dict)
 
-    def account(self, longest: int | None = None) -> Account:
-        """An account that begins with them.
+    def new_account(self, max_window_steps: int | None = None) -> Account:
+        """Create an account that begins with these releases.
 
         Parameters
         ----------
-        longest
-            As of `Account`.
+        max_window_steps
+            Argument of `Account`.
 
         Returns
         -------
         Account
             A new account.
         """
-        made = Account(longest)
+        account = Account(max_window_steps)
         for count, epsilon, constrained in self.costs.values():
-            made.count += count
-            made.epsilon += epsilon
-            made.constrained_epsilon += constrained
-        return made
+            account.count += count
+            account.epsilon += epsilon
+            account.constrained_epsilon += constrained
+        return account
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledRelease:
     """The release of one query at one timestep.
 
     Parameters
     ----------
-    query : str
-        The query that the record answers.
-    record : ReleaseRecord
-        The public record.
-    width : int
-        Number of characters to which the record's text is padded, the same whatever is drawn.
-    belief : Belief
-        The public belief after the release, of a recipient who was sent every release.
-    readers : mapping of str to Belief
-        The belief after the release of each recipient who was not sent every release, by name.
-    said : mapping of str to str
-        What each of them may be sent of the release, as JSON text, by name.
+    query
+        Query that the record answers.
+    record
+        Public record.
+    width
+        Length to which the record's text is padded. It does not depend on the sample.
+    belief
+        Public belief after the release, of a recipient who was sent every release.
+    partial_beliefs
+        Belief after the release of each recipient who was not sent every release, by name.
+    partial_messages
+        Message to each of these recipients about the release, as JSON text, by name.
     """
 
     query: str
     record: ReleaseRecord
     width: int
     belief: Belief
-    readers: Mapping[str, Belief] = field(default_factory=dict)
-    said: Mapping[str, str] = field(default_factory=dict)
+    partial_beliefs: Mapping[str, Belief] = field(default_factory=dict)
+    partial_messages: Mapping[str, str] = field(default_factory=dict)
 
 
 @checked
 class SessionStore:
-    """A file of sessions, safe against crashes and open to several processes.
+    """A file of sessions that survives crashes and can be used by several processes.
 
     Parameters
     ----------
     path
-        The file. Where there is none it is made, readable by its owner alone, unless `readonly`. Or a PostgreSQL
-        database as ``postgresql://user@host/database``, whose tables are made where there are none.
+        The file. If it does not exist it is created, readable by its owner only, unless `readonly`. Or a PostgreSQL
+        database as ``postgresql://user@host/database``, in which missing tables are created.
     wait_seconds
         How long to wait for another process that is writing.
     readonly
-        Whether nothing will be written.
+        Whether the store is only read.
 
     Raises
     ------
     DataFileError
-        When the file is no store of this version, or damaged; it is left as it is.
+        If the file is not a store of this version, or is damaged. It stays unchanged.
     OutputError
-        When it is to be written and cannot be.
+        If the file cannot be written.
     """
 
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
+        # The database. It has further tables for a server that sends releases to recipients.
         self.database: Database | PostgresDatabase
-        """What holds it, with further tables for a server that tells of releases."""
-        self._written: tuple[tuple[Any, ...], Progress] | None = None  # what need not be made of the same row again
+        self._arguments = path if is_server(path) else Path(path).absolute(), wait_seconds, readonly
+        # The last written row and its progress, which need not be parsed again.
+        self._written: tuple[tuple[Any, ...], Progress] | None = None
         if is_server(path):
             self.path = Path("the database")
             self.database = PostgresDatabase(str(path), wait_seconds, readonly)
@@ -180,6 +184,9 @@ class SessionStore:
             Database.create(self.path)
         self.database = Database(path, wait_seconds, readonly)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, self._arguments
+
     def __enter__(self) -> SessionStore:
         return self
 
@@ -187,13 +194,13 @@ class SessionStore:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.database.close()
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """The names of all sessions, sorted.
+        """Return the names of all sessions, sorted.
 
         Returns
         -------
@@ -206,7 +213,7 @@ class SessionStore:
         return names
 
     def session(self, name: str) -> StoredSession | None:
-        """The session of a name, or None.
+        """Return the session with a name, or None.
 
         Parameters
         ----------
@@ -216,12 +223,12 @@ class SessionStore:
         Returns
         -------
         StoredSession or None
-            The session; None where there is none.
+            The session; None if there is none.
 
         Raises
         ------
         DataFileError
-            When what is stored is damaged.
+            If the stored data are damaged.
         """
         query = "SELECT number, terms, limits, digest FROM session WHERE name = ?"
         rows = self.database.execute(query, (name,))
@@ -229,57 +236,57 @@ class SessionStore:
             return None
         number, terms, limits, digest = rows[0]
         with self._intact(f"session {name!r}", digest, number, name, terms, limits):
-            agreed = (Agreed(0, _terms(terms)), *self._amendments(number))
+            agreed = (Agreement(0, _parse_terms(terms)), *self._amendments(number))
             return StoredSession(number, name, agreed, Limits(**parse_json(limits)))
 
-    def _amendments(self, session: int) -> Iterator[Agreed]:
-        found = "SELECT number, first, terms, note, digest FROM amendment WHERE session = ? ORDER BY number"
-        for expected, (number, first, terms, note, digest) in enumerate(self.database.execute(found, (session,))):
+    def _amendments(self, session: int) -> Iterator[Agreement]:
+        query = "SELECT number, first, terms, note, digest FROM amendment WHERE session = ? ORDER BY number"
+        for expected, (number, first, terms, note, digest) in enumerate(self.database.execute(query, (session,))):
             what = f"amendment {number} of session number {session}"
             with self._intact(what, digest, session, expected, first, terms, note):
-                yield Agreed(first, _terms(terms), note)
+                yield Agreement(first, _parse_terms(terms), note)
 
     def progress(self, session: int) -> Progress:
-        """How far a session has come, as of now.
+        """Return the present progress of a session.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
 
         Returns
         -------
         Progress
-            How far it has come.
+            The progress.
 
         Raises
         ------
         DataFileError
-            When what is stored is damaged.
+            If the stored data are damaged.
         """
         return self._progress(session, "")
 
-    def hold(self, session: int) -> Progress:
-        """How far a session has come, and comes no further by other processes until the transaction ends.
+    def lock_progress(self, session: int) -> Progress:
+        """Return the progress of a session and lock it until the transaction ends.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
 
         Returns
         -------
         Progress
-            How far it has come.
+            The progress.
 
         Raises
         ------
         SessionBusyError
-            When another process holds it for longer than was to be waited.
+            If another process locks it for longer than the waiting time.
         DataFileError
-            When what is stored is damaged.
+            If the stored data are damaged.
         """
-        return self._progress(session, self.database.held)
+        return self._progress(session, self.database.row_lock)
 
     def _progress(self, session: int, held: str) -> Progress:
         query = f"SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = ?{held}"
@@ -294,59 +301,59 @@ class SessionStore:
             count, slot, head, belief, omitted, amended = values
             optional = (slot, int | None), (belief, bytes | None), (omitted, int | None)
             _check_types(((count, int), (head, bytes), (amended, int), *optional))
-            known = None if belief is None else Belief.from_bytes(belief)
-            return Progress(count, slot, known, head, omitted, amended)
+            parsed_belief = None if belief is None else Belief.from_bytes(belief)
+            return Progress(count, slot, parsed_belief, head, omitted, amended)
 
     def pruned(self, session: int) -> Pruned:
-        """The releases whose records were removed; see `prune`.
+        """Return the cost of the releases of which the records were removed; see `prune`.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
 
         Returns
         -------
         Pruned
-            What they cost.
+            Their cost.
         """
         rows = self.database.execute("SELECT count, head, costs, digest FROM pruned WHERE session = ?", (session,))
         if not rows:
             return Pruned()
         count, head, costs, digest = rows[0]
         with self._intact(f"what was pruned of session number {session}", digest, session, count, head, costs):
-            return Pruned(count, {query: (each, *map(_sum, sums)) for query, each, *sums in parse_json(costs)})
+            return Pruned(count, {query: (each, *map(_parse_sum, sums)) for query, each, *sums in parse_json(costs)})
         raise AssertionError("the block returns or raises")
 
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
-        """What was released at a time for a query, or None.
+        """Return the record of a slot and a query, or None.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
         slot
-            The time step.
+            The slot.
         query
             The query.
 
         Returns
         -------
         ReleaseRecord or None
-            The record; None where there is none.
+            The record; None if there is none.
         """
         rows = self.database.execute(f"{_RECORDS} session = ? AND slot = ? AND query = ?", (session, slot, query))
         return self._release(session, rows[0]).record if rows else None
 
     def releases(self, session: int, first: int = 0, last: int | None = None) -> Iterator[StoredRelease]:
-        """The releases of a session in their order, from number ``first`` to before ``last``, but for pruned ones.
+        """Iterate over the releases of a session in order, except pruned ones.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
         first, last
-            The numbers: from ``first`` to before ``last``; left out, all.
+            Range of indices: from ``first`` to before ``last``. Defaults to all.
 
         Yields
         ------
@@ -363,21 +370,22 @@ class SessionStore:
             yield self._release(session, row)
 
     def costs(self, session: int, first: int, last: int) -> Iterator[tuple[int, str, float, float]]:
-        """The time step, query, budget and constrained factor of the releases of some numbers, as `releases`.
+        """Iterate over slot, query, budget and constrained-DP factor of releases.
 
-        What else the records say is held against their digests alone, and not read: a year of them is there at once.
+        The other fields of the records are only compared with their digests and not parsed, so that a year of releases
+        is read quickly.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
         first, last
-            The numbers: from ``first`` to before ``last``.
+            Range of indices: from ``first`` to before ``last``.
 
         Yields
         ------
         tuple
-            Slot, query, budget and constrained factor of a release.
+            Slot, query, budget and constrained-DP factor of a release.
         """
         for row in self._rows(session, first, last):
             _, slot, query, body, *_ = row
@@ -386,11 +394,11 @@ class SessionStore:
                 yield slot, query, epsilon, factor
 
     def _rows(self, session: int, first: int, end: int) -> Iterator[tuple[Any, ...]]:
-        """The row of each release, some at a time: years of them need not fit into memory."""
-        for begin in range(first, end, _AT_A_TIME):
-            stop = min(begin + _AT_A_TIME, end)
-            some = f"{_RECORDS} session = ? AND number >= ? AND number < ? ORDER BY number"
-            rows = self.database.execute(some, (session, begin, stop))
+        """Iterate over the rows of releases in batches. Years of them need not fit into memory."""
+        for begin in range(first, end, _ROWS_PER_QUERY):
+            stop = min(begin + _ROWS_PER_QUERY, end)
+            query = f"{_RECORDS} session = ? AND number >= ? AND number < ? ORDER BY number"
+            rows = self.database.execute(query, (session, begin, stop))
             if len(rows) != stop - begin:
                 raise self._damaged(f"the releases of session number {session}")
             for expected, row in enumerate(rows, start=begin):
@@ -411,7 +419,7 @@ class SessionStore:
 
     @contextmanager
     def _intact(self, what: str, digest: bytes, *parts: Any) -> Iterator[None]:
-        """Refuse parts that have another digest, or that the block cannot read."""
+        """Raise an error if the digest of the parts differs, or the block cannot parse them."""
         try:
             if digest != _digest(*parts):
                 raise ValueError
@@ -425,24 +433,24 @@ class SessionStore:
     # ---- writing -------------------------------------------------------------------------------------------------
 
     def add(self, name: str, terms: Mapping[str, Terms], limits: Limits) -> StoredSession:
-        """The session of a name, made with these terms and limits where there is none.
+        """Return the session with a name, created with these terms and limits if necessary.
 
         Parameters
         ----------
         name
-            The name of the session.
+            Name of the session.
         terms
-            Query → its terms.
+            Mapping from query to terms.
         limits
-            What releases may cost.
+            Limits on the privacy cost.
 
         Returns
         -------
         StoredSession
-            The session, made now or before.
+            The session.
         """
-        texts = _terms_text(terms), json.dumps(asdict(limits))
-        for _ in range(_ATTEMPTS):
+        texts = _format_terms(terms), json.dumps(asdict(limits))
+        for _ in range(_MAX_ATTEMPTS):
             with self.database.transaction():
                 if self.session(name) is not None:
                     break
@@ -450,111 +458,115 @@ class SessionStore:
                 row = number, name, *texts
                 if self._insert("session", *row, _digest(*row), conflict="DO NOTHING RETURNING number"):
                     self._set_progress(number, Progress(0, None, None, b"", None))
-        known = self.session(name)
-        if known is None:
-            raise SessionBusyError(f"{self.path}: session {name!r} vanished while it was made; ask again")
-        return known
+        stored = self.session(name)
+        if stored is None:
+            raise SessionBusyError(f"{self.path}: session {name!r} could not be created; try again")
+        return stored
 
-    def append(self, session: int, progress: Progress, slot: int, draw: Callable[[], Drawn]) -> Drawn | None:
-        """Draw and write a release in one transaction.
+    def append(
+        self, session: int, progress: Progress, slot: int, draw: Callable[[], SampledRelease]
+    ) -> SampledRelease | None:
+        """Sample and write a release in one transaction.
 
         Parameters
         ----------
         session, progress
-            The session, and how far it had come when the release was prepared.
+            Number of the session, and its progress when the release was prepared.
         slot
-            The time step.
+            Slot of the release.
         draw
-            Gives what is drawn. It is called with the file locked.
+            Function that samples the release. It is called with the file locked.
 
         Returns
         -------
-        Drawn or None
-            What was drawn, whose record reads the same from the file from now on, once it is on the disk. None where
-            another process went on with the session meanwhile: nothing is drawn then.
+        SampledRelease or None
+            The release, once it is on disk. The record reads the same from the file from now on. None if another
+            process continued the session meanwhile; nothing is sampled then.
 
         Raises
         ------
         OutputError
-            When there is no room or no permission: before the draw, or when it is committed.
+            If there is no space or no permission: before sampling, or at the commit.
         """
         with self.database.transaction():
-            if not self._is_still(session, progress):
+            if not self._is_current(session, progress):
                 return None
-            drawn, number = draw(), progress.count
+            drawn = draw()
+            number = progress.count
             body = drawn.record.to_json().ljust(drawn.width)
             head = _digest(progress.head, session, number, slot, drawn.query, body)
             self._insert("record", session, number, slot, drawn.query, body, head)
-            for name, belief in drawn.readers.items():
-                self.set_reader(session, name, number + 1, belief)
-            for name, said in drawn.said.items():
-                row = session, number, name, said.ljust(_SAID_WIDTH)
-                self._insert("reader_said", *row, _digest(*row))
-            made = replace(progress, count=number + 1, slot=slot, belief=drawn.belief, head=head)
-            self._set_progress(session, made)
+            for name, belief in drawn.partial_beliefs.items():
+                self.set_partial_belief(session, name, number + 1, belief)
+            for name, message in drawn.partial_messages.items():
+                row = session, number, name, message.ljust(_MESSAGE_WIDTH)
+                self._insert("recipient_record", *row, _digest(*row))
+            updated = replace(progress, count=number + 1, slot=slot, belief=drawn.belief, head=head)
+            self._set_progress(session, updated)
         return drawn
 
     def agree(self, stored: StoredSession, terms: Mapping[str, Terms], note: str) -> StoredSession:
-        """Agree anew on how a session's places are released, from its next release on.
+        """Amend the terms of a session, from its next release on.
 
-        The belief goes on: it is what a reader of all releases knows, each of them read as it was made. Every release
-        stays as it was and under what was agreed on then, and its record has the hash of those settings. Sums of
-        budgets and limits go on: a pair of places that was joined all the time is told apart by the sum of all; one
-        that is joined from now on by the sum from now on, and by whatever was released while it was not.
+        The belief continues: it is that of an adversary who knows all releases, each interpreted under the terms of its
+        time. Every release stays unchanged and under its terms, and its record has the hash of those settings. Sums of
+        budgets and limits continue. A pair of locations that was adjacent all the time is distinguished by at most the
+        sum of all budgets. A pair that is adjacent from now on is distinguished by the sum from now on, and by all
+        releases before.
 
-        The change is public, and so is its time. What it is, and when, must not follow from where the person is then.
+        The amendment and its time are public. They must not depend on the user's location.
 
         Parameters
         ----------
         stored
             The session.
         terms
-            Query → what its promise is made of now.
+            Mapping from query to new terms.
         note
-            What is kept beside them. Public.
+            Note stored with the terms. Public.
 
         Returns
         -------
         StoredSession
-            The session with what was agreed on last.
+            The session with the new terms.
 
         Raises
         ------
         SessionMismatchError
-            When the model or the kind of randomness would be others, and when there are or were caps on events, which
-            are kept over all releases together.
+            If the model or the source of randomness would change, or there are or were event caps, which concern all
+            releases together.
         SessionBusyError, OutputError
-            As `append`.
+            If `append` raises them.
         """
         if set(terms) != set(stored.terms):
             stored.check_same(terms, None)
         for query in terms:
             stored.terms[query].check_amendment(terms[query], f"session {stored.name!r}")
         while True:
-            last = stored.agreed[-1]
+            last = stored.agreements[-1]
             if last.note == note and all(terms[query].same_as(last.terms[query]) for query in terms):
                 return stored
             with self.database.transaction():
-                progress = self.hold(stored.number)
-                if progress.amended == len(stored.agreed) - 1:
-                    row = stored.number, progress.amended, progress.count, _terms_text(terms), note
+                progress = self.lock_progress(stored.number)
+                if progress.num_amendments == len(stored.agreements) - 1:
+                    row = stored.number, progress.num_amendments, progress.count, _format_terms(terms), note
                     self._insert("amendment", *row, _digest(*row))
-                    self._set_progress(stored.number, replace(progress, amended=progress.amended + 1))
-            found = self.session(stored.name)
-            assert found is not None, "sessions are never removed"
-            stored = found
+                    self._set_progress(stored.number, replace(progress, num_amendments=progress.num_amendments + 1))
+            amended = self.session(stored.name)
+            assert amended is not None, "sessions are never removed"
+            stored = amended
 
     def omit(self, session: int, progress: Progress, slot: int) -> bool:
-        """Write that a time step has no release; False where another process went on with the session meanwhile.
+        """Write that a slot has no release. Return False if another process continued the session.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
         progress
-            How far it had come when that was decided.
+            Progress of the session when the decision was made.
         slot
-            The time step.
+            The slot.
 
         Returns
         -------
@@ -562,183 +574,205 @@ class SessionStore:
             Whether it was written.
         """
         with self.database.transaction():
-            if not self._is_still(session, progress):
+            if not self._is_current(session, progress):
                 return False
-            self._set_progress(session, replace(progress, omitted=slot))
+            self._set_progress(session, replace(progress, omitted_slot=slot))
         return True
 
-    def _is_still(self, session: int, progress: Progress) -> bool:
-        query = f"SELECT count, omitted, amended FROM progress WHERE session = ?{self.database.held}"
-        found = self.database.execute(query, (session,))
-        return found == [(progress.count, progress.omitted, progress.amended)]
+    def _is_current(self, session: int, progress: Progress) -> bool:
+        query = f"SELECT count, omitted, amended FROM progress WHERE session = ?{self.database.row_lock}"
+        rows = self.database.execute(query, (session,))
+        return rows == [(progress.count, progress.omitted_slot, progress.num_amendments)]
 
-    # ---- readers who were not told everything --------------------------------------------------------------------
+    # ---- recipients who were not sent all releases -----------------------------------------------------------------
 
-    def reader(self, session: int, name: str) -> tuple[int, Belief | None] | None:
-        """The belief of a reader who was not told everything, and how many releases there were when it was made.
+    def partial_belief(self, session: int, name: str) -> tuple[int, Belief | None] | None:
+        """Return the belief of a recipient who was not sent all releases, and its index.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
         name
-            What `set_reader` was given.
+            Name passed to `set_partial_belief`.
 
         Returns
         -------
         tuple or None
-            The number and the belief, None for one who was told nothing yet; None where there is no such reader.
+            The number of releases at the time of the belief, and the belief; None for a recipient who was sent nothing
+            yet. None if there is no such recipient.
         """
-        statement = "SELECT number, belief FROM reader_belief WHERE session = ? AND reader = ?"
+        statement = "SELECT number, belief FROM recipient_belief WHERE session = ? AND recipient = ?"
         rows = self.database.execute(statement, (session, name))
         return (rows[0][0], Belief.from_bytes(rows[0][1]) if rows[0][1] else None) if rows else None
 
-    def set_reader(self, session: int, name: str, number: int, belief: Belief | None) -> None:
-        """Keep the belief of a reader who was not told everything; within a transaction.
+    def set_partial_belief(self, session: int, name: str, number: int, belief: Belief | None) -> None:
+        """Store the belief of a recipient who was not sent all releases, within a transaction.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
         name
-            The reader's name.
+            Name of the recipient.
         number
-            How many releases of the session there are.
+            Number of releases of the session.
         belief
-            The belief; None for one who was told nothing yet.
+            The belief; None for a recipient who was sent nothing yet.
         """
-        known = b"" if belief is None else belief.to_bytes()
-        anew = "(session, reader) DO UPDATE SET number = excluded.number, belief = excluded.belief"
-        self._insert("reader_belief", session, name, number, known, conflict=anew)
+        encoded = b"" if belief is None else belief.to_bytes()
+        anew = "(session, recipient) DO UPDATE SET number = excluded.number, belief = excluded.belief"
+        self._insert("recipient_belief", session, name, number, encoded, conflict=anew)
 
-    def said(self, session: int, number: int, name: str) -> str | None:
-        """What a reader who was not told everything may be told of a release, as JSON text; None where nothing.
+    def partial_message(self, session: int, number: int, name: str) -> str | None:
+        """Return the message about a release to a recipient who was not sent all; None if none.
 
         Parameters
         ----------
         session
-            The number of the session.
+            Number of the session.
         number
-            The number of the release.
+            Index of the release.
         name
-            The reader's name.
+            Name of the recipient.
 
         Returns
         -------
         str or None
-            The text.
+            The message as JSON text.
         """
-        statement = "SELECT said, digest FROM reader_said WHERE session = ? AND number = ? AND reader = ?"
+        statement = "SELECT body, digest FROM recipient_record WHERE session = ? AND number = ? AND recipient = ?"
         rows = self.database.execute(statement, (session, number, name))
         if not rows:
             return None
-        said, digest = rows[0]
-        with self._intact(f"release {number} of session number {session}", digest, session, number, name, said):
-            return str(said)
+        message, digest = rows[0]
+        with self._intact(f"release {number} of session number {session}", digest, session, number, name, message):
+            return str(message)
 
     def prune(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
-        """Remove the records of time steps before one, but for those that limits and schedules look back to.
+        """Remove the records before a slot, except those that limits and schedules look back to.
 
-        The session's terms, progress and belief stay, and what the removed releases cost. The moments stay what they
-        were: they have a release, and get no other. Readers who were told them know them; they cannot be told again,
-        and no audit can replay them.
+        The session's terms, progress and belief stay, and so does the cost of the removed releases. The timesteps still
+        count as released and get no other release. Recipients who were sent a removed release still have it. It cannot
+        be sent again, and no audit can replay it.
 
         Parameters
         ----------
         stored
             The session.
         slot
-            The first time step whose record stays in any case.
+            First slot of which the record is kept in any case.
         step_seconds
-            How long a step is, for windows of time.
+            Length of a timestep, for windows of time.
 
         Returns
         -------
         int
-            The number of the first release that is left.
+            Index of the first remaining release.
 
         Raises
         ------
         ConfigurationError
-            With caps on events, which look back at all releases.
+            If there are event caps, which look back at all releases.
         SessionBusyError, OutputError
-            As `append`.
+            If `append` raises them.
         """
-        if any(one.settings.caps for agreed in stored.agreed for one in agreed.terms.values()):
+        if any(terms.settings.caps for agreed in stored.agreements for terms in agreed.terms.values()):
             raise ConfigurationError(
-                f"session {stored.name!r} keeps caps on events, which look back at all its releases"
+                f"session {stored.name!r} cannot be pruned: its event caps look back at all releases"
             )
         session = stored.number
         with self.database.transaction():
-            latest, before = self.hold(session).slot, self.pruned(session)
-            first = slot if latest is None else min(slot, latest - stored.longest_window(step_seconds) + 1)
+            latest = self.lock_progress(session).slot
+            before = self.pruned(session)
+            first = slot if latest is None else min(slot, latest - stored.max_window_steps(step_seconds) + 1)
             query = "SELECT MAX(number) FROM record WHERE session = ? AND slot < ?"
             ((last,),) = self.database.execute(query, (session, first))
             if last is None:
                 return before.count
-            costs, end = dict(before.costs), last + 1
+            costs = dict(before.costs)
+            end = last + 1
             for _, name, epsilon, factor in self.costs(session, before.count, end):
                 count, spent, level = costs.get(name, (0, Fraction(0), Fraction(0)))
-                costs[name] = count + 1, spent + exactly(epsilon), level + constrained_cost(epsilon, factor)
+                costs[name] = count + 1, spent + to_fraction(epsilon), level + constrained_cost(epsilon, factor)
             where = "session = ? AND number"
             ((head,),) = self.database.execute(f"SELECT digest FROM record WHERE {where} = ?", (session, last))
             text = json.dumps([(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()])
             row = session, end, head, text
-            self._insert("pruned", *row, _digest(*row), conflict=_anew("count", "head", "costs", "digest"))
-            for table in ("record", "reader_said", "set_aside"):
+            self._insert("pruned", *row, _digest(*row), conflict=_update_clause("count", "head", "costs", "digest"))
+            for table in ("record", "recipient_record", "set_aside"):
                 self.database.execute(f"DELETE FROM {table} WHERE {where} < ?", (session, end))
-            self.database.execute(f"UPDATE told SET number = ? WHERE {where} < ?", (end, session, end))
-            behind = f"UPDATE reader_belief SET number = 0, belief = ? WHERE {where} <= ?"
-            self.database.execute(behind, (b"", session, end))  # of when it is known no more: they begin anew
+            self.database.execute(f"UPDATE delivery SET number = ? WHERE {where} < ?", (end, session, end))
+            behind = f"UPDATE recipient_belief SET number = 0, belief = ? WHERE {where} <= ?"
+            # The releases before these beliefs are gone, so the beliefs restart from the initial distribution.
+            self.database.execute(behind, (b"", session, end))
         return int(end)
 
     def _set_progress(self, session: int, progress: Progress) -> None:
         belief = None if progress.belief is None else progress.belief.to_bytes()
-        values = session, progress.count, progress.slot, progress.head, belief, progress.omitted, progress.amended
+        values = (
+            session,
+            progress.count,
+            progress.slot,
+            progress.head,
+            belief,
+            progress.omitted_slot,
+            progress.num_amendments,
+        )
         row = *values, _digest(*values)
-        anew = _anew("count", "slot", "head", "belief", "omitted", "amended", "digest")
+        anew = _update_clause("count", "slot", "head", "belief", "omitted", "amended", "digest")
         self._insert("progress", *row, conflict=anew)
         self._written = row, progress
 
     def _insert(self, table: str, *row: Any, conflict: str = "") -> list[Any]:
-        """Write a row; what becomes of one that is there already may be said, and what is returned."""
+        """Insert a row. `conflict` is the SQL clause for an existing row, and for returned values."""
         places = ", ".join("?" * len(row))
         after = f" ON CONFLICT {conflict}" if conflict else ""
         return self.database.execute(f"INSERT INTO {table} VALUES ({places}){after}", row)
 
 
-def _anew(*columns: str) -> str:
-    """What has a session's row replaced by one that is written."""
+def _reopen(path: str | Path, wait_seconds: float, readonly: bool) -> SessionStore:
+    """Open a pickled store in this process.
+
+    A missing file is not created: the releases that it contained would not be counted.
+    """
+    if isinstance(path, Path) and not path.exists():
+        raise DataFileError(path, "must exist, because a pickled session continues it; restore the file")
+    return SessionStore(path, wait_seconds, readonly)
+
+
+def _update_clause(*columns: str) -> str:
+    """Return the SQL clause that replaces a session's existing row."""
     return f"(session) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}"
 
 
-def _terms_text(terms: Mapping[str, Terms]) -> str:
-    return json.dumps({query: one.to_json() for query, one in terms.items()}, sort_keys=True)
+def _format_terms(terms: Mapping[str, Terms]) -> str:
+    return json.dumps({query: query_terms.to_json() for query, query_terms in terms.items()}, sort_keys=True)
 
 
-def _terms(text: str) -> dict[str, Terms]:
-    return {query: Terms.from_json(one) for query, one in parse_json(text).items()}
+def _parse_terms(text: str) -> dict[str, Terms]:
+    return {query: Terms.from_json(query_text) for query, query_text in parse_json(text).items()}
 
 
-_SAID_WIDTH = 210
-"""Characters that what is said to a reader takes in JSON at most: a plane's coordinates, and two radii."""
+# The largest number of JSON characters of a message to a recipient: planar coordinates and two radii.
+_MESSAGE_WIDTH = 210
 
-_ATTEMPTS = 100
-"""How many other processes may make a session at the same moment."""
-_AT_A_TIME = 2000
-"""How many releases are fetched at a time."""
+# The number of other processes that may create a session concurrently.
+_MAX_ATTEMPTS = 100
+_ROWS_PER_QUERY = 2000
 
 
 def _check_types(values: Iterable[tuple[Any, Any]]) -> None:
-    """SQLite keeps a value of any type in any column."""
+    """Check types of values, because SQLite stores any type in any column."""
     if not all(isinstance(value, kind) for value, kind in values):
         raise TypeError
 
 
-def _sum(text: str) -> Fraction | float:
+def _parse_sum(text: str) -> Fraction | float:
     return inf if text == "inf" else Fraction(text)
 
 
+# Releases, each with the digest of the previous one. A condition must be appended.
 _RECORDS = (
     "SELECT number, slot, query, body, digest, "
     "COALESCE((SELECT digest FROM record AS before WHERE before.session = record.session "
@@ -746,11 +780,10 @@ _RECORDS = (
     "(SELECT head FROM pruned WHERE pruned.session = record.session AND pruned.count = record.number)) "
     "FROM record WHERE"
 )
-"""Releases with the digest of the one before each; what follows says which."""
 
 
 def _digest(*parts: Any) -> bytes:
-    """A digest against damage (not against forgery: anyone who can write the file can write a digest)."""
+    """Return a digest that detects damage, but not forgery: anyone can compute one."""
     digest = blake2b(digest_size=16)
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode("utf-8")

@@ -1,20 +1,19 @@
-"""What a session is agreed on: settings, model and policy of each of its queries, as hashes, and what it may spend."""
+"""The terms of a session: hashes of settings, model and policy of its queries, and limits."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from math import ceil
 
-from dphmm.arguments import checked
 from dphmm.arrays import content_hash
 from dphmm.errors import InvalidInputError, SessionMismatchError
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import DAY_SECONDS, Limits
-from dphmm.release.schedule import REMEMBERED
+from dphmm.release.ledger import Limits
+from dphmm.release.schedule import max_window_steps
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten
+from dphmm.validation import checked
 
 MAIN_QUERY = "main"
 """The query of a session that has one."""
@@ -22,16 +21,16 @@ MAIN_QUERY = "main"
 
 @dataclass(frozen=True)
 class Terms:
-    """What the promise of one query is made of.
+    """The settings, model and policy that determine the guarantee of one query.
 
     Parameters
     ----------
     settings
-        How places are released.
+        Settings of the release.
     settings_hash, model, policy, measurements
-        Content hashes: of the settings, the model, the policy graph and what is measured in each state.
+        Content hashes of the settings, the model, the policy graph and the measurements of the states.
     randomness
-        ``"system"``; or ``"seeded"``, in which case nothing is private.
+        ``"system"``, or ``"seeded"``, which provides no privacy.
     """
 
     settings: ReleaseSettings
@@ -43,12 +42,12 @@ class Terms:
 
     @classmethod
     def from_engine(cls, engine: Releaser) -> Terms:
-        """The terms of an engine.
+        """Create the terms of an engine.
 
         Parameters
         ----------
         engine
-            The engine of a query.
+            Engine of a query.
 
         Returns
         -------
@@ -60,12 +59,14 @@ class Terms:
             engine.settings.content_hash,
             engine.model.content_hash,
             engine.policy.content_hash,
-            content_hash(engine.values),
+            content_hash(engine.query.values),
             "system" if engine.is_private else "seeded",
         )
 
     def differences(self, other: Terms) -> Iterator[tuple[str, str, str]]:
-        """What differs in content, each with its value here and there; the policy's wording and names do not count.
+        """Iterate over the differences in content to other terms.
+
+        The wording of the policy and the names of layers do not count.
 
         Parameters
         ----------
@@ -75,44 +76,43 @@ class Terms:
         Yields
         ------
         tuple of str
-            What differs, and both values as text.
+            The name of the difference, and both values as text.
         """
-        mine, theirs = self.settings.to_dict(), other.settings.to_dict()
-        for name in mine:
-            if name not in ("policy", "layers") and mine[name] != theirs[name]:
-                yield name, str(mine[name]), str(theirs[name])
+        values = self.settings.to_dict()
+        other_values = other.settings.to_dict()
+        for name in values:
+            if name not in ("policy", "layers") and values[name] != other_values[name]:
+                yield name, str(values[name]), str(other_values[name])
         for part in ("model", "policy", "measurements", "randomness"):
             if getattr(self, part) != getattr(other, part):
-                yield part, _shortened(getattr(self, part)), _shortened(getattr(other, part))
+                yield part, _shorten_hash(getattr(self, part)), _shorten_hash(getattr(other, part))
 
     def check_amendment(self, other: Terms, what: str) -> None:
-        """Refuse terms with which a session that was agreed on these cannot go on.
+        """Check that a session with these terms can continue with other ones.
 
-        What is released of which places, and how, may change; that the belief goes on needs the same model, and the
-        promise of caps on events is about all releases together.
+        The settings may change. The model must not change, because the belief continues. Event caps must not change,
+        because they concern all releases together.
 
         Parameters
         ----------
         other
-            The new terms.
+            New terms.
         what
-            What the message calls the session.
+            Description of the session for messages.
 
         Raises
         ------
         SessionMismatchError
-            Naming what may not change.
+            If a part differs that must not change.
         """
         for part, was, now in self.differences(other):
-            if part in ("model", "randomness", "caps", "priors"):
-                raise SessionMismatchError(
-                    f"{what} has {part} {was}, which may not become {now}; begin another session"
-                )
+            if part in ("model", "randomness", "caps", "event_cap_priors"):
+                raise SessionMismatchError(f"{part} of {what} must stay {was}, got {now}; begin another session")
         if self.settings.caps and not self.same_as(other):
-            raise SessionMismatchError(f"{what} keeps caps on events, under its first settings alone; begin another")
+            raise SessionMismatchError(f"{what} has event caps, so its settings must not change; begin another session")
 
     def same_as(self, other: Terms) -> bool:
-        """Whether nothing differs in content.
+        """Return whether other terms have the same content.
 
         Parameters
         ----------
@@ -122,12 +122,12 @@ class Terms:
         Returns
         -------
         bool
-            Whether they promise the same.
+            Whether the guarantees are the same.
         """
         return next(self.differences(other), None) is None
 
     def to_json(self) -> str:
-        """The terms as a JSON object, from which `from_json` makes them again.
+        """Return the terms as a JSON object. `from_json` restores them.
 
         Returns
         -------
@@ -139,12 +139,12 @@ class Terms:
     @classmethod
     @checked
     def from_json(cls, text: str) -> Terms:
-        """The terms that `to_json` wrote.
+        """Create terms from the text of `to_json`.
 
         Parameters
         ----------
         text
-            What `to_json` wrote.
+            Text of `to_json`.
 
         Returns
         -------
@@ -154,7 +154,7 @@ class Terms:
         Raises
         ------
         InvalidInputError
-            When the text is something else.
+            If the text is invalid.
         """
         try:
             values = parse_json(text)
@@ -162,55 +162,63 @@ class Terms:
                 raise ValueError("there are no settings")
             for name in set(values) - {"settings"}:
                 if not isinstance(values[name], str):
-                    raise ValueError(f"{shorten(name)} is {shorten(values[name])}, no text")
+                    raise ValueError(f"{shorten(name)} must be a string, got {shorten(values[name])}")
             return cls(**{**values, "settings": ReleaseSettings.from_dict(values["settings"])})
-        except (TypeError, ValueError) as problem:  # the first for a name that is missing, or one too many
-            raise InvalidInputError(f"text holds no terms of a session ({one_line(problem)})") from None
+        except (TypeError, ValueError) as problem:  # TypeError for a missing or an unknown name
+            raise InvalidInputError(f"text must be the terms of a session: {one_line(problem)}") from None
 
 
-def agreed_on(name: str, releaser: Releaser | Mapping[str, Releaser]) -> tuple[dict[str, Releaser], dict[str, Terms]]:
-    """The engine of each query of a session, and what its promise is made of.
+def collect_terms(
+    name: str, releaser: Releaser | Mapping[str, Releaser]
+) -> tuple[dict[str, Releaser], dict[str, Terms]]:
+    """Return the engine and the terms of each query of a session.
 
     Raises
     ------
     InvalidInputError
-        When the session's name or that of a query is none, or there is no query.
+        If the name of the session or of a query is invalid, or there is no query.
     SessionMismatchError
-        When the queries' models, policies, kinds of randomness or caps on events differ.
+        If the models, policies, sources of randomness or event caps of the queries differ.
     """
     queries = {MAIN_QUERY: releaser} if isinstance(releaser, Releaser) else dict(releaser)
     if not name or not name.isprintable():
-        raise InvalidInputError(f"the session's name is {name!r}; give a text of printable characters")
+        raise InvalidInputError(f"the session name must be a non-empty string of printable characters, got {name!r}")
     terms = {query: Terms.from_engine(engine) for query, engine in queries.items()}
     if not terms or not all(query and query.isprintable() for query in terms):
-        raise InvalidInputError(f"the session's queries are {list(terms)}; name at least one, in printable characters")
+        raise InvalidInputError(f"a session needs at least one query with a printable name, got {list(terms)}")
     for part in ("model", "policy", "randomness"):
-        if len({getattr(one, part) for one in terms.values()}) > 1:
-            raise SessionMismatchError(f"the queries of session {name!r} differ in their {part}; they must share it")
-    # What one query tells of an event the caps of another cannot take back.
-    if len({(tuple(cap.canonical for cap in one.settings.caps), one.settings.priors) for one in queries.values()}) > 1:
-        raise SessionMismatchError(
-            f"the queries of session {name!r} differ in their caps on events; give every query the same caps and priors"
+        if len({getattr(query_terms, part) for query_terms in terms.values()}) > 1:
+            raise SessionMismatchError(f"all queries of session {name!r} must have the same {part}")
+    # The caps of one query cannot undo what another query reveals about an event.
+    if (
+        len(
+            {
+                (tuple(cap.canonical for cap in engine.settings.caps), engine.settings.event_cap_priors)
+                for engine in queries.values()
+            }
         )
+        > 1
+    ):
+        raise SessionMismatchError(f"all queries of session {name!r} must have the same event caps and priors")
     return queries, terms
 
 
-def _shortened(value: str) -> str:
+def _shorten_hash(value: str) -> str:
     return value if len(value) <= 20 else f"{value[:12]}…"
 
 
 @dataclass(frozen=True)
-class Agreed:
-    """What a session is agreed on from one of its releases on.
+class Agreement:
+    """The terms of a session from one of its releases on.
 
     Parameters
     ----------
     first
-        The number of the first release that it holds for.
+        Index of the first release under these terms.
     terms
-        Query → what its promise is made of.
+        Mapping from query to terms.
     note
-        What was written beside it when it was agreed on, such as the zones that the policy was made of. Public.
+        Note stored with the terms, such as the zones of the policy. Public.
     """
 
     first: int
@@ -220,84 +228,101 @@ class Agreed:
 
 @dataclass(frozen=True)
 class StoredSession:
-    """What a session was agreed on.
+    """A session in a store, with its terms and limits.
 
     Parameters
     ----------
     number, name
-        Which one it is.
-    agreed
-        What it was agreed on when it began, and whenever it was agreed on anew.
+        Identifiers of the session.
+    agreements
+        The terms at the beginning, and each amendment.
     limits
-        What it may spend.
+        Limits on the privacy cost.
     """
 
     number: int
     name: str
-    agreed: tuple[Agreed, ...]
+    agreements: tuple[Agreement, ...]
     limits: Limits
 
     @property
     def terms(self) -> dict[str, Terms]:
-        """Query → what the promise of the next release is made of."""
-        return self.agreed[-1].terms
+        """The terms of the next release, by query."""
+        return self.agreements[-1].terms
 
-    def longest_window(self, step_seconds: float | None) -> int:
-        """How many time steps back records, limits or a schedule look.
+    def max_window_steps(self, step_seconds: float | None) -> int:
+        """Return the largest number of timesteps that records, limits or a schedule look back.
 
         Parameters
         ----------
         step_seconds
-            How long a step is; None where that is not given.
+            Length of a timestep; None if unknown.
 
         Returns
         -------
         int
-            At least one.
+            The number of timesteps, at least 1.
         """
         schedules = [terms.settings.schedule for terms in self.terms.values()]
-        looks = [(1, DAY_SECONDS), *((REMEMBERED, one.window_seconds) for one in schedules if one is not None)]
-        ours = [] if step_seconds is None else [times * max(1, ceil(one / step_seconds)) for times, one in looks]
-        return max([1, self.limits.window_steps or 1, *ours])
+        return max(self.limits.window_steps or 1, max_window_steps(schedules, step_seconds))
 
-    def agreed_at(self, number: int) -> Agreed:
-        """What a release, of which this is the number, was or would be made under.
+    def agreement_at(self, number: int) -> Agreement:
+        """Return the terms of a past or future release.
 
         Parameters
         ----------
         number
-            The number of a release, from 0.
+            Index of the release, from 0.
 
         Returns
         -------
-        Agreed
-            The terms then.
+        Agreement
+            The terms of that release.
         """
-        return next(one for one in reversed(self.agreed) if one.first <= number)
+        return next(agreement for agreement in reversed(self.agreements) if agreement.first <= number)
 
     def check_same(self, terms: Mapping[str, Terms], limits: Limits | None) -> None:
-        """Refuse to go on under other terms, or with other limits (left out: these).
+        """Check that terms and limits agree with the stored ones.
 
         Parameters
         ----------
         terms
-            Query → its terms.
+            Mapping from query to terms.
         limits
-            What releases may cost.
+            Limits on the privacy cost. None skips their check.
 
         Raises
         ------
         SessionMismatchError
-            Naming the first thing that differs.
+            If something differs. The message contains the first difference.
         """
         what = f"session {self.name!r}"
-        began = "began" if len(self.agreed) == 1 else "goes on"
+        verb = "began" if len(self.agreements) == 1 else "continues"
         if set(self.terms) != set(terms):
             raise SessionMismatchError(
-                f"{what} began with the queries {sorted(self.terms)}, not {sorted(terms)}; give those, or begin another"
+                f"{what} began with the queries {sorted(self.terms)}, got {sorted(terms)}; pass the same, or begin "
+                "another session"
             )
         for query, agreed in self.terms.items():
             for part, was, now in agreed.differences(terms[query]):
-                raise SessionMismatchError(f"{what} {began} with {part} {was}, not {now}; give that, or begin another")
+                raise SessionMismatchError(
+                    f"{what} {verb} with {part} {was}, got {now}; pass the same, or begin another session"
+                )
         if limits is not None and limits != self.limits:
-            raise SessionMismatchError(f"{what} began with {self.limits}, not {limits}; leave the limits out")
+            agreed_limits, requested = (_describe_limits(each) for each in (self.limits, limits))
+            raise SessionMismatchError(f"{what} began with {agreed_limits}, got {requested}; omit the limits")
+
+
+def _describe_limits(limits: Limits) -> str:
+    """Return a noun phrase with the parameters that limit a session.
+
+    Examples
+    --------
+    >>> _describe_limits(Limits()), _describe_limits(Limits(epsilon=20))
+    ('no limits', 'the limit epsilon = 20')
+    >>> _describe_limits(Limits(window_epsilon=2, window_steps=24))
+    'the limits window_epsilon = 2, window_steps = 24'
+    """
+    stated = [f"{name} = {value:.15g}" for name, value in asdict(limits).items() if value is not None]
+    noun = "the limit" if len(stated) == 1 else "the limits"
+    return f"{noun} {', '.join(stated)}" if stated else "no limits"

@@ -1,6 +1,7 @@
-"""Everything that a promise is made of, as one value: how a person's places are released.
+"""The settings that determine a release: policy, budget, noise and repair.
 
-`dphmm.release.engine` adds to it the engine that it makes: the public `ReleaseSettings`.
+Together with a model they determine the guarantee. `dphmm.release.engine` extends `Settings` to the public
+`ReleaseSettings`, which creates engines.
 """
 
 from __future__ import annotations
@@ -12,71 +13,99 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import isfinite
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-import numpy as np
-
-from dphmm.arguments import checked
-from dphmm.arrays import check_budget, check_epsilon
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap import Cap
-from dphmm.facts import option_of, setting
 from dphmm.geometry.hull import Membership
-from dphmm.mechanisms.base import EXACT, MECHANISMS, TABLES, MechanismName
+from dphmm.mechanisms.base import EXACT_COLUMN, TABLE_MECHANISMS, MechanismName
 from dphmm.mechanisms.exact import Rational, rational
-from dphmm.mechanisms.optimal_table import LARGEST_TABLE
+from dphmm.mechanisms.optimal_table import MAX_TABLE_LOCATIONS
 from dphmm.model.model import MarkovModel
-from dphmm.policy.by_component import Calibration
+from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonical_policy, parse_policy
-from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.graph import PolicyGraph, PolicyLike
 from dphmm.policy.graph_text import policy_text
-from dphmm.policy.hull_repair import Objective
-from dphmm.policy.protection import REPAIR_LIMIT, Method, check_repair_limit
+from dphmm.policy.repair import REPAIR_MAX_WORK, Method
+from dphmm.policy.repair_objective import Objective
 from dphmm.policy.zones import PolygonLayer
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.tables.json_toml import parse_json, parse_toml
 from dphmm.tables.source import file_hash
-from dphmm.tables.values import is_text, one_line, shorten, shown
+from dphmm.tables.values import one_line, shorten, shown
+from dphmm.validation import (
+    Delta,
+    Integers,
+    Interval,
+    NoiseEpsilon,
+    NonNegativeInt,
+    Requirement,
+    Text,
+    checked,
+    checked_as,
+    is_name,
+    setting,
+)
 
-GIVEN = "given:"
-"""How the policy of an engine is written that was made from a graph rather than a text; its content hash follows."""
+GRAPH_POLICY_PREFIX = "given:"
+"""Prefix of the policy setting of an engine that was created from a graph. A content hash follows."""
 
-OPTIMAL_LIMIT = 64
-"""The most states of a component whose program is solved, unless it is said."""
+OPTIMAL_MAX_STATES = 64
+"""Default size limit of the components for which an optimal table is computed."""
 
 Fallback = Literal["none", "graph-exponential"]
-"""What serves a component that is too large for the program of the best table."""
+"""The table of a component that is too large for an optimal one."""
 
-Outside = Literal["border", "omit"]
-"""What becomes of a place outside the region."""
-_LARGEST = 1e300
+Outside = Literal["clamp", "drop"]
+"""The treatment of locations outside the region."""
 
-_PROMISE, _NOISE, _CAPS = "Promise", "Noise", "Schedule and caps"
-"""The headings of options in help."""
+_POLICY = Requirement(
+    "a non-empty string or a graph", lambda value: not isinstance(value, str) or is_name(value), ("", " ", "\ud800")
+)
+
+if TYPE_CHECKING:
+
+    class PolicyText:
+        """A field that accepts a policy as text or graph, and contains its text."""
+
+        def __get__(self, instance: object, owner: Any = None) -> str: ...
+
+        def __set__(self, instance: object, value: str | PolicyLike) -> None: ...
+
+else:
+    # Other types are checked by `policy_text`, which also accepts graphs.
+    PolicyText = Annotated[str, _POLICY]
+
+_Positive = Annotated[float, Interval(0, 1e300, "neither")]
+
+# Headings of the options in the help.
+_GUARANTEE = "Guarantee"
+_NOISE = "Noise"
+_CAPS = "Schedule and caps"
 
 
+@checked_as(ConfigurationError)
 @dataclass(frozen=True)
 class Schedule:
-    """When there is a release at all: as rarely as a target of error, a budget for a window of time, or both, allow.
+    """A schedule of releases: as few as a target error, a window budget, or both allow.
 
-    A moment without a release has a record all the same, with the prediction in it: that nothing was drawn is decided
-    from the public belief alone, and says nothing of where the person is.
+    A timestep without a release still has a record, which contains the prediction. Whether a timestep is withheld is
+    decided from the public belief alone, so it reveals nothing about the user's location.
 
     Parameters
     ----------
     target_error
-        Draw only where the estimate's expected distance from the truth would exceed this, in the unit of the
-        measurements (kilometres for places). Left out, the least that the budget can pay for.
+        Release only if the expected error of the estimate would otherwise exceed this, in the unit of the measurements
+        (kilometres for locations). None means as small an error as the budget allows.
     window_epsilon
-        What the budgets of all releases within any window may sum to. Left out, no such bound.
+        Upper bound on the total budget of all releases within any window. None means no bound.
     window_seconds
-        How long a window is; a day, unless it is said.
+        Length of a window. Defaults to a day.
 
     Raises
     ------
     ConfigurationError
-        When neither a target nor a budget is given, or a number is not positive and finite.
+        If there is neither a target error nor a budget, or a number is not positive and finite.
 
     Examples
     --------
@@ -84,22 +113,22 @@ class Schedule:
     {'target_error': 0.5}
     """
 
-    target_error: float | None = setting(
+    target_error: _Positive | None = setting(
         None,
-        "Draw only where the estimate's expected error would be above this.",
+        "Release only if the expected error of the estimate would exceed this.",
         metavar="500m",
         heading=_CAPS,
         is_text=True,
     )
-    window_epsilon: float | None = setting(
+    window_epsilon: _Positive | None = setting(
         None,
-        "Draw so that no 24 hours cost more, and the budget lasts for all of them.",
-        name="day_epsilon",
+        "Total privacy budget for any 24-hour window.",
+        name="window_epsilon",
         heading=_CAPS,
     )
-    window_seconds: float = setting(
+    window_seconds: _Positive = setting(
         DAY_SECONDS,
-        "With --day-epsilon: a window such as 8h instead of a day.",
+        "Length of the window of --window-epsilon, such as 8h. [default: 24h]",
         name="epsilon_window",
         metavar="TIME",
         heading=_CAPS,
@@ -108,136 +137,141 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.target_error is None and self.window_epsilon is None:
-            raise ConfigurationError("a schedule is without aim; give a target_error, a window_epsilon, or both")
+            raise ConfigurationError("a schedule needs target_error, window_epsilon, or both")
         for name in ("target_error", "window_epsilon", "window_seconds"):
             value = getattr(self, name)
-            if value is None:
-                continue
-            number = isinstance(value, int | float | np.floating | np.integer | Fraction) and value is not True
-            if not number or not 0 < value < _LARGEST:
-                raise ConfigurationError(f"{name} is {shown(value)}; give a positive number")
-            object.__setattr__(self, name, float(value))
-        if self.window_epsilon is not None:
-            check_epsilon(self.window_epsilon, "window_epsilon")
+            object.__setattr__(self, name, None if value is None else float(value))
 
     def to_dict(self) -> dict[str, Any]:
-        """What was given, as plain JSON values.
+        """Return the parameters that are set, as plain JSON values.
 
         Returns
         -------
         dict
-            What `from_value` takes.
+            A mapping that `from_value` accepts.
         """
-        found = {"target_error": self.target_error, "window_epsilon": self.window_epsilon}
+        values = {"target_error": self.target_error, "window_epsilon": self.window_epsilon}
         if self.window_epsilon is not None:
-            found["window_seconds"] = self.window_seconds
-        return {name: value for name, value in found.items() if value is not None}
+            values["window_seconds"] = self.window_seconds
+        return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
-    def from_value(cls, given: Any) -> Schedule | None:
-        """A schedule, out of one or of what `to_dict` wrote; None for None.
+    def from_value(cls, value: Any) -> Schedule | None:
+        """Return a schedule from a schedule, a mapping of `to_dict`, or None.
 
         Parameters
         ----------
-        given
+        value
             A schedule, a mapping, or None.
 
         Returns
         -------
         Schedule or None
-            The schedule.
+            The schedule; None for None.
 
         Raises
         ------
         ConfigurationError
-            When it is neither.
+            If the value is of another type.
         """
-        if given is None or isinstance(given, Schedule):
-            return given
-        if not isinstance(given, Mapping) or not set(given) <= {"target_error", "window_epsilon", "window_seconds"}:
+        if value is None or isinstance(value, Schedule):
+            return value
+        if not isinstance(value, Mapping) or not set(value) <= {"target_error", "window_epsilon", "window_seconds"}:
             raise ConfigurationError(
-                f"schedule is {shown(given)}; give a target_error, a window_epsilon and its window_seconds, or some"
+                f"schedule must be a mapping of target_error, window_epsilon and window_seconds, got {shown(value)}"
             )
-        return cls(**given)
+        return cls(**value)
 
 
-A_DAY, A_DRAW = 3.0, 4.0
-"""Where no budget is given: what the releases of a day may cost together, and with a target alone what one may.
+DEFAULT_DAILY_EPSILON = 3.0
+"""Default total budget of the releases of any 24 hours.
 
-With 3, nothing is more than e^3 = 20.1 times as likely from one of two days as from another that the policy joins to
-it. A target is kept with the fewest draws where each is strong: see docs/how-to/budgets.md.
+The releases of 24 hours are then at most e^3 = 20.1 times as likely under one trajectory as under another that the
+policy connects to it at every timestep.
+"""
+
+DEFAULT_DRAW_EPSILON = 4.0
+"""Default budget of a release if there is only a target error.
+
+Few strong releases keep a target error with the smallest total budget; see docs/how-to/budgets.md.
 """
 
 
+@checked_as(ConfigurationError)
 @dataclass(frozen=True)
 class Settings:
-    """How places are released: the policy, the budget, the noise, the repair.
+    """Settings of a release: the policy, the budget, the noise and the repair.
 
-    Together with a model these settings determine the promise. They hold nothing about a person, and nothing that
-    changes from one run to the next (files to read or write, randomness).
+    Together with a model, these settings determine the guarantee. They contain no user data, and nothing that changes
+    between runs (input and output files, randomness).
 
     Parameters
     ----------
     policy
-        What must stay indistinguishable: a text, see `dphmm.policy.parse_policy`; or a `PolicyGraph` or a
+        The locations that must stay indistinguishable: a string, see `dphmm.policy.parse_policy`; or a `PolicyGraph` or
         `networkx.Graph`, which is stored as text with its edges, at most 20,000. States that a networkx graph lacks
         have no edges. See `dphmm.policy.PolicyGraph.from_networkx`.
     epsilon
-        The budget of a release; positive and finite.
+        Budget of a release, positive and finite.
     mechanism
-        How noise is drawn: ``"lattice"`` (exact on a computer), ``"k-norm"``, ``"laplace"``, ``"planar-isotropic"``,
-        ``"planar-laplace"``, ``"optimal"`` (the table of least expected error under the belief, by component, exact) or
-        ``"graph-exponential"`` (a table by hops, exact).
+        The noise: ``"lattice"`` (exact in finite precision), ``"k-norm"``, ``"laplace"``, ``"planar-isotropic"``,
+        ``"planar-laplace"``, ``"optimal"`` (for each component, the table with the smallest expected error under the
+        belief; exact) or ``"graph-exponential"`` (a table based on graph distances; exact).
     repair
-        How exposed states get partners, so that the graph becomes protectable: ``"greedy"`` (Algorithm 1),
+        Algorithm that gives exposed states partners, so that the graph becomes protectable: ``"greedy"`` (Algorithm 1),
         ``"sequential"`` (Algorithm 3) or ``"exact"``; see `dphmm.protect`.
-    objective
-        What the exact repair minimises: the noise's squared ``"error"``, or the hull's ``"volume"``.
+    repair_objective
+        Objective of the exact repair: the squared ``"error"`` of the noise, or the ``"volume"`` of the hull.
     membership
-        How membership in a hull is decided: ``"halfspace"``, or ``"qp"``, the quadratic program of Equation (6).
+        Test of membership in a hull: ``"halfspace"``, or ``"qp"``, the quadratic program of Equation (6).
     delta
-        Left out, every possible state is hidden. Otherwise those of the δ-location set, 0 to below 1.
-    allow_known
-        Whether to go on where one state only is possible, releasing its place as it is.
+        Protect only the δ-location set: the most probable states with total mass 1 - delta, in [0, 1). None means that
+        every possible state is protected.
+    allow_singleton
+        If the constraint set has a single state, release its exact location instead of raising
+        `SingletonConstraintError`.
     spacing
-        For ``"lattice"``: the step of the published lattice in kilometres, a rational (a float is read as its shortest
-        decimal). Left at 1/1000, everything released is a whole number of metres.
+        For ``"lattice"``: distance of neighbouring points of the published lattice in kilometres, a rational number. A
+        float is read as its shortest decimal representation. With the default of 1/1000, every released coordinate is
+        an integer number of metres.
     outside
-        What becomes of a place outside the region. ``"border"``: the nearest state stands for it, so that releases go
-        on, and that a moment has one does not tell that the person was in the region. ``"omit"``: it has no release,
-        and every reader sees when the person left and came back.
-    repair_limit
-        How much work an exact repair's search may do, about a second per thousand; see `dphmm.protect`. A repair that
-        it cuts short is told by the records' `gap`.
+        Treatment of locations outside the region. With ``"clamp"``, the location is replaced by the nearest state.
+        Releases continue, and the existence of a release does not reveal whether the user was in the region. With
+        ``"drop"``, the location has no release, and every recipient learns when the user left and came back.
+    repair_max_work
+        Work limit of an exact repair; 1000 is about one second. See `dphmm.protect`. The record of an interrupted
+        repair has a positive `repair_optimality_gap`.
     caps
-        Bounds on how sure anybody may get of events over time: see `dphmm.events.Cap`. The budget of a release is then
-        the largest, epsilon at most, at which no output passes one; a moment for which none is left has no release.
-    priors
-        With caps: a table of other first distributions for which they are kept too; see `dphmm.events.read_priors`.
-    calibration
-        What noise is measured for: one sensitivity hull for the whole policy graph (``"graph"``), or one for each of
-        its connected components (``"component"``), so that a long edge in one place blurs no other. Which component a
-        person is in may then be learned from a release. Tables are always made for components.
+        Bounds on the adversary's posterior probability of events over time; see `dphmm.events.Cap`. The budget of a
+        release is the largest, at most epsilon, under which no output exceeds a cap. If no budget is left, the timestep
+        is withheld.
+    event_cap_priors
+        With caps: file of additional initial distributions under which event caps must also hold; see
+        `dphmm.events.read_priors`.
+    noise_scope
+        Scope of the noise: one sensitivity hull for the whole policy graph (``"graph"``), or one for each of its
+        connected components (``"component"``). With the latter, a long edge in one component does not increase the
+        noise of another, but a release may reveal the component of the user. Tables are always built for components.
     schedule
-        When anything is drawn: see `dphmm.Schedule`. The budget of a release is then at most epsilon, and a moment for
-        which nothing is drawn has a record with the prediction. Left out, something is drawn at every moment.
-    optimal_limit
-        With ``mechanism="optimal"``: the most states of a component whose linear program is solved, 2 to 2048. A zone,
-        all of whose states are joined, may have four times as many; other components never more than 400. It takes a
-        few tenths of a second at 64 states, about one at 100 and several at 144.
-    fallback
-        With ``mechanism="optimal"``: what a larger component's table is: ``"graph-exponential"``, or ``"none"`` to
-        refuse it.
+        Schedule of the releases; see `dphmm.Schedule`. The budget of a release is then at most epsilon. A withheld
+        timestep has a record with the prediction. None means a release at every timestep.
+    optimal_max_states
+        With ``mechanism="optimal"``: largest number of states of a component for which the linear program is solved, 2
+        to 2048. A clique, such as a zone, may have four times as many states; other components never more than 400. The
+        program takes a few tenths of a second at 64 states, about one second at 100 and several at 144.
+    optimal_fallback
+        With ``mechanism="optimal"``: the table of a larger component: ``"graph-exponential"``, or ``"none"`` to raise
+        an error.
     layers
-        Polygons as values, see `dphmm.policy.PolygonLayer`: the policy refers to them by name, as in ``zone:home``,
-        and reads no file.
+        Polygon layers; see `dphmm.policy.PolygonLayer`. The policy refers to them by name, as in ``zone:home``, and
+        reads no file.
 
     Raises
     ------
     BudgetError
-        When epsilon is not positive and finite.
+        If epsilon is not positive and finite.
     ConfigurationError
-        When another value is none of those above.
+        If another value is invalid.
 
     Examples
     --------
@@ -250,96 +284,93 @@ class Settings:
     epsilon = 1.0
     mechanism = "lattice"
     repair = "exact"
-    objective = "error"
+    repair_objective = "error"
     membership = "halfspace"
     delta = 0.01
-    allow_known = false
+    allow_singleton = false
     spacing = "1/1000"
-    outside = "border"
-    repair_limit = 5000
+    outside = "clamp"
+    repair_max_work = 5000
     caps = []
-    calibration = "graph"
-    optimal_limit = 64
-    fallback = "none"
+    noise_scope = "graph"
+    optimal_max_states = 64
+    optimal_fallback = "none"
     """
 
-    policy: str = setting(
+    policy: PolicyText = setting(
         "utility:1km",
-        "What must stay indistinguishable: utility:1km, complete, transition, categorical:LAYER.geojson, zone:…",
+        "Indistinguishable locations: utility:1km, complete, transition, categorical:LAYER.geojson, zone:…",
     )
-    epsilon: float = setting(1.0, "The privacy budget of each release.")
+    epsilon: NoiseEpsilon = setting(1.0, "Privacy budget of each release.")
     mechanism: MechanismName = setting(
         "lattice",
-        "lattice (exact on a computer), k-norm, laplace, planar-isotropic, planar-laplace; by table: "
-        "optimal, graph-exponential.",
-        choices=MECHANISMS,
+        "Noise: lattice (exact), k-norm, laplace, planar-isotropic, planar-laplace, optimal, graph-exponential.",
         shows_default=True,
         heading=_NOISE,
     )
     repair: Method = setting(
         "exact",
-        "How exposed states get partners: greedy, sequential or exact.",
-        choices=get_args(Method),
+        "Graph repair algorithm: greedy, sequential or exact.",
         shows_default=True,
         heading=_NOISE,
     )
-    objective: Objective = setting(
+    repair_objective: Objective = setting(
         "error",
-        "What the exact repair minimises: error or volume.",
-        choices=get_args(Objective),
+        "Objective of the exact repair: error or volume.",
         shows_default=True,
         heading=_NOISE,
     )
     membership: Membership = setting(
         "halfspace",
-        "How membership in a hull is decided: halfspace or qp.",
-        choices=get_args(Membership),
+        "Test of membership in a hull: halfspace or qp.",
         shows_default=True,
         heading=_NOISE,
     )
-    delta: float | None = setting(
-        None, "Hide among the most probable states of mass 1 - delta alone.", heading=_PROMISE
+    delta: Delta | None = setting(
+        None, "Protect only the most probable states with total mass 1 - DELTA.", heading=_GUARANTEE
     )
-    allow_known: bool = setting(False, "Go on where only one state is possible, which nothing hides.", heading=_PROMISE)
+    allow_singleton: bool = setting(
+        False, "Release the exact location if only one state is possible.", heading=_GUARANTEE
+    )
     spacing: Rational = setting(
         Fraction(1, 1000),
-        "For lattice: the step of the published lattice.",
+        "Spacing of the published lattice in km.",
         metavar="KM",
         shows_default=True,
         heading=_NOISE,
     )
     outside: Outside = setting(
-        "border",
-        "A place outside the region: border (the nearest state) or omit.",
-        choices=get_args(Outside),
+        "clamp",
+        "Locations outside the region: clamp (to the nearest state) or drop.",
         shows_default=True,
-        heading=_PROMISE,
+        heading=_GUARANTEE,
     )
-    repair_limit: int = setting(
-        REPAIR_LIMIT, "Work of an exact repair, about a second per thousand.", shows_default=True, heading=_NOISE
+    repair_max_work: NonNegativeInt = setting(
+        REPAIR_MAX_WORK,
+        "Work limit of the exact repair; 1000 is about one second.",
+        shows_default=True,
+        heading=_NOISE,
     )
     caps: tuple[Cap, ...] = ()
-    priors: str | None = setting(
-        None, "Keep caps for these first distributions too: a column each.", metavar="FILE.csv", heading=_CAPS
+    event_cap_priors: Text | None = setting(
+        None, "Additional initial distributions for event caps, one per column.", metavar="FILE.csv", heading=_CAPS
     )
-    calibration: Calibration = setting(
+    noise_scope: NoiseScope = setting(
         "graph",
-        "Noise measured for the whole graph, or for each component alone.",
-        choices=get_args(Calibration),
+        "Scale noise to the whole graph or to each connected component.",
         shows_default=True,
         heading=_NOISE,
     )
     schedule: Schedule | None = None
-    optimal_limit: int = setting(
-        OPTIMAL_LIMIT,
-        "For optimal: the most states of a component; a zone may have four times as many.",
+    optimal_max_states: Annotated[int, Integers(2, MAX_TABLE_LOCATIONS)] = setting(
+        OPTIMAL_MAX_STATES,
+        "Size limit of a component for mechanism optimal; four times for a zone.",
         shows_default=True,
         heading=_NOISE,
     )
-    fallback: Fallback = setting(
+    optimal_fallback: Fallback = setting(
         "none",
-        "For optimal, above that: graph-exponential, or none to refuse.",
-        choices=get_args(Fallback),
+        "Table of larger components: graph-exponential, or none for an error.",
         shows_default=True,
         heading=_NOISE,
     )
@@ -347,101 +378,92 @@ class Settings:
 
     def __post_init__(self) -> None:
         self._set("policy", policy_text(self.policy))
-        if not self.policy.strip() or not is_text(self.policy):
-            raise ConfigurationError(f"policy is {shown(self.policy)}; give a text such as utility:1km")
-        self._set("epsilon", check_budget(_number("epsilon", self.epsilon)))
-        for one in dataclasses.fields(self):
-            about, value = option_of(one), getattr(self, one.name)
-            if about is not None and about.choices and (not isinstance(value, str) or value not in about.choices):
-                raise ConfigurationError(f"{one.name} is {shorten(value)}; choose one of {', '.join(about.choices)}")
-        if self.delta is not None:
-            self._set("delta", _number("delta", self.delta))
-            if not (isfinite(self.delta) and 0 <= self.delta < 1):
-                raise ConfigurationError(f"delta is {self.delta}; give a number from 0 to below 1")
-        if not isinstance(self.allow_known, bool):
-            raise ConfigurationError(f"allow_known is {self.allow_known!r}; give true or false")
+        self._set("epsilon", float(self.epsilon))
+        self._set("delta", None if self.delta is None else float(self.delta))
         try:
-            self._set("repair_limit", check_repair_limit(self.repair_limit))
             self._set("spacing", rational(self.spacing, "spacing"))
         except InvalidInputError as problem:
             raise ConfigurationError(str(problem)) from None
-        limit = self.optimal_limit
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 2 <= limit <= LARGEST_TABLE:
-            raise ConfigurationError(f"optimal_limit is {shown(limit)}; give a number of states, 2 to {LARGEST_TABLE}")
-        self._set("caps", _values("caps", self.caps))
-        if self.mechanism in TABLES:
-            self._set("calibration", "component")
-        if self.priors is not None and not (isinstance(self.priors, str) and self.priors and self.caps):
-            raise ConfigurationError(
-                f"priors is {shown(self.priors)}; give the path of a table, beside caps to be kept for them"
-            )
+        self._set("caps", _parse_list("caps", self.caps))
+        if self.mechanism in TABLE_MECHANISMS:
+            self._set("noise_scope", "component")
+        if self.event_cap_priors is not None and not self.caps:
+            raise ConfigurationError("event_cap_priors cannot be used without caps")
         self._set("schedule", Schedule.from_value(self.schedule))
-        self._set("layers", _values("layers", () if self.layers is None else self.layers))
+        self._set("layers", _parse_list("layers", () if self.layers is None else self.layers))
         if len({layer.name for layer in self.layers}) < len(self.layers):
-            raise ConfigurationError("two layers have one name; give each a name of its own")
+            names = [layer.name for layer in self.layers]
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise ConfigurationError(f"layer names must be unique, got {repeated!r} twice")
 
     @property
     def is_exact(self) -> bool:
-        """Whether noise is drawn by integers alone: the promise holds for the numbers that leave the computer."""
-        return self.mechanism in EXACT
+        """Whether noise is sampled with integer arithmetic only.
+
+        If so, the guarantee holds for the published numbers.
+        """
+        return self.mechanism in EXACT_COLUMN
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    # ---- as text -------------------------------------------------------------------------------------------------
+    # ---- conversion ----------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Every setting by name, as plain JSON values: what is left out is None, the spacing a text."""
+        """Return all settings by name, as plain JSON values.
+
+        A setting without a value is None; the spacing is a string.
+        """
         plain: dict[str, Any] = {"spacing": str(self.spacing), "caps": [cap.to_dict() for cap in self.caps]}
         plain["schedule"] = None if self.schedule is None else self.schedule.to_dict()
         plain["layers"] = [dataclasses.asdict(layer) for layer in self.layers] or None
-        return {**{name: getattr(self, name) for name in NAMES}, **plain}
+        return {**{name: getattr(self, name) for name in SETTING_NAMES}, **plain}
 
     @classmethod
     @checked
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The settings that `to_dict` wrote; what is missing takes its default.
+        """Create settings from the mapping of `to_dict`. Missing settings have their defaults.
 
         Raises
         ------
         ConfigurationError
-            For a name that is unknown, or a value that is none.
+            If a name is unknown or a value is invalid.
         BudgetError
-            When epsilon is not positive and finite.
+            If epsilon is not positive and finite.
         """
         if not isinstance(values, Mapping):
-            raise ConfigurationError(f"settings are {shorten(values)}; give a mapping of names to values")
-        unknown = [name for name in values if name not in NAMES]
+            raise ConfigurationError(f"settings must be a mapping of names to values, got {shorten(values)}")
+        unknown = [name for name in values if name not in SETTING_NAMES]
         if unknown:
-            raise ConfigurationError(f"setting {unknown[0]!r} is unknown; the settings are {', '.join(NAMES)}")
+            raise ConfigurationError(f"unknown setting {unknown[0]!r}; the settings are {', '.join(SETTING_NAMES)}")
         return cls(**values)
 
     def to_json(self) -> str:
-        """The settings as a JSON object on one line."""
+        """Return the settings as a JSON object on one line."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     @checked
     def from_json(cls, text: str) -> Self:
-        """The settings that `to_json` wrote.
+        """Create settings from the text of `to_json`.
 
         Raises
         ------
         ConfigurationError
-            When the text is no JSON object, or as `from_dict` says.
+            If the text is not a JSON object, or a setting is invalid; see `from_dict`.
         BudgetError
-            When epsilon is not positive and finite.
+            If epsilon is not positive and finite.
         """
         try:
             values = parse_json(text)
         except ValueError as problem:
-            raise ConfigurationError(f"settings are no JSON ({problem}); write them with to_json") from None
+            raise ConfigurationError(f"settings are not valid JSON: {problem}") from None
         if not isinstance(values, dict):
-            raise ConfigurationError(f"settings are a JSON {type(values).__name__}; give an object")
+            raise ConfigurationError(f"settings must be a JSON object, got a {type(values).__name__}")
         return cls.from_dict(values)
 
     def to_toml(self) -> str:
-        """The settings as TOML, which has no word for what is left out."""
+        """Return the settings as TOML. Settings without a value are omitted."""
         import tomli_w
 
         return tomli_w.dumps({name: value for name, value in self.to_dict().items() if value is not None})
@@ -449,96 +471,86 @@ class Settings:
     @classmethod
     @checked
     def from_toml(cls, text: str) -> Self:
-        """The settings that `to_toml` wrote.
+        """Create settings from the text of `to_toml`.
 
         Raises
         ------
         ConfigurationError
-            When the text is no TOML, or as `from_dict` says.
+            If the text is not TOML, or a setting is invalid; see `from_dict`.
         BudgetError
-            When epsilon is not positive and finite.
+            If epsilon is not positive and finite.
         """
         try:
             values = parse_toml(text)
         except ValueError as problem:
-            raise ConfigurationError(f"settings are no TOML ({one_line(problem)}); write them with to_toml") from None
+            raise ConfigurationError(f"settings are not valid TOML: {one_line(problem)}") from None
         return cls.from_dict(values)
 
     @cached_property
     def content_hash(self) -> str:
-        """The SHA-256 of `canonical`, in hexadecimal. Errors are the same."""
+        """The SHA-256 of `canonical`, in hexadecimal. Raises the errors of `canonical`."""
         return hashlib.sha256(self.canonical.encode("utf-8")).hexdigest()
 
     @cached_property
     def canonical(self) -> str:
-        """What the settings say, as JSON of one form: the content of files that they name counts, by its SHA-256.
+        """The settings as canonical JSON. Files are included as the SHA-256 of their content.
 
         Raises
         ------
         DataFileError
-            When a file that they name cannot be read.
+            If a file named in the settings cannot be read.
         """
-        said = {
-            "policy": self.policy if self.policy.startswith(GIVEN) else canonical_policy(self.policy, self.layers),
+        canonical_values = {
+            "policy": self.policy
+            if self.policy.startswith(GRAPH_POLICY_PREFIX)
+            else canonical_policy(self.policy, self.layers),
             "caps": [cap.canonical for cap in self.caps],
-            "priors": None if self.priors is None else file_hash(self.priors, "of the priors"),
+            "event_cap_priors": None
+            if self.event_cap_priors is None
+            else file_hash(self.event_cap_priors, "of the priors"),
         }
-        values = {**self.to_dict(), **said}
-        del values["layers"]  # the policy holds their content, and not what they are called
+        values = {**self.to_dict(), **canonical_values}
+        del values["layers"]  # the canonical policy contains their content, so their names do not count
         return json.dumps(values, sort_keys=True, allow_nan=False)
 
-    # ---- at work -------------------------------------------------------------------------------------------------
+    # ---- policy graph --------------------------------------------------------------------------------------------
 
     def graph(self, model: MarkovModel) -> PolicyGraph:
-        """The policy graph over a model's states.
+        """Return the policy graph over a model's states.
 
         Raises
         ------
         ConfigurationError
-            When the model does not say what its states are, or the policy was given as a graph and has no text.
+            If the model has no state locations, or the policy is a graph without text.
         PolicyError, DataFileError
-            As `dphmm.policy.parse_policy`.
+            If `dphmm.policy.parse_policy` raises them.
         """
-        if self.policy.startswith(GIVEN):
-            raise ConfigurationError(f"policy {self.policy[:24]}… was given as a graph; give its text, or that graph")
+        if self.policy.startswith(GRAPH_POLICY_PREFIX):
+            raise ConfigurationError(f"policy {self.policy[:24]}… stands for a graph: pass that graph, or its text")
         return parse_policy(self.policy, model.space, model.structure, self.layers)
 
 
-NAMES = tuple(field.name for field in dataclasses.fields(Settings))
+SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 """The names of all settings."""
 
 
-_LISTED: Mapping[str, tuple[type[Any], tuple[str, ...], str, str]] = {
-    "caps": (Cap, Cap.NAMES, "caps on events", "an event and a probability for each"),
-    "layers": (
-        PolygonLayer,
-        ("name", "geojson"),
-        "layers with a name and their geojson",
-        "a name and the geojson of each",
-    ),
+# Setting that is a list → type of its elements, fields of an element (the first two are required), both in words.
+_LIST_SETTINGS: Mapping[str, tuple[type[Any], tuple[str, ...], str, str]] = {
+    "caps": (Cap, Cap.NAMES, "event caps", "an event and a probability"),
+    "layers": (PolygonLayer, ("name", "geojson"), "layers", "a name and its geojson"),
 }
-"""Setting that is a list → the kind of its values, what one is made of (two at least), and both in words."""
 
 
-def _values(name: str, given: Any) -> tuple[Any, ...]:
-    """Caps or layers as values, out of such values or of what `Settings.to_dict` wrote."""
-    kind, parts, several, each = _LISTED[name]
-    if isinstance(given, kind | str | Mapping) or not isinstance(given, Iterable):
-        raise ConfigurationError(f"{name} is {shown(given)}; give a list of {several}")
-    found = []
-    for one in given:
-        if not isinstance(one, kind):
-            if not isinstance(one, Mapping) or not set(parts[:2]) <= set(one) <= set(parts):
-                raise ConfigurationError(f"{name} hold {shown(one)}; give {each}")
-            one = kind(**one)
-        found.append(one)
-    return tuple(found)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
-        raise ConfigurationError(f"{name} is {shown(value)}; give a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ConfigurationError(f"{name} is {shown(value)}; give a number below 1e308") from None
+def _parse_list(name: str, values: Any) -> tuple[Any, ...]:
+    """Return caps or layers as a tuple, from such values or from mappings of `to_dict`."""
+    kind, parts, description, required = _LIST_SETTINGS[name]
+    if isinstance(values, kind | str | Mapping) or not isinstance(values, Iterable):
+        raise ConfigurationError(f"{name} must be a list of {description}, got {shown(values)}")
+    converted = []
+    for value in values:
+        if not isinstance(value, kind):
+            if not isinstance(value, Mapping) or not set(parts[:2]) <= set(value) <= set(parts):
+                raise ConfigurationError(f"each element of {name} must have {required}, got {shown(value)}")
+            value = kind(**value)
+        converted.append(value)
+    return tuple(converted)

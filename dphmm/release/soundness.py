@@ -1,319 +1,370 @@
-"""The last look before a draw: does the noise keep what the record will say?
+"""An independent check, before sampling, that a plan satisfies the bounds in its record.
 
-Everything here is worked out from the measurements, the policy and what the noise is made of, and with none of the code
-that made the hull, the degrees or the repair: what goes wrong there is found here, before anything is drawn.
+The check verifies three conditions from the measurements, the policy and the parameters of the noise alone. It shares
+no code with the construction of the hull, the degrees of protection or the repair. An error in those is therefore
+detected here, before anything is sampled.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, locked
-from dphmm.compilation import often
-from dphmm.errors import PromiseError
+from dphmm.caching import BoundedCache
+from dphmm.compilation import compile_if_hot
+from dphmm.errors import GuaranteeError
 from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
-from dphmm.mechanisms.base import Mechanism, Table
-from dphmm.mechanisms.optimal_table import TOTAL
+from dphmm.mechanisms.base import Table
+from dphmm.mechanisms.optimal_table import ROW_WEIGHT
+from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
-from dphmm.release.noise import StepNoise
-from dphmm.release.step import PreparedStep
+from dphmm.release.near_states import NearStates
+from dphmm.release.planning import StepPlan
 
-_ROUNDING = 64 * float(np.finfo(np.float64).eps)
-_REMEMBERED = 256
-_EDGES = 1 << 12
-_NONE: IntArray = locked(np.zeros((0, 2), dtype=np.int64))
-_STEEP = 43
-_TERMS = 200
-_ROWS = 256
-_FEW, _NEAR = 4096, 9
-"""Up to the first number of states whose nearest other one is too far, the second number of near ones is looked at."""
-_KEPT = 1 << 14
-"""Up to this number of states the near ones are kept."""
+# A difference of two doubles near the largest coordinate has an error of one machine epsilon of that coordinate. The
+# factor 64 allows for coordinates that were projected, subtracted and scaled.
+_RELATIVE_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+# Constraint sets that move produce the same bodies again.
+_CACHE_SIZE = 256
+_MAX_EDGES_PER_BLOCK = 1 << 12
+# Above this number of exposed candidates, one tree over the gauge is faster than the nine nearest states of each.
+_MAX_CANDIDATES = 4096
+_NO_EDGES: IntArray = locked(np.zeros((0, 2), dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class _VerifiedEdges:
+    """The states between which all edges of the policy were verified for one noise body.
+
+    Parameters
+    ----------
+    states
+        ``(N,)``; None for all states.
+    fails_elsewhere
+        Whether edges between other states, which are not possible yet, are known to fail.
+    """
+
+    states: BoolArray | None
+    fails_elsewhere: bool = False
+
+    def covers(self, states: BoolArray) -> bool:
+        return self.states is None or not (states & ~self.states).any()
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """Everything on which conditions (ii) and (iii) depend, except policy and measurements."""
+
+    parts: tuple[object, ...]
+    part_of: IntArray
+    constraint: BoolArray
+    added: tuple[tuple[int, int], ...]
+    epsilon: float
+
+    def equals(self, other: _Evidence) -> bool:
+        is_equal = (self.epsilon, self.parts, self.added) == (other.epsilon, other.parts, other.added)
+        return is_equal and _are_equal(self.part_of, other.part_of) and _are_equal(self.constraint, other.constraint)
 
 
 class SoundnessCheck:
-    """What is checked of every step of an engine before it is drawn.
+    """The check of every plan of an engine before it is sampled.
 
-    1. No possible state is missing: the constraint set holds the belief's support, or with ``delta`` a share of
-       ``1 - delta`` of it.
-    2. Both ends of every edge of the policy between possible states, and of every edge that the repair added, are
-       released by the same mechanism, and the loss between them is at most the step's epsilon, to within
-       `dphmm.arrays.RELATIVE_TOLERANCE` and the rounding of the measurements.
-    3. Every possible state that is not open has another within that loss that the same mechanism releases: its degree
-       of protection is at least 2. One possible state alone is let through where that is allowed.
-
-    A step that was found sound is not looked at twice, nor is a body of noise under which the whole policy is sound, or
-    all that it has edges among the states that it serves, or served when it was looked at.
+    A noise body that occurs twice is verified for the whole policy, and a plan equal to the last one is not verified
+    again.
 
     Parameters
     ----------
     policy
-        The policy graph over ``N`` states.
+        Policy graph over ``N`` states.
     values
-        ``(N, d)``: what noise is added to: floats, or whole steps of a lattice.
+        ``(N, d)``: the values to which noise is added, as floats or as integer coordinates of a lattice.
+    delta
+        Probability mass that a constraint set may omit; None if it may omit none.
+    allow_singleton
+        Whether a single possible state may be released exactly.
     """
 
-    def __init__(self, policy: PolicyGraph, values: npt.NDArray[Any]) -> None:
-        self._policy, self._values = policy, values
+    def __init__(
+        self,
+        policy: PolicyGraph,
+        values: npt.NDArray[Any],
+        delta: float | None = None,
+        allow_singleton: bool = False,
+    ) -> None:
+        self._policy = policy
+        self._values = values
+        self._delta = delta
+        self._allow_singleton = allow_singleton
+        # Relative to the first state, so that coordinates far from the origin do not lose digits in every difference.
         self._points: FloatArray = (values - values[:1]).astype(np.float64)
-        whole = values.dtype.kind in "iu"
-        self._rounding = 0.0 if whole else _ROUNDING * float(np.abs(values).max())
-        self._bodies: dict[bytes, bool | None] = {}
-        self._held: dict[bytes, BoolArray] = {}
-        self._sound: tuple[object, ...] = (None,)
-        self._around: tuple[IntArray, FloatArray] | None = None
+        is_integer = values.dtype.kind in "iu"
+        self._rounding = 0.0 if is_integer else _RELATIVE_ROUNDING * float(np.abs(values).max())
+        self._near = NearStates(self._points)
+        self._verified_edges: BoundedCache[bytes, _VerifiedEdges] = BoundedCache(_CACHE_SIZE)
+        self._last: _Evidence | None = None
 
-    def __call__(self, step: PreparedStep, delta: float | None, allow_known: bool) -> None:
-        """Look at a step about to be drawn.
+    def clear(self) -> None:
+        """Forget the last plan. An equal one is then verified again."""
+        self._last = None
+
+    def __call__(self, plan: StepPlan) -> None:
+        """Verify a plan before it is sampled.
 
         Raises
         ------
-        PromiseError
-            When it would not keep what its record says.
+        GuaranteeError
+            If the plan would violate a bound that its record states.
         """
-        plan = step.plan
-        if step.reason:
-            return  # nothing is drawn
-        _check_nobody_missing(step, delta)
-        sound, *seen = self._sound
-        if sound is plan and seen == [step.noise, step.epsilon]:
+        if plan.withheld:
             return
-        known = int(plan.constraint.sum()) == 1 and not self._policy.open[plan.constraint].any()
-        if not step.noise.parts or (known and not allow_known):
-            raise PromiseError("nothing hides the possible states of this step; nothing was drawn")
-        if not known:
-            added = plan.protection.added
-            self._check_noise(step, step.noise, np.array(added, dtype=np.int64).reshape(-1, 2) if added else _NONE)
-        self._sound = (plan, step.noise, step.epsilon)
-
-    def _check_noise(self, step: PreparedStep, noise: StepNoise, added: IntArray) -> None:
-        hidden = constraint = step.plan.constraint
-        if len(added) or self._policy.has_open:
-            hidden = constraint & ~self._policy.open
-            hidden[added.ravel()] = True
-        part, several = noise.part_of, len(noise.parts) > 1
-        apart = part[added[:, 0]] != part[added[:, 1]]
-        if (part[constraint] < 0).any() or apart.any() or (several and self._policy.crosses(part, constraint)):
-            raise PromiseError(
-                "states that must stay indistinguishable would be released by different noise; nothing was drawn"
+        self.check_constraint_set(plan.prior, plan.constraint)
+        noise = plan.noise
+        evidence = _Evidence(noise.parts, noise.part_of, plan.constraint, plan.protection.added, plan.epsilon)
+        if self._last is not None and self._last.equals(evidence):
+            return
+        is_single = int(plan.constraint.sum()) == 1 and not self._policy.open[plan.constraint].any()
+        if not noise.parts or (is_single and not self._allow_singleton):
+            raise GuaranteeError(
+                "no noise is added although the states of this step must be protected; the release was aborted"
             )
-        for mechanism, members in noise.each_part():
+        if not is_single:
+            self._check_noise(plan)
+        self._last = evidence
+
+    def _check_noise(self, plan: StepPlan) -> None:
+        constraint = plan.constraint
+        added = np.array(plan.protection.added, dtype=np.int64).reshape(-1, 2) if plan.protection.added else _NO_EDGES
+        protected = constraint
+        if len(added) or self._policy.has_open:
+            protected = constraint & ~self._policy.open
+            protected[added.ravel()] = True
+        part_of = plan.noise.part_of
+        is_only_part = len(plan.noise.parts) == 1
+        # States of different parts are released with different noise, and their likelihood ratio is not bounded.
+        is_split = (part_of[added[:, 0]] != part_of[added[:, 1]]).any()
+        is_split = is_split or (not is_only_part and self._policy.crosses(part_of, constraint))
+        if is_split or (part_of[constraint] < 0).any():
+            raise GuaranteeError(
+                "an edge of the repaired graph joins two states with different noise mechanisms; the release was "
+                "aborted"
+            )
+        for mechanism, members in plan.noise.iter_parts():
+            part_edges = added[members[added[:, 0]]]
             if mechanism.table is not None:
-                self._check_table(mechanism.table, step.epsilon, members, hidden, added[members[added[:, 0]]])
+                self._check_table(mechanism.table, plan.epsilon, members, protected, part_edges)
                 continue
-            gauge = mechanism.gauge(step.epsilon, self._rounding)
-            self._check_edges(gauge, members, added[members[added[:, 0]]], whole=not several)
-            exposed = members & hidden
-            if (members & ~hidden).any() and exposed.any():
-                raise PromiseError("open states would be released with the noise of others; nothing was drawn")
-            self._check_degrees(gauge, members, exposed)
+            # The differences of values between which the mechanism's privacy loss is at most epsilon, as a convex body.
+            gauge = mechanism.gauge(plan.epsilon, self._rounding)
+            self.check_edges(gauge, members, part_edges, is_only_part)
+            if (members & ~protected).any() and (members & protected).any():
+                raise GuaranteeError(
+                    "unprotected states would be released with the noise of protected states; the release was aborted"
+                )
+            self.check_degrees(gauge, members, members & protected)
+
+    # (i)   The constraint set C contains every possible state: p⁻(s) > 0 implies s ∈ C (Definition 4.1). With δ, its
+    #       prior mass is at least 1 − δ (Theorem 4.1).
+
+    def check_constraint_set(self, prior: Belief, constraint: BoolArray) -> None:
+        """Verify condition (i) for a belief and its constraint set.
+
+        Parameters
+        ----------
+        prior
+            The belief. Its support is stored as booleans, so that no underflow removes a state from it.
+        constraint
+            ``(N,)``: the constraint set.
+        """
+        missing = prior.support & ~constraint
+        if not missing.any():
+            return
+        # Masses are rounded, so their sum may be too small by up to the relative tolerance.
+        mass = float(np.exp(prior.log_mass[constraint]).sum())
+        if self._delta is None or mass < 1 - self._delta - RELATIVE_TOLERANCE:
+            raise GuaranteeError(
+                f"state {int(np.argmax(missing))} is possible but not in the constraint set of this step; the release "
+                "was aborted"
+            )
+
+    # (ii)  |log p(z | j) − log p(z | k)| ≤ ε for all outputs z and all edges jk: those of the policy between possible
+    #       states and those of the repair (Definition 4.4). The differences of values for which a mechanism bounds the
+    #       loss by ε form a convex body K, its gauge. Condition (ii) is therefore ‖f_j − f_k‖_K ≤ 1 for every edge,
+    #       up to the relative tolerance and rounding.
+
+    def check_edges(self, gauge: Gauge, members: BoolArray, added: IntArray, is_only_part: bool) -> None:
+        """Verify condition (ii) for the edges between the states of one mechanism.
+
+        Parameters
+        ----------
+        gauge
+            Body of the differences for which the mechanism bounds the privacy loss by epsilon.
+        members
+            ``(N,)``: the states of the mechanism.
+        added
+            ``(k, 2)``: the edges of the repair between them.
+        is_only_part
+            Whether all possible states have this mechanism.
+        """
+        norm = 0.0
+        if len(added):
+            norm = float(gauge(self._points[added[:, 0]] - self._points[added[:, 1]]).max())
+        verified = self._verified_edges.get(gauge.key)
+        if verified is None or not verified.covers(members):
+            norm = max(norm, self._compute_max_edge_norm(gauge, members, verified, is_only_part))
+        # Not `norm > 1`: NaN must fail.
+        if not norm <= 1:
+            raise GuaranteeError(
+                f"the privacy loss on an edge must be at most epsilon, got {norm:.10g} times epsilon, which is more "
+                "than rounding explains; the release was aborted. Round the measurements or use mechanism='lattice'"
+            )
+
+    def _compute_max_edge_norm(
+        self, gauge: Gauge, members: BoolArray, verified: _VerifiedEdges | None, is_only_part: bool
+    ) -> float:
+        fails_elsewhere = verified is not None and verified.fails_elsewhere
+        # A moving constraint set usually has the noise body of the whole policy. Verify it once for all states.
+        if is_only_part and verified is not None and not fails_elsewhere:
+            if self._policy.widest(self._points, gauge) <= 1:
+                self._verified_edges.put(gauge.key, _VerifiedEdges(None))
+                return 0.0
+            fails_elsewhere = True
+        norm = self._policy.widest(self._points, gauge, members)
+        if norm <= 1:
+            states = None if members.all() else members
+            self._verified_edges.put(gauge.key, _VerifiedEdges(states, fails_elsewhere))
+        return norm
+
+    # (iii) Every possible state s that is protected has degree of protection at least 2 (Definition 5.2): there is a
+    #       j ≠ s in C, released by the same mechanism, with ‖f_j − f_s‖_K ≤ 1.
+
+    def check_degrees(self, gauge: Gauge, members: BoolArray, protected: BoolArray) -> None:
+        """Verify condition (iii) for the states of one mechanism that must not be exposed.
+
+        Parameters
+        ----------
+        gauge
+            Body of the differences for which the mechanism bounds the privacy loss by epsilon.
+        members
+            ``(N,)``: the states of the mechanism.
+        protected
+            ``(N,)``: the members that must not be exposed.
+        """
+        # Three attempts, each for the states that the previous one leaves: the nearest state, if it lies within the
+        # largest ball in the body (which settles a grid in one pass); the nine nearest states; and the nearest state by
+        # the gauge itself.
+        buffer = np.empty(len(members), dtype=np.int64)
+        exposed = buffer[: _find_without_partner(*self._near.nearest, members, protected, gauge.inner, buffer)]
+        if 0 < len(exposed) <= _MAX_CANDIDATES:
+            exposed = self._find_without_near_partner(gauge, members, exposed)
+        if len(exposed):
+            norms = self._near.compute_nearest_norms(gauge, members, exposed)
+            if not (norms <= 1).all():  # NaN must fail
+                raise GuaranteeError(
+                    f"state {int(exposed[np.argmax(norms)])} has no indistinguishable partner under this step's noise; "
+                    "the release was aborted. Round the measurements or use mechanism='lattice'"
+                )
+
+    def _find_without_near_partner(self, gauge: Gauge, members: BoolArray, states: IntArray) -> IntArray:
+        near, distances = self._near.find_neighbours(states)
+        is_other = members.take(near) & (near != states)
+        is_left = ~(is_other & (distances <= gauge.inner)).any(axis=0)
+        states = states[is_left]
+        if not len(states):
+            return states
+        near = near[:, is_left]
+        is_other = is_other[:, is_left]
+        differences = (self._points[states] - self._points[near]).reshape(-1, self._points.shape[1])
+        is_exposed = ~(is_other & (gauge(differences).reshape(near.shape) <= 1)).any(axis=0)
+        return np.asarray(states[is_exposed])
+
+    # Conditions (ii) and (iii) for a table of integer weights w_s(z), which have the same sum for every state s:
+    #       w_j(z) ≤ e^ε w_k(z) for all outputs z and all edges jk, and every protected state has an edge.
 
     def _check_table(
-        self, table: Table, epsilon: float, members: BoolArray, hidden: BoolArray, added: IntArray
+        self, table: Table, epsilon: float, members: BoolArray, protected: BoolArray, added: IntArray
     ) -> None:
-        """Look at every edge and every output of a table, in whole numbers, and for a neighbour of every state."""
-        weights, limit = table.weights, _power_below(epsilon)
+        weights = table.weights
+        limit = _lower_bound_exp(epsilon)
+        # Adding zero turns -0.0 into 0.0, which has other bytes.
         row_of = {place.tobytes(): row for row, place in enumerate(table.points + 0.0)}
         rows = np.full(len(members), -1)
         states = np.flatnonzero(members)
         rows[states] = [row_of.get((place + 0.0).tobytes(), -1) for place in self._values[states]]
-        whole = (rows[states] >= 0).all() and (weights >= 0).all()
-        if not (whole and all(sum(row) == TOTAL for row in weights.tolist())):
-            raise PromiseError("a table of this step is no law over the places of its states; nothing was drawn")
-        joined = np.zeros(len(members), dtype=np.bool_)
+        is_distribution = (rows[states] >= 0).all() and (weights >= 0).all()
+        if not (is_distribution and all(sum(row) == ROW_WEIGHT for row in weights.tolist())):
+            raise GuaranteeError(
+                "a table of this step is not a probability distribution over the locations of its states; the release "
+                "was aborted"
+            )
+        has_edge = np.zeros(len(members), dtype=np.bool_)
         for edges in (added, *self._policy.restrict(members).edge_blocks()):
-            joined[edges.ravel()] = True
-            for block in np.array_split(edges, 1 + len(edges) // _EDGES):
-                if not _keeps(weights[rows[block[:, 0]]], weights[rows[block[:, 1]]], limit):
-                    raise PromiseError(
-                        "states that must stay indistinguishable would differ by more than epsilon in this step's "
-                        "table; nothing was drawn"
+            has_edge[edges.ravel()] = True
+            for block in np.array_split(edges, 1 + len(edges) // _MAX_EDGES_PER_BLOCK):
+                if not _is_within(weights[rows[block[:, 0]]], weights[rows[block[:, 1]]], limit):
+                    raise GuaranteeError(
+                        "the privacy loss on an edge must be at most epsilon, got more in a table of this step; the "
+                        "release was aborted"
                     )
-        alone = members & hidden & ~joined
-        if alone.any():
-            raise PromiseError(
-                f"state {int(np.argmax(alone))} would be hidden among no other states in this step's table; nothing "
-                "was drawn"
+        exposed = members & protected & ~has_edge
+        if exposed.any():
+            raise GuaranteeError(
+                f"state {int(np.argmax(exposed))} has no indistinguishable partner in this step's table; the release "
+                "was aborted"
             )
 
-    def _check_edges(self, gauge: Gauge, members: BoolArray, added: IntArray, whole: bool) -> None:
-        """Look at the edges between states of one mechanism, ``whole`` where that is all possible ones."""
-        loss = 0.0
-        if len(added):
-            loss = float(gauge(self._points[added[:, 0]] - self._points[added[:, 1]]).max())
-        if not (whole and self._holds_everywhere(gauge)) and not self._held_among(gauge, members):
-            loss = max(loss, self._policy.widest(self._points, gauge, members))
-            if loss <= 1 and whole and members.all():
-                self._bodies[gauge.key] = True
-            elif loss <= 1:
-                self._held[gauge.key] = members
-        if not loss <= 1:
-            raise PromiseError(
-                f"states that must stay indistinguishable would differ by {loss:.10g} times epsilon in this step's "
-                "noise, beyond what doubles can tell; nothing was drawn: round the measurements, or use 'lattice'"
-            )
 
-    def _held_among(self, gauge: Gauge, members: BoolArray) -> bool:
-        """Whether all edges of the policy were found sound among states of which these are some."""
-        if len(self._held) > _REMEMBERED:
-            self._held.clear()
-        known = self._held.get(gauge.key)
-        return known is not None and not (members & ~known).any()
-
-    def _holds_everywhere(self, gauge: Gauge) -> bool:
-        """Whether all edges of the policy are sound, possible or not: looked up, or looked at when met again."""
-        if gauge.key not in self._bodies:
-            if len(self._bodies) >= _REMEMBERED:
-                del self._bodies[next(iter(self._bodies))]
-            self._bodies[gauge.key] = None
-            return False
-        known = self._bodies[gauge.key]
-        if known is None:
-            known = self._policy.widest(self._points, gauge) <= 1
-            self._bodies[gauge.key] = known
-        return known
-
-    def _check_degrees(self, gauge: Gauge, members: BoolArray, hidden: BoolArray) -> None:
-        """Look for a neighbour of every state to be hidden among the states of the same mechanism."""
-        alone = np.empty(len(members), dtype=np.int64)
-        alone = alone[: _alone_among(*self._nearest, members, hidden, gauge.inner, alone)]
-        if 0 < len(alone) <= _FEW:
-            near, far = self._near(alone)
-            others = members.take(near) & (near != alone)
-            left = ~(others & (far <= gauge.inner)).any(axis=0)
-            alone = alone[left]
-            if len(alone):
-                near, others = near[:, left], others[:, left]
-                steps = (self._points[alone] - self._points[near]).reshape(-1, self._points.shape[1])
-                alone = alone[~(others & (gauge(steps).reshape(near.shape) <= 1)).any(axis=0)]
-        if len(alone):
-            found = self.nearest(gauge, members, alone)[1]
-            if not (found <= 1).all():
-                state = int(alone[np.argmax(found)])
-                raise PromiseError(
-                    f"state {state} would be hidden among no other states in this step's noise; nothing was drawn: "
-                    "round the measurements, or use 'lattice'"
-                )
-
-    def nearest_in(self, noise: StepNoise, loss: float, states: IntArray) -> IntArray:
-        """The possible state that a step's noise tells each of some possible states from least, ``(k,)``."""
-        found = np.empty(len(states), dtype=np.int64)
-        for mechanism, members in noise.each_part():
-            if (here := members[states]).any():
-                if mechanism.table is not None:
-                    found[here] = self._nearest_by_table(mechanism, members, states[here])
-                else:
-                    found[here] = self.nearest(mechanism.gauge(loss), members, states[here])[0]
-        return found
-
-    def _nearest_by_table(self, table: Mechanism, members: BoolArray, states: IntArray) -> IntArray:
-        others = np.flatnonzero(members)
-        losses = table.privacy_loss(self._values[states][:, None], self._values[others][None])
-        return np.asarray(others[np.where(others == states[:, None], np.inf, losses).argmin(axis=1)])
-
-    def nearest(self, gauge: Gauge, constraint: BoolArray, states: IntArray) -> tuple[IntArray, FloatArray]:
-        """The possible state nearest by a gauge to each of some possible states, itself excluded; and how near."""
-        from scipy.spatial import cKDTree
-
-        possible = np.flatnonzero(constraint)
-        places, order = gauge.embedded(self._points)
-        distance, found = map(np.asarray, cKDTree(places[possible]).query(places[states], k=2, p=order))
-        other = (possible[np.minimum(found, len(possible) - 1)] == states[:, None]).argmin(axis=1)
-        rows = np.arange(len(states))
-        return possible[np.minimum(found, len(possible) - 1)][rows, other], distance[rows, other]
-
-    @cached_property
-    def _tree(self) -> Any:
-        from scipy.spatial import cKDTree
-
-        return cKDTree(self._points)
-
-    def _near(self, states: IntArray) -> tuple[IntArray, FloatArray]:
-        """Some states that are near each of these, and how far they are, ``(_NEAR, k)`` at most; kept where few are."""
-        size = len(self._points)
-        if size > _KEPT:
-            return self._look_around(states)
-        if self._around is None:
-            shape = min(_NEAR, size), size
-            self._around = np.full(shape, -1, dtype=np.int64), np.empty(shape)
-        near, far = self._around
-        unknown = states[near[0].take(states) < 0]
-        if len(unknown):
-            near[:, unknown], far[:, unknown] = self._look_around(unknown)
-        return near.take(states, axis=1), far.take(states, axis=1)
-
-    def _look_around(self, states: IntArray) -> tuple[IntArray, FloatArray]:
-        far, near = self._tree.query(self._points[states], k=min(_NEAR, len(self._points)))
-        return np.asarray(near).reshape(len(states), -1).T, np.asarray(far).reshape(len(states), -1).T
-
-    @cached_property
-    def _nearest(self) -> tuple[IntArray, FloatArray]:
-        """The state nearest to each other one, ``(N,)``, and how far it is."""
-        size = len(self._points)
-        if size == 1:
-            return np.zeros(1, dtype=np.int64), np.full(1, np.inf)
-        if size <= _FEW:  # in less time than it takes to load the tree
-            found, distance = np.empty(size, dtype=np.int64), np.empty(size)
-            for start in range(0, size, _ROWS):
-                rows = np.arange(start, min(start + _ROWS, size))
-                apart = sum((column[rows, None] - column) ** 2 for column in self._points.T)
-                apart[rows - start, rows] = np.inf
-                found[rows] = apart.argmin(axis=1)
-                distance[rows] = np.sqrt(apart[rows - start, found[rows]])
-            return found, distance
-        distance, found = map(np.asarray, self._tree.query(self._points, k=2))
-        own = found[:, 0] == np.arange(size)
-        return np.where(own, found[:, 1], found[:, 0]), np.where(own, distance[:, 1], distance[:, 0])
-
-
-@often(check_loops.alone_among)
-def _alone_among(
-    partner: IntArray, distance: FloatArray, members: BoolArray, hidden: BoolArray, inner: float, out: IntArray
+@compile_if_hot(check_loops.alone_among)
+def _find_without_partner(
+    partner: IntArray, distance: FloatArray, members: BoolArray, protected: BoolArray, inner: float, out: IntArray
 ) -> int:
-    found = np.flatnonzero(hidden & ~(members.take(partner) & (distance <= inner)))
-    out[: len(found)] = found
-    return len(found)
+    states = np.flatnonzero(protected & ~(members.take(partner) & (distance <= inner)))
+    out[: len(states)] = states
+    return len(states)
 
 
-def _power_below(epsilon: float) -> Fraction:
-    """A fraction at most ``exp(epsilon)``, by the first terms of its series, of which none is negative."""
+def _are_equal(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
+    # Plans of one repair share their read-only arrays. Identity avoids comparing a million numbers with themselves.
+    return first is second or np.array_equal(first, second)
+
+
+# Weights of tables have at most 62 bits, so no two of them differ by more than a factor of 2^62 < e^43.
+_MAX_EXPONENT = 43
+_MAX_TERMS = 200
+_PRECISION = 1 << 400
+
+
+def _lower_bound_exp(epsilon: float) -> Fraction:
+    """Return a fraction that is at most ``exp(epsilon)``.
+
+    It is the sum of the first terms of the exponential series, none of which is negative.
+    """
     x = Fraction(epsilon)
-    if x > _STEEP:  # beyond what whole numbers of 62 digits can differ by
+    if x > _MAX_EXPONENT:
         return Fraction(2) ** 62
     term = total = Fraction(1)
-    for k in range(1, _TERMS):
+    for k in range(1, _MAX_TERMS):
         term = term * x / k
         total += term
-        if term.denominator > 1 << 400:  # cut, downwards
-            term = Fraction((term.numerator << 400) // term.denominator, 1 << 400)
+        # Denominators grow with every term. Rounding a term down keeps the sum below the exponential.
+        if term.denominator > _PRECISION:
+            term = Fraction(term.numerator * _PRECISION // term.denominator, _PRECISION)
     return total
 
 
-def _keeps(first: IntArray, second: IntArray, limit: Fraction) -> bool:
-    """Whether no entry of either passes a limit times that of the other; what doubles leave open is decided exactly."""
+def _is_within(first: IntArray, second: IntArray, limit: Fraction) -> bool:
+    """Return whether no entry of either array exceeds a limit times that of the other."""
+    # Doubles exclude all entries except those near the limit, which are compared as integers. The relative error of
+    # converting the limit and of multiplying by it is below 1e-15 each.
     bound = float(limit) * (1 - 1e-12)
-    for one, other in ((first, second), (second, first)):
-        near = one > bound * other
-        pairs = zip(one[near].tolist(), other[near].tolist(), strict=True)
+    for larger, smaller in ((first, second), (second, first)):
+        is_near = larger > bound * smaller
+        pairs = zip(larger[is_near].tolist(), smaller[is_near].tolist(), strict=True)
         if any(a * limit.denominator > limit.numerator * b for a, b in pairs):
             return False
     return True
-
-
-def _check_nobody_missing(step: PreparedStep, delta: float | None) -> None:
-    prior, constraint = step.prior, step.plan.constraint
-    if constraint is prior.support:
-        return
-    missing = prior.support & ~constraint
-    if not missing.any():
-        return
-    if delta is None or float(np.exp(prior.log_mass[constraint]).sum()) < 1 - delta - RELATIVE_TOLERANCE:
-        raise PromiseError(
-            f"state {int(np.argmax(missing))} is possible and not among those that this step hides; nothing was drawn"
-        )

@@ -1,4 +1,4 @@
-"""Trajectories through the engine: whole ones, and those of any number of people in order of time."""
+"""Release of trajectories, of one user or of a stream of any number of users."""
 
 from __future__ import annotations
 
@@ -7,50 +7,52 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dphmm import errors
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray, check_epsilon
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.session import Session, check_order, step_number
+from dphmm.release.session import Session, check_time_order, get_slot
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import StoredSession
 from dphmm.release.settings import Outside
+from dphmm.space.fix_quality import REASONS, find_refused
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory, microseconds
 from dphmm.tables import iso_time
+from dphmm.validation import Epsilon, Seconds, checked
 
-Moment = tuple[np.datetime64, ReleaseRecord]
-"""A record and the instant that it is of."""
+TimedRecord = tuple[np.datetime64, ReleaseRecord]
+"""The end of a timestep, and its record."""
 
 
 @dataclass(frozen=True)
 class TimedRelease:
-    """A release record with its user, its time, and its places in degrees.
+    """A release record with user, time, and locations in degrees.
 
     Parameters
     ----------
     user
-        Whose release it is.
+        The user.
     time
-        The instant, ``datetime64[us]`` in UTC.
+        End of the timestep, ``datetime64[us]`` in UTC.
     record
-        The public record; its measurements are kilometres in the plane of the state space.
+        Public record. Its measurements are kilometres in the plane of the state space.
     latitude, longitude
-        The released place, WGS 84 degrees; NaN where nothing was drawn, or the draw lies beyond the plane's image of
-        the Earth.
+        Released location in WGS 84 degrees; NaN if the timestep was withheld, or the release is outside the plane's
+        image of the Earth.
     estimate_latitude, estimate_longitude
-        The posterior mean, WGS 84 degrees; where it lies outside the region the place of the nearest state, which
-        releases alone decide.
-    forgotten
-        How many earlier releases about the user the belief behind this one does not know of: what the record says
-        holds for an adversary who has forgotten them, too.
-    moved
-        How far the estimate was moved into the region, kilometres.
+        Posterior mean in WGS 84 degrees. If it is outside the region, the location of the nearest state, which depends
+        on releases only.
+    num_ignored_releases
+        Number of earlier releases about the user of which the belief does not know. The record's statements hold for an
+        adversary who ignores them, too.
+    moved_km
+        Distance in kilometres by which the estimate was moved into the region.
     """
 
     user: str
@@ -60,58 +62,61 @@ class TimedRelease:
     longitude: float
     estimate_latitude: float
     estimate_longitude: float
-    forgotten: int = 0
-    moved: float = 0.0
+    num_ignored_releases: int = 0
+    moved_km: float = 0.0
 
     @property
-    def estimate_radius(self) -> float:
-        """The expected distance of the estimate from the person, kilometres; at most that where it was moved."""
-        return self.record.estimate_radius + self.moved
+    def expected_estimate_error(self) -> float:
+        """The expected error of the estimate in kilometres; an upper bound if it was moved."""
+        return self.record.expected_estimate_error + self.moved_km
 
     @property
-    def held_radius(self) -> float:
-        """The radius of a circle about the estimate that holds 90 % of people's moments, kilometres; NaN if unknown."""
-        return nan if self.record.held_radius is None else self.record.held_radius + self.moved
+    def calibrated_radius_90(self) -> float:
+        """The calibrated radius of the estimate in kilometres; NaN if unknown.
+
+        A circle with this radius contains the user at 90 % of timesteps, on average.
+        """
+        return nan if self.record.calibrated_radius_90 is None else self.record.calibrated_radius_90 + self.moved_km
 
 
 @dataclass(frozen=True)
 class TimedDiagnostics:
-    """Private diagnostics with user and time, and whether the place lay outside the region. Never publish them.
+    """Private diagnostics with user and time. Do not publish.
 
-    Errors are measured from the true coordinates, in the region or not, never from the state that stands for them:
-    kilometres in the plane of the state space, whose lengths are too short far from its centre (0.3 % at 1000 km).
+    Errors are distances to the true coordinates, whether in the region or not, and never to the state that represents
+    them. They are kilometres in the plane of the state space, in which lengths are too short far from its centre (0.3 %
+    at 1000 km).
 
     Parameters
     ----------
     user
-        Whose release it was.
+        The user.
     time
-        The instant, ``datetime64[us]`` in UTC.
+        End of the timestep, ``datetime64[us]`` in UTC.
     diagnostics
-        What needs the truth to compute.
+        Diagnostics that require the true state.
     outside
-        Whether the place lay outside the region.
-    estimate_radius, held_radius
-        The expected distance of the estimate from the person that was published beside it, kilometres, and the radius
-        of the circle that is to hold 90 % of moments; NaN where none was published.
+        Whether the location was outside the region.
+    expected_estimate_error, calibrated_radius_90
+        The published expected error and calibrated radius of the estimate in kilometres; NaN if none was published.
     """
 
     user: str
     time: np.datetime64
     diagnostics: PrivateDiagnostics
     outside: bool = False
-    estimate_radius: float = nan
-    held_radius: float = nan
+    expected_estimate_error: float = nan
+    calibrated_radius_90: float = nan
 
     @property
-    def is_held(self) -> bool:
-        """Whether the person was within the circle that is to hold 90 % of moments."""
-        return self.diagnostics.estimate_error <= self.held_radius
+    def is_within_calibrated_radius(self) -> bool:
+        """Whether the user was within the calibrated radius of the estimate."""
+        return self.diagnostics.estimate_error <= self.calibrated_radius_90
 
     @property
-    def within_radius(self) -> bool:
-        """Whether the person was within the published radius of the published estimate."""
-        return self.diagnostics.estimate_error <= self.estimate_radius
+    def is_within_expected_error(self) -> bool:
+        """Whether the user was within the expected error of the estimate."""
+        return self.diagnostics.estimate_error <= self.expected_estimate_error
 
 
 @checked
@@ -123,82 +128,93 @@ def release_trajectory(
     private: Callable[[TimedDiagnostics], None] | None = None,
     before: Account | None = None,
 ) -> Iterator[TimedRelease]:
-    """Release every place of a trajectory that lies in the state space, one after another.
+    """Release every location of a trajectory, one after another.
 
-    The releaser starts anew. Between two releases the belief advances by as many steps as the clock does, however long
-    the gap: an adversary's would too. For a place outside the space the nearest state stands, or nothing is released,
-    as the releaser's settings say; then the times of the releases tell when the person was within the region. That the
-    person was recorded, they tell always.
+    The releaser is reset. Between two releases the belief advances by the elapsed timesteps, however long the gap is,
+    as an adversary's belief would. A location outside the state space is replaced by the nearest state or has no
+    release, depending on the releaser's settings. In the latter case the times of the releases reveal when the user was
+    in the region. In both cases they reveal when the user was recorded.
 
     Parameters
     ----------
     releaser
-        An engine whose measurements are the space's points.
+        Engine with the points of the space as measurements.
     space
         The states.
     trajectory
-        A trajectory on the model's clock.
+        Trajectory on the time grid of the model.
     epsilons
-        ``(n,)``: a budget for every place of the trajectory; left out, the releaser's.
+        ``(n,)``: budget of every location. Defaults to the releaser's.
     private
-        Is called with the private diagnostics of every release; left out, none are made.
+        Callback for the private diagnostics of every release. With None, no diagnostics are computed.
     before
-        What releases about the person cost that were made before, and that this belief does not know of; these are
-        entered too. Left out, there were none.
+        Cost of earlier releases about the user of which the belief does not know. The cost of these releases is added.
+        None means that there were none.
 
     Yields
     ------
     TimedRelease
-        One for every place, or for every one within the space.
+        One for every location, or for every one in the space.
 
     Raises
     ------
     ConfigurationError
-        When the trajectory's step is not the model's.
+        If the timestep of the trajectory is not that of the model.
     InvalidInputError
-        When there is not one budget per place.
+        If the number of budgets is not the number of locations.
     """
-    forgotten = 0 if before is None else before.count
-    for time, record in moments_of(releaser, space, trajectory, epsilons, private, before):
-        yield place_on_earth(trajectory.user, time, record, space, forgotten)
+    num_ignored = 0 if before is None else before.count
+    for time, record in release_records(releaser, space, trajectory, epsilons, private, before):
+        yield locate_release(trajectory.user, time, record, space, num_ignored)
 
 
-def moments_of(
+def release_records(
     releaser: Releaser,
     space: StateSpace,
     trajectory: SlottedTrajectory,
     epsilons: FloatArray | None = None,
     private: Callable[[TimedDiagnostics], None] | None = None,
     before: Account | None = None,
-) -> Iterator[Moment]:
-    """What `release_trajectory` yields before it is `placed`: after each moment the releaser is at it.
+) -> Iterator[TimedRecord]:
+    """Yield the records of `release_trajectory` before they are converted to degrees.
 
-    Parameters and errors are those of `release_trajectory`.
+    When a record is yielded, the releaser is in the state after its release. Parameters and errors are those of
+    `release_trajectory`.
     """
-    releaser.restart()
-    releaser.person.account = Account() if before is None else before
-    outside, step = releaser.settings.outside, releaser.model.step_seconds
+    with releaser.exclusive():
+        releaser.restart()
+        releaser.filter_state.account = Account() if before is None else before
+        session = InMemorySession(releaser)
+    outside = releaser.settings.outside
+    step = releaser.model.step_seconds
     places = space.projection.to_plane(trajectory.latitude, trajectory.longitude)
-    for row, state, away, moment in walk(Remembered(releaser), space, trajectory, outside, step, epsilons):
+    for row, state, is_outside, timed_record in answer_trajectory(session, space, trajectory, outside, step, epsilons):
         if private is not None:
-            told = place_on_earth(trajectory.user, *moment, space)
+            release = locate_release(trajectory.user, *timed_record, space)
             diagnostics = releaser.private_diagnostics(state, places[row])
-            if told.moved:
-                published = space.projection.to_plane(told.estimate_latitude, told.estimate_longitude)[0]
+            if release.moved_km:
+                published = space.projection.to_plane(release.estimate_latitude, release.estimate_longitude)[0]
                 diagnostics = replace(diagnostics, estimate_error=float(np.linalg.norm(published - places[row])))
             private(
-                TimedDiagnostics(trajectory.user, moment[0], diagnostics, away, told.estimate_radius, told.held_radius)
+                TimedDiagnostics(
+                    trajectory.user,
+                    timed_record[0],
+                    diagnostics,
+                    is_outside,
+                    release.expected_estimate_error,
+                    release.calibrated_radius_90,
+                )
             )
-        yield moment
+        yield timed_record
 
 
-class Remembered:
-    """A person of whose time steps the last one is remembered, and that no longer than the process lives.
+class InMemorySession:
+    """A user's releases without storage. Only the last timestep can be answered again.
 
     Parameters
     ----------
     releaser
-        Their engine, which has released nothing yet.
+        The user's engine, without releases.
     """
 
     def __init__(self, releaser: Releaser) -> None:
@@ -206,55 +222,68 @@ class Remembered:
         self._slot: int | None = None
         self._record: ReleaseRecord | None = None
         self._omitted: int | None = None
+        # The filter as this session left it: a release by another caller would be about another trajectory.
+        self._version = releaser.filter_state.version
 
     def release(self, state: int, slot: int, epsilon: float | None = None) -> ReleaseRecord:
-        """Release the true state of a time step, or say again what was released of it.
+        """Release the true state at a slot, or return its record if it was released last.
 
         Raises
         ------
         TimeOrderError
-            When it has no release and lies before the last one of which something was said; an `OmittedError` when it
-            was omitted itself.
+            If the slot has no release and precedes the last answered one; `WithheldTimestepError` if it was omitted.
+        InvalidInputError
+            If another caller has used the engine since. Nothing is sampled.
         """
-        known = self._find(slot)
-        if known is None:
+        with self._releaser.exclusive():
+            record = self._find(slot)
+            if record is not None:
+                return record
             if slot == self._omitted:
-                raise errors.OmittedError(f"slot {slot} was omitted: that it has no release was said")
+                raise errors.WithheldTimestepError(f"slot {slot} was omitted, so it has no release")
+            filter_state = self._releaser.filter_state
+            if filter_state.version != self._version:
+                raise errors.InvalidInputError(
+                    "the engine was used by another caller between two releases of a trajectory: use a separate engine "
+                    "for each trajectory, see Releaser.spawn"
+                )
             if self._slot is None:
-                self._releaser.person.first = slot
-            known = self._releaser.release(state, epsilon, 1 if self._slot is None else slot - self._slot)
-            self._slot, self._record = slot, known
-        return known
+                filter_state.first = slot
+            self._record = self._releaser.release(state, epsilon, 1 if self._slot is None else slot - self._slot)
+            self._version = filter_state.version
+            self._slot = slot
+            return self._record
 
     def omit(self, slot: int) -> ReleaseRecord | None:
-        """Agree that a time step has no release, or say again what was released of it.
+        """Agree that a slot has no release, or return its record if it was released last.
 
         Raises
         ------
         TimeOrderError
-            As `release`.
+            If the slot has no release and precedes the last answered one.
         """
-        known = self._find(slot)
-        if known is None:
-            self._omitted = slot
-        return known
+        with self._releaser.exclusive():
+            record = self._find(slot)
+            if record is None:
+                self._omitted = slot
+            return record
 
     def _find(self, slot: int) -> ReleaseRecord | None:
         if slot == self._slot:
             return self._record
         for last in (self._slot, self._omitted):
-            check_order(slot, last)
+            check_time_order(slot, last)
         return None
 
 
-Person = Remembered | Session
-"""A holder of releases, each of a time step."""
+UserSession = InMemorySession | Session
+"""The releases about one user."""
 
 
-def located(
+def locate_states(
     space: StateSpace, latitude: FloatArray, longitude: FloatArray, outside: Outside
 ) -> tuple[IntArray, BoolArray]:
-    """The state that stands for each place, and which places lie outside the region.
+    """Return the state of each location, and whether it is outside the region.
 
     Parameters
     ----------
@@ -263,229 +292,236 @@ def located(
     latitude, longitude
         ``(n,)`` each, WGS 84 degrees.
     outside
-        Whether the nearest state stands for a place outside (``"border"``), or none (``"omit"``).
+        Whether a location outside is assigned to the nearest state (``"clamp"``) or to none (``"drop"``).
 
     Returns
     -------
     states, is_outside
-        ``(n,)`` each; a state of -1 is none.
+        ``(n,)`` each. State -1 means none.
 
     Raises
     ------
     CoordinateError
-        For an impossible place.
+        If a coordinate is invalid.
     """
     states = space.locate(latitude, longitude)
-    away = states == OUTSIDE
-    if outside == "border" and away.any():
-        states[away] = space.nearest(latitude[away], longitude[away])
-    return states, away
+    is_outside = states == OUTSIDE
+    if outside == "clamp" and is_outside.any():
+        states[is_outside] = space.nearest(latitude[is_outside], longitude[is_outside])
+    return states, is_outside
 
 
-def walk(
-    person: Person,
+def answer_trajectory(
+    session: UserSession,
     space: StateSpace,
     trajectory: SlottedTrajectory,
     outside: Outside,
     step_seconds: float | None,
     epsilons: FloatArray | None = None,
-) -> Iterator[tuple[int, int, bool, Moment]]:
-    """Every place of a person's trajectory that has a release: its row, state, whether it lies outside, the moment.
+) -> Iterator[tuple[int, int, bool, TimedRecord]]:
+    """Answer every location of a user's trajectory that has a release.
 
-    A place for which no state stands leaves a time step without a row, which says that it has no release: it is agreed
-    with the person that it never will, unless it has one, which is then said again.
+    Yields the row, the state, whether the location is outside, and the record with its time. A location without a state
+    makes its timestep one without a release, which has no row. This is agreed permanently, unless the timestep has a
+    release already, which is then returned again.
 
-    Parameters and errors are those of `release_trajectory`; the step is the model's, where it says one.
+    Parameters and errors are those of `release_trajectory`. `step_seconds` is that of the model, if known.
     """
     if step_seconds is not None and step_seconds != trajectory.step_seconds:
         raise errors.ConfigurationError(
-            f"the trajectory has a step of {trajectory.step_seconds:g} s, the model one of {step_seconds:g} s; "
-            "resample it"
+            f"step_seconds of the trajectory must be that of the model, {step_seconds:g}, got "
+            f"{trajectory.step_seconds:g}; resample the trajectory"
         )
     if epsilons is not None and np.shape(epsilons) != (len(trajectory),):
         raise errors.InvalidInputError(
-            f"budgets have shape {np.shape(epsilons)}; there are {len(trajectory)} places, so give one per place"
+            f"epsilons must have one entry for each of {len(trajectory)} locations, got shape {np.shape(epsilons)}"
         )
-    states, away = located(space, trajectory.latitude, trajectory.longitude, outside)
+    states, is_outside = locate_states(space, trajectory.latitude, trajectory.longitude, outside)
     times = trajectory.times
     for row, state in enumerate(states.tolist()):
-        slot, epsilon = int(trajectory.slots[row]), None if epsilons is None else float(epsilons[row])
+        slot = int(trajectory.slots[row])
+        epsilon = None if epsilons is None else float(epsilons[row])
         try:
-            record = answer(person, trajectory.user, times[row], slot, state, epsilon)
+            record = answer_slot(session, trajectory.user, times[row], slot, state, epsilon)
         except errors.TimeOrderError:
             if state != OUTSIDE:
                 raise
-            record = None  # before the last one of which something was said: it has none, and gets none
+            record = None  # it precedes the last answered timestep, so it has no release and gets none
         if record is not None:
-            yield row, state, bool(away[row]), (times[row], record)
+            yield row, state, bool(is_outside[row]), (times[row], record)
 
 
-def answer(
-    person: Person, user: str, time: np.datetime64, slot: int, state: int, epsilon: float | None
+def answer_slot(
+    session: UserSession, user: str, time: np.datetime64, slot: int, state: int, epsilon: float | None
 ) -> ReleaseRecord | None:
-    """What is said of a person's time step, which ends at ``time``: a release, or None, and the same ever after.
+    """Return the record of a user's slot, which ends at ``time``; None if it has no release.
+
+    Later calls return the same.
 
     Raises
     ------
     TimeOrderError, BudgetExceededError, EventError
-        With the person's name.
+        With the user's name.
     """
     try:
-        return person.omit(slot) if state == OUTSIDE else person.release(state, slot, epsilon)
-    except errors.OmittedError:
+        return session.omit(slot) if state == OUTSIDE else session.release(state, slot, epsilon)
+    except errors.WithheldTimestepError:
         return None
     except (errors.BudgetExceededError, errors.EventError) as problem:
         raise type(problem)(f"user {user}: {problem}") from None
     except errors.TimeOrderError as problem:
         raise errors.TimeOrderError(
-            f"user {user}: time {iso_time(time)} goes back ({problem}); sort the fixes by time"
+            f"user {user}: time {iso_time(time)} is out of order ({problem}); sort the fixes by time"
         ) from None
 
 
-def placed(user: str, moments: Sequence[Moment], space: StateSpace, forgotten: int = 0) -> list[TimedRelease]:
-    """Records of a person whose measurements are points of a space's plane, with their places in degrees.
+def locate_releases(
+    user: str, timed_records: Sequence[TimedRecord], space: StateSpace, num_ignored_releases: int = 0
+) -> list[TimedRelease]:
+    """Convert the locations of a user's records to degrees.
 
-    The noise has no bound, so that a draw may lie where the plane shows no place of the Earth: its degrees are NaN.
-    Whether they are is seen from the draw alone. An estimate outside the region, as the mean over a bent one may be,
-    is brought to the nearest state's place.
+    The noise is unbounded, so a release may be outside the plane's image of the Earth. Its degrees are then NaN, which
+    depends on the release only. An estimate outside the region, such as the mean over a non-convex region, is moved to
+    the nearest state.
     """
-    if not moments:
+    if not timed_records:
         return []
-    means = np.array([record.estimate for _, record in moments])
-    drawn = degrees_of(np.array([record.released or record.estimate for _, record in moments]), space)
-    drawn[[record.released is None for _, record in moments]] = nan
-    estimates, moved = degrees_of(means, space), np.zeros(len(moments))
+    means = np.array([record.estimate for _, record in timed_records])
+    released = to_degrees(np.array([record.released or record.estimate for _, record in timed_records]), space)
+    released[[record.released is None for _, record in timed_records]] = nan
+    estimates = to_degrees(means, space)
+    moved_distances = np.zeros(len(timed_records))
     outside: BoolArray = np.asarray(np.isfinite(estimates).all(axis=1))
     outside[outside] = space.locate(*estimates[outside].T) == OUTSIDE
     if outside.any():
         nearest = space.points[space.nearest(*estimates[outside].T)]
-        moved[outside] = np.linalg.norm(nearest - means[outside], axis=1)
-        estimates[outside] = degrees_of(nearest, space)
-    rows = zip(moments, drawn.tolist(), estimates.tolist(), moved.tolist(), strict=True)
+        moved_distances[outside] = np.linalg.norm(nearest - means[outside], axis=1)
+        estimates[outside] = to_degrees(nearest, space)
+    rows = zip(timed_records, released.tolist(), estimates.tolist(), moved_distances.tolist(), strict=True)
     return [
-        TimedRelease(user, time, record, latitude, longitude, north, east, forgotten, away)
-        for (time, record), (latitude, longitude), (north, east), away in rows
+        TimedRelease(user, time, record, latitude, longitude, north, east, num_ignored_releases, moved_km)
+        for (time, record), (latitude, longitude), (north, east), moved_km in rows
     ]
 
 
-def place_on_earth(
-    user: str, time: np.datetime64, record: ReleaseRecord, space: StateSpace, forgotten: int = 0
+def locate_release(
+    user: str, time: np.datetime64, record: ReleaseRecord, space: StateSpace, num_ignored_releases: int = 0
 ) -> TimedRelease:
-    """One record as `placed` has it."""
-    return placed(user, [(time, record)], space, forgotten)[0]
+    """Convert the locations of one record to degrees; see `locate_releases`."""
+    return locate_releases(user, [(time, record)], space, num_ignored_releases)[0]
 
 
-def degrees_of(points: FloatArray, space: StateSpace) -> FloatArray:
-    """Points ``(n, 2)`` of a space's plane in degrees; NaN where the plane shows no place of the Earth."""
+def to_degrees(points: FloatArray, space: StateSpace) -> FloatArray:
+    """Convert points ``(n, 2)`` of a plane to degrees; NaN outside its image of the Earth."""
     try:
         return space.projection.to_latlon(points)
     except errors.CoordinateError:
         if len(points) == 1:
             return np.full((1, 2), nan)
-        return np.concatenate([degrees_of(half, space) for half in np.array_split(points, 2)])
+        return np.concatenate([to_degrees(half, space) for half in np.array_split(points, 2)])
 
 
 @checked
 @dataclass(frozen=True)
-class Accepted:
-    """Which fixes a stream answers; the others are refused, each by itself.
+class FixFilter:
+    """A filter of the fixes that a stream answers. Each refused fix raises an error.
 
     Parameters
     ----------
     epsilon
-        The greatest budget that a fix may ask for itself; left out, none may.
+        Largest budget that a fix may request. With None, a fix must not request one.
     clock_skew_seconds
-        By how much the time of a fix may lie ahead of this machine's clock: a fix from the far future would make all
-        that follow go back. Left out, any time is taken.
+        Largest amount by which the time of a fix may be ahead of this machine's clock. A fix from the far future would
+        make all later ones out of order. None means no bound.
     check_user
-        Is called with the user of each fix, and raises an `InvalidInputError` for one who is refused.
+        Callback with the user of each fix, which raises an `InvalidInputError` for a refused one.
 
     Raises
     ------
     BudgetError, ConfigurationError
-        When a number is not positive and finite.
+        If a number is not positive and finite.
     """
 
-    epsilon: float | None = None
-    clock_skew_seconds: float | None = None
+    epsilon: Epsilon | None = None
+    clock_skew_seconds: Seconds | None = None
     check_user: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon, "the epsilon accepted")
         if self.clock_skew_seconds is not None:
-            microseconds(self.clock_skew_seconds, "clock skew")
+            microseconds(self.clock_skew_seconds, "clock_skew_seconds")  # raises an error if it is out of range
 
     def check(self, user: str, time: np.datetime64, epsilon: float | None) -> None:
-        """Refuse a fix that is not accepted.
+        """Check that a fix is accepted.
 
         Parameters
         ----------
         user
-            Whose fix it is.
+            User of the fix.
         time
-            Its time.
+            Time of the fix.
         epsilon
-            The budget.
+            Requested budget.
 
         Raises
         ------
         BudgetError, TimeOrderError, InvalidInputError
-            For its budget, its time, its user.
+            If the budget, the time or the user is not accepted.
         """
         if self.check_user is not None:
             self.check_user(user)
         if epsilon is not None:
             if self.epsilon is None:
-                raise errors.BudgetError("the fix asks for an epsilon of its own, which is not accepted; leave it out")
+                raise errors.BudgetError(f"epsilon of a fix must be omitted, got {epsilon:g}")
             if check_epsilon(epsilon) > self.epsilon:
-                raise errors.BudgetError(f"epsilon is {epsilon:g}; at most {self.epsilon:g} is accepted")
+                raise errors.BudgetError(f"epsilon must be at most {self.epsilon:g}, got {epsilon:g}")
         if self.clock_skew_seconds is not None:
             skew = np.timedelta64(microseconds(self.clock_skew_seconds, "clock skew"), "us")
             if time > np.datetime64("now", "us") + skew:
                 raise errors.TimeOrderError(
-                    f"the time lies more than {self.clock_skew_seconds:g} s ahead of the clock here; "
-                    "set the sender's clock"
+                    f"the time must be at most {self.clock_skew_seconds:g} s ahead of this machine's clock; set the "
+                    "sender's clock"
                 )
 
 
 @checked
 class ReleaseStream:
-    """Releases for any number of people whose fixes arrive one by one, each person's in order of time.
+    """A stream of releases for any number of users, with one fix at a time.
 
-    The clock is that of `dphmm.space.Trajectory.resample`: a fix belongs to the slot at the end of its step. The first
-    fix of a slot decides what is said of it: its release, or (outside the region, where the settings omit such places)
-    that there is none. A later fix in the same slot is answered with that once more, which costs no budget and says
-    nothing new. (A whole trajectory that is resampled releases the last fix of a slot: it need not answer at once.)
+    The fixes of each user must be in order of time. The time grid is that of `dphmm.space.Trajectory.resample`: a fix
+    belongs to the slot at the end of its timestep. The first fix of a slot determines the answer: its release or, for a
+    location outside the region with ``outside="drop"``, that there is none. A later fix in the same slot gets the same
+    answer, costs no budget and reveals nothing new. Threads can share a stream: the fixes of one user wait for each
+    other. (The resampling of a whole trajectory releases the last fix of a
+    slot instead, because it need not answer immediately.)
 
     Parameters
     ----------
     engine
-        An engine of a model that knows its states and its step, which measures them; every person gets another like it.
+        Engine of a model with state locations and step_seconds. Every user gets a copy.
     accepted
-        Which fixes are answered; left out, all.
+        Filter of the fixes. None accepts all.
 
     Raises
     ------
     ConfigurationError
-        When the model has no states or no step.
+        If the model has no state locations or no step_seconds.
     """
 
-    def __init__(self, engine: Releaser, accepted: Accepted | None = None) -> None:
+    def __init__(self, engine: Releaser, accepted: FixFilter | None = None) -> None:
         self._engine = engine
-        self._accepted = accepted or Accepted()
+        self._accepted = accepted or FixFilter()
         self._space = engine.model.space
         self._step_seconds = engine.model.step
         self._step = microseconds(self._step_seconds, "step")
-        self._people: dict[str, Person] = {}
+        self._users: dict[str, UserSession] = {}
 
     @property
-    def silence(self) -> str:
-        """Why a slot may have no release, in words that are the same for all of them."""
+    def no_release_reason(self) -> str:
+        """The reason why a slot may have no release. It does not depend on the user."""
         return "outside the region"
 
-    def moment(self, time: np.datetime64) -> np.datetime64:
-        """The end of the time step that an instant belongs to, in UTC: the time of its answer.
+    def get_slot_end(self, time: np.datetime64) -> np.datetime64:
+        """Return the end of the timestep of an instant, in UTC: the time of its answer.
 
         Parameters
         ----------
@@ -495,17 +531,17 @@ class ReleaseStream:
         Returns
         -------
         numpy.datetime64
-            The end of the time step.
+            End of the timestep.
         """
-        return self.end_of(step_number(time, self._step_seconds))
+        return self.slot_end(get_slot(time, self._step_seconds))
 
-    def end_of(self, slot: int) -> np.datetime64:
-        """The end of a time step, in UTC.
+    def slot_end(self, slot: int) -> np.datetime64:
+        """Return the end of a slot, in UTC.
 
         Parameters
         ----------
         slot
-            The number of the time step.
+            The slot.
 
         Returns
         -------
@@ -516,84 +552,111 @@ class ReleaseStream:
 
     @checked
     def take(
-        self, user: str, time: np.datetime64, latitude: float, longitude: float, epsilon: float | None = None
+        self,
+        user: str,
+        time: np.datetime64,
+        latitude: float,
+        longitude: float,
+        epsilon: float | None = None,
+        *,
+        accuracy_m: float | None = None,
+        is_valid: bool = True,
     ) -> TimedRelease | None:
-        """The answer to one fix. An error concerns this fix alone, and changes nothing.
+        """Answer one fix. An error concerns this fix only, and changes nothing.
+
+        An invalid fix is refused; see `dphmm.space.fix_quality`. The first valid fix of a timestep is
+        released, because the answer is immediate. A more accurate one that follows is too late.
 
         Parameters
         ----------
         user
-            Whose fix it is.
+            User of the fix.
         time
-            When, in UTC.
+            Time of the fix, in UTC.
         latitude, longitude
-            Where, WGS 84 degrees.
+            Location, WGS 84 degrees.
         epsilon
-            The budget of this release; left out, the engine's.
+            Budget of this release. Defaults to the engine's.
+        accuracy_m
+            Accuracy radius in metres; None if unstated.
+        is_valid
+            Whether the device considers the fix valid.
 
         Returns
         -------
         TimedRelease or None
-            None for a slot that has no release: its first fix lay outside the region, and such places are omitted.
+            The release; None for a slot without one, because its first fix was outside the region and such fixes are
+            dropped.
 
         Raises
         ------
         TimeOrderError
-            When the fix belongs to a slot that has no release (that is remembered) and lies before the person's last,
-            or when its time lies too far in the future.
+            If the fix belongs to a slot without a stored release and precedes the user's last one, or its time is too
+            far in the future.
         BudgetError
-            When the fix asks for a budget that is not accepted.
+            If the fix requests a budget that is not accepted.
         BudgetExceededError
-            When a limit would be passed.
+            If a limit would be exceeded.
         CoordinateError
-            For an impossible place.
+            If a coordinate is invalid.
         InvalidInputError
-            For a user who is refused.
+            If the user or the fix is refused.
         """
         self._accepted.check(user, time, epsilon)
+        self._check_quality(latitude, longitude, accuracy_m, is_valid)
         outside = self._engine.settings.outside
-        states, _ = located(self._space, np.array([latitude]), np.array([longitude]), outside)
-        slot = step_number(time, self._step_seconds)
-        moment = self.moment(time)
-        record = answer(self._person(user), user, moment, slot, int(states[0]), epsilon)
-        return None if record is None else place_on_earth(user, moment, record, self._space)
+        states, _ = locate_states(self._space, np.array([latitude]), np.array([longitude]), outside)
+        slot = get_slot(time, self._step_seconds)
+        end = self.get_slot_end(time)
+        record = answer_slot(self._get_session(user), user, end, slot, int(states[0]), epsilon)
+        return None if record is None else locate_release(user, end, record, self._space)
 
-    def _person(self, user: str) -> Person:
-        if user not in self._people:
-            self._people[user] = Remembered(self._engine.another())
-        return self._people[user]
+    def _check_quality(self, latitude: float, longitude: float, accuracy_m: float | None, is_valid: bool) -> None:
+        accuracy = np.array([nan if accuracy_m is None else accuracy_m])
+        north, east = np.array([[latitude], [longitude]], dtype=np.float64)
+        (reason,) = find_refused(north, east, accuracy, np.array([is_valid]), self._space).tolist()
+        if reason >= 0:
+            raise errors.InvalidInputError(f"the fix is refused: {REASONS[reason]}")
+
+    def _get_session(self, user: str) -> UserSession:
+        if user not in self._users:
+            # If two threads begin with one user, both use the session of the first.
+            self._users.setdefault(user, InMemorySession(self._engine.spawn()))
+        return self._users[user]
 
 
 @checked
-class RecordedPeople(ReleaseStream):
-    """Releases for people whose sessions are named after them: whole trajectories, or fixes as they come.
+class RecordedReleaseStream(ReleaseStream):
+    """A stream of releases with stored sessions, one for each user.
 
-    Both run on the clock of `dphmm.space.Trajectory.resample`. A moment that was released, in this run or before, is
-    answered with that release.
+    It releases whole trajectories, or fixes as they arrive. Both use the time grid of
+    `dphmm.space.Trajectory.resample`. A timestep that was released, in this run or earlier, is answered with that
+    release.
 
     Parameters
     ----------
     path
-        The file of sessions; made where there is none.
+        File of sessions; created if it does not exist.
     engine, accepted
-        As for `ReleaseStream`.
+        Arguments of `ReleaseStream`.
     limits
-        What each person's session may spend; left out, as agreed when it began.
+        Limits on the cost of each user's session. Defaults to those agreed when it began.
     wait_seconds
         How long to wait for another process that is writing.
-    engine_of
-        The engine of a session that may have been agreed on anew; left out, the one given serves every person.
-    predicting
-        The users whose moments beyond a limit have the prediction: see `Session.open`.
-    listeners
-        User, the number of their session and a time step → readers who were not told everything: see `Session.open`.
+    find_engine
+        Function that returns the engine of a session that may have been amended. Defaults to `engine` for every user.
+    predict_beyond_limits
+        Users for whom a timestep beyond a limit gets the prediction; see `Session.open`.
+    find_partial_recipients
+        Function from user, number of the session and slot to the recipients who were not sent all releases; see
+        `Session.open`.
 
     Raises
     ------
     ConfigurationError
-        As `ReleaseStream`.
+        If `ReleaseStream` raises it.
     DataFileError, OutputError
-        As `Session.open`.
+        If `Session.open` raises them.
     """
 
     def __init__(
@@ -601,138 +664,148 @@ class RecordedPeople(ReleaseStream):
         path: str | Path,
         engine: Releaser,
         limits: Limits | None = None,
-        accepted: Accepted | None = None,
+        accepted: FixFilter | None = None,
         wait_seconds: float = 30.0,
-        engine_of: Callable[[StoredSession], Releaser] | None = None,
-        predicting: Collection[str] = (),
-        listeners: Callable[[str, int, int], Mapping[str, str]] | None = None,
+        find_engine: Callable[[StoredSession], Releaser] | None = None,
+        predict_beyond_limits: Collection[str] = (),
+        find_partial_recipients: Callable[[str, int, int], Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__(engine, accepted)
-        self._predicting, self._listeners = predicting, listeners
-        self._engine_of = engine_of
+        self._predict_beyond_limits = predict_beyond_limits
+        self._find_partial_recipients = find_partial_recipients
+        self._find_engine = find_engine
         self._limits = limits
         self._sessions: dict[str, Session] = {}
         self.store = SessionStore(path, wait_seconds)
-        """Where the sessions are."""
 
-    def __enter__(self) -> RecordedPeople:
+    def __enter__(self) -> RecordedReleaseStream:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.store.close()
 
     @checked
     def take(
-        self, user: str, time: np.datetime64, latitude: float, longitude: float, epsilon: float | None = None
+        self,
+        user: str,
+        time: np.datetime64,
+        latitude: float,
+        longitude: float,
+        epsilon: float | None = None,
+        **quality: Any,
     ) -> TimedRelease | None:
-        """As `ReleaseStream.take`, under what the person's session is agreed on now."""
+        """Answer one fix under the present terms of the user's session; see `ReleaseStream.take`."""
         try:
-            return super().take(user, time, latitude, longitude, epsilon)
+            return super().take(user, time, latitude, longitude, epsilon, **quality)
         except errors.SessionMismatchError:
-            if self._sessions.pop(user, None) is None or self._engine_of is None:
+            if self._sessions.pop(user, None) is None or self._find_engine is None:
                 raise
-            return super().take(user, time, latitude, longitude, epsilon)
+            return super().take(user, time, latitude, longitude, epsilon, **quality)
 
     def trajectory(self, track: SlottedTrajectory) -> Iterator[TimedRelease]:
-        """Release every place of a trajectory, as `release_trajectory` does. Errors are those of `moments`.
+        """Release every location of a trajectory. Raises the errors of `release_records`.
 
         Parameters
         ----------
         track
-            A person's places.
+            Trajectory of a user.
 
         Yields
         ------
         TimedRelease
             A release.
         """
-        for time, record in self.moments(track):
-            yield place_on_earth(track.user, time, record, self._space)
+        for time, record in self.release_records(track):
+            yield locate_release(track.user, time, record, self._space)
 
-    def moments(self, track: SlottedTrajectory) -> Iterator[Moment]:
-        """What `trajectory` yields before it is `placed`.
+    def release_records(self, track: SlottedTrajectory) -> Iterator[TimedRecord]:
+        """Yield the records of `trajectory` before they are converted to degrees.
 
         Parameters
         ----------
         track
-            A person's places.
+            Trajectory of a user.
 
         Yields
         ------
-        Moment
-            A time and the record of it.
+        TimedRecord
+            A time and its record.
 
         Raises
         ------
         ConfigurationError
-            When the trajectory's step is not the model's.
+            If the timestep of the trajectory is not that of the model.
         TimeOrderError
-            When a place belongs to a moment that has no release and lies before the person's last one.
+            If a location belongs to a timestep without a release that precedes the user's last one.
         BudgetExceededError
-            When a limit would be passed. What was released before stays in the file.
+            If a limit would be exceeded. Earlier releases stay in the file.
         """
         outside = self._engine.settings.outside
-        for *_, moment in walk(self._person(track.user), self._space, track, outside, self._step_seconds):
-            yield moment
+        for *_, timed_record in answer_trajectory(
+            self._get_session(track.user), self._space, track, outside, self._step_seconds
+        ):
+            yield timed_record
 
     def session(self, user: str) -> Session:
-        """A person's session; begun where there is none.
+        """Return a user's session, started if necessary.
 
         Parameters
         ----------
         user
-            The person.
+            The user.
 
         Returns
         -------
         Session
-            The person's session.
+            The user's session.
 
         Raises
         ------
         SessionMismatchError
-            When it began with other settings, another model or other limits.
+            If it began with other settings, another model or other limits.
         """
         if user not in self._sessions:
-            known = None if self._engine_of is None else self.store.session(user)
-            engine = self._engine if known is None or self._engine_of is None else self._engine_of(known)
-            self._sessions[user] = self._opened(user, engine)
+            stored = None if self._find_engine is None else self.store.session(user)
+            engine = self._engine if stored is None or self._find_engine is None else self._find_engine(stored)
+            self._sessions[user] = self._open_session(user, engine)
         return self._sessions[user]
 
     def agree(self, user: str, engine: Releaser, note: str) -> Session:
-        """A person's session, agreed on anew: see `SessionStore.agree`, whose errors are these.
+        """Amend the terms of a user's session. See `SessionStore.agree` for the errors.
 
         Parameters
         ----------
         user
-            The person.
+            The user.
         engine
-            The engine of the new terms.
+            Engine of the new terms.
         note
-            What is kept beside them. Public.
+            Note stored with the terms. Public.
 
         Returns
         -------
         Session
-            The person's session.
+            The user's session.
         """
-        self._sessions[user] = self._opened(user, engine, note)
+        self._sessions[user] = self._open_session(user, engine, note)
         return self._sessions[user]
 
-    def _opened(self, user: str, engine: Releaser, anew: str | None = None) -> Session:
+    def _open_session(self, user: str, engine: Releaser, anew: str | None = None) -> Session:
         return Session.open(
             self.store,
             user,
-            engine.another(),
+            engine.spawn(),
             self._limits,
-            anew=anew,
-            predicting=user in self._predicting,
-            listeners=None if self._listeners is None else partial(self._listeners, user),
+            amendment_note=anew,
+            predict_beyond_limits=user in self._predict_beyond_limits,
+            find_partial_recipients=None
+            if self._find_partial_recipients is None
+            else partial(self._find_partial_recipients, user),
         )
 
-    def _person(self, user: str) -> Person:
+    def _get_session(self, user: str) -> UserSession:
         return self.session(user)

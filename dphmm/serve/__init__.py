@@ -1,7 +1,9 @@
-"""The live relay: phones post true places, recipients get what a policy allows, and nothing true is kept.
+"""The relay: phones post locations, recipients are sent what a policy allows.
 
-`dphmm serve` runs it; `docs/how-to/serve.md` says how it is set up. The public names are imported on first use, for its
-file can be written without the server's libraries.
+True locations are not stored.
+
+`dphmm serve` runs it, see `docs/how-to/serve.md`. Public names are imported on first use, so that a relay's file can be
+written without the libraries of the server.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""What phones post at an MQTT broker: kept there until it is released, and nothing that the relay wrote itself."""
+"""Messages that phones post at an MQTT broker, which keeps them until they are released."""
 
 from __future__ import annotations
 
@@ -6,163 +6,237 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
 from dphmm.serve.config import Broker
-from dphmm.serve.delivery import LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S, Backoff, broker_address, reason
-from dphmm.serve.message_formats import Received, owntracks_topic, read_owntracks, zone_topic
+from dphmm.serve.delivery import MAX_RECONNECT_WAIT_S, POLL_INTERVAL_S, Backoff, describe_error, parse_broker_address
+from dphmm.serve.incoming import Received, read_owntracks
+from dphmm.serve.outgoing import get_owntracks_topic, get_zone_topic
 
 _LOG = logging.getLogger(__name__)
-_NOT_NOW = (OutputError, SessionBusyError, SessionMismatchError, DataFileError)
-"""What the store raises until somebody mends it: messages wait at the broker for that, however long it takes."""
-_FOREVER_S, _ALL = 2**32 - 1, 2**16 - 1
-"""How long the broker keeps the session, and how many messages it sends before the first is acknowledged.
-
-With the 20 of its default, Mosquitto 2.0.11 sent the newest before others that it kept over a restart, and these came
-too late to be released: of 5,331 messages 543 did so in a run of 48 restarts, and with all at once none of 2,724.
-"""
-_TRIES = 6
-"""How often a message is tried that raises something else: it is set aside then, and must not hold up all others."""
+# Errors of the store. Messages wait at the broker until the store works again, however long it takes.
+_STORE_ERRORS = (OutputError, SessionBusyError, SessionMismatchError, DataFileError)
+_SESSION_EXPIRY_S = 2**32 - 1  # maximum: the broker keeps the session for ever
+# Number of messages that the broker sends before the first is acknowledged. With its default of 20, Mosquitto 2.0.11
+# sent the newest message before others that it had kept over a restart, and these then were too late to be released:
+# 543 of 5,331 messages in a run of 48 restarts, and none of 2,724 with the maximum.
+_RECEIVE_MAXIMUM = 2**16 - 1
+# The broker drops larger packets instead of sending them. A message of OwnTracks has less than a kilobyte. Payloads of
+# brokers that ignore the limit are not parsed, because parsing takes about a second per megabyte.
+_MAX_PACKET_BYTES = 1 << 16
+_SESSION_TAKEN_OVER = 0x8E  # reason code of MQTT 5
+# Mosquitto 2.0.11 closes the connection without this code. Two relays with one session then close each other's
+# connection as often as they reconnect, which these limits detect.
+_SHORT_CONNECTION_S = 10.0
+_MAX_SHORT_CONNECTIONS = 3
+_TAKEN_OVER_S = 600.0  # time for which a lost session is reported
+# After this many attempts with other errors a message is set aside, because it must not delay all others.
+_MAX_ATTEMPTS = 6
 
 
 class Listener:
-    """Takes what phones post at a broker.
+    """Receives the messages that phones post at a broker.
 
-    The topic (``owntracks/USER/DEVICE``) says whose a message is. That USER wrote it is for the broker to see to: let
-    its access list allow each account its own topics alone.
+    The topic (``owntracks/USER/DEVICE``) determines the user of a message. The broker must ensure that USER wrote it:
+    its access list should allow each account its own topics only.
 
-    The broker keeps the session of this client, whose name is always the same, so that what is posted while the relay
-    or the connection is down comes then; and a message is acknowledged once what it holds is released, so that one that
-    the store does not take now is not lost. It may come twice, and is then what it was. Retained messages are passed
-    over, which say where somebody was at some time; so is what the relay itself publishes, at this broker or another.
+    The client identifier is constant, and the broker keeps its session. Messages that are posted while the relay or the
+    connection is down therefore arrive later. A message is acknowledged once its content is released. It is not lost if
+    the store cannot accept it, and a repeated delivery has no further effect. Retained messages are ignored, because
+    they can be old. Messages that the relay itself publishes, at this broker or another, and those of more than 64 kB
+    are ignored, too.
 
     Parameters
     ----------
-    broker
+    broker : Broker
         The broker.
-    store
-        The relay's store, by which relays at one broker are told apart.
-    users
-        The people whose messages are taken; those of others are passed over.
-    take
-        Is given the user and what the message held.
-    leads
-        Whether this process is the one that listens, of all that share a store.
+    identity : str
+        Name of the relay's store, which distinguishes several relays at one broker. See `RecipientTables.get_identity`.
+    users : frozenset of str
+        Users of accepted messages. Other messages are ignored.
+    take : callable
+        Receives the user and the content of a message.
+    is_leader : callable
+        Returns whether this process, of all that share a store, has to listen.
     """
 
     def __init__(
         self,
         broker: Broker,
-        store: str,
+        identity: str,
         users: frozenset[str],
         take: Callable[[str, Received], Awaitable[None]],
-        leads: Callable[[], Awaitable[bool]],
+        is_leader: Callable[[], Awaitable[bool]],
     ) -> None:
         self._mqtt = need("paho.mqtt.client", "serve")
-        self._broker, self._users, self._take, self._leads = broker, users, take, leads
-        self._own = {made(user) for user in users for made in (owntracks_topic, zone_topic)}
-        digest = hashlib.sha256(f"{store} {broker.topic}".encode()).hexdigest()
-        self._name = f"dphmm-{digest[:16]}"  # brokers of MQTT 3.1 take 23 characters
+        self._broker = broker
+        self._users = users
+        self._take = take
+        self._is_leader = is_leader
+        self._relay_topics = {
+            make_topic(user) for user in users for make_topic in (get_owntracks_topic, get_zone_topic)
+        }
+        digest = hashlib.sha256(f"{identity} {broker.topic}".encode()).hexdigest()
+        self._client_id = f"dphmm-{digest[:16]}"  # MQTT 3.1 limits identifiers to 23 characters
         self._messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
         self._connection = 0
         self.is_connected: bool | None = None
-        """Whether the broker is there; None where another process listens."""
+        """Whether the broker is connected; None if another process listens."""
+        self._taken_over_at: float | None = None
+        self._has_lost_session = False
+        self._connected_at = 0.0
+        self._num_short_connections = 0
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether another relay recently took over the session at the broker.
+
+        Messages can be lost then.
+        """
+        return self._taken_over_at is not None and monotonic() - self._taken_over_at < _TAKEN_OVER_S
 
     async def listen(self) -> None:
-        """Listen for ever; what is not acknowledged at the end the broker keeps."""
+        """Listen without end. The broker keeps messages that are not acknowledged at the end."""
         while True:
             try:
-                if await self._leads():
-                    client = self._client()
+                if await self._is_leader():
+                    client = self._make_client()
                     try:
                         await self._take_while_leading(client)
                     finally:
                         self.is_connected = None
-                        client.disconnect()
-                        await asyncio.to_thread(client.loop_stop)
-            except DphmmError:  # the store is away: who leads is not known
+                        client.disconnect()  # its thread then ends; it must not delay the end of this process
+                    if self._has_lost_session:  # at once, two relays would take it from each other in turn
+                        self.is_connected = False
+                        await asyncio.sleep(MAX_RECONNECT_WAIT_S)
+            except DphmmError:  # without the store the leader is unknown
                 pass
-            except Exception as problem:  # whatever it is, the relay goes on listening, and what it did not take comes
-                _LOG.error("listening at the broker begins anew: %s", type(problem).__name__)
-            await asyncio.sleep(LOOK_AGAIN_S)
+            except Exception as problem:  # no error may end this loop; unacknowledged messages come again
+                _LOG.error("listening at the broker restarts: %s", type(problem).__name__)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
-    def _client(self) -> Any:
-        """A client that connects, and again whenever the connection is lost, on a thread of its own."""
+    def _make_client(self) -> Any:
+        """Create a client that connects, and reconnects after a loss, on a separate thread."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
-        mqtt, broker, loop = self._mqtt, self._broker, asyncio.get_running_loop()
+        mqtt = self._mqtt
+        broker = self._broker
+        loop = asyncio.get_running_loop()
         client = mqtt.Client(
-            mqtt.CallbackAPIVersion.VERSION2, client_id=self._name, protocol=mqtt.MQTTv5, manual_ack=True
+            mqtt.CallbackAPIVersion.VERSION2, client_id=self._client_id, protocol=mqtt.MQTTv5, manual_ack=True
         )
         if broker.username is not None:
-            client.username_pw_set(broker.username, broker.secret)
-        host, port, tls = broker_address(broker.url)
+            client.username_pw_set(broker.username, broker.resolved_password)
+        host, port, tls = parse_broker_address(broker.url)
         if tls:
             client.tls_set()
 
+        def call(function: Callable[..., None], *arguments: Any) -> None:
+            with suppress(RuntimeError):  # the relay has ended before the client's thread
+                loop.call_soon_threadsafe(function, *arguments)
+
         def connected(_: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
             if reason.is_failure:
-                loop.call_soon_threadsafe(self._is_gone, f"it refuses: {reason}")
+                call(self._on_disconnected, f"refused: {reason}")
             else:
-                loop.call_soon_threadsafe(self._is_there, client)
+                call(self._on_connected, client)
 
         client.on_connect = connected
-        client.on_disconnect = lambda *_: loop.call_soon_threadsafe(self._is_gone, "the connection was lost")
-        client.on_connect_fail = lambda *_: loop.call_soon_threadsafe(self._is_gone, "it cannot be reached")
-        client.on_message = lambda _, __, message: loop.call_soon_threadsafe(self._queue, message)
-        client.reconnect_delay_set(1, int(LONGEST_CONNECTION_WAIT_S))
-        kept = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        kept.SessionExpiryInterval, kept.ReceiveMaximum = _FOREVER_S, _ALL
-        client.connect_async(host, port, clean_start=False, properties=kept)
+
+        def disconnected(_: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+            if reason.value == _SESSION_TAKEN_OVER:
+                client.disconnect()  # otherwise it would reconnect
+                call(self._on_taken_over)
+            else:
+                call(self._on_connection_lost, client)
+
+        client.on_disconnect = disconnected
+        client.on_connect_fail = lambda *_: call(self._on_disconnected, "unreachable")
+        client.on_message = lambda _, __, message: call(self._enqueue, message)
+        client.reconnect_delay_set(1, int(MAX_RECONNECT_WAIT_S))
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = _SESSION_EXPIRY_S
+        properties.ReceiveMaximum = _RECEIVE_MAXIMUM
+        properties.MaximumPacketSize = _MAX_PACKET_BYTES
+        self._has_lost_session = False
+        client.connect_async(host, port, clean_start=False, properties=properties)
         self.is_connected = False
         client.loop_start()
         return client
 
-    def _is_there(self, client: Any) -> None:
+    def _on_connected(self, client: Any) -> None:
         self.is_connected = True
-        self._connection += 1  # what came before and was not acknowledged comes again
+        self._connected_at = monotonic()
+        self._connection += 1  # unacknowledged messages of earlier connections come again
         client.subscribe(self._broker.topic, qos=1)
 
-    def _is_gone(self, why: str) -> None:
+    def _on_connection_lost(self, client: Any) -> None:
+        is_short = self.is_connected is True and monotonic() - self._connected_at < _SHORT_CONNECTION_S
+        self._num_short_connections = self._num_short_connections + 1 if is_short else 0
+        if self._num_short_connections >= _MAX_SHORT_CONNECTIONS:
+            client.disconnect()
+            self._on_taken_over()
+        else:
+            self._on_disconnected("connection lost")
+
+    def _on_disconnected(self, why: str) -> None:
         if self.is_connected is not None:
             self.is_connected = False
-            _LOG.warning("the broker is away: %s", why)
+            _LOG.warning("the broker is not connected: %s", why)
 
-    def _queue(self, message: Any) -> None:
+    def _on_taken_over(self) -> None:
+        if self._has_lost_session:
+            return
+        self.is_connected = False
+        self._has_lost_session = True
+        self._num_short_connections = 0
+        self._taken_over_at = monotonic()
+        _LOG.error(
+            "the session at the broker is taken over, as by another relay with a copy of this store, so that messages "
+            "can be lost; stop one of the relays"
+        )
+
+    def _enqueue(self, message: Any) -> None:
         self._messages.put_nowait((self._connection, message))
 
     async def _take_while_leading(self, client: Any) -> None:
-        """Take one message after another for as long as this process leads."""
-        while await self._leads():
+        """Process one message after another while this process is the leader."""
+        while not self._has_lost_session and await self._is_leader():
             try:
-                async with asyncio.timeout(LOOK_AGAIN_S):
+                async with asyncio.timeout(POLL_INTERVAL_S):
                     connection, message = await self._messages.get()
             except TimeoutError:
                 continue
-            if connection != self._connection or not await self._taken(message, connection):
+            if connection != self._connection or not await self._try_take(message, connection):
                 continue
-            if connection == self._connection:  # else it comes again, and is acknowledged then
+            if connection == self._connection:  # otherwise it comes again and is acknowledged then
                 client.ack(message.mid, message.qos)
 
-    async def _taken(self, message: Any, connection: int) -> bool:
-        """Take a message, for as long as that takes; False where it will come again by another connection."""
+    async def _try_take(self, message: Any, connection: int) -> bool:
+        """Process a message with retries. Return False if it will come again."""
         try:
             parts = message.topic.split("/")
         except UnicodeDecodeError:
             return True
-        if message.retain or message.topic in self._own or len(parts) < 2 or parts[1] not in self._users:
+        if message.retain or message.topic in self._relay_topics or len(parts) < 2 or parts[1] not in self._users:
             return True
-        backoff, failures = Backoff(LONGEST_CONNECTION_WAIT_S), 0
+        if len(message.payload) > _MAX_PACKET_BYTES:
+            _LOG.warning("a message of %d bytes is ignored; the maximum is %d", len(message.payload), _MAX_PACKET_BYTES)
+            return True
+        backoff = Backoff(MAX_RECONNECT_WAIT_S)
+        failures = 0
         while connection == self._connection:
             try:
                 await self._take(parts[1], read_owntracks(message.payload))
                 return True
             except Exception as problem:
-                failures += not isinstance(problem, _NOT_NOW)
-                if failures == _TRIES:
-                    _LOG.error("a message was not taken, and is set aside: %s", type(problem).__name__)
+                failures += not isinstance(problem, _STORE_ERRORS)
+                if failures == _MAX_ATTEMPTS:
+                    _LOG.error("a message was not accepted and is set aside: %s", type(problem).__name__)
                     return True
-                await backoff.failed(f"a message is not taken now: {reason(problem, *_NOT_NOW)}")
+                await backoff.wait(f"a message is not accepted now: {describe_error(problem, *_STORE_ERRORS)}")
         return False

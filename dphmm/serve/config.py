@@ -1,6 +1,7 @@
-"""The relay's file: model, store, how places are released, whose devices post and who receives; and making a first one.
+"""The relay's TOML file: model, store, release settings, devices, pages and recipients.
 
-Tokens are what a device shows to say whose places it posts. Only their digests are kept.
+A token of a device posts locations of its user and does nothing else. A token of a page opens the page of its user and
+does nothing else. The relay keeps only digests of tokens.
 """
 
 from __future__ import annotations
@@ -25,130 +26,147 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.session_database import is_server
 from dphmm.release.session_terms import MAIN_QUERY
+from dphmm.space.fix_quality import MAX_ACCURACY_M
 from dphmm.tables.json_toml import first_flaw, read_keys
 
-HASHED = "sha256:"
-"""How a digest begins where a token is written."""
+HASH_PREFIX = "sha256:"
+"""Prefix of a digest in place of a token."""
 
 
 def new_token() -> str:
-    """A random token of 160 bits, in letters that any app takes."""
+    """Return a random token of 160 bits as 40 hexadecimal digits, which every app accepts."""
     return secrets.token_hex(20)
 
 
 def hash_token(token: str) -> str:
-    """The digest of a token. No salt and no slowness: tokens are random, not words that people chose.
+    """Return the digest of a token.
+
+    There is no salt and no slow hash: tokens are random, not passwords that users choose.
 
     Parameters
     ----------
-    token
-        What a device shows.
-
+    token : str
+        Token that a device sends.
     Returns
     -------
     str
         ``sha256:`` and 64 hexadecimal digits.
     """
-    return HASHED + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+    return HASH_PREFIX + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def user_with(tokens: Mapping[str, str], token: str | None) -> str | None:
-    """The user of a token, by the digests of tokens; None for one that is unknown."""
+def find_user(tokens: Mapping[str, str], token: str | None) -> str | None:
+    """Return the user of a token, looked up by its digest, or None if the token is unknown."""
     return tokens.get(hash_token(token)) if token else None
 
 
-EXAMPLE = "docs/how-to/serve.md"
+GUIDE = "docs/how-to/serve.md"
 
-_SECRET = frozenset({"token", "headers", "password", "url"})  # the last: webhooks, names with passwords
+_SECRET_KEYS = frozenset({"token", "headers", "password", "url"})  # URLs: webhooks, and names with passwords
 
 Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/#+]+$")]
-"""Of a person or a recipient: printable, and no part of a path or of an MQTT topic."""
+"""Name of a user or a recipient: printable, without the separators of paths and MQTT topics."""
 
 Kind = Literal["owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt"]
 
+# Cells below 10 m lie within a phone's own accuracy. Cells above 1000 km reach beyond the plane of a region.
+_MIN_PRECISION_M = 10
+_MAX_PRECISION_M = 1_000_000
 
-# Finer cells than 10 m lie within a phone's own accuracy, coarser ones than 1000 km reach beyond the plane of a region.
-_FINEST_M, _COARSEST_M = 10, 1_000_000
 
-
-def precision_metres(text: str) -> int:
+def parse_precision_m(text: str) -> int:
     """Return a precision such as ``5km`` in metres.
 
     Raises
     ------
     ValueError
-        If it is not a whole number of metres from 10 m to 1000 km, with its unit.
+        If the text is not an integer number of metres from 10 m to 1000 km with a unit.
 
     Examples
     --------
-    >>> precision_metres("5km"), precision_metres("250m")
+    >>> parse_precision_m("5km"), parse_precision_m("250m")
     (5000, 250)
     """
     try:
         metres = 1000 * kilometres(text)
     except PolicyError:
         metres = 0.0
-    if not (_FINEST_M <= metres <= _COARSEST_M and abs(metres - round(metres)) < 1e-6):
-        raise ValueError("must be a length of whole metres from 10m to 1000km, such as 5km")
+    if not (_MIN_PRECISION_M <= metres <= _MAX_PRECISION_M and abs(metres - round(metres)) < 1e-6):
+        raise ValueError(f"must be a length of whole metres from 10m to 1000km, such as 5km, got {text!r}")
     return round(metres)
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Device(_Strict):
-    """Something that posts a person's places.
-
-    Attributes
-    ----------
-    user
-        Whose places.
-    token
-        What it shows: the token itself, or its SHA-256 as ``sha256:…``, which is all that is kept.
-    """
-
+class _UserToken(_StrictModel):
     user: Name
     token: str
 
     @field_validator("token")
     @classmethod
-    def _hashed(cls, token: str) -> str:
-        if token.startswith(HASHED):
+    def _hash_token(cls, token: str) -> str:
+        if token.startswith(HASH_PREFIX):
             if not re.fullmatch(r"sha256:[0-9a-f]{64}", token):
-                raise ValueError("is no SHA-256 in hexadecimal")
+                raise ValueError("must be sha256: and 64 hexadecimal digits")
             return token
         if len(token) < 16:
-            raise ValueError("has fewer than 16 characters, which can be guessed; make one with dphmm serve --init")
+            raise ValueError("must have at least 16 characters; create a random token with dphmm serve rotate")
         return hash_token(token)
 
 
-class Recipient(_Strict):
-    """A recipient, who is told where people are as far as their policy allows.
+class Device(_UserToken):
+    """A device that posts the locations of a user.
 
     Attributes
     ----------
-    name
-        What the relay calls them.
-    kind
-        The format and the way.
-    url
-        Where to: ``https://…``, or ``mqtt://host:port`` for MQTT.
-    users
-        About whom; left out, about everybody.
+    user : str
+        User of the device.
+    token : str
+        Token that the device sends, or its SHA-256 as ``sha256:…``. Only the digest is kept.
+    """
+
+
+class PageAccess(_UserToken):
+    """Access to the page of a user.
+
+    Attributes
+    ----------
+    user : str
+        User of the page, who has a device.
+    token : str
+        Token that opens the page, or its SHA-256 as ``sha256:…``. It differs from the tokens of devices.
+    """
+
+
+class Recipient(_StrictModel):
+    """A recipient of released locations.
+
+    Attributes
+    ----------
+    name : str
+        Name of the recipient in the relay.
+    kind : str
+        Message format and protocol.
+    url : str
+        Address: ``https://…``, or ``mqtt://host:port`` for MQTT.
+    users : tuple of str, optional
+        Users of whom releases are sent. Defaults to all users.
     precision : str, optional
-        A length such as ``5km``: they are sent the centres of square cells of this side, see `dphmm.serve.precision`.
-    tells
-        ``"place"``; or ``"zone"``, the name of the zone that the estimate lies in, ``"away"`` where it is none, instead
-        of any place: for webhooks and MQTT.
-    when_withheld
-        What they are told of a moment for which no budget is left: the ``"prediction"``, marked, or ``"nothing"``.
-    true_places_unprotected
-        They are sent every place as the phone posts it, and no release. For a server of one's own.
-    paused
-        Whether they are told nothing for now.
-    headers
-        Sent with every message, such as an authorisation. Values of the form ``env:NAME`` are read from the
+        A length such as ``5km``: the recipient is sent the centres of square cells of this side, see
+        `dphmm.serve.precision`.
+    content : str
+        ``"location"``; or ``"zone"``, the name of the zone that contains the estimate (``"away"`` if no zone does),
+        instead of any location. Zones can be sent to webhooks and MQTT.
+    when_withheld : str
+        Message for a timestep that is withheld: a ``"prediction"``, marked as one, or ``"nothing"``.
+    true_locations_unprotected : bool
+        Send every location exactly as the phone posts it, and no release. Intended for the user's own server.
+    paused : bool
+        Send nothing for now.
+    headers : dict
+        Headers of every message, such as an authorisation. Values of the form ``env:NAME`` are read from the
         environment.
     """
 
@@ -159,57 +177,63 @@ class Recipient(_Strict):
     precision: str | None = None
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     paused: bool = False
-    tells: Literal["place", "zone"] = "place"
+    content: Literal["location", "zone"] = "location"
     when_withheld: Literal["prediction", "nothing"] = "prediction"
-    true_places_unprotected: bool = False
+    true_locations_unprotected: bool = False
 
     @field_validator("precision")
     @classmethod
-    def _length(cls, precision: str | None) -> str | None:
+    def _check_precision(cls, precision: str | None) -> str | None:
         if precision is not None:
-            precision_metres(precision)
+            parse_precision_m(precision)
         return precision
 
     @model_validator(mode="after")
-    def _reachable(self) -> Recipient:
-        _checked_url(self.url, ("mqtt", "mqtts") if self.kind == "mqtt" else ("http", "https"))
-        if self.tells == "zone" and self.kind not in ("webhook", "mqtt"):
-            raise ValueError(f"{self.name!r} is told zones, which no {self.kind} takes; choose webhook or mqtt")
-        if self.tells == "zone" and self.precision is not None:
-            raise ValueError(f"{self.name!r} is told zones: precision cannot be combined with tells = 'zone'")
-        if self.true_places_unprotected:
-            if self.precision is not None or self.tells == "zone":
-                raise ValueError(f"{self.name!r} is sent true places; leave precision and tells out")
+    def _check_combination(self) -> Recipient:
+        _check_url(self.url, ("mqtt", "mqtts") if self.kind == "mqtt" else ("http", "https"))
+        if self.content == "zone" and self.kind not in ("webhook", "mqtt"):
+            raise ValueError(
+                f"{self.name!r}: content = 'zone' cannot be combined with kind = {self.kind!r}; use webhook or mqtt"
+            )
+        if self.content == "zone" and self.precision is not None:
+            raise ValueError(f"{self.name!r}: precision cannot be combined with content = 'zone'")
+        if self.true_locations_unprotected:
+            if self.precision is not None or self.content == "zone":
+                raise ValueError(
+                    f"{self.name!r}: true_locations_unprotected cannot be combined with precision or content"
+                )
             host = urlsplit(self.url).hostname or ""
             if not self.url.startswith(("https:", "mqtts:")) and host not in ("localhost", "127.0.0.1", "::1"):
-                raise ValueError(f"{self.name!r} is sent true places; give an address with TLS, or of this machine")
+                raise ValueError(
+                    f"{self.name!r}: true_locations_unprotected needs an address with TLS or on this machine"
+                )
         return self
 
     @property
     def precision_m(self) -> int:
-        """The side of the cells to which their messages are rounded, metres; 0 without a precision."""
-        return 0 if self.precision is None else precision_metres(self.precision)
+        """Side of the cells to which messages are rounded, metres; 0 without a precision."""
+        return 0 if self.precision is None else parse_precision_m(self.precision)
 
-    def is_about(self, user: str) -> bool:
-        """Whether they are told of a person."""
+    def has_user(self, user: str) -> bool:
+        """Return whether the recipient is sent the releases of a user."""
         return self.users is None or user in self.users
 
-    def sent_headers(self) -> dict[str, str]:
-        """The headers, with what the environment holds."""
-        return {name: _from_environment(value) for name, value in self.headers.items()}
+    def resolve_headers(self) -> dict[str, str]:
+        """Return the headers with ``env:NAME`` replaced by values from the environment."""
+        return {name: _resolve_environment(value) for name, value in self.headers.items()}
 
 
-class Broker(_Strict):
+class Broker(_StrictModel):
     """An MQTT broker at which phones post.
 
     Attributes
     ----------
-    url
-        ``mqtt://host:port``, with a user name and ``env:NAME`` for its password where it wants them.
-    topic
-        What is subscribed to; the second part of a message's topic is the user.
-    username, password
-        What the broker wants to be told. A password ``env:NAME`` is read from the environment.
+    url : str
+        ``mqtt://host:port`` or ``mqtts://host:port``.
+    topic : str
+        Subscribed topic filter. The second level of a message's topic is the user.
+    username, password : str, optional
+        Account at the broker. A password ``env:NAME`` is read from the environment.
     """
 
     url: str
@@ -219,196 +243,218 @@ class Broker(_Strict):
 
     @field_validator("url")
     @classmethod
-    def _reachable(cls, url: str) -> str:
-        return _checked_url(url, ("mqtt", "mqtts"))
+    def _check_broker_url(cls, url: str) -> str:
+        return _check_url(url, ("mqtt", "mqtts"))
 
     @property
-    def secret(self) -> str | None:
-        """The password, as the environment has it."""
-        return None if self.password is None else _from_environment(self.password)
+    def resolved_password(self) -> str | None:
+        """The password, read from the environment if it has the form ``env:NAME``."""
+        return None if self.password is None else _resolve_environment(self.password)
 
 
-class RelayConfig(_Strict):
-    """A relay's file.
+class RelayConfig(_StrictModel):
+    """Configuration of a relay, read from its TOML file.
 
     Parameters
     ----------
-    model
-        The model's file.
-    store
-        A file of durable sessions, made where there is none, or ``postgresql://user@host/database``.
-    listen
-        ``host:port``; only this machine reaches ``127.0.0.1``.
-    release
-        How places are released.
-    limits
-        What each person may spend; the keys of `dphmm.Limits`.
-    device, recipient
-        The phones that post, and the recipients: a table of the file for each.
-    mqtt
-        A broker at which phones post.
-    basemap
-        A map of the region's streets, as ``dphmm basemap`` makes it: the page draws it, and needs no other host. Left
-        out, the coarse map of the world that the package holds: coast, borders and names.
-    tiles
-        A server of map tiles for the page, ``https://host/{z}/{x}/{y}.png``: browsers of the page ask that host, and
-        no other; left out, they ask none.
-    tiles_attribution
-        What the page says of them.
-    clock_skew_seconds
-        By how much a fix may lie ahead of this machine's clock.
-    worst_accuracy_m
-        A fix whose app says that it is good to no less than this is dropped: a release of it would be about a place
-        where the person is not.
-    allow_own_model
-        Whether the model may have been learned from people of the relay. The promise is void for them then.
+    model : str
+        File of the model.
+    store : str
+        File of durable sessions, created if it does not exist, or ``postgresql://user@host/database``.
+    listen : str
+        ``host:port``. With ``127.0.0.1`` only this machine can connect.
+    url : str, optional
+        Address at which phones reach the relay, such as ``https://relay.example``. Commands print it in the settings of
+        apps; the relay does not use it.
+    release : ReleaseSettings
+        Settings under which locations are released.
+    limits : Limits, optional
+        Budget limits of each user; the keys of `dphmm.Limits`.
+    device, page, recipient : sequence
+        Devices that post, access to the pages of users, and recipients: one table of the file for each.
+    mqtt : Broker, optional
+        Broker at which phones post.
+    basemap : str, optional
+        Map of the region's streets, written by ``dphmm basemap``. The page draws it without requests to other hosts.
+        Defaults to the coarse world map of the package: coast, borders and names.
+    tiles : str, optional
+        Server of map tiles for the page, ``https://host/{z}/{x}/{y}.png``. Browsers request tiles from this host and
+        from no other. None means that they request none.
+    tiles_attribution : str
+        Attribution of the tiles, shown on the page.
+    clock_skew_seconds : float
+        Maximum time by which a fix may lie ahead of this machine's clock.
+    max_accuracy_m : float
+        A fix with an accuracy radius of this or more is dropped, because its release would concern a location where
+        the user is not.
+    allow_training_users : bool
+        Accept a model that was trained on users of the relay. The guarantee is void for these users.
     """
 
     model: str
     store: str
     listen: str = "127.0.0.1:8787"
+    url: str | None = None
     release: ReleaseSettings = ReleaseSettings()
     limits: Limits | None = None
     devices: tuple[Device, ...] = Field(alias="device", min_length=1, strict=False)
+    pages: tuple[PageAccess, ...] = Field(alias="page", default=(), strict=False)
     recipients: tuple[Recipient, ...] = Field(alias="recipient", default=(), strict=False)
     mqtt: Broker | None = None
     basemap: str | None = None
     tiles: str | None = None
     tiles_attribution: str = ""
     clock_skew_seconds: float = Field(default=300.0, ge=0, le=86400)
-    worst_accuracy_m: float = Field(default=1000.0, gt=0)
-    allow_own_model: bool = False
+    max_accuracy_m: float = Field(default=MAX_ACCURACY_M, gt=0)
+    allow_training_users: bool = False
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
 
+    @field_validator("url")
+    @classmethod
+    def _check_own_url(cls, url: str | None) -> str | None:
+        return url if url is None else _check_url(url, ("http", "https"))
+
     @field_validator("tiles")
     @classmethod
-    def _tiled(cls, url: str | None) -> str | None:
+    def _check_tiles(cls, url: str | None) -> str | None:
         if url is not None:
             try:
                 tile_host(url)
             except ConfigurationError:
-                raise ValueError("is no address of tiles of the form https://host/{z}/{x}/{y}.png") from None
+                raise ValueError("must be of the form https://host/{z}/{x}/{y}.png") from None
         return url
 
     @field_validator("release", mode="before")
     @classmethod
-    def _settings(cls, value: Any) -> Any:
+    def _parse_release(cls, value: Any) -> Any:
         return ReleaseSettings.from_dict(value) if isinstance(value, dict) else value
 
     @field_validator("limits", mode="before")
     @classmethod
-    def _spending(cls, value: Any) -> Any:
+    def _parse_limits(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
         unknown = set(value) - {field.name for field in fields(Limits)}
         if unknown:
-            raise ValueError(f"has no key {min(unknown)!r}; keys are those of dphmm.Limits")
+            raise ValueError(f"must contain keys of dphmm.Limits only, got {min(unknown)!r}")
         return Limits(**value)
 
     @model_validator(mode="after")
-    def _distinct(self) -> RelayConfig:
-        names = [one.name for one in self.recipients]
+    def _check_names(self) -> RelayConfig:
+        names = [recipient.name for recipient in self.recipients]
         if len(set(names)) < len(names):
-            raise ValueError("two recipients have the same name; give each its own")
-        if len({one.token for one in self.devices}) < len(self.devices):
-            raise ValueError("two devices have the same token; give each its own")
-        known = {one.user for one in self.devices}
-        for one in self.recipients:
-            for user in one.users or ():
-                if user not in known:
-                    raise ValueError(f"recipient {one.name!r} is told of {user!r}, who has no device")
-        self.address  # noqa: B018 - raises where it is none
+            raise ValueError("recipient names must be unique")
+        if len({entry.token for entry in (*self.devices, *self.pages)}) < len(self.devices) + len(self.pages):
+            raise ValueError("tokens of devices and pages must be unique: a token that posts must not open a page")
+        device_users = {device.user for device in self.devices}
+        for page in self.pages:
+            if page.user not in device_users:
+                raise ValueError(f"users of pages must have a device, got {page.user!r}")
+        for recipient in self.recipients:
+            for user in recipient.users or ():
+                if user not in device_users:
+                    raise ValueError(f"users of recipient {recipient.name!r} must have a device, got {user!r}")
+        self.address  # noqa: B018 - raises if it is invalid
         return self
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
+        """Host and port on which the relay listens."""
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdigit() or not 0 <= int(port) < 65536:
-            raise ValueError(f"listen is {self.listen!r}; give host:port, such as 127.0.0.1:8787")
+            raise ValueError(f"listen must be host:port, such as 127.0.0.1:8787, got {self.listen!r}")
         return host.strip("[]"), int(port)
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Everybody who has a device, sorted."""
-        return tuple(sorted({one.user for one in self.devices}))
+        """Users with at least one device, sorted."""
+        return tuple(sorted({device.user for device in self.devices}))
 
     @property
-    def told_releases(self) -> tuple[Recipient, ...]:
-        """The recipients of releases, or of what follows from them; not those of true places."""
-        return tuple(one for one in self.recipients if not one.true_places_unprotected)
+    def release_recipients(self) -> tuple[Recipient, ...]:
+        """Recipients of releases or of data derived from them, not of true locations."""
+        return tuple(recipient for recipient in self.recipients if not recipient.true_locations_unprotected)
 
     @property
-    def predicting(self) -> frozenset[str]:
-        """The people about whom a recipient wants predictions where no budget is left."""
-        wanted = [one for one in self.told_releases if one.when_withheld == "prediction"]
-        return frozenset(user for user in self.users if any(one.is_about(user) for one in wanted))
+    def users_with_predictions(self) -> frozenset[str]:
+        """Users with a recipient of predictions for withheld timesteps."""
+        recipients = [recipient for recipient in self.release_recipients if recipient.when_withheld == "prediction"]
+        return frozenset(user for user in self.users if any(recipient.has_user(user) for recipient in recipients))
 
     def check_environment(self) -> None:
-        """Refuse ``env:NAME`` where the environment has no such variable: an empty one would be sent.
+        """Refuse ``env:NAME`` if that environment variable is not set.
+
+        Otherwise an empty value would be sent.
 
         Raises
         ------
         ConfigurationError
-            Naming the variable.
+            If a variable is not set. The message names it.
         """
-        values = [value for one in self.recipients for value in one.headers.values()]
+        values = [value for recipient in self.recipients for value in recipient.headers.values()]
         if self.mqtt is not None and self.mqtt.password is not None:
             values.append(self.mqtt.password)
         for value in values:
-            if value.startswith(_IN_ENVIRONMENT) and not os.environ.get(value.removeprefix(_IN_ENVIRONMENT)):
-                raise ConfigurationError(f"the relay's file names {value}, which is not set; set that variable")
+            if value.startswith(_ENVIRONMENT_PREFIX) and not os.environ.get(value.removeprefix(_ENVIRONMENT_PREFIX)):
+                raise ConfigurationError(f"{value}: the environment variable is not set; set it")
 
-    def query(self, recipient: Recipient) -> str:
-        """The query whose releases a recipient is told; a name that no query has where they are sent true places.
+    def get_query(self, recipient: Recipient) -> str:
+        """Return the query of the releases that a recipient is sent.
 
         Parameters
         ----------
-        recipient
-            One of the file's recipients.
+        recipient : Recipient
+            A recipient of the file.
 
         Returns
         -------
         str
-            The query.
+            Name of the query. For recipients of true locations it is a name that no query has.
         """
-        return "true places" if recipient.true_places_unprotected else MAIN_QUERY
+        return "true locations" if recipient.true_locations_unprotected else MAIN_QUERY
 
-    def key(self, recipient: Recipient) -> str:
-        """What a recipient is called among a session's readers; another address or precision makes another reader.
+    def get_key(self, recipient: Recipient) -> str:
+        """Return the key of a recipient in the store.
+
+        The key changes with the address and the precision.
 
         Parameters
         ----------
-        recipient
-            One of the file's recipients.
+        recipient : Recipient
+            A recipient of the file.
 
         Returns
         -------
         str
-            Its name, and a digest of where and what it is told.
+            The recipient's name and a digest of its kind, address, query and precision.
         """
-        address = json.dumps([recipient.kind, recipient.url, self.query(recipient), recipient.precision_m])
+        address = json.dumps([recipient.kind, recipient.url, self.get_query(recipient), recipient.precision_m])
         return f"recipient {recipient.name} {hashlib.sha256(address.encode()).hexdigest()[:16]}"
 
-    def readers(self, user: str) -> dict[str, tuple[str, str, int]]:
-        """The recipients who are told of a person, but for those who are paused in the file.
+    def active_recipients(self, user: str) -> dict[str, tuple[str, str, int]]:
+        """Return the recipients of a user's releases that are not paused in the file.
 
         Parameters
         ----------
-        user
-            The person.
+        user : str
+            The user.
 
         Returns
         -------
         dict
-            The key of each → its name, the query whose releases it is told, and its precision in metres (0 for none).
+            Key of each recipient → its name, the query of its releases, and its precision in metres (0 for none).
         """
-        told = [one for one in self.recipients if one.is_about(user) and not one.paused]
-        return {self.key(one): (one.name, self.query(one), one.precision_m) for one in told}
+        recipients = [recipient for recipient in self.recipients if recipient.has_user(user) and not recipient.paused]
+        return {
+            self.get_key(recipient): (recipient.name, self.get_query(recipient), recipient.precision_m)
+            for recipient in recipients
+        }
 
-    def precisions(self, user: str) -> tuple[int, ...]:
-        """Return the precisions that a link about a user may have: 0 for none, and those of the file's recipients.
+    def list_precisions(self, user: str) -> tuple[int, ...]:
+        """Return the precisions that a link of a user can have.
+
+        These are 0 for no precision, and the precisions of the recipients of this user.
 
         Parameters
         ----------
@@ -420,82 +466,86 @@ class RelayConfig(_Strict):
         tuple of int
             Metres, ascending, each once.
         """
-        return tuple(sorted({0, *(one.precision_m for one in self.told_releases if one.is_about(user))}))
+        return tuple(
+            sorted({0, *(recipient.precision_m for recipient in self.release_recipients if recipient.has_user(user))})
+        )
 
     @classmethod
     def read(cls, path: Path) -> RelayConfig:
-        """What a TOML file says. Paths in it are taken from its folder.
+        """Read a configuration from a TOML file, with paths relative to its folder.
 
         Parameters
         ----------
-        path
+        path : Path
             The file.
 
         Returns
         -------
         RelayConfig
-            With paths that hold from here.
+            The configuration, with paths that are valid from the working directory.
 
         Raises
         ------
         DataFileError, ConfigurationError
-            When it cannot be read, or a key is unknown, missing or wrong; the message names the first.
+            If the file cannot be read, or a key is unknown, missing or invalid. The message names the first one.
         """
-        return cls.from_keys(read_keys(path, EXAMPLE), path).beside(path.parent)
+        return cls.from_keys(read_keys(path, GUIDE), path).with_paths_from(path.parent)
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], path: Path) -> RelayConfig:
-        """What the keys of a file say; errors as `read`.
+        """Validate the keys of a file. Raises the errors of `read`.
 
         Parameters
         ----------
-        keys
-            What the file holds.
-        path
+        keys : mapping
+            Content of the file.
+        path : Path
             The file, for messages.
 
         Returns
         -------
         RelayConfig
-            The relay.
+            The configuration.
         """
         try:
             return cls.model_validate(keys)
         except ValidationError as problem:
-            key, kind, said = first_flaw(problem, _SECRET)
+            key, kind, reason = first_flaw(problem, _SECRET_KEYS)
             if kind == "extra_forbidden":
-                raise ConfigurationError(f"{path}: key {key!r} is unknown; see {EXAMPLE}") from None
-            raise ConfigurationError(f"{path}: {key or 'the file'} {said}; see {EXAMPLE}") from None
+                raise ConfigurationError(f"{path}: key {key!r} is unknown; see {GUIDE}") from None
+            raise ConfigurationError(f"{path}: {key + ' ' if key else ''}{reason}; see {GUIDE}") from None
         except DphmmError as problem:
             raise ConfigurationError(f"{path}: {problem}") from None
 
-    def beside(self, folder: Path) -> RelayConfig:
-        """The same, with files that are named relative to a folder found from here.
+    def with_paths_from(self, folder: Path) -> RelayConfig:
+        """Return this configuration with relative file names resolved from a folder.
 
         Parameters
         ----------
-        folder
-            Where relative names begin.
+        folder : Path
+            Folder from which relative names are resolved.
 
         Returns
         -------
         RelayConfig
-            The same relay.
+            The changed configuration.
         """
         store = self.store if is_server(self.store) else str(folder / self.store)
         basemap = self.basemap and str(folder / self.basemap)
         return self.model_copy(update={"model": str(folder / self.model), "store": store, "basemap": basemap})
 
 
-def _checked_url(url: str, schemes: tuple[str, ...]) -> str:
+def _check_url(url: str, schemes: tuple[str, ...]) -> str:
     parts = urlsplit(url)
     if parts.scheme not in schemes or not parts.hostname:
-        raise ValueError(f"is no address of the form {schemes[-1]}://host")
+        raise ValueError(f"must be of the form {schemes[-1]}://host")
     return url
 
 
-def _from_environment(value: str) -> str:
-    return os.environ.get(value.removeprefix(_IN_ENVIRONMENT), "") if value.startswith(_IN_ENVIRONMENT) else value
+def _resolve_environment(value: str) -> str:
+    return (
+        os.environ.get(value.removeprefix(_ENVIRONMENT_PREFIX), "") if value.startswith(_ENVIRONMENT_PREFIX) else value
+    )
 
 
-_IN_ENVIRONMENT = "env:"
+_ENVIRONMENT_PREFIX = "env:"

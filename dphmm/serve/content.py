@@ -1,7 +1,6 @@
-"""What the person's page shows: what readers were told and can tell, what that costs, zones and their price, the map.
+"""Content of the user's page: messages, inferences, budgets, zones and the map.
 
-What zones cost follows from the model and the zones, which are public; neither the person's place nor what was released
-of it goes in.
+The effects of zones are computed from the model and the zones, which are public, and not from locations or releases.
 """
 
 from __future__ import annotations
@@ -15,488 +14,514 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.model.point_estimate import point_estimate
-from dphmm.plots.basemap import EXTRACT_POINTS, PlaceName, around, basemap_of, coded_basemap, shipped_basemap
+from dphmm.plots.basemap import MAX_EXTRACT_POINTS, PlaceName, around, build_basemap, coded_basemap, shipped_basemap
 from dphmm.policy.expression import policy_in_words
-from dphmm.policy.protection import exposed_states
+from dphmm.policy.repair import exposed_states
 from dphmm.policy.zones import PolygonLayer
 from dphmm.policy.zones import zones as members
-from dphmm.release.drawn_zones import Zones, first_zones, rest_of
+from dphmm.release.drawn_zones import Zones, default_zones, policy_without_zones
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import day_steps
+from dphmm.release.ledger import steps_per_day
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session import Session
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.serve import message_formats
 from dphmm.serve.config import Recipient, RelayConfig
-from dphmm.serve.recipients import FOREVER, Reader, now
+from dphmm.serve.outgoing import Message
+from dphmm.serve.recipients import FOREVER, RecipientState, now
 from dphmm.serve.sessions import Sessions
 
-_MOST_LISTED = 500
-"""At most this many places are listed, and this many releases sent at once; the page asks for more."""
-_DAYS = 3
-"""How far back the page looks at first."""
-_AROUND = 0.5
-"""How far the page's map reaches beyond the region, in its width."""
-_TOWNS = 0.8
-"""How far towns are looked for whose sides are said."""
-_SAME_S = 2
-"""The store notes a message this many seconds after its last place was taken at most."""
-_EXACT = 0.99
-"""A release of an open place is said to be exact where it is at least as probably of one."""
+_MAX_LISTED = 500  # locations in a list, and releases in one response; the page asks for more
+_TRAIL_DAYS = 3  # days of the trail that the page shows at first
+_MAP_MARGIN = 0.5  # margin of the map around the region, relative to its width
+_TOWN_MARGIN = 0.8  # margin within which towns are named, relative to the region's width
+_CONTACT_TOLERANCE_S = 2  # the store records a post at most this much later than the process
+_MIN_EXACT_PROBABILITY = 0.99  # an unprotected release is shown as exact from this probability on
 
 
-def policy_effects(engine: Releaser, layer: PolygonLayer | None) -> dict[str, Any]:
-    """What an engine's policy does: which places would be exposed, what the repair adds, how far off releases are.
+def compute_policy_effects(engine: Releaser, layer: PolygonLayer | None) -> dict[str, Any]:
+    """Compute exposed states, added edges and errors under an engine's policy.
 
-    Figures are for readers who know the model alone, before the first release; root mean squares, in metres.
+    Errors are root mean squares in metres, for an adversary who knows the model alone, before the first release.
 
     Parameters
     ----------
-    engine
-        An engine of the settings that has released nothing.
-    layer
-        The zones, whose errors are told by name; None where there is none.
+    engine : Releaser
+        Engine that has released nothing.
+    layer : PolygonLayer, optional
+        Zones with separate errors.
 
     Returns
     -------
     dict
-        As the page's script reads it; at most 500 exposed places and added edges are listed.
+        Content for the page's script. At most 500 exposed states and 500 added edges are listed.
 
     Raises
     ------
     DphmmError
-        When the policy cannot be used.
+        If the policy cannot be used.
     """
-    places, calibration = engine.model.space.latlon(), engine.settings.calibration
-    prior = engine.prior()
-    plan = engine.plan(prior)
-    exposed = exposed_states(engine.policy, engine.measurements, plan.constraint, calibration=calibration)
-    noise = engine.noise(plan, engine.settings.epsilon)
-    errors = 1000 * np.array([noise.error_at(state) for state in range(engine.model.size)])
+    coordinates = engine.model.space.latlon()
+    noise_scope = engine.settings.noise_scope
+    plan = engine.build_plan(engine.predict(), engine.settings.epsilon)
+    exposed = exposed_states(engine.policy, engine.measurements, plan.constraint, noise_scope=noise_scope)
+    errors = 1000 * np.array([plan.noise.error_at(state) for state in range(engine.model.size)])
     zones = {} if layer is None else members(layer, engine.model.space)
-    elsewhere = np.ones(len(places), dtype=np.bool_)
+    elsewhere = np.ones(len(coordinates), dtype=np.bool_)
     for states in zones.values():
         elsewhere[states] = False
     added = plan.protection.added
     return {
-        "error_m": round(1000 * noise.expected_error(prior), 1),
-        "error_m_elsewhere": _root_mean_square(errors[elsewhere]),
+        "error_m": round(1000 * plan.noise.expected_error(plan.prior), 1),
+        "error_m_elsewhere": _compute_rms(errors[elsewhere]),
         "zones": [
-            {"name": name, "places": len(states), "error_m": _root_mean_square(errors[states])}
+            {"name": name, "num_cells": len(states), "error_m": _compute_rms(errors[states])}
             for name, states in zones.items()
         ],
-        "exposed": _rounded(places[exposed[:_MOST_LISTED]]),
-        "exposed_count": len(exposed),
-        "added": [_rounded(places[list(pair)]) for pair in added[:_MOST_LISTED]],
-        "added_count": len(added),
-        "exact_count": int(np.count_nonzero(plan.protection.open)),
-        "places": len(places),
-        "gap": round(plan.protection.gap, 3),
-        "calibration": calibration,
+        "exposed": _round_coordinates(coordinates[exposed[:_MAX_LISTED]]),
+        "num_exposed": len(exposed),
+        "added_edges": [_round_coordinates(coordinates[list(pair)]) for pair in added[:_MAX_LISTED]],
+        "num_added_edges": len(added),
+        "num_exact": int(np.count_nonzero(plan.protection.open)),
+        "num_cells": len(coordinates),
+        "optimality_gap": round(plan.protection.optimality_gap, 3),
+        "noise_scope": noise_scope,
     }
 
 
-def _root_mean_square(errors: npt.NDArray[Any]) -> float | None:
+def _compute_rms(errors: npt.NDArray[Any]) -> float | None:
     return round(sqrt(float((errors**2).mean())), 1) if len(errors) else None
 
 
-def _rounded(places: npt.NDArray[Any]) -> list[list[float]]:
-    found: list[list[float]] = np.round(places.astype(np.float64).reshape(-1, 2), 6).tolist()
-    return found
+def _round_coordinates(coordinates: npt.NDArray[Any]) -> list[list[float]]:
+    rows: list[list[float]] = np.round(coordinates.astype(np.float64).reshape(-1, 2), 6).tolist()
+    return rows
 
 
 class PageContent:
-    """What the pages of people and of links show; everything here runs on the sessions' thread.
+    """Content of the pages of users and links. All methods run on the sessions' thread.
 
     Parameters
     ----------
-    config
-        The relay's file.
-    sessions
-        People's sessions.
+    config : RelayConfig
+        Configuration of the relay.
+    sessions : Sessions
+        Sessions of the users.
 
     Raises
     ------
     DphmmError
-        When the file's basemap cannot be used.
+        If the basemap of the file cannot be used.
     """
 
     def __init__(self, config: RelayConfig, sessions: Sessions) -> None:
-        self._config, self._sessions = config, sessions
-        self._people, self._tables = sessions.people, sessions.tables
-        self._step_s = float((self._people.end_of(1) - self._people.end_of(0)) / np.timedelta64(1, "s"))
+        self._config = config
+        self._sessions = sessions
+        self._stream, self._tables = sessions.stream, sessions.tables
+        self._step_s = float((self._stream.slot_end(1) - self._stream.slot_end(0)) / np.timedelta64(1, "s"))
         space = sessions.engines.model.space
-        self._space, places = space, space.latlon()
-        self._bounds = np.round([places.min(axis=0), places.max(axis=0)], 6).tolist()
-        basemap = basemap_of(config.basemap, around(space, _AROUND), EXTRACT_POINTS)
-        self._towns = shipped_basemap(around(space, _TOWNS)).names or basemap.names
-        self.ground = json.dumps(coded_basemap(basemap), ensure_ascii=False, separators=(",", ":")).encode()
-        """The map below, in JSON."""
-        self._last: dict[tuple[str, int], tuple[int, dict[str, Any] | None]] = {}
+        self._space, coordinates = space, space.latlon()
+        self._bounds = np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist()
+        basemap = build_basemap(config.basemap, around(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
+        self._towns = shipped_basemap(around(space, _TOWN_MARGIN)).names or basemap.names
+        self.basemap = json.dumps(coded_basemap(basemap), ensure_ascii=False, separators=(",", ":")).encode()
+        """Background map as JSON."""
+        self._last_messages: dict[tuple[str, int], tuple[int, dict[str, Any] | None]] = {}
 
-    def state(self, user: str, others: Sequence[str] = ()) -> dict[str, Any]:
-        """Everything but the trail: what readers can tell, the number of releases, budgets, zones, the map.
+    def get_state(self, user: str, others: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the content of the page except for the trail.
 
         Parameters
         ----------
-        user
-            The person.
-        others
-            The people of the household whose last places are shown beside.
+        user : str
+            The user.
+        others : sequence of str
+            Users of the household, with their last locations.
         """
-        session = self._people.session(user)
-        rest = rest_of(self._config.release)
-        zones = Zones.from_note(session.agreed[-1].note) or first_zones(self._config.release)
+        session = self._stream.session(user)
+        rest = policy_without_zones(self._config.release)
+        zones = Zones.from_note(session.agreements[-1].note) or default_zones(self._config.release)
         return {
             "user": user,
-            "count": session.account.count,
+            "num_releases": session.account.count,
             "step_s": self._step_s,
             "bounds": self._bounds,
-            "budget": self._budget(session),
-            "finest": self._known(user, _everything(session)),
-            "recipients": list(self._recipients(user, session)),
-            "links": list(self._links(user, session)),
-            "precisions": list(self._config.precisions(user)),
-            "heard": self._tables.heard(user),
-            "phone": self._heard(user),
-            "people": [
-                {"user": one, "last": self._known(one, _everything(self._people.session(one)))} for one in others
+            "budget": self._get_budget(session),
+            "last": self._get_last_message(user, _all_releases(session)),
+            "recipients": list(self._list_recipients(user, session)),
+            "links": list(self._list_links(user, session)),
+            "precisions": list(self._config.list_precisions(user)),
+            "last_contact": self._tables.get_last_contact(user),
+            "phone": self._get_last_contact(user),
+            "household": [
+                {"user": other, "last": self._get_last_message(other, _all_releases(self._stream.session(other)))}
+                for other in others
             ],
             "zones": zones.to_page(),
             "elsewhere": policy_in_words(rest) if rest else None,
-            "agreed": [
-                {"release": one.first, "settings": one.terms["main"].settings_hash[:12]} for one in session.agreed
+            "terms": [
+                {"first_release": amendment.first, "settings_hash": amendment.terms["main"].settings_hash[:12]}
+                for amendment in session.agreements
             ],
         }
 
-    def _heard(self, user: str) -> dict[str, Any]:
-        """When the phone was last heard, and what became of that, as far as this process or the store knows."""
-        stored, own = self._tables.heard(user), self._sessions.heard.get(user)
-        if own is not None and (stored is None or own["at"] >= stored[0] - _SAME_S):
-            return own
+    def _get_last_contact(self, user: str) -> dict[str, Any]:
+        """Return the last message of a user's phone and its outcome, if known."""
+        stored = self._tables.get_last_contact(user)
+        contact = self._sessions.last_contacts.get(user)
+        if contact is not None and (stored is None or contact["at"] >= stored[0] - _CONTACT_TOLERANCE_S):
+            return contact
         if stored is None:
-            return {"since": self._sessions.since}
-        second, became = stored
-        return {"at": second, "time": "", "became": "taken" if "taken" in became else next(iter(became))}
+            return {"since": self._sessions.started_at}
+        second, outcomes = stored
+        return {"at": second, "time": "", "outcome": "accepted" if "accepted" in outcomes else next(iter(outcomes))}
 
-    def trail(self, user: str, reader: str, first: int) -> dict[str, Any] | None:
-        """What a reader was told from a release on, within the days up to the last: where they see the person.
+    def get_trail(self, user: str, recipient: str, first: int) -> dict[str, Any] | None:
+        """Return what a recipient was sent from a release on, up to the last one.
 
         Parameters
         ----------
-        user
-            The person.
-        reader
-            A recipient's name or a link's key; empty for a reader of all releases.
-        first
-            The number of the first release; 0 for the last three days.
+        user : str
+            The user.
+        recipient : str
+            Name of a recipient or key of a link; empty for all releases.
+        first : int
+            Number of the first release; 0 for the last three days.
 
         Returns
         -------
         dict or None
-            None where there is no such reader.
+            None if there is no such recipient.
         """
-        session = self._people.session(user)
-        found = (_everything(session), None) if not reader else self._reader(user, session, reader)
-        if found is None:
+        session = self._stream.session(user)
+        match = (_all_releases(session), None) if not recipient else self._find_recipient(user, session, recipient)
+        if match is None:
             return None
-        count = self._people.store.progress(session.number).count
+        count = self._stream.store.progress(session.number).count
         if not first:
-            days = int(_DAYS * 86400 // self._step_s)
-            first = self._tables.number_from(session.number, (session.account.slot or 0) - days)
-        sent = count if found[1] is None else found[0].number  # a recipient may not have been told all of it yet
-        last = min(sent, first + _MOST_LISTED)
-        told = ((number, self._sessions.message_of(found[0], user, number, found[1])) for number in range(first, last))
-        places = [_place(number, message) for number, message in told if message is not None]
-        return {"count": count, "next": max(first, last), "places": places}
+            days = int(_TRAIL_DAYS * 86400 // self._step_s)
+            first = self._tables.find_first_release(session.number, (session.account.slot or 0) - days)
+        sent = count if match[1] is None else match[0].num_sent  # a recipient may not have been sent everything yet
+        last = min(sent, first + _MAX_LISTED)
+        messages = (
+            (number, self._sessions.build_message(match[0], user, number, match[1])) for number in range(first, last)
+        )
+        locations = [_describe_message(number, message) for number, message in messages if message is not None]
+        return {"num_releases": count, "next": max(first, last), "locations": locations}
 
-    def by_link(self, token: str, first: int) -> dict[str, Any] | None:
-        """What a link tells anyone who has its token, from a release on; None where there is none, or it has ended.
+    def get_link_trail(self, token: str, first: int) -> dict[str, Any] | None:
+        """Return what a link shows, or None if it does not exist or has expired.
 
         Parameters
         ----------
-        token
-            The link's token.
-        first
-            The number of the first release that is asked for.
+        token : str
+            Token of the link.
+        first : int
+            Number of the first release.
         """
-        found = self._tables.link(token)
-        if found is None or found[0] not in self._config.users:
+        match = self._tables.find_link(token)
+        if match is None or match[0] not in self._config.users:
             return None
-        user, link = found
-        told = self._sessions.told_by_link(user, link, first, _MOST_LISTED)
-        places = [_place(number, message) for number, message in told]
-        known = self._known(user, link)
+        user, link = match
+        messages = self._sessions.list_link_messages(user, link, first, _MAX_LISTED)
+        locations = [_describe_message(number, message) for number, message in messages]
+        last = self._get_last_message(user, link)
         return {
             "user": user,
             "ends": link.ends,
             "bounds": self._bounds,
-            "last": known,
-            "next": places[-1]["number"] + 1 if places else first,
-            "places": places,
+            "last": last,
+            "next": locations[-1]["number"] + 1 if locations else first,
+            "locations": locations,
         }
 
     def add_link(self, user: str, name: str, precision_m: int, ends: int) -> str:
-        """The token of a new link about a person, which tells releases with a precision until a second.
+        """Create a link of a user and return its token.
 
         Raises
         ------
         InvalidInputError
-            As `RecipientTables.add_link`.
+            See `RecipientTables.add_link`.
         """
-        return self._tables.add_link(self._people.session(user).number, name, precision_m, ends)
+        return self._tables.add_link(self._stream.session(user).number, name, precision_m, ends)
 
     def end_link(self, user: str, key: str) -> None:
-        """End a link about a person now, or forget one that has ended."""
-        self._tables.end_link(key, self._people.session(user).number)
+        """End a link of a user now, or delete one that has expired."""
+        self._tables.end_link(key, self._stream.session(user).number)
 
-    def choose(self, user: str, zones: Zones) -> None:
-        """Have the person's places released by these zones from the next release on.
+    def set_zones(self, user: str, zones: Zones) -> None:
+        """Release a user's locations under these zones from the next release on.
 
         Raises
         ------
         DphmmError
-            When the zones cannot be used, or the session cannot continue with them.
+            If the zones cannot be used, or the session cannot continue with them.
         """
-        self._people.session(user)
-        self._people.agree(user, self._sessions.engines.engine(zones.note), zones.note)
+        self._stream.session(user)
+        self._stream.agree(user, self._sessions.engines.engine(zones.note), zones.note)
 
-    def pause(self, user: str, reader: str, until: int) -> bool:
-        """Pause a recipient or a link until a second, or go on; False where there is none."""
-        session = self._people.session(user)
-        found = self._reader(user, session, reader)
-        if found is not None:
-            self._tables.pause(found[0].key, session.number, until)
-        return found is not None
+    def pause(self, user: str, recipient: str, until: int) -> bool:
+        """Pause or resume a recipient or link. Return False if it does not exist."""
+        session = self._stream.session(user)
+        match = self._find_recipient(user, session, recipient)
+        if match is not None:
+            self._tables.pause(match[0].key, session.number, until)
+        return match is not None
 
-    def _budget(self, session: Session) -> dict[str, Any]:
+    def _get_budget(self, session: Session) -> dict[str, Any]:
         account, limits = session.account, session.limits
         slot = max(int(now() // self._step_s), account.slot or 0)
-        day = day_steps(self._step_s)
+        day = steps_per_day(self._step_s)
         assert day is not None, "the relay's model has a step"
-        said: dict[str, Any] = {
+        budget: dict[str, Any] = {
             "epsilon": self._config.release.epsilon,
             "spent": float(account.epsilon),
-            "spent_last_day": float(account.window(slot, day)),
+            "spent_24h": float(account.window_epsilon(slot, day)),
             "limit": limits.epsilon,
-            "left": None if limits.epsilon is None else max(0.0, limits.epsilon - float(account.epsilon)),
-            "window_limit": limits.window_epsilon,
-            "window_hours": None,
-            "window_left": None,
+            "remaining": None if limits.epsilon is None else max(0.0, limits.epsilon - float(account.epsilon)),
         }
+        windows = []
         if limits.window_epsilon is not None and limits.window_steps is not None:
-            spent = float(account.window(slot, limits.window_steps))
-            said["window_hours"] = round(limits.window_steps * self._step_s / 3600, 2)
-            said["window_left"] = max(0.0, limits.window_epsilon - spent)
-        return said
+            windows.append((limits.window_epsilon, limits.window_steps))
+        schedule = self._config.release.schedule
+        if schedule is not None and schedule.window_epsilon is not None:
+            windows.append((schedule.window_epsilon, max(1, ceil(schedule.window_seconds / self._step_s))))
+        budget["windows"] = [
+            {
+                "limit": limit,
+                "hours": round(steps * self._step_s / 3600, 2),
+                "remaining": max(0.0, limit - float(account.window_epsilon(slot, steps))),
+            }
+            for limit, steps in windows
+        ]
+        return budget
 
-    def _reader(self, user: str, session: Session, name: str) -> tuple[Reader, Recipient | None] | None:
-        """A recipient by their name, or a link by its key."""
-        for one in self._config.recipients:
-            if one.name == name and one.is_about(user):
-                found = self._tables.reader(self._config.key(one), session.number)
-                return None if found is None else (found, one)
-        return next(((link, None) for link in self._tables.links(session.number, 0) if link.key == name), None)
+    def _find_recipient(self, user: str, session: Session, name: str) -> tuple[RecipientState, Recipient | None] | None:
+        """Return the delivery state of a recipient, by name, or of a link, by key."""
+        for recipient in self._config.recipients:
+            if recipient.name == name and recipient.has_user(user):
+                state = self._tables.get_state(self._config.get_key(recipient), session.number)
+                return None if state is None else (state, recipient)
+        return next(((link, None) for link in self._tables.list_links(session.number, 0) if link.key == name), None)
 
-    def _recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
-        for one in self._config.recipients:
-            if one.is_about(user):
-                reader = self._tables.reader(self._config.key(one), session.number)
-                aside = self._tables.set_aside(self._config.key(one), session.number)
-                whole, waiting = one.true_places_unprotected, 0
-                if reader is not None and not (whole or reader.is_paused or one.paused):
-                    waiting = self._tables.count_from(session.number, reader.number, reader.query)
+    def _list_recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
+        for recipient in self._config.recipients:
+            if recipient.has_user(user):
+                state = self._tables.get_state(self._config.get_key(recipient), session.number)
+                aside = self._tables.list_set_aside(self._config.get_key(recipient), session.number)
+                sends_true_locations = recipient.true_locations_unprotected
+                waiting = 0
+                if state is not None and not (sends_true_locations or state.is_paused or recipient.paused):
+                    waiting = self._tables.count_releases(session.number, state.num_sent, state.query)
+                last = None
+                if state is not None and not sends_true_locations:
+                    last = self._get_last_message(user, state, recipient)
                 yield {
-                    "id": one.name,
-                    "name": one.name,
-                    "kind": one.kind,
-                    "precision_m": one.precision_m,
-                    "tells": "true places" if whole else one.tells,
-                    **_pause(reader, one.paused),
-                    "set_aside": len(aside),
-                    "set_aside_last": aside[0][2] if aside else None,
-                    "waiting": waiting,
-                    "last": None if whole or reader is None else self._known(user, reader, one),
+                    "id": recipient.name,
+                    "name": recipient.name,
+                    "kind": recipient.kind,
+                    "precision_m": recipient.precision_m,
+                    "content": "true locations" if sends_true_locations else recipient.content,
+                    **_describe_pause(state, recipient.paused),
+                    "num_set_aside": len(aside),
+                    "set_aside_reason": aside[0][2] if aside else None,
+                    "num_waiting": waiting,
+                    "last": last,
                 }
 
-    def _links(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
-        for one in self._tables.links(session.number, after=0):
+    def _list_links(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
+        for link in self._tables.list_links(session.number, after=0):
             yield {
-                "id": one.key,
-                "name": one.name,
+                "id": link.key,
+                "name": link.name,
                 "kind": "link",
-                "ends": one.ends,
-                "ended": one.ends <= now(),
-                "precision_m": one.precision_m,
-                "tells": "place",
-                **_pause(one, False),
-                "waiting": 0,
-                "last": self._known(user, one),
+                "ends": link.ends,
+                "ended": link.ends <= now(),
+                "precision_m": link.precision_m,
+                "content": "location",
+                **_describe_pause(link, False),
+                "num_waiting": 0,
+                "last": self._get_last_message(user, link),
             }
 
-    def _known(self, user: str, reader: Reader, recipient: Recipient | None = None) -> dict[str, Any] | None:
-        """The last place that a reader was told, and what they can tell."""
-        count = reader.number if recipient is not None else self._people.store.progress(reader.session).count
-        if reader.ends < FOREVER:
-            count = self._tables.last_told(reader)
-        kept = self._last.get((reader.key, reader.session))
-        if kept is not None and kept[0] == count:
-            return kept[1]
+    def _get_last_message(
+        self, user: str, state: RecipientState, recipient: Recipient | None = None
+    ) -> dict[str, Any] | None:
+        """Return the last message to a recipient or link, and what can be inferred."""
+        count = state.num_sent if recipient is not None else self._stream.store.progress(state.session).count
+        if state.ends < FOREVER:
+            count = self._tables.count_until_last_sent(state)
+        cached = self._last_messages.get((state.key, state.session))
+        if cached is not None and cached[0] == count:
+            return cached[1]
         last: dict[str, Any] | None = None
-        for number in range(count - 1, max(-1, count - 1 - _MOST_LISTED), -1):
-            message = self._sessions.message_of(reader, user, number, recipient)
+        for number in range(count - 1, max(-1, count - 1 - _MAX_LISTED), -1):
+            message = self._sessions.build_message(state, user, number, recipient)
             if message is not None:
-                last = _place(number, message) | {"can_tell": self._can_tell(reader, number, message)}
+                inference = self._infer(state, number, message)
+                last = _describe_message(number, message) | {"inference": inference}
                 break
-        self._last[reader.key, reader.session] = count, last
+        self._last_messages[state.key, state.session] = count, last
         return last
 
-    def _can_tell(self, reader: Reader, number: int, message: message_formats.Message) -> dict[str, Any]:
-        if reader.precision_m:  # of rounded values alone: a link's page shows it to whoever has the link
-            radius_m = _off_m(message)
-            return knowledge_of(Figures(message.latitude, message.longitude, radius_m, radius_m, 0.0), self._towns)
-        partial = self._people.store.reader(reader.session, reader.key) if reader.in_part else None
-        (stored,) = self._people.store.releases(reader.session, number, number + 1)
+    def _infer(self, state: RecipientState, number: int, message: Message) -> dict[str, Any]:
+        if state.precision_m:  # from rounded values only: a link's page shows the result to anyone with the link
+            radius_m = _get_error_m(message)
+            posterior = PosteriorSummary(message.latitude, message.longitude, radius_m, radius_m, 0.0)
+            return describe_inference(posterior, self._towns)
+        partial = self._stream.store.partial_belief(state.session, state.key) if state.has_own_belief else None
+        (stored,) = self._stream.store.releases(state.session, number, number + 1)
         record: ReleaseRecord = stored.record
-        guess_off, certainty = record.adversary_error, record.adversary_certainty
-        if partial is not None and partial[1] is not None:  # they were not told everything
+        adversary_error, max_posterior = record.adversary_error, record.max_posterior_probability
+        if partial is not None and partial[1] is not None:  # not sent every release: use the recipient's own belief
             engine = self._sessions.engines.engine("")
             points = engine.measurements.by_columns
-            guess = point_estimate(partial[1].probabilities, points, engine.cell, partial[1].beyond)
-            guess_off, certainty = guess.least_error, guess.certainty
-        exact = partial is None and record.open and record.component_certainty > _EXACT
-        figures = Figures(message.latitude, message.longitude, _off_m(message), 1000 * guess_off, certainty, exact)
-        return knowledge_of(figures, self._towns) | {"zone": message.zone}
+            guess = partial[1].infer(points, engine.cell)
+            adversary_error, max_posterior = guess.error_lower_bound, guess.max_probability
+        is_exact = partial is None and record.is_unprotected and record.component_posterior > _MIN_EXACT_PROBABILITY
+        posterior = PosteriorSummary(
+            message.latitude,
+            message.longitude,
+            _get_error_m(message),
+            1000 * adversary_error,
+            max_posterior,
+            is_exact,
+        )
+        return describe_inference(posterior, self._towns) | {"zone": message.zone}
 
 
-def _everything(session: Session) -> Reader:
-    """A reader of all releases about a person."""
-    return Reader("", session.number, "", MAIN_QUERY, 0, 0, 0, False, FOREVER)
+def _all_releases(session: Session) -> RecipientState:
+    """Return the state of a hypothetical recipient of all releases of a user."""
+    return RecipientState("", session.number, "", MAIN_QUERY, 0, 0, 0, False, FOREVER)
 
 
-def _pause(reader: Reader | None, by_file: bool) -> dict[str, Any]:
-    paused = reader is not None and reader.is_paused
-    until = reader.paused_until if reader is not None and paused and reader.paused_until < FOREVER else None
+def _describe_pause(state: RecipientState | None, by_file: bool) -> dict[str, Any]:
+    paused = state is not None and state.is_paused
+    until = state.paused_until if state is not None and paused and state.paused_until < FOREVER else None
     return {"paused": paused or by_file, "paused_until": until, "paused_by_file": by_file}
 
 
-def _off_m(message: message_formats.Message) -> float:
-    """The expected distance of an estimate from the person; apps are told a circle that holds, where one is known."""
-    return round(float(message.row["estimate_radius_m"]), 1)
+def _get_error_m(message: Message) -> float:
+    """Return the expected error of an estimate. Apps are sent a calibrated radius."""
+    return round(float(message.row["estimate_error_m"]), 1)
 
 
-def _place(number: int, message: message_formats.Message) -> dict[str, Any]:
-    known = {"guess_off_m": "adversary_error_m", "certainty": "adversary_certainty"}
+def _describe_message(number: int, message: Message) -> dict[str, Any]:
+    figures = {"adversary_error_m": "adversary_error_m", "max_posterior": "adversary_max_posterior"}
     return {
         "number": number,
         "time": message.time,
         "latitude": round(message.latitude, 6),
         "longitude": round(message.longitude, 6),
-        "radius_m": _off_m(message),
+        "error_m": _get_error_m(message),
         "prediction": message.is_prediction,
-        "known": message.last_known if message.is_prediction else message.second,
-        **{name: message.row[key] for name, key in known.items() if key in message.row},
+        "last_known": message.last_known if message.is_prediction else message.second,
+        **{name: message.row.get(key) for name, key in figures.items()},  # None for a recipient with a precision
     }
 
 
-# ---- what a reader can tell -----------------------------------------------------------------------------------------
+# ---- what a recipient can infer --------------------------------------------------------------------------------------
 
-_SURE = 3.0
-"""A distance of at least this many expected ones from the estimate is reached with a probability of 1/3 at most."""
-_EIGHTH = cos(radians(22.5))
-_SIDES = ("n", "ne", "e", "se", "s", "sw", "w", "nw")
-_KM_A_DEGREE = 111.32
-_NEAR_KM, _FAR_KM = 15.0, 60.0
-"""The largest town within the former is what people go by, of several the nearest; or else the nearest within the
-latter."""
+# Markov: a distance of at least this many expected errors has a probability of at most 1/3.
+_MARKOV_FACTOR = 3.0
+_COS_HALF_SECTOR = cos(radians(22.5))
+_DIRECTIONS = ("n", "ne", "e", "se", "s", "sw", "w", "nw")
+_KM_PER_DEGREE = 111.32
+# The reference town is the largest one within the first distance (of equal ones the nearest), otherwise the nearest one
+# within the second distance.
+_LARGEST_TOWN_KM = 15.0
+_NEAREST_TOWN_KM = 60.0
 
-SPOT_M, STREET_M, AREA_M, SURE = 50.0, 300.0, 5000.0, 0.5
-"""Guesses off by less than the first two may tell a house and a street, by more than the third hardly a town; a reader
-who is surer than the last of one place may tell it."""
+SPOT_M = 50.0
+"""Adversary errors below this may reveal a house."""
+STREET_M = 300.0
+"""Adversary errors below this may reveal a street."""
+AREA_M = 5000.0
+"""Adversary errors from this on reveal at most a town."""
+HIGH_POSTERIOR = 0.5
+"""A maximum posterior probability from this on may reveal a street."""
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a reader's belief says at a moment, in metres and degrees.
+class PosteriorSummary:
+    """Figures of an adversary's posterior distribution at a timestep, in metres and degrees.
 
     Parameters
     ----------
-    latitude, longitude
-        The estimate.
-    radius_m
-        The expected distance of the estimate from the person.
-    guess_off_m
-        The expected distance of their best guess.
-    certainty
-        The probability of the place that they hold most probable.
-    exact
-        Whether the release was probably the place as it is.
+    latitude, longitude : float
+        The published estimate.
+    radius_m : float
+        Expected error of the estimate.
+    adversary_error_m : float
+        Expected error of the adversary's point estimate.
+    max_posterior : float
+        Probability of the most probable state.
+    is_exact : bool
+        Whether the release probably is the exact location.
     """
 
     latitude: float
     longitude: float
     radius_m: float
-    guess_off_m: float
-    certainty: float
-    exact: bool = False
+    adversary_error_m: float
+    max_posterior: float
+    is_exact: bool = False
 
 
-def knowledge_of(figures: Figures, names: Sequence[PlaceName]) -> dict[str, Any]:
-    """What a reader can tell, in the keys of a page's sentences without figures.
+def describe_inference(posterior: PosteriorSummary, names: Sequence[PlaceName]) -> dict[str, Any]:
+    """Describe what a recipient can infer, as keys and values of the sentences on the page.
 
-    A reader is one who knows the public model and what they were told. That the person is on a side of a town's centre,
-    or within a distance of it, is said where it is at least twice as probable as not, by Markov's inequality: the
-    expected distance of the estimate from the person is known, and no more of how the distance is spread.
+    The recipient is assumed to know the public model and what it was sent. A direction from the centre of a town, or a
+    distance within which the user is, is stated if its probability is at least twice that of its complement. This
+    follows from Markov's inequality, because only the expected error of the estimate is known, not its distribution.
 
     Parameters
     ----------
-    figures
-        What the reader's belief says.
-    names
-        Towns, to say on which side of one the person is.
+    posterior : PosteriorSummary
+        Figures of the recipient's posterior distribution.
+    names : sequence of PlaceName
+        Towns that can be used as a reference.
 
     Returns
     -------
     dict
-        ``level``: ``exact``, ``spot``, ``street``, ``quarter`` or ``area``, from the most that can be told down;
-        ``off_m``; ``certainty`` where the reader is sure of one place; ``town`` with either the ``side`` of its centre
-        or ``within_m`` of it, None where no town is near.
+        ``level``: ``exact``, ``spot``, ``street``, ``quarter`` or ``area``, from the most precise inference to the
+        least; ``error_m``; ``max_posterior`` if it is high; ``town`` with either the ``side`` of its centre or
+        ``within_m`` of it, None if no town is near.
     """
-    said: dict[str, Any] = {"level": _level(figures), "off_m": figures.radius_m, "town": None}
-    if figures.certainty >= SURE:
-        said["certainty"] = figures.certainty
-    town = _town(figures, names)
+    result: dict[str, Any] = {"level": _classify_level(posterior), "error_m": posterior.radius_m, "town": None}
+    if posterior.max_posterior >= HIGH_POSTERIOR:
+        result["max_posterior"] = posterior.max_posterior
+    town = _select_town(posterior, names)
     if town is None:
-        return said
-    east, north = _offset(figures, town)
+        return result
+    east, north = _compute_offset(posterior, town)
     away = 1000 * hypot(east, north)
-    said["town"] = town.name
-    if away * _EIGHTH > _SURE * figures.radius_m:
-        return said | {"side": _SIDES[round(degrees(atan2(east, north)) / 45) % 8]}
-    return said | {"within_m": 100 * ceil((away + _SURE * figures.radius_m) / 100)}
+    result["town"] = town.name
+    if away * _COS_HALF_SECTOR > _MARKOV_FACTOR * posterior.radius_m:
+        return result | {"side": _DIRECTIONS[round(degrees(atan2(east, north)) / 45) % 8]}
+    return result | {"within_m": 100 * ceil((away + _MARKOV_FACTOR * posterior.radius_m) / 100)}
 
 
-def _level(figures: Figures) -> str:
-    if figures.exact:
+def _classify_level(figures: PosteriorSummary) -> str:
+    if figures.is_exact:
         return "exact"
-    if figures.guess_off_m < SPOT_M:
+    if figures.adversary_error_m < SPOT_M:
         return "spot"
-    if figures.guess_off_m < STREET_M or figures.certainty >= SURE:
+    if figures.adversary_error_m < STREET_M or figures.max_posterior >= HIGH_POSTERIOR:
         return "street"
-    return "quarter" if figures.guess_off_m < AREA_M else "area"
+    return "quarter" if figures.adversary_error_m < AREA_M else "area"
 
 
-def _offset(figures: Figures, name: PlaceName) -> tuple[float, float]:
-    """How far an estimate lies east and north of a place, in kilometres."""
+def _compute_offset(figures: PosteriorSummary, name: PlaceName) -> tuple[float, float]:
+    """Return how far an estimate lies east and north of a named place, in kilometres."""
     east = (figures.longitude - name.longitude + 180) % 360 - 180
-    return _KM_A_DEGREE * east * cos(radians(name.latitude)), _KM_A_DEGREE * (figures.latitude - name.latitude)
+    return _KM_PER_DEGREE * east * cos(radians(name.latitude)), _KM_PER_DEGREE * (figures.latitude - name.latitude)
 
 
-def _town(figures: Figures, names: Sequence[PlaceName]) -> PlaceName | None:
-    away = [(hypot(*_offset(figures, name)), name) for name in names]
-    near = [(-name.rank, km, name) for km, name in away if km <= _NEAR_KM]
+def _select_town(figures: PosteriorSummary, names: Sequence[PlaceName]) -> PlaceName | None:
+    away = [(hypot(*_compute_offset(figures, name)), name) for name in names]
+    near = [(-name.rank, km, name) for km, name in away if km <= _LARGEST_TOWN_KM]
     if near:
         return min(near)[2]
-    farther = [one for one in away if one[0] <= _FAR_KM]
+    farther = [candidate for candidate in away if candidate[0] <= _NEAREST_TOWN_KM]
     return min(farther)[1] if farther else None

@@ -1,11 +1,13 @@
-"""Delivery to recipients, by POST or MQTT: every release once each, in order, however often either side was away.
+"""Delivery of releases to recipients by POST or MQTT.
 
-A message that a recipient refuses, or answers with errors again and again while it takes the newest one, is set aside
-and noted: it holds up none of those after it.
+Releases are delivered in order and once each, across outages of either side.
 
-True places on their way to a server of the person's own, where the relay's file says so, are held in memory alone, for
-as long as it takes to send them: the outbox of releases is on the disk, and nothing true may be there. So what cannot
-be sent before the relay ends, or is more than some hundreds, is lost, oldest first; the phone is not asked again.
+A message that a recipient refuses is set aside and recorded. So is one that it repeatedly answers with errors while it
+accepts the newest message. Messages that are set aside do not delay later ones.
+
+True locations for a server of the user, if the relay's file requests them, are kept in memory only until they are sent.
+The outbox of releases is on disk, where true locations must not be stored. Locations that cannot be sent before the
+relay ends, or that exceed some hundreds, are lost, oldest first. The phone is not asked to send them again.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ import json
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -26,167 +28,279 @@ import httpx
 
 from dphmm.errors import DphmmError, need
 from dphmm.serve.config import Recipient
-from dphmm.serve.message_formats import (
-    Fix,
+from dphmm.serve.incoming import Fix, to_seconds
+from dphmm.serve.outgoing import (
     Message,
-    http_content,
-    owntracks_message,
-    owntracks_topic,
-    seconds_of,
-    zone_topic,
+    build_http_content,
+    build_owntracks_message,
+    get_owntracks_topic,
+    get_zone_topic,
 )
 from dphmm.serve.recipients import now
 from dphmm.serve.sessions import Sessions
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S, LONGEST_CONNECTION_WAIT_S, LOOK_AGAIN_S = 1.0, 300.0, 60.0, 1.0
-_TRIES = 6
-"""So many errors in a row that a recipient answers one message with, and the newest one is tried."""
-_AT_ONCE = 8
-"""At most this many messages are on their way to one recipient, so that phones do not wait for those of a crowd."""
-_MOST_WAITING = 500
-"""At most this many true places wait in memory to be sent."""
+_FIRST_WAIT_S = 1.0
+_MAX_WAIT_S = 300.0
+MAX_RECONNECT_WAIT_S = 60.0
+POLL_INTERVAL_S = 1.0
+# Tasks are cancelled this many times, so that a relay ends within `_NUM_CANCELLATIONS * _CANCELLATION_TIMEOUT_S`.
+_NUM_CANCELLATIONS = 6
+_CANCELLATION_TIMEOUT_S = 0.5
+# After this many consecutive errors for one message, the newest message is tried.
+_MAX_ATTEMPTS = 6
+# Bounds the load of one recipient, so that phones do not wait for the messages of many users.
+_MAX_CONCURRENT_MESSAGES = 8
+_MAX_WAITING = 500  # true locations in memory
 _LOG = logging.getLogger(__name__)
 
 
-# ---- ways to recipients ----------------------------------------------------------------------------------------------
+# ---- senders ---------------------------------------------------------------------------------------------------------
 
+# Deadline of a message: from its start to the status of the answer, however slowly a recipient answers.
 _TIMEOUT_S = 20.0
-_LATER = frozenset({401, 403, 404, 405, 408, 425, 429})
-"""Answers of a recipient who is set up wrongly or busy, and may take the same message later."""
+# The rest of an answer is discarded, so that the connection can be used again. If it is longer or slower than this, the
+# connection is closed instead. The outcome of the message follows from the status alone.
+_MAX_ANSWER_BYTES = 1 << 16
+# Deadline of a broker's answer to a connection. The keep-alive time also limits TLS handshakes.
+_CONNECT_TIMEOUT_S = 10.0
+_KEEPALIVE_S = 15
+_CLOSE_TIMEOUT_S = 1.0
+_ANSWER_TIMEOUT_S = 2.0
+# Answers of a recipient that is misconfigured or busy and may accept the same message later.
+_RETRY_STATUSES = frozenset({401, 403, 404, 405, 408, 425, 429})
 
 
-class Unreachable(Exception):
-    """A recipient who did not take a message, and may take it later.
+class UnreachableError(Exception):
+    """A recipient did not accept a message and may accept it later.
 
     Parameters
     ----------
-    said
-        What is said of it: never what the message holds.
-    answered
-        Whether the recipient is there, and answered that it did not take this message.
+    reason : str
+        Reason, without the content of the message.
+    answered : bool
+        Whether the recipient answered that it did not accept the message.
     """
 
-    def __init__(self, said: str, answered: bool = False) -> None:
-        super().__init__(said)
+    def __init__(self, reason: str, answered: bool = False) -> None:
+        super().__init__(reason)
         self.answered = answered
 
 
-class Refused(Exception):
-    """A message that a recipient will never take."""
+class RefusedError(Exception):
+    """A recipient will never accept a message."""
 
 
 class HttpSender:
-    """One POST for each message.
+    """Sends each message by one POST.
 
     Parameters
     ----------
-    recipient
+    recipient : Recipient
         The recipient.
-    client
-        The client that sends; it follows no redirects.
+    client : httpx.AsyncClient
+        Client of this recipient alone, which follows no redirects.
     """
 
     def __init__(self, recipient: Recipient, client: httpx.AsyncClient) -> None:
-        self._recipient, self._client = recipient, client
-        self._headers = recipient.sent_headers()
+        self._recipient = recipient
+        self._client = client
+        # Answers are never decompressed: one megabyte can decompress to a gigabyte.
+        self._headers = {"Accept-Encoding": "identity"} | recipient.resolve_headers()
 
     async def send(self, message: Message) -> None:
         """Send a message.
 
         Raises
         ------
-        Unreachable, Refused
-            When the recipient did not take it.
+        UnreachableError, RefusedError
+            If the recipient did not accept it, or sent no status in time.
         """
-        kind, url, headers = self._recipient.kind, self._recipient.url, dict(self._headers)
-        content = http_content(kind, message)
+        kind = self._recipient.kind
+        url = self._recipient.url
+        headers = dict(self._headers)
+        content = build_http_content(kind, message)
         try:
             if kind == "owntracks" and message.user.isascii():
                 headers |= {"X-Limit-U": message.user, "X-Limit-D": "dphmm"}
-            elif kind == "owntracks":  # no header takes other scripts; the recorder takes both from a query too
+            elif kind == "owntracks":  # headers are limited to ASCII; the recorder accepts both fields in the query
                 url = str(httpx.URL(url).copy_merge_params({"u": message.user, "d": "dphmm"}))
-            answer = await self._client.post(url, headers=headers, timeout=_TIMEOUT_S, **content)
-        except (httpx.HTTPError, httpx.InvalidURL) as problem:
-            raise Unreachable(type(problem).__name__) from None
+            request = self._client.build_request("POST", url, headers=headers, timeout=_TIMEOUT_S, **content)
+            async with asyncio.timeout(_TIMEOUT_S):
+                answer = await self._client.send(request, stream=True)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as problem:
+            raise UnreachableError(type(problem).__name__) from None
+        await _discard(answer)
         if answer.is_success:
             return
-        if 400 <= answer.status_code < 500 and answer.status_code not in _LATER:
-            raise Refused(f"status {answer.status_code}")
-        raise Unreachable(f"status {answer.status_code}", answered=True)
+        if 400 <= answer.status_code < 500 and answer.status_code not in _RETRY_STATUSES:
+            raise RefusedError(f"status {answer.status_code}")
+        raise UnreachableError(f"status {answer.status_code}", answered=True)
 
 
-class MqttSender:
-    """One retained message on ``owntracks/USER/dphmm`` for each, where OwnTracks' apps look, at quality of service 1.
+async def _discard(answer: httpx.Response) -> None:
+    """Discard the body of an answer as it is transferred, and close the answer."""
+    size = 0
+    with suppress(httpx.HTTPError, httpx.StreamError, TimeoutError):
+        async with aclosing(answer), asyncio.timeout(_ANSWER_TIMEOUT_S):
+            async for part in answer.aiter_raw():
+                size += len(part)
+                if size > _MAX_ANSWER_BYTES:
+                    return
 
-    Recipients of zones get their names alone, on ``dphmm/USER/zone``.
+
+class MqttConnection:
+    """A connection to a broker, shared by recipients with the same address and account.
+
+    It is opened by the first message and again after any failure. There is at most one at a time.
 
     Parameters
     ----------
-    recipient
-        The recipient, with the broker's URL; the user name and password among the headers may be ``env:NAME``.
+    url : str
+        ``mqtt://host:port`` or ``mqtts://host:port``.
+    username, password : str, optional
+        Account at the broker.
     """
 
-    def __init__(self, recipient: Recipient) -> None:
+    def __init__(self, url: str, username: str | None, password: str | None) -> None:
         self._mqtt = need("aiomqtt", "serve")
-        self._recipient = recipient
+        self._url = url
+        self._account = {"username": username, "password": password}
+        self._lock = asyncio.Lock()
         self._client: Any = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def publish(self, topic: str, body: str) -> None:
+        """Publish a message, retained and with QoS 1.
+
+        Raises
+        ------
+        UnreachableError
+            If the broker did not acknowledge it in time.
+        """
+        client = None
+        try:
+            async with self._lock:
+                if self._client is None:
+                    self._client = await self._open()
+                client = self._client
+            await client.publish(topic, body, qos=1, retain=True, timeout=_TIMEOUT_S)
+        except (self._mqtt.MqttError, OSError, TimeoutError) as problem:
+            if client is not None and client is self._client:
+                self._client = None
+                self._abandon(client)
+            raise UnreachableError(type(problem).__name__) from None
+
+    async def close(self) -> None:
+        """Close the connection, but do not wait for a broker that does not answer."""
+        client = self._client
+        self._client = None
+        if client is not None:
+            self._abandon(client)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=_CLOSE_TIMEOUT_S)
+
+    async def _open(self) -> Any:
+        host, port, tls = parse_broker_address(self._url)
+        client = self._mqtt.Client(
+            host,
+            port,
+            **self._account,
+            tls_params=self._mqtt.TLSParameters() if tls else None,
+            keepalive=_KEEPALIVE_S,
+            timeout=_CONNECT_TIMEOUT_S,
+        )
+        try:
+            return await client.__aenter__()
+        except Exception:  # a cancellation means that the process ends, which closes the connection
+            self._abandon(client)
+            raise
+
+    def _abandon(self, client: Any) -> None:
+        """Close a connection in the background."""
+
+        async def close() -> None:
+            with suppress(self._mqtt.MqttError, OSError, TimeoutError):
+                await client.__aexit__(None, None, None)
+
+        task = asyncio.create_task(close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+class MqttSender:
+    """Publishes each message at an MQTT broker, retained and with QoS 1.
+
+    The topic is ``owntracks/USER/dphmm``, where OwnTracks' apps expect it.
+
+    For recipients of zones it publishes the name of the zone on ``dphmm/USER/zone``.
+
+    Parameters
+    ----------
+    connection : MqttConnection
+        Connection to the recipient's broker.
+    """
+
+    def __init__(self, connection: MqttConnection) -> None:
+        self._connection = connection
 
     async def send(self, message: Message) -> None:
-        """As `HttpSender.send`."""
-        topic, body = owntracks_topic(message.user), json.dumps(owntracks_message(message))
+        """Publish a message. Raises the errors of `HttpSender.send`."""
         if message.zone is not None:
-            topic, body = zone_topic(message.user), message.zone
-        try:
-            if self._client is None:
-                account = self._recipient.sent_headers()
-                host, port, tls = broker_address(self._recipient.url)
-                client = self._mqtt.Client(
-                    host,
-                    port,
-                    username=account.get("username"),
-                    password=account.get("password"),
-                    tls_params=self._mqtt.TLSParameters() if tls else None,
-                )
-                self._client = await client.__aenter__()
-            await self._client.publish(topic, body, qos=1, retain=True, timeout=_TIMEOUT_S)
-        except (self._mqtt.MqttError, OSError, TimeoutError) as problem:
-            client, self._client = self._client, None
-            if client is not None:
-                with suppress(self._mqtt.MqttError):
-                    await client.__aexit__(None, None, None)
-            raise Unreachable(type(problem).__name__) from None
+            await self._connection.publish(get_zone_topic(message.user), message.zone)
+        else:
+            await self._connection.publish(
+                get_owntracks_topic(message.user), json.dumps(build_owntracks_message(message))
+            )
 
 
-def broker_address(url: str) -> tuple[str, int, bool]:
-    """Host, port and whether TLS is spoken, of ``mqtt://host:port`` or ``mqtts://host:port``."""
+def parse_broker_address(url: str) -> tuple[str, int, bool]:
+    """Return host, port and use of TLS of ``mqtt://host:port`` or ``mqtts://host:port``."""
     parts = urlsplit(url)
     tls = parts.scheme == "mqtts"
     return parts.hostname or "", parts.port or (8883 if tls else 1883), tls
 
 
 Sender = HttpSender | MqttSender
-"""The way to a recipient."""
+"""A sender to a recipient."""
 
 
-def sender_to(recipient: Recipient, client: httpx.AsyncClient) -> Sender:
-    """The way to a recipient.
+@asynccontextmanager
+async def open_senders(recipients: Iterable[Recipient]) -> AsyncIterator[dict[str, tuple[Recipient, Sender]]]:
+    """Open the senders to recipients: name → recipient and sender.
+
+    Each recipient by HTTP has its own connections. A recipient that holds them therefore takes none from others.
+    Recipients at one broker share a connection.
 
     Parameters
     ----------
-    recipient
-        The recipient.
-    client
-        The HTTP client that all recipients share.
+    recipients : iterable of Recipient
+        The recipients.
     """
-    return MqttSender(recipient) if recipient.kind == "mqtt" else HttpSender(recipient, client)
+    senders: dict[str, tuple[Recipient, Sender]] = {}
+    connections: dict[tuple[str, str | None, str | None], MqttConnection] = {}
+    async with AsyncExitStack() as stack:
+        certificates = httpx.create_ssl_context()  # shared, because loading them takes long
+        for recipient in recipients:
+            if recipient.kind == "mqtt":
+                account = recipient.resolve_headers()
+                broker = recipient.url, account.get("username"), account.get("password")
+                if broker not in connections:
+                    connections[broker] = MqttConnection(*broker)
+                    stack.push_async_callback(connections[broker].close)
+                senders[recipient.name] = recipient, MqttSender(connections[broker])
+            else:
+                client = httpx.AsyncClient(follow_redirects=False, verify=certificates)
+                await stack.enter_async_context(client)
+                senders[recipient.name] = recipient, HttpSender(recipient, client)
+        yield senders
 
 
-# ---- what is on its way ----------------------------------------------------------------------------------------------
+# ---- queues ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Deliveries:
-    """Counts of messages to one recipient."""
+    """Numbers of messages to one recipient by outcome."""
 
     delivered: int = 0
     failed: int = 0
@@ -194,40 +308,52 @@ class Deliveries:
 
 
 class Backoff:
-    """Waits after failures, each time twice as long up to a bound; the first failure of a run is logged."""
+    """Waits after failures, doubling up to a maximum. The first failure of a series is logged."""
 
-    def __init__(self, longest: float) -> None:
-        self._longest, self._wait = longest, _FIRST_WAIT_S
-
-    def reset(self) -> None:
-        """Begin again with the shortest wait: something succeeded."""
+    def __init__(self, max_wait_s: float) -> None:
+        self._max_wait_s = max_wait_s
         self._wait = _FIRST_WAIT_S
 
-    async def failed(self, said: str) -> None:
-        """Wait after a failure."""
+    def reset(self) -> None:
+        """Reset to the shortest wait after a success."""
+        self._wait = _FIRST_WAIT_S
+
+    async def wait(self, warning: str) -> None:
+        """Log the first failure of a series, and wait."""
         if self._wait == _FIRST_WAIT_S:
-            _LOG.warning("%s", said)
-        await asyncio.sleep(self._wait * random.uniform(0.5, 1.0))  # not all at once
-        self._wait = min(2 * self._wait, self._longest)
+            _LOG.warning("%s", warning)
+        await asyncio.sleep(self._wait * random.uniform(0.5, 1.0))  # jitter spreads simultaneous retries
+        self._wait = min(2 * self._wait, self._max_wait_s)
 
 
-def reason(problem: Exception, *safe: type[Exception]) -> str:
-    """What is logged of an error: of all but these kinds their name alone, as the text might hold a place."""
+def describe_error(problem: Exception, *safe: type[Exception]) -> str:
+    """Describe an error for the log.
+
+    Only the type is returned unless it is among the safe ones, because the text could contain a location.
+    """
     return str(problem) if isinstance(problem, safe) else type(problem).__name__
 
 
-async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks, and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with suppress(asyncio.CancelledError):
-            await task
+async def cancel_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until they have ended, but for a limited time.
+
+    A task can lose a cancellation: in Python 3.11 `asyncio.wait_for` does, if what it waits for ends at the same time.
+    Therefore tasks are cancelled again until they end.
+    """
+    remaining = set(tasks)
+    for _ in range(_NUM_CANCELLATIONS):
+        if not remaining:
+            return
+        for task in remaining:
+            task.cancel()
+        _, remaining = await asyncio.wait(remaining, timeout=_CANCELLATION_TIMEOUT_S)
+    if remaining:
+        _LOG.error("%d senders did not end in time", len(remaining))
 
 
 @dataclass
-class _Line:
-    """One person's releases on their way to one recipient; since when the first one waits, and how often it failed."""
+class _Queue:
+    """One user's releases to one recipient, with age and failures of the first one."""
 
     recipient: Recipient
     sender: Sender
@@ -239,20 +365,20 @@ class _Line:
 
 
 class Outbox:
-    """Sends people's releases to recipients.
+    """Sends users' releases to recipients.
 
-    A person's releases go to a recipient one after another. How far they came is written after each; what was
-    released and not sent before a restart is sent after it. A message may be sent twice, where the answer to it or
-    the note of it is lost; it is the same both times, for it is read from the record.
+    A user's releases are sent to a recipient one after another. The progress is stored after each, and sending resumes
+    there after a restart. A message may be sent twice if the answer or the stored progress is lost. Both copies are
+    identical, because the message is read from the record.
 
     Parameters
     ----------
-    sessions
-        Where the releases are.
-    senders
-        Recipient and the way to them, by name.
-    users
-        The people whose phones post.
+    sessions : Sessions
+        Sessions with the releases.
+    senders : mapping
+        Recipient and sender by name.
+    users : tuple of str
+        Users with phones that post.
     """
 
     def __init__(
@@ -262,128 +388,135 @@ class Outbox:
         users: tuple[str, ...],
     ) -> None:
         self._sessions = sessions
-        self._lines = [
-            _Line(recipient, sender, gate, user)
+        self._queues = [
+            _Queue(recipient, sender, gate, user)
             for recipient, sender in senders.values()
-            for gate in [asyncio.Semaphore(_AT_ONCE)]
+            for gate in [asyncio.Semaphore(_MAX_CONCURRENT_MESSAGES)]
             for user in users
-            if recipient.is_about(user)
+            if recipient.has_user(user)
         ]
         self.counts = {name: Deliveries() for name in senders}
-        """Recipient → counts."""
+        """Recipient → counts of messages."""
 
-    def work(self) -> list[Coroutine[Any, Any, None]]:
-        """What sends, each for ever."""
-        return [*map(self._send_all, self._lines), *([self._look()] if self._sessions.is_shared else [])]
+    def make_tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """Create the coroutines that send. They never end."""
+        return [*map(self._send_all, self._queues), *([self._poll_store()] if self._sessions.is_shared else [])]
 
     def wake(self, user: str) -> None:
-        """Say that a person has a new release."""
-        for line in self._lines:
-            if line.user == user:
-                line.event.set()
+        """Wake the senders of a user after a release."""
+        for queue in self._queues:
+            if queue.user == user:
+                queue.event.set()
 
-    def ages(self) -> dict[str, float]:
-        """Recipient → for how many seconds the message that has waited longest was tried; 0 where none waits."""
-        found = dict.fromkeys(self.counts, 0.0)
-        for line in self._lines:
-            if line.since is not None:
-                found[line.recipient.name] = max(found[line.recipient.name], monotonic() - line.since)
-        return found
+    def get_ages(self) -> dict[str, float]:
+        """Return the age of the oldest waiting message by recipient, in seconds."""
+        ages = dict.fromkeys(self.counts, 0.0)
+        for queue in self._queues:
+            if queue.since is not None:
+                ages[queue.recipient.name] = max(ages[queue.recipient.name], monotonic() - queue.since)
+        return ages
 
-    async def _send_all(self, line: _Line) -> None:
-        """Send one person's releases to one recipient, for ever."""
-        name, backoff = line.recipient.name, Backoff(_LONGEST_WAIT_S)
+    async def _send_all(self, queue: _Queue) -> None:
+        """Send one user's releases to one recipient. Never returns."""
+        name = queue.recipient.name
+        backoff = Backoff(_MAX_WAIT_S)
         while True:
-            line.event.clear()
+            queue.event.clear()
             try:
-                async with line.gate:
-                    more = await self._send_next(line)
-            except Exception as problem:  # whatever it is, it ends no line: the others, and this one, go on
+                async with queue.gate:
+                    more = await self._send_next(queue)
+            except Exception as problem:  # no error may end this loop
                 self.counts[name].failed += 1
-                await backoff.failed(
-                    f"recipient {name} was not sent a release: {reason(problem, Unreachable, DphmmError)}"
+                await backoff.wait(
+                    f"recipient {name} was not sent a release: {describe_error(problem, UnreachableError, DphmmError)}"
                 )
                 continue
             backoff.reset()
             if not more:
-                await line.event.wait()
+                await queue.event.wait()
 
-    async def _look(self) -> None:
-        """Look for what other processes release to the store, and whether it is now for this one to send."""
+    async def _poll_store(self) -> None:
+        """Poll the store for releases of other processes while this process has to send."""
         while True:
-            await asyncio.sleep(LOOK_AGAIN_S)
-            with suppress(DphmmError):  # a store that is away: the lines say so
-                waiting = await self._sessions.run(self._sessions.waiting)
-                for line in self._lines:
-                    if (line.user, line.recipient.name) in waiting:
-                        line.event.set()
+            await asyncio.sleep(POLL_INTERVAL_S)
+            with suppress(DphmmError):  # if the store is unavailable, the senders report it
+                waiting = await self._sessions.run(self._sessions.list_waiting)
+                for queue in self._queues:
+                    if (queue.user, queue.recipient.name) in waiting:
+                        queue.event.set()
 
-    async def _send_next(self, line: _Line) -> bool:
-        """Send the next release; whether there are more."""
-        counts = self.counts[line.recipient.name]
-        found = await self._sessions.run(self._sessions.first_unsent, line.recipient, line.user)
-        if found is None:
-            line.since = None
+    async def _send_next(self, queue: _Queue) -> bool:
+        """Send the next release and return whether there are more."""
+        counts = self.counts[queue.recipient.name]
+        unsent = await self._sessions.run(self._sessions.find_first_unsent, queue.recipient, queue.user)
+        if unsent is None:
+            queue.since = None
             return False
-        count, message, more = found
-        line.since = monotonic() if line.since is None else line.since
-        said = ""
+        count, message, more = unsent
+        queue.since = monotonic() if queue.since is None else queue.since
+        reason = ""
         try:
-            await line.sender.send(message)
+            await queue.sender.send(message)
             counts.delivered += 1
-        except Refused as problem:
-            said = str(problem)
-        except Unreachable as problem:
-            line.errors = line.errors + 1 if problem.answered else 0
-            if line.errors < _TRIES or not await self._newest_is_taken(line, count):
+        except RefusedError as problem:
+            reason = str(problem)
+        except UnreachableError as problem:
+            queue.errors = queue.errors + 1 if problem.answered else 0
+            if queue.errors < _MAX_ATTEMPTS or not await self._accepts_newest(queue, count):
                 raise
-            said = str(problem)
-        if said:
+            reason = str(problem)
+        if reason:
             counts.set_aside += 1
-            _LOG.warning("recipient %s does not take a message, which is set aside: %s", line.recipient.name, said)
-        await self._sessions.run(self._sessions.set_sent, line.recipient, line.user, count, said)
-        line.since, line.errors = None, 0
+            _LOG.warning("recipient %s did not accept a message, which is set aside: %s", queue.recipient.name, reason)
+        await self._sessions.run(self._sessions.set_sent, queue.recipient, queue.user, count, reason)
+        queue.since = None
+        queue.errors = 0
         return more
 
-    async def _newest_is_taken(self, line: _Line, count: int) -> bool:
-        """Whether a recipient who answers one message with errors takes the newest: then it is that one's fault."""
-        found = await self._sessions.run(self._sessions.last_unsent, line.recipient, line.user)
-        if found is None or found[0] == count:
+    async def _accepts_newest(self, queue: _Queue, count: int) -> bool:
+        """Return whether a recipient that answers one message with errors accepts the newest one."""
+        newest = await self._sessions.run(self._sessions.find_last_unsent, queue.recipient, queue.user)
+        if newest is None or newest[0] == count:
             return False
         try:
-            await line.sender.send(found[1])
-        except (Refused, Unreachable):
+            await queue.sender.send(newest[1])
+        except (RefusedError, UnreachableError):
             return False
         return True
 
 
-class TruePlaces:
-    """Passes places on to one recipient who is to have them as they are; what becomes of them is not counted.
+class TrueLocationForwarder:
+    """Forwards true locations to one recipient that is configured for them.
+
+    Their outcomes are not counted.
 
     Parameters
     ----------
     recipient, sender
-        The recipient and the way to them.
-    told_from
-        From which second on the recipient is told of a person: places from before, and those that waited then, are
-        not sent.
+        The recipient and its sender.
+    get_sending_start : callable
+        Returns the second from which the recipient is sent a user's locations. Earlier locations, and those that
+        were waiting at that second, are not sent.
     """
 
-    def __init__(self, recipient: Recipient, sender: Sender, told_from: Callable[[str], Awaitable[int]]) -> None:
+    def __init__(
+        self, recipient: Recipient, sender: Sender, get_sending_start: Callable[[str], Awaitable[int]]
+    ) -> None:
         self.recipient = recipient
-        self._sender, self._told_from = sender, told_from
-        self._waiting: deque[tuple[str, Fix, int]] = deque(maxlen=_MOST_WAITING)
+        self._sender = sender
+        self._get_sending_start = get_sending_start
+        self._waiting: deque[tuple[str, Fix, int]] = deque(maxlen=_MAX_WAITING)
         self._event = asyncio.Event()
 
     def take(self, user: str, fixes: Sequence[Fix]) -> None:
-        """Pass a person's places on."""
-        if self.recipient.is_about(user):
+        """Enqueue a user's locations."""
+        if self.recipient.has_user(user):
             self._waiting.extend((user, fix, now()) for fix in fixes)
             self._event.set()
 
     async def send_all(self) -> None:
-        """Send what waits, for ever."""
-        backoff = Backoff(LONGEST_CONNECTION_WAIT_S)
+        """Send waiting locations. Never returns."""
+        backoff = Backoff(MAX_RECONNECT_WAIT_S)
         while True:
             self._event.clear()
             if not self._waiting:
@@ -391,14 +524,13 @@ class TruePlaces:
                 continue
             user, fix, since = self._waiting.popleft()
             try:
-                if await self._told_from(user) <= min(since, seconds_of(fix.time)):
-                    await self._sender.send(Message.of_true_place(user, fix))
+                if await self._get_sending_start(user) <= min(since, to_seconds(fix.time)):
+                    await self._sender.send(Message.from_true_location(user, fix))
                     backoff.reset()
-            except Refused:
+            except RefusedError:
                 pass
-            except Exception as problem:  # whatever it is, the next one goes on; nothing of it is logged but its kind
-                if len(self._waiting) < _MOST_WAITING:
+            except Exception as problem:  # no error may end this loop; its text is not logged
+                if len(self._waiting) < _MAX_WAITING:
                     self._waiting.appendleft((user, fix, since))
-                await backoff.failed(
-                    f"recipient {self.recipient.name} was not sent a place: {reason(problem, Unreachable)}"
-                )
+                reason = describe_error(problem, UnreachableError)
+                await backoff.wait(f"recipient {self.recipient.name} was not sent a location: {reason}")

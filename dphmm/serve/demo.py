@@ -1,4 +1,4 @@
-"""``dphmm serve --demo``: the real relay, and people of the synthetic city whose phones post to it over HTTP."""
+"""``dphmm serve --demo``: the relay with synthetic users who post to it over HTTP."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ from dphmm.tables import write_text
 from dphmm.tables.table import write_csv
 
 STEP_SECONDS = 300
-_PEOPLE, _DAYS, _CELL_KM = 12, 5, 0.25
-_AT_ONCE = 288
-"""The first day is posted at once, as by phones that had no network, the rest a step a second."""
+_NUM_TRAINING_USERS = 12
+_NUM_DAYS = 5
+_CELL_KM = 0.25
+# The first day is posted immediately, as by phones that had no network, and then one step per second.
+_NUM_IMMEDIATE_STEPS = 288
 _PAUSE_S = 1.0
-_CONNECTIONS_TRIED = 8
-"""A phone tries again to reach the relay this often, twice as late each time: about a minute."""
+# Retries with doubling waits, about a minute in total.
+_NUM_RETRIES = 8
 
 
 def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 8787) -> Iterator[str]:
-    """Make everything that a relay needs in a folder, run it, and have people post.
+    """Run a relay in a folder with synthetic users who post to it.
 
     Parameters
     ----------
-    folder
-        Where the model, the relay's file and the store go.
-    names
-        Who posts; the first is whose page one might look at.
-    port
-        Where it listens on this machine.
+    folder : Path
+        Folder for the model, the relay's file and the store.
+    names : sequence of str
+        Names of the users who post.
+    port : int
+        Port on this machine.
 
     Yields
     ------
     str
-        Lines to show; after the last one it serves until it is interrupted.
+        Lines to print. After the last one it serves until it is interrupted.
     """
     city = build_city()
-    everyone = synthetic_trajectories(_PEOPLE + len(names), _DAYS, STEP_SECONDS / 60, city=city)
-    others, people = everyone[:_PEOPLE], everyone[_PEOPLE:]
+    everyone = synthetic_trajectories(_NUM_TRAINING_USERS + len(names), _NUM_DAYS, STEP_SECONDS / 60, city=city)
+    others, senders = everyone[:_NUM_TRAINING_USERS], everyone[_NUM_TRAINING_USERS:]
     south, west, north, east = city.box
     rows = (
-        (one.user, f"{when.astype('datetime64[s]')}Z", round(float(latitude), 6), round(float(longitude), 6))
-        for one in others
-        for when, latitude, longitude in zip(one.times, one.latitude, one.longitude, strict=True)
+        (trajectory.user, f"{when.astype('datetime64[s]')}Z", round(float(latitude), 6), round(float(longitude), 6))
+        for trajectory in others
+        for when, latitude, longitude in zip(trajectory.times, trajectory.latitude, trajectory.longitude, strict=True)
     )
     write_csv(folder / "others.csv", ("user", "time", "latitude", "longitude"), rows)
     learn(
@@ -64,35 +66,40 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
         step_seconds=STEP_SECONDS,
         output=folder / "model.npz",
     )
-    write_basemap(folder / "city.geojson", city_basemap(city))
-    family, tokens = _recipient(), {name: new_token() for name in names}
-    told = f"http://127.0.0.1:{family.server_port}/"
+    write_basemap(folder / "city.geojson", build_city_basemap(city))
+    family = _start_recipient()
+    tokens = {name: new_token() for name in names}
+    page_tokens = {name: new_token() for name in names}
+    address = f"http://127.0.0.1:{family.server_port}/"
     keys = {
         "model": "model.npz",
-        "store": "people.db",
+        "store": "users.db",
         "basemap": "city.geojson",
         "listen": f"127.0.0.1:{port}",
         "release": {"policy": "utility:1km", "epsilon": 0.5},
         "limits": {"window_epsilon": 200.0, "window_steps": 288},
         "device": [{"user": name, "token": hash_token(token)} for name, token in tokens.items()],
+        "page": [{"user": name, "token": hash_token(token)} for name, token in page_tokens.items()],
         "recipient": [
-            {"name": "family", "kind": "owntracks", "url": told},
-            {"name": "friends", "kind": "webhook", "url": told, "precision": "2km"},
+            {"name": "family", "kind": "owntracks", "url": address},
+            {"name": "friends", "kind": "webhook", "url": address, "precision": "2km"},
         ],
     }
     write_text(folder / "relay.toml", tomli_w.dumps(keys), private=True)
     url = f"http://127.0.0.1:{port}"
-    phones = [(account, _messages(one)) for account, one in zip(tokens.items(), people, strict=True)]
-    yield f"{len(phones)} people of a city that does not exist post to a relay in {folder}."
-    yield f"Look at {url}/ and log in with a token:"
-    yield from (f"  {name:<8}{token}" for name, token in tokens.items())
-    yield "Their first day is there within seconds; then five minutes pass in each second. Ctrl-C ends it."
-    threading.Thread(target=_post, args=(f"{url}/owntracks", phones), daemon=True).start()
+    phones = [
+        (account, _build_messages(trajectory)) for account, trajectory in zip(tokens.items(), senders, strict=True)
+    ]
+    yield f"{len(phones)} synthetic users post to a relay in {folder}."
+    yield f"Open {url}/ and log in with a token:"
+    yield from (f"  {name:<8}{token}" for name, token in page_tokens.items())
+    yield "The first day appears within seconds. Then one second represents five minutes. Press Ctrl-C to stop."
+    threading.Thread(target=_post_messages, args=(f"{url}/owntracks", phones), daemon=True).start()
     serve(folder / "relay.toml")
 
 
-def city_basemap(city: City) -> Basemap:
-    """The streets and the districts' names of the synthetic city."""
+def build_city_basemap(city: City) -> Basemap:
+    """Build a basemap of the synthetic city: streets and names of districts."""
     lines: dict[str, list[Any]] = {"road": [], "street": []}
     for start, end, effort in city.streets.edges(data="effort"):
         ends = np.array([city.point(start), city.point(end)])
@@ -105,8 +112,8 @@ def city_basemap(city: City) -> Basemap:
     return Basemap((), lines, names, "An invented city.")
 
 
-def _messages(days: Trajectory) -> dict[int, dict[str, Any]]:
-    """What a phone with OwnTracks posts at each time step, days moved in time so that the last one ends now."""
+def _build_messages(days: Trajectory) -> dict[int, dict[str, Any]]:
+    """Build the OwnTracks messages of a phone by timestep, ending now."""
     seconds = days.times.astype("datetime64[s]").astype(np.int64)
     moved = seconds + (int(time.time()) - int(seconds[-1])) // STEP_SECONDS * STEP_SECONDS
     fixes = zip(moved.tolist(), days.latitude.tolist(), days.longitude.tolist(), strict=True)
@@ -116,23 +123,23 @@ def _messages(days: Trajectory) -> dict[int, dict[str, Any]]:
     }
 
 
-def _post(url: str, phones: Sequence[tuple[tuple[str, str], Mapping[int, dict[str, Any]]]]) -> None:
-    """Post the messages of all phones, each an account and its messages by time step, until the relay ends."""
+def _post_messages(url: str, phones: Sequence[tuple[tuple[str, str], Mapping[int, dict[str, Any]]]]) -> None:
+    """Post the messages of all phones (accounts and messages by timestep)."""
     httpx = need("httpx", "serve")
-    with httpx.Client(timeout=30, transport=httpx.HTTPTransport(retries=_CONNECTIONS_TRIED)) as client:
+    with httpx.Client(timeout=30, transport=httpx.HTTPTransport(retries=_NUM_RETRIES)) as client:
         try:
             for number, step in enumerate(sorted({step for _, messages in phones for step in messages})):
                 for account, messages in phones:
                     while step in messages and not client.post(url, json=messages[step], auth=account).is_success:
                         time.sleep(_PAUSE_S)
-                if number >= _AT_ONCE:
+                if number >= _NUM_IMMEDIATE_STEPS:
                     time.sleep(_PAUSE_S)
         except httpx.TransportError:
             return  # the relay has ended
 
 
-def _recipient() -> ThreadingHTTPServer:
-    """A recipient on this machine that takes every message and logs none."""
+def _start_recipient() -> ThreadingHTTPServer:
+    """Start a recipient on this machine that accepts every message and logs none."""
 
     class Taken(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -143,7 +150,7 @@ def _recipient() -> ThreadingHTTPServer:
             self.wfile.write(b"[]")
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Taken)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Messages rounded to a public grid, for recipients with a precision of their own.
+"""Messages rounded to a public grid, for recipients with a precision.
 
 There is one release per user and timestep. A recipient with a precision gets a fixed public function of it: the
 released location and the estimate, each replaced by the centre of its cell, and radii that count the rounding. By
@@ -15,16 +15,17 @@ from math import ceil, sqrt
 import numpy as np
 
 from dphmm.errors import CoordinateError
-from dphmm.serve.message_formats import LatLon, Message
+from dphmm.serve.outgoing import LatLon, Message
 from dphmm.space import LocalProjection
 
 # Centres are sent with six decimals (0.06 m per axis), radii are read from rows with one decimal of a metre.
-_DECIMALS, _SLACK_M = 6, 1.0
+_DECIMALS = 6
+_SLACK_M = 1.0
 
 
 @dataclass(frozen=True)
 class PrecisionGrid:
-    """Square cells of one side in the plane of the model, to the centres of which messages are rounded.
+    """Square cells in the plane of the model, to the centres of which messages are rounded.
 
     Cell ``(i, j)`` is ``[i * side, (i + 1) * side) x [j * side, (j + 1) * side)``, east and north of the centre of the
     model's projection. The grid is a function of that centre, which the model's file states, and of the side, which the
@@ -41,7 +42,7 @@ class PrecisionGrid:
     projection: LocalProjection
     side_m: int
 
-    def centre(self, latitude: float, longitude: float) -> LatLon:
+    def get_centre(self, latitude: float, longitude: float) -> LatLon:
         """Return the centre of the cell of a location, degrees with six decimals.
 
         Raises
@@ -54,8 +55,8 @@ class PrecisionGrid:
         north, east = np.round(self.projection.to_latlon((cell + 0.5) * side)[0], _DECIMALS).tolist()
         return north, east
 
-    def radius_m(self, radius_m: float) -> float:
-        """Return a radius about a cell's centre that is never smaller than the one about any point of the cell.
+    def enlarge_radius(self, radius_m: float) -> float:
+        """Return a radius around a cell's centre that covers the one around any of its points.
 
         No point of the cell is farther from its centre than half the diagonal. By the triangle inequality a circle
         about the point lies in the returned one, and an expected distance from the point grows by no more. The sum is
@@ -63,7 +64,7 @@ class PrecisionGrid:
         """
         return float(self.side_m * ceil((radius_m + self.side_m / sqrt(2) + _SLACK_M) / self.side_m))
 
-    def rounded(self, message: Message) -> Message:
+    def round_message(self, message: Message) -> Message:
         """Return what a recipient with this precision is sent instead of a message.
 
         The result is a function of the user, the time, whether something was drawn, when it last was, the cells of the
@@ -75,18 +76,19 @@ class PrecisionGrid:
         message : Message
             A release as a recipient without a precision is sent it.
         """
-        latitude, longitude = self.centre(message.latitude, message.longitude)
-        row, held = message.row, message.row.get("radius_90_m")
+        latitude, longitude = self.get_centre(message.latitude, message.longitude)
+        row = message.row
+        calibrated_radius = row["calibrated_radius_90_m"]
         released: tuple[float | None, float | None] = None, None
         # A release may lie at the edge of the plane's image of the Earth; an estimate is a location of the region.
         with suppress(CoordinateError):
             if row["latitude"] is not None:
-                released = self.centre(row["latitude"], row["longitude"])
+                released = self.get_centre(row["latitude"], row["longitude"])
         return replace(
             message,
             latitude=latitude,
             longitude=longitude,
-            radius_m=self.radius_m(message.radius_m),
+            radius_m=self.enlarge_radius(message.radius_m),
             row={
                 "released": row["released"],
                 "user": row["user"],
@@ -96,8 +98,8 @@ class PrecisionGrid:
                 "longitude": released[1],
                 "estimate_latitude": latitude,
                 "estimate_longitude": longitude,
-                "estimate_radius_m": self.radius_m(row["estimate_radius_m"]),
-                "radius_90_m": None if held is None else self.radius_m(held),
-                "last_known": row.get("last_known", row["time"]),
+                "estimate_error_m": self.enlarge_radius(row["estimate_error_m"]),
+                "calibrated_radius_90_m": None if calibrated_radius is None else self.enlarge_radius(calibrated_radius),
+                "last_known": row["last_known"],
             },
         )

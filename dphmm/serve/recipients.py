@@ -1,12 +1,18 @@
-"""What is kept of those who are told, beside the sessions: how far each was told, pauses, links that end, and logins.
+"""Tables of the relay's store: delivery progress, pauses, links, logins and its name.
 
-A recipient is a reader of a person's releases by name and address: under another address it is another reader, who is
-told nothing of the time before. One that is not in the relay's file, or paused in it, is absent; absent and paused
-recipients are told nothing of any time step that touches the time of it, then or later, nor anything that follows from
-such a step, and what waited for them is not sent. A link is a reader without an address, whose token opens a page
-until a date.
+A recipient is identified by its name and address. Under a new address it is a new recipient, which is sent nothing from
+the time before. A recipient that is not in the relay's file, or is paused in the file, is absent. While a recipient is
+absent or paused it is sent nothing: no timestep that overlaps this period is sent to it, then or later, and estimates
+and errors that it is sent later do not follow from such a timestep. Releases that were waiting for it are not sent. A
+link is a recipient without an address. Its token opens a page until the link expires.
 
-A reader who was not told everything has a belief of their own in the store: see `dphmm.release.session.Session.open`.
+A recipient that was not sent every release has its own belief in the store: see `dphmm.release.session.Session.open`.
+
+All releases, including those that a recipient was not sent, can determine when the next one is made and with which
+noise: under a schedule, limits, unprotected states, component noise with repairs, noise tables or event caps. What a
+recipient is sent after a pause, or by a link, can therefore reveal something about locations of the time before. A test
+computes how much in an example: two earlier locations are distinguished by the withheld timesteps alone with total
+variation 0.75.
 """
 
 from __future__ import annotations
@@ -25,35 +31,36 @@ from dphmm.serve.config import hash_token, new_token
 from dphmm.tables.json_toml import parse_json
 
 FOREVER = 253_402_300_799
-"""The last second of the year 9999: until when those are paused who are paused until further notice."""
-_LOGIN_S = 7 * 86400
-"""How long a login holds."""
-_MOST_TOKENS = 20
-"""A page is open for at most this many people."""
-_MOST_LINKS = 20
-"""At most this many links about a person, each with a belief of its own, and as many that have ended."""
-_LINK = "link "
+"""The last second of the year 9999, used as the end of a pause until further notice."""
+_LOGIN_LIFETIME_S = 7 * 86400
+# Users per login, to bound the size of a row.
+_MAX_TOKENS = 20
+# Links per user: at most this many are open, and this many expired ones are kept. Each open link has its own belief.
+_MAX_LINKS = 20
+_LINK_PREFIX = "link "
+_IDENTITY_NAME = "relay"
+_PROBE_NAME = "probe"
+_CLOCK_NAME = "clock"
 
 
-clock = time.time
-"""What the time is read from."""
+clock = time.time  # replaceable in tests
 
 
 def now() -> int:
-    """The second since 1970."""
+    """Return the current time in whole seconds since 1970."""
     return int(clock())
 
 
 @dataclass(frozen=True)
 class Login:
-    """A login to the page by a token, or by those of several people of a household.
+    """A login to the page with the tokens of one or several users.
 
     Parameters
     ----------
-    tokens
-        The tokens' digests: whose they are, and whether they are still valid, the relay's file says.
-    csrf
-        What requests that change something show, besides the cookie.
+    tokens : tuple of str
+        Digests of the tokens. The relay's file determines their users and whether they are still valid.
+    csrf : str
+        Secret that requests that change something must contain in addition to the cookie.
     """
 
     tokens: tuple[str, ...]
@@ -61,34 +68,33 @@ class Login:
 
 
 @dataclass(frozen=True)
-class Reader:
-    """A recipient or a link, as a reader of one person's releases.
+class RecipientState:
+    """Delivery state of a recipient or a link for one user.
 
     Parameters
     ----------
-    key
-        What it is called among the session's readers: of a recipient `Recipient.key`, of a link the digest of its
-        token.
-    session
-        The number of the person's session.
-    name
-        What people call it.
-    query
-        The query whose releases it is told.
-    precision_m
-        The side of the cells to which its messages are rounded, metres; 0 without a precision.
-    number
-        How many of the session's releases it was told, the first ones.
-    paused_until
-        In seconds since 1970: it is told of no time step that began before; `FOREVER` until further notice.
-    absent
-        Whether it is not in the relay's file, or paused there.
-    ends
-        In seconds since 1970: it is told nothing from then on; `FOREVER` but for links.
-    in_part
-        Whether it was not told everything, so that it has a belief of its own.
-    count
-        How many releases the session has.
+    key : str
+        Key in the session's tables: `RelayConfig.get_key` of a recipient, the digest of the token of a link.
+    session : int
+        Number of the user's session.
+    name : str
+        Name that users see.
+    query : str
+        Query of the releases that are sent.
+    precision_m : int
+        Side of the cells to which messages are rounded, metres; 0 without a precision.
+    num_sent : int
+        Number of the session's releases, counted from the first, that were sent or skipped.
+    paused_until : int
+        Seconds since 1970. No timestep that began before is sent. `FOREVER` until further notice.
+    is_absent : bool
+        Whether it is missing in the relay's file, or paused there.
+    ends : int
+        Seconds since 1970. Nothing is sent from then on. `FOREVER` except for links.
+    has_own_belief : bool
+        Whether some releases were not sent to it, so that the store keeps a separate belief.
+    num_releases : int
+        Number of releases of the session.
     """
 
     key: str
@@ -96,168 +102,219 @@ class Reader:
     name: str
     query: str
     precision_m: int
-    number: int
+    num_sent: int
     paused_until: int
-    absent: bool
+    is_absent: bool
     ends: int
-    in_part: bool = False
-    count: int = 0
+    has_own_belief: bool = False
+    num_releases: int = 0
 
     @property
     def is_paused(self) -> bool:
-        """Whether the person has paused it."""
+        """Whether the user has paused it."""
         return self.paused_until > now()
 
 
 class RecipientTables:
-    """The tables beside those of sessions.
+    """Tables of recipients, links, phones and logins in a store of sessions.
 
     Parameters
     ----------
-    store
-        The sessions' store.
+    store : SessionStore
+        Store of the sessions.
     """
 
     def __init__(self, store: SessionStore) -> None:
-        self._store, self._database = store, store.database
+        self._store = store
+        self._database = store.database
 
-    def leads(self) -> bool:
-        """Whether this process is the one that sends to recipients, of all that share the store."""
-        return self._database.leads()
+    def is_leader(self) -> bool:
+        """Return whether this process, of all with this store, sends to recipients."""
+        return self._database.is_leader()
+
+    def get_identity(self) -> str:
+        """Return the random name of this store, which does not change with its path."""
+        with self._database.transaction():
+            self._database.execute(
+                "INSERT INTO identity VALUES (?, ?) ON CONFLICT DO NOTHING", (_IDENTITY_NAME, secrets.token_hex(16))
+            )
+            ((identity,),) = self._database.execute("SELECT value FROM identity WHERE name = ?", (_IDENTITY_NAME,))
+        return str(identity)
+
+    def get_kept_clock(self) -> int | None:
+        """Return the last second at which the relay trusted its clock, or None before the first."""
+        rows = self._database.execute("SELECT value FROM identity WHERE name = ?", (_CLOCK_NAME,))
+        return int(rows[0][0]) if rows else None
+
+    def keep_clock(self) -> None:
+        """Store that the clock is trusted now."""
+        with self._database.transaction(durable=False):
+            self._database.execute(
+                "INSERT INTO identity VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (_CLOCK_NAME, str(now())),
+            )
+
+    def write_probe(self, size: int) -> None:
+        """Write a number of bytes to the disk, as a release does, in place of the previous ones.
+
+        Raises
+        ------
+        DphmmError
+            If the store cannot be written.
+        """
+        with self._database.transaction():
+            self._database.execute(
+                "INSERT INTO identity VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (_PROBE_NAME, secrets.token_hex(size // 2)),
+            )
 
     # ---- recipients ----------------------------------------------------------------------------------------------
 
-    def reader(self, key: str, session: int) -> Reader | None:
-        """A reader of a session; None where there is none of that key.
+    def get_state(self, key: str, session: int) -> RecipientState | None:
+        """Return the delivery state of a recipient or link, or None for an unknown key.
 
         Parameters
         ----------
-        key
-            The reader's key.
-        session
-            The number of the session in the store.
+        key : str
+            Key of the recipient or link.
+        session : int
+            Number of the session in the store.
         """
-        return next(iter(self._readers("session = ? AND recipient = ?", session, key)), None)
+        return next(iter(self._query_states("session = ? AND recipient = ?", session, key)), None)
 
-    def set_present(self, session: int, present: Mapping[str, tuple[str, str, int]]) -> None:
-        """Say which recipients are told of a session from now on; all others that were are absent.
+    def set_active(self, session: int, active: Mapping[str, tuple[str, str, int]]) -> None:
+        """Set the recipients of a session's releases from now on.
 
-        Those who are new count as told of all that there is: they learn nothing of the time before, and what they are
-        told of later releases follows from these alone. Those who were absent learn nothing of that time.
+        All others become absent. Earlier releases count as sent to new recipients. New recipients, and those that
+        return, are not sent releases of the time before. Estimates in later messages follow from releases that they
+        were sent. When and how these are made can follow from all releases; see the module.
 
         Parameters
         ----------
-        session
-            The number of the session in the store.
-        present
+        session : int
+            Number of the session in the store.
+        active : mapping
             Key → name, query and precision in metres.
         """
-        known = {one.key: one for one in self._readers("session = ?", session) if not one.key.startswith(_LINK)}
-        if set(present) == {key for key, one in known.items() if not one.absent}:
+        stored = {
+            state.key: state
+            for state in self._query_states("session = ?", session)
+            if not state.key.startswith(_LINK_PREFIX)
+        }
+        if set(active) == {key for key, state in stored.items() if not state.is_absent}:
             return
         with self._database.transaction():
-            count = self._store.hold(session).count
-            for key, one in known.items():
-                if key not in present and not one.absent:
-                    self._leave(one)
-                    self._set(one, absent=1)
-                elif key in present and one.absent:
-                    self._set(one, absent=0, number=count, paused_until=max(one.paused_until, now()))
-            for key, (name, query, precision_m) in present.items():
-                if key not in known:
-                    self._add(Reader(key, session, name, query, precision_m, count, 0, False, FOREVER), anew=count > 0)
+            count = self._store.lock_progress(session).count
+            for key, state in stored.items():
+                if key not in active and not state.is_absent:
+                    self._store_belief(state)
+                    self._update(state, absent=1)
+                elif key in active and state.is_absent:
+                    self._update(state, absent=0, number=count, paused_until=max(state.paused_until, now()))
+            for key, (name, query, precision_m) in active.items():
+                if key not in stored:
+                    self._add(
+                        RecipientState(key, session, name, query, precision_m, count, 0, False, FOREVER),
+                        with_belief=count > 0,
+                    )
 
-    def set_sent(self, key: str, session: int, number: int, said: str = "") -> None:
-        """Write how many releases a recipient was told; what is lost of it is told again, and is the same then.
+    def set_sent(self, key: str, session: int, number: int, reason: str = "") -> None:
+        """Store the number of releases that a recipient was sent.
+
+        If an update is lost, an identical message is sent again.
 
         Parameters
         ----------
-        key
-            The recipient's key.
-        session
-            The number of the session in the store.
-        number
-            How many releases.
-        said
-            Why the last of them was set aside; empty where it was not.
+        key : str
+            Key of the recipient.
+        session : int
+            Number of the session in the store.
+        number : int
+            Number of releases.
+        reason : str
+            Why the last of them was set aside; empty if it was not.
         """
-        with self._database.transaction(lasting=False):
-            if said:
-                row = key, session, number - 1, now(), said
+        with self._database.transaction(durable=False):
+            if reason:
+                row = key, session, number - 1, now(), reason
                 self._database.execute("INSERT INTO set_aside VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
             self._database.execute(
-                "UPDATE told SET number = ? WHERE recipient = ? AND session = ? AND number < ?",
+                "UPDATE delivery SET number = ? WHERE recipient = ? AND session = ? AND number < ?",
                 (number, key, session, number),
             )
 
-    def unsent(self) -> list[tuple[str, str]]:
-        """The people of whom there are releases that recipients were not told, and these recipients' keys."""
+    def list_unsent(self) -> list[tuple[str, str]]:
+        """Return pairs of a user and the key of a recipient with unsent releases."""
         return self._database.execute(
-            "SELECT session.name, told.recipient FROM told JOIN session ON session.number = told.session "
-            "JOIN progress ON progress.session = told.session WHERE told.absent = 0 AND told.number < progress.count"
+            "SELECT session.name, delivery.recipient FROM delivery JOIN session ON session.number = delivery.session "
+            "JOIN progress ON progress.session = delivery.session WHERE delivery.absent = 0 "
+            "AND delivery.number < progress.count"
         )
 
-    def set_aside(self, key: str, session: int) -> list[tuple[int, int, str]]:
-        """What a recipient did not take: the number of each release, when it was set aside, and why; the last first."""
+    def list_set_aside(self, key: str, session: int) -> list[tuple[int, int, str]]:
+        """Return number, second and reason of each release set aside, latest first."""
         statement = (
-            "SELECT number, second, said FROM set_aside WHERE recipient = ? AND session = ? ORDER BY number DESC"
+            "SELECT number, second, reason FROM set_aside WHERE recipient = ? AND session = ? ORDER BY number DESC"
         )
         return self._database.execute(statement, (key, session))
 
     def pause(self, key: str, session: int, until: int) -> None:
-        """Pause a reader until a time, or go on now; what waited for it is not sent.
+        """Pause a recipient or link until a time, or resume it.
+
+        Releases that were waiting for it are not sent.
 
         Parameters
         ----------
-        key
-            The reader's key.
-        session
-            The number of the session in the store.
-        until
-            In seconds since 1970: `FOREVER` until further notice; a time that is over goes on now.
+        key : str
+            Key of the recipient or link.
+        session : int
+            Number of the session in the store.
+        until : int
+            Seconds since 1970. `FOREVER` pauses until further notice; a time in the past resumes now.
         """
         with self._database.transaction():
-            count = self._store.hold(session).count  # nothing is released until this is written
-            one = self.reader(key, session)
-            if one is not None and max(until, one.paused_until) > now():
-                self._leave(one)
-                self._set(one, number=count, paused_until=max(until, now()))
+            count = self._store.lock_progress(session).count  # nothing is released until this is written
+            state = self.get_state(key, session)
+            if state is not None and max(until, state.paused_until) > now():
+                self._store_belief(state)
+                self._update(state, number=count, paused_until=max(until, now()))
 
-    def listening(self, session: int, begin: int) -> dict[str, str]:
-        """The readers who were not told everything of a session, and are told of a time step → their query.
+    def list_partial_recipients(self, session: int, begin: int) -> dict[str, str]:
+        """Return recipients with their own belief that are sent a timestep → query.
 
         Parameters
         ----------
-        session
-            The number of the session.
-        begin
-            The second at which the time step begins.
+        session : int
+            Number of the session.
+        begin : int
+            Second at which the timestep begins.
         """
         statement = (
-            "SELECT told.recipient, told.query FROM told JOIN reader_belief ON reader_belief.session = told.session "
-            "AND reader_belief.reader = told.recipient WHERE told.session = ? AND told.absent = 0 "
-            "AND told.paused_until <= ? AND told.ends > ?"
+            "SELECT delivery.recipient, delivery.query FROM delivery "
+            "JOIN recipient_belief ON recipient_belief.session = delivery.session "
+            "AND recipient_belief.recipient = delivery.recipient WHERE delivery.session = ? AND delivery.absent = 0 "
+            "AND delivery.paused_until <= ? AND delivery.ends > ?"
         )
         return dict(self._database.execute(statement, (session, min(begin, now()), now())))
 
     # ---- links ---------------------------------------------------------------------------------------------------
 
     def add_link(self, session: int, name: str, precision_m: int, ends: int) -> str:
-        """Make a link, and give its token, of which a digest is kept.
+        """Create a link and return its token. Only a digest of the token is stored.
 
-        Anyone who has the token is told what is released from now until the end, and nothing that follows from anything
-        before.
+        Anyone with the token is sent what is released from now until the link expires, with estimates from these
+        releases alone. When and how they are made can follow from earlier releases; see the module.
 
         Parameters
         ----------
-        session
-            The number of the session in the store.
-        name
-            What the person calls it.
-        precision_m
-            The side of the cells to which its messages are rounded, metres; 0 without a precision.
-        ends
-            When it ends, in seconds since 1970.
+        session : int
+            Number of the session in the store.
+        name : str
+            Name that the user gives to the link.
+        precision_m : int
+            Side of the cells to which messages are rounded, metres; 0 without a precision.
+        ends : int
+            Expiry, in seconds since 1970.
 
         Returns
         -------
@@ -267,146 +324,157 @@ class RecipientTables:
         Raises
         ------
         InvalidInputError
-            When it would have ended already, or there are too many.
+            If the expiry is in the past, or there are too many links.
         """
         if ends <= now():
-            raise InvalidInputError("the link would have ended already; choose a later end")
-        found, open_ones = self.links(session, after=0), self.links(session)
-        for one in found[: len(found) - len(open_ones)][:-_MOST_LINKS]:
-            self.end_link(one.key, session)
-        if len(open_ones) >= _MOST_LINKS:
-            raise InvalidInputError(f"there are {_MOST_LINKS} links already; end one first")
+            raise InvalidInputError("the expiry of a link must be in the future; choose a later time")
+        links = self.list_links(session, after=0)
+        open_links = self.list_links(session)
+        for link in links[: len(links) - len(open_links)][:-_MAX_LINKS]:
+            self.end_link(link.key, session)
+        if len(open_links) >= _MAX_LINKS:
+            raise InvalidInputError(f"there are {_MAX_LINKS} links already; end one first")
         token = new_token()
         with self._database.transaction():
-            count = self._store.hold(session).count
-            key = _LINK + hash_token(token)
-            self._add(Reader(key, session, name, MAIN_QUERY, precision_m, count, now(), False, ends), anew=True)
+            count = self._store.lock_progress(session).count
+            key = _LINK_PREFIX + hash_token(token)
+            self._add(
+                RecipientState(key, session, name, MAIN_QUERY, precision_m, count, now(), False, ends), with_belief=True
+            )
         return token
 
-    def links(self, session: int, after: int | None = None) -> list[Reader]:
-        """The links about a person that have not ended, or end after a second; the one that ends first first."""
-        found = self._readers("session = ? AND ends > ?", session, now() if after is None else after)
-        return sorted((one for one in found if one.key.startswith(_LINK)), key=lambda one: one.ends)
+    def list_links(self, session: int, after: int | None = None) -> list[RecipientState]:
+        """Return a user's links that expire after a second, now by default, ordered by expiry."""
+        states = self._query_states("session = ? AND ends > ?", session, now() if after is None else after)
+        return sorted((state for state in states if state.key.startswith(_LINK_PREFIX)), key=lambda state: state.ends)
 
-    def link(self, token: str) -> tuple[str, Reader] | None:
-        """The person whom a link is about, and the link; None where there is none, or it has ended."""
-        for one in self._readers("recipient = ? AND ends > ?", _LINK + hash_token(token), now()):
-            ((user,),) = self._database.execute("SELECT name FROM session WHERE number = ?", (one.session,))
-            return user, one
+    def find_link(self, token: str) -> tuple[str, RecipientState] | None:
+        """Return the user of a link and the link, or None if unknown or expired."""
+        for link in self._query_states("recipient = ? AND ends > ?", _LINK_PREFIX + hash_token(token), now()):
+            ((user,),) = self._database.execute("SELECT name FROM session WHERE number = ?", (link.session,))
+            return user, link
         return None
 
-    def last_told(self, link: Reader) -> int:
-        """How many releases there were up to the last one that a link told; 0 where there is none."""
-        statement = "SELECT MAX(number) + 1 FROM reader_said WHERE session = ? AND reader = ?"
+    def count_until_last_sent(self, link: RecipientState) -> int:
+        """Return the number of releases up to the last one that a link was sent, or 0."""
+        statement = "SELECT MAX(number) + 1 FROM recipient_record WHERE session = ? AND recipient = ?"
         return int(self._database.execute(statement, (link.session, link.key))[0][0] or 0)
 
     def end_link(self, key: str, session: int) -> None:
-        """End a link now; one that has ended is forgotten."""
-        one = self.reader(key, session) if key.startswith(_LINK) else None
-        if one is not None and one.ends > now():
-            self._set(one, ends=now())
-        elif one is not None:
+        """End a link now. A link that has already expired is deleted."""
+        link = self.get_state(key, session) if key.startswith(_LINK_PREFIX) else None
+        if link is not None and link.ends > now():
+            self._update(link, ends=now())
+        elif link is not None:
             with self._database.transaction():
-                for table, column in (("reader_said", "reader"), ("reader_belief", "reader"), ("told", "recipient")):
-                    statement = f"DELETE FROM {table} WHERE session = ? AND {column} = ?"
-                    self._database.execute(statement, (session, key))
+                for table in ("recipient_record", "recipient_belief", "delivery"):
+                    self._database.execute(f"DELETE FROM {table} WHERE session = ? AND recipient = ?", (session, key))
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 
-    def _readers(self, where: str, *values: object) -> Iterable[Reader]:
+    def _query_states(self, where: str, *values: object) -> Iterable[RecipientState]:
         columns = "recipient, session, name, query, precision_m, number, paused_until, absent, ends"
-        own = "SELECT 1 FROM reader_belief WHERE reader_belief.session = told.session AND reader = recipient"
-        there = "SELECT count FROM progress WHERE progress.session = told.session"
-        statement = f"SELECT {columns}, EXISTS({own}), ({there}) FROM told WHERE {where}"
-        for row in self._database.execute(statement, values):
-            key, number, name, query, precision_m, told, paused_until, absent, ends, in_part, count = row
-            about = key, number, name, query, precision_m
-            yield Reader(*about, told, paused_until, bool(absent), ends, bool(in_part), count)
-
-    def _add(self, one: Reader, anew: bool) -> None:
-        about = one.key, one.session, one.name, one.query, one.precision_m
-        row = *about, one.number, one.paused_until, int(one.absent), one.ends
-        new = self._database.execute(
-            "INSERT INTO told VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number", row
+        has_belief = (
+            "SELECT 1 FROM recipient_belief WHERE recipient_belief.session = delivery.session "
+            "AND recipient_belief.recipient = delivery.recipient"
         )
-        if new and anew:
-            self._store.set_reader(one.session, one.key, 0, None)
+        num_releases = "SELECT count FROM progress WHERE progress.session = delivery.session"
+        statement = f"SELECT {columns}, EXISTS({has_belief}), ({num_releases}) FROM delivery WHERE {where}"
+        for row in self._database.execute(statement, values):
+            key, number, name, query, precision_m, num_sent, paused_until, absent, ends, has_own_belief, count = row
+            about = key, number, name, query, precision_m
+            yield RecipientState(*about, num_sent, paused_until, bool(absent), ends, bool(has_own_belief), count)
 
-    def _set(self, one: Reader, **values: int) -> None:
+    def _add(self, state: RecipientState, with_belief: bool) -> None:
+        about = state.key, state.session, state.name, state.query, state.precision_m
+        row = *about, state.num_sent, state.paused_until, int(state.is_absent), state.ends
+        new = self._database.execute(
+            "INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number", row
+        )
+        if new and with_belief:
+            self._store.set_partial_belief(state.session, state.key, 0, None)
+
+    def _update(self, state: RecipientState, **values: int) -> None:
         columns = ", ".join(f"{name} = ?" for name in values)
-        row = *values.values(), one.key, one.session
-        self._database.execute(f"UPDATE told SET {columns} WHERE recipient = ? AND session = ?", row)
+        row = *values.values(), state.key, state.session
+        self._database.execute(f"UPDATE delivery SET {columns} WHERE recipient = ? AND session = ?", row)
 
-    def _leave(self, one: Reader) -> None:
-        """Keep what a reader knows who will not be told what comes now."""
-        if one.in_part:
+    def _store_belief(self, state: RecipientState) -> None:
+        """Store the present belief of a recipient that will not be sent the next releases."""
+        if state.has_own_belief:
             return
-        progress = self._store.progress(one.session)
-        known: tuple[int, Belief | None] = (0, None)
-        if progress.count and self.count_from(one.session, one.number, one.query) == 0:  # else as if told nothing
-            known = (progress.count, progress.belief)
-        self._store.set_reader(one.session, one.key, *known)
+        progress = self._store.progress(state.session)
+        belief: tuple[int, Belief | None] = (0, None)
+        # Without a release since then, the recipient's belief is the public one. Otherwise it restarts from the prior.
+        if progress.count and self.count_releases(state.session, state.num_sent, state.query) == 0:
+            belief = (progress.count, progress.belief)
+        self._store.set_partial_belief(state.session, state.key, *belief)
 
-    def number_from(self, session: int, slot: int) -> int:
-        """The number of the first release of a session that is of a time step or later; 0 where there is none."""
+    def find_first_release(self, session: int, slot: int) -> int:
+        """Return the number of a session's first release of a time slot or later, or 0."""
         query = "SELECT MIN(number) FROM record WHERE session = ? AND slot >= ?"
         return int(self._database.execute(query, (session, slot))[0][0] or 0)
 
-    def count_from(self, session: int, number: int, query: str) -> int:
-        """How many releases of a session answer a query, from a number on."""
+    def count_releases(self, session: int, number: int, query: str) -> int:
+        """Return the number of releases of a query in a session, from a release on."""
         statement = "SELECT COUNT(*) FROM record WHERE session = ? AND number >= ? AND query = ?"
         return int(self._database.execute(statement, (session, number, query))[0][0])
 
     # ---- phones --------------------------------------------------------------------------------------------------
 
-    def set_heard(self, user: str, became: Mapping[str, int]) -> None:
-        """Write that a person's phone was heard now, and how many of what it posted became what."""
-        with self._database.transaction(lasting=False):
+    def record_contact(self, user: str, outcomes: Mapping[str, int]) -> None:
+        """Store that a user's phone posted now, with the number of entries by outcome."""
+        with self._database.transaction(durable=False):
             self._database.execute(
-                "INSERT INTO heard VALUES (?, ?, ?) ON CONFLICT (person) DO UPDATE SET second = excluded.second, "
-                "became = excluded.became",
-                (user, now(), json.dumps(became)),
+                "INSERT INTO last_contact VALUES (?, ?, ?) ON CONFLICT (user_name) DO UPDATE "
+                "SET second = excluded.second, outcomes = excluded.outcomes",
+                (user, now(), json.dumps(outcomes)),
             )
 
-    def heard(self, user: str) -> tuple[int, dict[str, int]] | None:
-        """When a person's phone was last heard, to half a minute, and what became of what it posted; None for never.
+    def get_last_contact(self, user: str) -> tuple[int, dict[str, int]] | None:
+        """Return when a user's phone last posted, and the outcomes of its entries.
+
+        The time is exact to half a minute.
 
         Parameters
         ----------
-        user
-            The person.
+        user : str
+            The user.
 
         Returns
         -------
         tuple of int and dict, or None
-            The second, and `taken`, `inaccurate`, `malformed`, `no_zone`, `encrypted`, `ahead` (of the clock) or
-            `refused` (as the model was learned from the person) → how many. Why a place has no release is not in it.
+            The second, and the number of entries by outcome: `accepted`, `invalid`, `inaccurate`, `malformed`,
+            `no_timezone`, `encrypted`, `ahead` (of the clock), `clock` (the relay's clock is doubtful) or `refused`
+            (the model was trained on the user). It does not contain why a location has no
+            release. None if the phone never posted.
         """
-        rows = self._database.execute("SELECT second, became FROM heard WHERE person = ?", (user,))
+        rows = self._database.execute("SELECT second, outcomes FROM last_contact WHERE user_name = ?", (user,))
         return (rows[0][0], parse_json(rows[0][1])) if rows else None
 
     # ---- logins --------------------------------------------------------------------------------------------------
 
     def log_in(self, token: str, earlier: tuple[str, ...] = ()) -> tuple[str, Login]:
-        """The cookie of a login by a token, and the login that it stands for.
+        """Log in with a token and return the cookie and the login.
 
         Parameters
         ----------
-        token
-            A token that the relay's file knows.
-        earlier
-            The digests of the other tokens that the page is open for.
+        token : str
+            Token of a page in the relay's file.
+        earlier : tuple of str
+            Digests of the other tokens for which the page is open.
         """
-        tokens = tuple(dict.fromkeys((*earlier, hash_token(token))))[-_MOST_TOKENS:]
-        cookie, login = secrets.token_urlsafe(32), Login(tokens, secrets.token_urlsafe(32))
+        tokens = tuple(dict.fromkeys((*earlier, hash_token(token))))[-_MAX_TOKENS:]
+        cookie = secrets.token_urlsafe(32)
+        login = Login(tokens, secrets.token_urlsafe(32))
         with self._database.transaction():
             self._database.execute("DELETE FROM login WHERE until < ?", (now(),))
-            row = hash_token(cookie), " ".join(login.tokens), login.csrf, now() + _LOGIN_S
+            row = hash_token(cookie), " ".join(login.tokens), login.csrf, now() + _LOGIN_LIFETIME_S
             self._database.execute("INSERT INTO login VALUES (?, ?, ?, ?)", row)
         return cookie, login
 
-    def login(self, cookie: str) -> Login | None:
-        """The login of a cookie, unless there is none or it is over."""
+    def find_login(self, cookie: str) -> Login | None:
+        """Return the login of a cookie, or None if the cookie is unknown or has expired."""
         query = "SELECT token, csrf FROM login WHERE cookie = ? AND until >= ?"
         rows = self._database.execute(query, (hash_token(cookie), now()))
         return Login(tuple(rows[0][0].split()), rows[0][1]) if rows else None

@@ -1,4 +1,4 @@
-"""Requests to the relay: their bodies and what they show to be let in; and how they are refused."""
+"""Requests to the relay: reading bodies and credentials, and the answers to errors."""
 
 from __future__ import annotations
 
@@ -15,68 +15,68 @@ from starlette.responses import JSONResponse, Response
 
 from dphmm.errors import DphmmError, InvalidInputError
 
-_LARGEST = 1 << 20
-"""The most bytes of a body: a batch of Overland has two hundred points, some hundred kilobytes."""
+# A batch of Overland has two hundred points, some hundred kilobytes.
+_MAX_BODY_BYTES = 1 << 20
 _BODY_TIMEOUT_S = 10.0
-"""How long a body may take."""
 _LOG = logging.getLogger(__name__)
 
 
-async def body_of(request: Request) -> bytes:
-    """The body, unless it is too large or takes too long; read once, and kept with the request.
+async def read_body(request: Request) -> bytes:
+    """Read the body of a request once, and cache it on the request.
 
     Parameters
     ----------
-    request
+    request : Request
         The request.
 
     Returns
     -------
     bytes
-        At most a mebibyte.
+        At most one mebibyte.
 
     Raises
     ------
     HTTPException
-        413 or 408 then; 400 when the body is cut off.
+        413 if the body is too large, 408 if it takes too long, 400 if it is cut off.
     """
     if hasattr(request.state, "content"):
         return bytes(request.state.content)
-    if int(request.headers.get("content-length") or 0) > _LARGEST:
-        raise HTTPException(413, "the body is larger than a mebibyte")
-    parts, size = [], 0
+    if int(request.headers.get("content-length") or 0) > _MAX_BODY_BYTES:
+        raise HTTPException(413, "the body must be at most one mebibyte")
+    parts = []
+    size = 0
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S):
             async for part in request.stream():
                 size += len(part)
-                if size > _LARGEST:
-                    raise HTTPException(413, "the body is larger than a mebibyte")
+                if size > _MAX_BODY_BYTES:
+                    raise HTTPException(413, "the body must be at most one mebibyte")
                 parts.append(part)
     except TimeoutError:
-        raise HTTPException(408, "the body takes too long") from None
+        raise HTTPException(408, "the body was not received in time") from None
     except ClientDisconnect:
-        raise HTTPException(400, "the body is cut off") from None
+        raise HTTPException(400, "the body was cut off") from None
     request.state.content = b"".join(parts)
     return bytes(request.state.content)
 
 
-async def fields_of(request: Request) -> Mapping[str, str]:
-    """The fields of the query, and of a form in the body."""
+async def read_fields(request: Request) -> Mapping[str, str]:
+    """Return the fields of the query and of a form in the body."""
     fields = dict(request.query_params)
     if request.method == "POST":
-        body = (await body_of(request)).decode("utf-8", "replace")
+        body = (await read_body(request)).decode("utf-8", "replace")
         fields |= dict(parse_qsl(body, max_num_fields=100) if body.count("&") < 100 else ())
     return fields
 
 
-async def json_or_fields_of(request: Request) -> bytes | Mapping[str, str]:
-    """The body where it is a JSON object, otherwise the fields of the query, and of a form in the body."""
-    body = await body_of(request) if request.method == "POST" else b""
-    return body if body.lstrip().startswith(b"{") else await fields_of(request)
+async def read_json_or_fields(request: Request) -> bytes | Mapping[str, str]:
+    """Return the body if it is a JSON object, otherwise the fields of query and form."""
+    body = await read_body(request) if request.method == "POST" else b""
+    return body if body.lstrip().startswith(b"{") else await read_fields(request)
 
 
-def basic_account(request: Request) -> tuple[str, str]:
-    """The name and the password of a request's basic authentication; empty where it has none."""
+def parse_basic_credentials(request: Request) -> tuple[str, str]:
+    """Return name and password of basic authentication, or empty strings."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return "", ""
@@ -87,40 +87,43 @@ def basic_account(request: Request) -> tuple[str, str]:
     return name, password
 
 
-def bearer_token(request: Request) -> str | None:
-    """The token of a bearer, in a header or in the query."""
+def parse_bearer_token(request: Request) -> str | None:
+    """Return the bearer token of a request's header.
+
+    A token in a query is not accepted, because servers and browsers store addresses.
+    """
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token if scheme.lower() == "bearer" else request.query_params.get("token")
+    return token if scheme.lower() == "bearer" else None
 
 
-# ---- refusals --------------------------------------------------------------------------------------------------------
+# ---- answers to errors -----------------------------------------------------------------------------------------------
 
 
-async def _said(_: Request, problem: Exception) -> Response:
+async def _answer_http_exception(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     return JSONResponse({"error": problem.detail}, problem.status_code, headers=problem.headers)
 
 
-async def _wrong(_: Request, problem: Exception) -> Response:
+async def _answer_invalid_input(_: Request, problem: Exception) -> Response:
     return JSONResponse({"error": str(problem)}, 400)
 
 
-async def _later(_: Request, problem: Exception) -> Response:
-    """The store is busy or full: the phone keeps the message and sends it again."""
-    _LOG.error("a message was not taken: %s", problem)
-    return JSONResponse({"error": "not now; send it again"}, 503, headers={"Retry-After": "10"})
+async def _answer_unavailable(_: Request, problem: Exception) -> Response:
+    """Answer 503 if the store is busy or full. The phone keeps the message and sends it again."""
+    _LOG.error("a message was not accepted: %s", problem)
+    return JSONResponse({"error": "not available now; send the message again"}, 503, headers={"Retry-After": "10"})
 
 
-async def _broken(_: Request, problem: Exception) -> Response:
-    """Something else: only its kind is logged, for what it says might hold a place."""
-    _LOG.error("a message was not taken: %s", type(problem).__name__)
-    return JSONResponse({"error": "not now; send it again"}, 500)
+async def _answer_unexpected(_: Request, problem: Exception) -> Response:
+    """Answer 500. The text of the error could contain a location and is not logged."""
+    _LOG.error("a message was not accepted: %s", type(problem).__name__)
+    return JSONResponse({"error": "not available now; send the message again"}, 500)
 
 
-REFUSALS: Mapping[type[Exception] | int, Callable[[Request, Exception], Awaitable[Response]]] = {
-    HTTPException: _said,
-    InvalidInputError: _wrong,
-    DphmmError: _later,
-    Exception: _broken,
+EXCEPTION_HANDLERS: Mapping[type[Exception] | int, Callable[[Request, Exception], Awaitable[Response]]] = {
+    HTTPException: _answer_http_exception,
+    InvalidInputError: _answer_invalid_input,
+    DphmmError: _answer_unavailable,
+    Exception: _answer_unexpected,
 }
-"""Kind of error → its answer."""
+"""Type of error → handler that answers it."""

@@ -1,12 +1,14 @@
-"""Running the relay, and no other beside it: sockets, workers, slow connections closed, logs that hold no place."""
+"""Process management of a relay: lock, sockets, workers, timeouts and logs."""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import threading
@@ -14,22 +16,29 @@ from asyncio import BaseTransport, TimerHandle, Transport
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError
+from dphmm.processes import ScriptlessContext
 from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.serve.config import RelayConfig
+from dphmm.validation import Integers, checked
 
 try:
     import fcntl
-except ImportError:  # where there is none, nothing is locked
+except ImportError:  # without fcntl nothing is locked
     fcntl = None  # type: ignore[assignment]
 try:
+    import resource
+except ImportError:  # without resource there are no core dumps
+    resource = None  # type: ignore[assignment]
+try:
     import uvicorn
+    import uvicorn._subprocess
     from uvicorn.config import STARTUP_FAILURE
     from uvicorn.protocols.http.h11_impl import H11Protocol
     from uvicorn.supervisors.multiprocess import Multiprocess, Process
@@ -37,129 +46,220 @@ except ImportError:
     raise MissingDependencyError("uvicorn", "serve") from None
 
 IDLE_TIMEOUT_S = 15.0
-"""A connection that has not asked for anything within this time, or since its last answer, is closed."""
+"""A connection without a complete request for this time, or since its last answer, is closed."""
+WRITE_TIMEOUT_S = 30.0
+"""A connection is closed if the client reads less than `_MIN_READ_BYTES` of an answer in this time."""
+_MIN_READ_BYTES = 1 << 14
+# The kernel's buffer of a connection. By default it grows to megabytes: each client that does not read would occupy
+# them, and slow reading would not be visible here for minutes, because the buffer empties in large parts.
+_SEND_BUFFER_BYTES = 1 << 16
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that is closed unless it asks for something in time, whatever it dribbles meanwhile."""
+    """A connection that is closed unless the client sends requests and reads answers in time."""
 
-    _waiting: TimerHandle | None = None
-    _answered: object = None
+    _timer: TimerHandle | None = None
+    _write_timer: TimerHandle | None = None
+    _answered_cycle: object = None
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Begin to wait."""
+        """Start the timer."""
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         super().connection_made(cast(Transport, transport))
-        self._wait()
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Stop waiting once all headers of a request are there; its handler waits for the body."""
+        """Stop the timer once all headers have arrived. The handler limits the body."""
         super().data_received(data)
-        if getattr(self, "cycle", None) is not self._answered:
-            self._stop()
+        if getattr(self, "cycle", None) is not self._answered_cycle:
+            self._stop_timer()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        self._answered = self.cycle
-        super().on_response_complete()  # which begins the next, where it is there already
-        if self.cycle is self._answered:
-            self._wait()
+        """Restart the timer for the next request."""
+        self._answered_cycle = self.cycle
+        super().on_response_complete()  # starts the next request if it has already arrived
+        if self.cycle is self._answered_cycle:
+            self._start_timer()
+
+    def pause_writing(self) -> None:
+        """Watch whether the client reads, because the buffer of answers is full."""
+        super().pause_writing()
+        self._watch_reading()
+
+    def resume_writing(self) -> None:
+        """Stop watching: the client has read enough for the next part of an answer."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_watching()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self._stop()
+        """Stop the timers."""
+        self._stop_timer()
+        self._stop_watching()
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
-        self._stop()
-        self._waiting = self.loop.call_later(IDLE_TIMEOUT_S, self.transport.close)
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(IDLE_TIMEOUT_S, self._close)
 
-    def _stop(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close(self) -> None:
+        # It closes once the client has read all answers, which some never do.
+        self.transport.close()
+        self._watch_reading()
+
+    def _watch_reading(self) -> None:
+        self._stop_watching()
+        size = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(WRITE_TIMEOUT_S, self._check_reading, size)
+
+    def _check_reading(self, earlier_size: int) -> None:
+        size = self.transport.get_write_buffer_size()
+        if size and size > earlier_size - _MIN_READ_BYTES:
+            self.transport.abort()
+        elif size:
+            self._watch_reading()
+
+    def _stop_watching(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
 
 CONFIG_VARIABLE = "DPHMM_RELAY"
-"""The environment variable in which workers find the relay's file."""
+"""Environment variable with the relay's file, for workers."""
 ACCEPT_VARIABLE = "DPHMM_RELAY_ACCEPT_CHANGES"
-"""The one that tells them to accept changes of settings, unless it is empty."""
+"""Environment variable that makes workers accept changed settings, unless it is empty."""
 SOCKET_VARIABLE = "DPHMM_RELAY_SOCKET"
-"""The one in which a relay that starts itself anew leaves the number of its socket, where phones wait meanwhile."""
+"""Environment variable with the socket of a relay that restarts itself. Connections queue there meanwhile."""
 
-_MOST_CONNECTIONS = 2000
+_MAX_CONNECTIONS = 2000
+# A relay ends within both times: open requests have the first, senders and the store the second.
+_GRACE_S = 4
+_SHUTDOWN_TIMEOUT_S = 5.0
+# An unresponsive worker is ended. Starting on a busy processor may take a minute.
 _WORKER_TIMEOUT_S = 120
-"""A worker that says nothing for so long is ended: to start on a processor that has other work may take a minute."""
-_MOST_STILLBORN = 3
-"""So many workers may end in a row before they served anything."""
+_MAX_FAILED_STARTS = 3  # consecutive workers that end before they have served
 _LOG = logging.getLogger(__name__)
 
 
 @checked
-def serve(path: str | Path, workers: int = 1, accept_changes: bool = False) -> None:
+def serve(
+    path: str | Path, workers: Annotated[int, Integers(1, error=ConfigurationError)] = 1, accept_changes: bool = False
+) -> None:
     """Run a relay until it is interrupted.
 
     Parameters
     ----------
-    path
-        The relay's file.
-    workers
-        Processes that answer; more than one need a database server as the store.
-    accept_changes
-        Whether sessions that began under other settings go on under those of the file, from their next release on.
+    path : str or Path
+        TOML file of the relay.
+    workers : int
+        Number of processes. More than one require a database server as the store.
+    accept_changes : bool
+        Whether sessions that began under other settings continue under those of the file from their next release on.
 
     Raises
     ------
     DphmmError
-        When the file, the model, the policy or the store cannot be used, or another relay serves it; before a socket is
-        opened. When workers end again and again before they have served anything.
+        If the file, the model, the policy or the store cannot be used, or another relay serves it. Raised before a
+        socket is opened. Also raised if workers repeatedly end before they have served anything.
     """
     config = RelayConfig.read(Path(path))
-    if workers < 1 or (workers > 1 and not is_server(config.store)):
+    if workers > 1 and not is_server(config.store):
         raise ConfigurationError(
-            f"workers is {workers}; a file of sessions has one, several need store = 'postgresql://…'"
+            f"workers must be 1 unless the store is a database server ('postgresql://…'), got {workers}"
         )
-    log_lines()
-    again, asked = False, threading.Event()
-    _on_hangup(asked.set)
-    with only_relay(config):
+    configure_logging()
+    disable_core_dumps()
+    again = False
+    reload_requested = threading.Event()
+    _handle_hangup(reload_requested.set)
+    with lock_relay(config):
         if workers > 1:
-            _serve_by_workers(Path(path), config, workers, accept_changes)
+            _serve_with_workers(Path(path), config, workers, accept_changes)
         else:
-            again = _serve_alone(Path(path), config, accept_changes, asked)
+            again = _serve_in_process(Path(path), config, accept_changes, reload_requested)
     if again:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # one that comes until it is heard again waits
-        os.execv(sys.executable, [sys.executable, "-m", "dphmm", *sys.argv[1:]])
+        _execute_again(path, accept_changes)
 
 
-def _on_hangup(call: Callable[[], object]) -> None:
-    """Have something done at SIGHUP, which by itself would end the process, also while it starts."""
+def _execute_again(path: str | Path, accept_changes: bool) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # defer it until the new process can handle it
+    # Not the arguments of this process, which may be a script that calls `serve`.
+    options = ["--accept-changes"] if accept_changes else []
+    os.execv(sys.executable, [sys.executable, "-m", "dphmm", "serve", str(Path(path).absolute()), *options])
+
+
+def _end_within(seconds: float, end: Callable[[], object]) -> None:
+    """End this process after a time, unless it has ended.
+
+    A thread that waits for a server or a disk cannot be cancelled. The process may end at any point: whatever it has
+    answered or sent is in the store.
+    """
+
+    def end_now() -> None:
+        _LOG.error("the relay did not end in time, and ends now")
+        end()
+
+    timer = threading.Timer(seconds, end_now)
+    timer.daemon = True
+    timer.start()
+
+
+def disable_core_dumps() -> None:
+    """Disable core dumps of this process and its workers.
+
+    Memory contains true locations.
+    """
+    if resource is not None and resource.getrlimit(resource.RLIMIT_CORE) != (0, 0):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _handle_hangup(call: Callable[[], object]) -> None:
+    """Call a function at SIGHUP, which would otherwise end the process, even during startup."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: call())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
-def _options(config: RelayConfig) -> dict[str, Any]:
+def _build_options(config: RelayConfig) -> dict[str, Any]:
     host, port = config.address
     return {
         "host": host,
         "port": port,
         "log_config": None,
-        "access_log": False,  # its lines would hold what is in queries: places and tokens
+        "access_log": False,  # it would contain queries with locations and tokens
         "server_header": False,
-        "limit_concurrency": _MOST_CONNECTIONS,
-        "timeout_graceful_shutdown": 10,
+        "limit_concurrency": _MAX_CONNECTIONS,
+        "timeout_graceful_shutdown": _GRACE_S,
         "http": TimedProtocol,
     }
 
 
-def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool, asked: threading.Event) -> bool:
-    """Serve by this process; whether it is to be started anew, for which it may be asked already."""
+def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, reload_requested: threading.Event) -> bool:
+    """Serve in this process, and return whether to restart it."""
     from dphmm.serve.endpoints import make_app
 
-    server = uvicorn.Server(uvicorn.Config(make_app(config, accept_changes), **_options(config)))
-    kept = os.environ.pop(SOCKET_VARIABLE, "")
-    listening = socket.socket(fileno=int(kept)) if kept else server.config.bind_socket()
     again = False
+
+    def end() -> None:
+        if again:
+            pass_socket()
+            _execute_again(path, accept_changes)
+        os._exit(0)
+
+    app = make_app(config, accept_changes, lambda: _end_within(_SHUTDOWN_TIMEOUT_S, end))
+    server = uvicorn.Server(uvicorn.Config(app, **_build_options(config)))
+    socket_number = os.environ.pop(SOCKET_VARIABLE, "")
+    listening = socket.socket(fileno=int(socket_number)) if socket_number else server.config.bind_socket()
+
+    def pass_socket() -> None:
+        os.set_inheritable(listening.fileno(), True)
+        os.environ[SOCKET_VARIABLE] = str(listening.fileno())
 
     def reload() -> None:
         nonlocal again
@@ -169,176 +269,231 @@ def _serve_alone(path: Path, config: RelayConfig, accept_changes: bool, asked: t
     def hung_up() -> None:
         threading.Thread(target=reload, daemon=True).start()
 
-    _on_hangup(hung_up)
-    if asked.is_set():
+    _handle_hangup(hung_up)
+    if reload_requested.is_set():
         hung_up()
     server.run(sockets=[listening.dup()])
     if again:
-        os.set_inheritable(listening.fileno(), True)
-        os.environ[SOCKET_VARIABLE] = str(listening.detach())
+        pass_socket()
+        listening.detach()
     elif not server.started:
-        raise OutputError("the relay could not start; the log above says why")
+        raise OutputError("the relay could not start; see the log above")
     return again
 
 
 def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
-    """Whether the relay can go on with what its file says now; where not, that is logged."""
+    """Return whether the relay can continue with its present file. Logs the reason if not."""
     from dphmm.serve.sessions import check_sessions
 
     try:
         changed = RelayConfig.read(path)
         if (changed.address, changed.store) != (config.address, config.store):
-            raise ConfigurationError("listen and store do not change while the relay runs; start it anew")
+            raise ConfigurationError("listen and store must not change while the relay runs; restart it")
         check_sessions(changed, accept_changes)
     except DphmmError as problem:
-        _LOG.error("the relay goes on as it was: %s", problem)
+        _LOG.error("the relay continues with its previous configuration: %s", problem)
         return False
     return True
 
 
-def _serve_by_workers(path: Path, config: RelayConfig, workers: int, accept_changes: bool) -> None:
-    """Serve by several processes, each of which is started anew where it ends, and all one after another by SIGHUP."""
-    SessionStore(config.store).close()  # one that cannot be used is refused here, and not by each of them
+def _serve_with_workers(path: Path, config: RelayConfig, workers: int, accept_changes: bool) -> None:
+    """Serve with several processes. They are replaced one by one at SIGHUP."""
+    SessionStore(config.store).close()  # an invalid store is refused once, not by every worker
     os.environ[CONFIG_VARIABLE] = str(path)
     os.environ[ACCEPT_VARIABLE] = "yes" if accept_changes else ""
-    made = uvicorn.Config(
-        "dphmm.serve.server:worker",
+    uvicorn_config = uvicorn.Config(
+        "dphmm.serve.server:make_worker_app",
         factory=True,
         workers=workers,
         timeout_worker_healthcheck=_WORKER_TIMEOUT_S,
-        **_options(config),
+        **_build_options(config),
     )
-    supervisor = Workers(made, [made.bind_socket()], lambda: _is_servable(path, config, accept_changes))
+    supervisor = WorkerSupervisor(
+        uvicorn_config, [uvicorn_config.bind_socket()], lambda: _is_servable(path, config, accept_changes)
+    )
     supervisor.run()
     if supervisor.failed:
-        raise OutputError("workers end before they have served anything; the log above says why")
+        raise OutputError("workers end before they have served anything; see the log above")
 
 
-class Workers(Multiprocess):
-    """Processes that are started anew where they end, unless they do so again and again before they served anything.
+class WorkerSupervisor(Multiprocess):
+    """Restarts worker processes that end.
 
-    By SIGHUP all are, one after another, each once its successor serves; unless what they would read cannot be served.
+    It gives up if they repeatedly end before they have served anything.
+
+    At SIGHUP all workers are replaced one by one, each once its successor serves, if the new file can be served.
     """
 
     def __init__(
         self, config: uvicorn.Config, sockets: list[socket.socket], is_servable: Callable[[], bool] = lambda: True
     ) -> None:
         super().__init__(config, sockets)
+        # uvicorn has no option for it: its workers would import the script that called `serve`.
+        uvicorn._subprocess.spawn = ScriptlessContext()
         self._is_servable = is_servable
         self.failed = False
-        """Whether they were given up."""
-        self._stillborn = 0
+        """Whether the supervisor gave up."""
+        self._num_failed_starts = 0
         self._served: set[int | None] = set()
-        self._asked: dict[int | None, float] = {}
+        self._pinged_at: dict[int | None, float] = {}
 
     def handle_hup(self) -> None:
-        """Have each read the relay's file again."""
+        """Replace the workers, which read the relay's file again."""
         if self._is_servable():
             super().handle_hup()
 
     def keep_subprocess_alive(self) -> None:
-        """Look after each of them, without waiting for any; called twice a second."""
-        for index, one in enumerate(self.processes):
+        """Check each worker without waiting for any. Called twice a second."""
+        for index, process in enumerate(self.processes):
             if self.should_exit.is_set():
                 return
-            if self._is_alive(one):
+            if self._is_alive(process):
                 continue
-            one.kill()
-            one.join()
-            self._stillborn = 0 if one.pid in self._served else self._stillborn + 1
-            self._served.discard(one.pid)
-            self._asked.pop(one.pid, None)
-            if one.exitcode == STARTUP_FAILURE or self._stillborn >= _MOST_STILLBORN:
-                _LOG.error("worker %s ended before it had served anything, and no other is started", one.pid)
+            process.kill()
+            process.join()
+            self._num_failed_starts = 0 if process.pid in self._served else self._num_failed_starts + 1
+            self._served.discard(process.pid)
+            self._pinged_at.pop(process.pid, None)
+            if process.exitcode == STARTUP_FAILURE or self._num_failed_starts >= _MAX_FAILED_STARTS:
+                _LOG.error("worker %s ended before it had served anything; no other is started", process.pid)
                 self.failed = True
                 self.should_exit.set()
                 return
-            _LOG.error("worker %s ended, and another is started", one.pid)
+            _LOG.error("worker %s ended; another is started", process.pid)
             self.processes[index] = Process(self.config, self.sockets)
             self.processes[index].start()
 
-    def _is_alive(self, one: Process) -> bool:
-        """Whether a worker runs, and answered within the time that it has."""
-        if not one.process.is_alive():
+    def _is_alive(self, process: Process) -> bool:
+        """Return whether a worker runs and answered the last ping in time."""
+        if not process.process.is_alive():
             return False
         try:
-            if one.pid not in self._asked:
-                one.parent_conn.send(b"ping")
-                self._asked[one.pid] = monotonic()
-            elif one.parent_conn.poll(0):
-                del self._asked[one.pid]
-                if one.parent_conn.recv():  # it has started to serve
-                    self._served.add(one.pid)
-                    self._stillborn = 0
+            if process.pid not in self._pinged_at:
+                process.parent_conn.send(b"ping")
+                self._pinged_at[process.pid] = monotonic()
+            elif process.parent_conn.poll(0):
+                del self._pinged_at[process.pid]
+                if process.parent_conn.recv():  # it has started to serve
+                    self._served.add(process.pid)
+                    self._num_failed_starts = 0
         except (OSError, EOFError):
             return False
-        return monotonic() - self._asked.get(one.pid, monotonic()) < self.config.timeout_worker_healthcheck
+        return monotonic() - self._pinged_at.get(process.pid, monotonic()) < self.config.timeout_worker_healthcheck
 
 
-def worker() -> Any:
-    """The relay of the file that the environment names: what each worker runs."""
+def make_worker_app() -> Any:
+    """Create the application of a worker from the file named in the environment."""
     from dphmm.serve.endpoints import make_app
 
-    log_lines()
-    return make_app(RelayConfig.read(Path(os.environ[CONFIG_VARIABLE])), bool(os.environ.get(ACCEPT_VARIABLE)))
+    configure_logging()
+    disable_core_dumps()
+    config = RelayConfig.read(Path(os.environ[CONFIG_VARIABLE]))
+    end = partial(_end_within, _SHUTDOWN_TIMEOUT_S, partial(os._exit, 0))
+    return make_app(config, bool(os.environ.get(ACCEPT_VARIABLE)), end)
 
 
 @checked
 def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
-    """Have the relay of a file read it again, once it is seen that it can be served.
+    """Make the running relay of a file read it again, after checking that it can be served.
 
     Parameters
     ----------
-    path
-        The relay's file.
-    accept_changes
-        Whether the relay was started so that sessions go on under changed settings.
+    path : str or Path
+        TOML file of the relay.
+    accept_changes : bool
+        Whether the relay was started with this option.
 
     Returns
     -------
     int
-        The number of the process.
+        Number of the process.
 
     Raises
     ------
     DphmmError
-        When the file cannot be served, or no relay of it runs on this machine.
+        If the file cannot be served, or no relay of it runs on this machine.
     """
     from dphmm.serve.sessions import check_sessions
 
     config = RelayConfig.read(Path(path))
-    process = process_of(config)
+    process = find_process(config)
     check_sessions(config, accept_changes)
     os.kill(process, signal.SIGHUP)
     return process
 
 
-# ---- which process serves a relay -----------------------------------------------------------------------------------
+# ---- lock ------------------------------------------------------------------------------------------------------------
 
 
-def lock_file(config: RelayConfig) -> Path:
-    """The file whose lock a relay holds: beside its file of sessions, or for its port where the store is a server."""
-    if is_server(config.store):
-        return Path(tempfile.gettempdir()) / f"dphmm-relay-{config.address[1]}.lock"
-    return Path(f"{config.store}.lock")
+def get_lock_path(config: RelayConfig) -> Path:
+    """Return the lock file of a relay.
+
+    It is next to the store, however the path of the store is written. If the store is a server, it is in the runtime
+    folder of the service or the user, and named by the port.
+
+    Raises
+    ------
+    OutputError
+        If there is no runtime folder that only this user can write.
+    """
+    if not is_server(config.store):
+        return Path(f"{Path(config.store).resolve()}.lock")
+    return _get_runtime_folder() / f"dphmm-relay-{config.address[1]}.lock"
+
+
+def _get_runtime_folder() -> Path:
+    """Return the runtime folder of systemd's service or session, or a private folder."""
+    for variable in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"):
+        folder = os.environ.get(variable, "").partition(":")[0]
+        if folder:
+            return Path(folder)
+    if not hasattr(os, "getuid"):  # temporary folders are private there
+        return Path(tempfile.gettempdir())
+    private = Path(tempfile.gettempdir()) / f"dphmm-{os.getuid()}"
+    try:
+        private.mkdir(0o700, exist_ok=True)
+        status = private.lstat()
+    except OSError as problem:
+        raise OutputError(f"{private} cannot be created ({problem.strerror}); set XDG_RUNTIME_DIR") from None
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise OutputError(
+            f"{private} must be a folder that only this user can write; set XDG_RUNTIME_DIR to another one"
+        )
+    return private
+
+
+def _open_lock(path: Path, flags: int) -> int:
+    """Open a lock file that is neither a symbolic link nor another name of a file.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is a link.
+    """
+    file = os.open(path, flags | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return file
+    os.close(file)
+    raise OSError(errno.ELOOP, "it is a link")
 
 
 @contextmanager
-def only_relay(config: RelayConfig) -> Iterator[None]:
+def lock_relay(config: RelayConfig) -> Iterator[None]:
     """Hold the lock of a relay, with the number of this process in it.
 
     Raises
     ------
     ConfigurationError
-        When another relay holds it.
+        If another relay holds it.
     OutputError
-        When the file cannot be written.
+        If the file cannot be written, or is a link.
     """
-    path = lock_file(config)
+    path = get_lock_path(config)
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = _open_lock(path, os.O_RDWR | os.O_CREAT)
     except OSError as problem:
-        raise OutputError(f"{path} cannot be written ({problem.strerror}); check the folder") from None
+        raise OutputError(f"{path} cannot be written ({problem.strerror}); check the file and its folder") from None
     try:
         if fcntl is not None:
             try:
@@ -347,7 +502,7 @@ def only_relay(config: RelayConfig) -> Iterator[None]:
                 other = os.read(file, 20).decode("ascii", "replace").strip()
                 raise ConfigurationError(
                     f"{config.store if not is_server(config.store) else config.listen} is served by another relay, "
-                    f"process {other}; end that one, or name another"
+                    f"process {other}; end that process, or use another store or port"
                 ) from None
         os.truncate(file, 0)
         os.pwrite(file, str(os.getpid()).encode(), 0)
@@ -356,59 +511,73 @@ def only_relay(config: RelayConfig) -> Iterator[None]:
         os.close(file)
 
 
-def process_of(config: RelayConfig) -> int:
-    """The number of the process that serves a relay.
+def find_process(config: RelayConfig) -> int:
+    """Return the number of the process that serves a relay.
 
     Raises
     ------
     ConfigurationError
-        When none does.
+        If no process does, or the process belongs to another user than the lock file.
     """
-    path = lock_file(config)
-    with_none = ConfigurationError(f"no relay holds {path}; start it with dphmm serve, or reload it as it was started")
+    path = get_lock_path(config)
+    with_none = ConfigurationError(
+        f"no running relay holds {path}; start it with dphmm serve, or pass the file with which it was started"
+    )
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = _open_lock(path, os.O_RDONLY)
     except OSError:
         raise with_none from None
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return int(os.read(file, 20))
+        process = os.read(file, 20).decode("ascii", "replace").strip()
+        # The owner of the file wrote the number. It must not make another user, such as root, signal other processes.
+        if process.isdigit() and _get_process_owner(int(process)) in (None, os.fstat(file).st_uid):
+            return int(process)
+        raise ConfigurationError(f"{path} must contain a process of its owner, got {process!r}") from None
     finally:
         os.close(file)
     raise with_none
 
 
+def _get_process_owner(process: int) -> int | None:
+    """Return the user of a process, or None if the system does not show it."""
+    try:
+        return Path(f"/proc/{process}").stat().st_uid
+    except OSError:
+        return None
+
+
 # ---- logs ------------------------------------------------------------------------------------------------------------
 
 
-class _Lines(logging.Formatter):
-    """One JSON object a line."""
+class _JsonFormatter(logging.Formatter):
+    """Formats a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        entry = {
             "time": f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%SZ}",
             "level": record.levelname.lower(),
             "from": record.name,
-            "message": _without_trace(" ".join(record.getMessage().split())),
+            "message": _remove_traceback(" ".join(record.getMessage().split())),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            said["error"] = record.exc_info[0].__name__  # not what it says: that may hold a place
-        return json.dumps(said, ensure_ascii=False)
+            entry["error"] = record.exc_info[0].__name__  # without its message, which may contain a location
+        return json.dumps(entry, ensure_ascii=False)
 
 
-def _without_trace(message: str) -> str:
-    """A message that is the text of an error with the way to it, as that error's kind alone."""
+def _remove_traceback(message: str) -> str:
+    """Replace a message that contains a traceback, which may contain a location."""
     return "an unexpected error" if message.startswith("Traceback") else message
 
 
-def log_lines() -> None:
-    """Log to standard error, one JSON object a line, without the texts of unexpected errors."""
+def configure_logging() -> None:
+    """Log JSON lines to standard error, without the messages of unexpected errors."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Lines())
+    handler.setFormatter(_JsonFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
-    for name in ("httpx", "httpcore"):  # they log addresses with their queries
+    for name in ("httpx", "httpcore"):  # they log URLs with their queries
         logging.getLogger(name).setLevel(logging.WARNING)

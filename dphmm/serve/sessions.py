@@ -1,17 +1,19 @@
-"""People's sessions on one thread, on which every fix is released and every answer is read.
+"""Sessions of the relay's users, on one thread that releases fixes and reads releases.
 
-Beside them are kept the engines of people's zones.
+The engines of the zones that users draw are cached here, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache, partial
+from math import nan
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -19,182 +21,195 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dphmm import errors
-from dphmm.jobs.models import load_model, people_seen, refuse_own
+from dphmm.jobs.model.learn import find_training_users, load_model, refuse_training_users
 from dphmm.model.model import MarkovModel
-from dphmm.release.drawn_zones import Zones, first_zones
+from dphmm.release.drawn_zones import Zones, default_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.session import step_number
+from dphmm.release.session import get_slot
 from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, StoredSession
-from dphmm.release.trajectory import Accepted, RecordedPeople, degrees_of, place_on_earth
+from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, locate_release, to_degrees
 from dphmm.serve.config import Recipient, RelayConfig
-from dphmm.serve.message_formats import Fix, Message, Received, seconds_of
+from dphmm.serve.incoming import Fix, Received, to_seconds
+from dphmm.serve.outgoing import Message
 from dphmm.serve.precision import PrecisionGrid
-from dphmm.serve.recipients import FOREVER, Reader, RecipientTables, now
+from dphmm.serve.recipients import FOREVER, RecipientState, RecipientTables, now
+from dphmm.space.fix_quality import INACCURATE, REASONS, find_refused, select_most_accurate
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
 
-_ENGINES_KEPT = 256
-"""At most this many engines, each of which remembers its last plan, are kept."""
-_MESSAGES_KEPT = 64
-"""The messages about this many releases are kept, for the next recipient."""
-_FIXES_AT_ONCE = 4
-"""At most this many fixes of one message are released before other people's messages have their turn."""
-_HEARD_AGAIN_S = 30.0
-_LOOKED_BACK = 1000
-"""So many releases are looked at for the last draw."""
-_OR_ACCEPT = "; or let all go on under the file's settings by --accept-changes"
-_LONGEST_TURN_S, _TURN_AGAIN_S = 60.0, 0.01
-_COUNTED = {
-    **dict.fromkeys(("released", "again", "withheld"), "released"),
+_ENGINE_CACHE_SIZE = 256  # each engine keeps its last plan
+_MESSAGE_CACHE_SIZE = 64  # releases with messages kept for the next recipient
+# Fixes of one message that are released before the messages of other users have their turn.
+_MAX_FIXES_PER_TURN = 4
+_CONTACT_INTERVAL_S = 30.0
+# A relay that was off for longer needs `dphmm serve confirm-clock`. A clock that starts in a wrong year is refused.
+_MAX_CLOCK_JUMP_S = 30 * 86400
+_PROBE_INTERVAL_S = 1.0
+# Size of a release: of its record, and of the belief, which is stored with it.
+_PROBE_BYTES = 8_000
+_BYTES_PER_STATE = 9
+_MAX_LOOKBACK_RELEASES = 1000  # releases that are searched for the last one with a draw
+_ACCEPT_HINT = "; pass --accept-changes to continue all sessions under the settings of the file"
+_MAX_TURN_S = 60.0
+_TURN_POLL_S = 0.01
+# Outcome of a location, as the user's own page shows it → outcome that is counted.
+_COUNTED_OUTCOMES = {
+    **dict.fromkeys(("released", "duplicate", "withheld"), "released"),
     **dict.fromkeys(("limit", "late", "outside"), "unreleased"),
     "ahead": "ahead",
+    "clock": "clock",
     "refused": "refused",
 }
-"""What became of a place → as what it is counted."""
+
+_LOG = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
 
-def _accuracy(fix: Fix) -> float:
-    """The radius that a fix is good to in metres; where its app does not say, as good as any."""
-    return fix.accuracy_m or 0.0
-
-
 class Engines:
-    """Engines of one model, by the note that was kept when a session was agreed on.
+    """Engines of one model, one for each set of zones that a session uses.
 
     Parameters
     ----------
-    base
-        The relay's settings.
-    model
+    base : ReleaseSettings
+        Settings of the relay.
+    model : MarkovModel
         The model.
     """
 
     def __init__(self, base: ReleaseSettings, model: MarkovModel) -> None:
-        self._base, self.model = base, model
-        self.engine: Callable[[str], Releaser] = lru_cache(_ENGINES_KEPT)(self._made)
-        """The engine of a note; of an empty one, that of the relay's settings. Ask it for `another`."""
+        self._base = base
+        self.model = model
+        self.engine: Callable[[str], Releaser] = lru_cache(_ENGINE_CACHE_SIZE)(self._make_engine)
+        """Return the engine of a note, or that of the relay's settings for an empty note. Use `spawn` on it."""
 
     @classmethod
-    def of(cls, config: RelayConfig) -> Engines:
-        """Those of a relay's file.
+    def from_config(cls, config: RelayConfig) -> Engines:
+        """Create the engines of a relay's file.
 
         Raises
         ------
         DphmmError
-            When it names what cannot be served.
+            If the file cannot be served.
         """
         config.check_environment()
-        made = cls(config.release, load_model(config.model))
-        made.engine("")
-        return made
+        engines = cls(config.release, load_model(config.model))
+        engines.engine("")
+        return engines
 
-    def settings(self, note: str) -> ReleaseSettings:
-        """How places are released where a note says so.
+    def build_settings(self, note: str) -> ReleaseSettings:
+        """Return the release settings that a note specifies.
 
         Raises
         ------
         ConfigurationError
-            As `dphmm.release.drawn_zones.Zones.settings`.
+            See `dphmm.release.drawn_zones.Zones.apply_to`.
         """
         zones = Zones.from_note(note)
-        return self._base if zones is None else zones.settings(self._base)
+        return self._base if zones is None else zones.apply_to(self._base)
 
-    def continues(self, session: StoredSession, config: RelayConfig) -> bool:
-        """Whether a session continues under a file of now, as hashes tell, without an engine being made."""
-        now = self.settings(session.agreed[-1].note).content_hash
+    def can_continue(self, session: StoredSession, config: RelayConfig) -> bool:
+        """Return whether a session can continue under the present file, from hashes."""
+        now = self.build_settings(session.agreements[-1].note).content_hash
         same = {query: terms.settings_hash for query, terms in session.terms.items()}
         of_model = all(
             terms.model == self.model.content_hash and terms.randomness == "system" for terms in session.terms.values()
         )
         return of_model and same == {MAIN_QUERY: now} and config.limits in (None, session.limits)
 
-    def next_engine(self, session: StoredSession) -> Releaser:
-        """The engine of a session's next release."""
-        return self.engine(session.agreed[-1].note)
+    def get_next_engine(self, session: StoredSession) -> Releaser:
+        """Return the engine of a session's next release."""
+        return self.engine(session.agreements[-1].note)
 
-    def _made(self, note: str) -> Releaser:
-        engine = self.settings(note).engine(self.model)
-        if not note and engine.begins_alike:
-            with suppress(errors.AlreadyKnownError):  # the first plan of every new person is the same, and made once
+    def _make_engine(self, note: str) -> Releaser:
+        engine = self.build_settings(note).engine(self.model)
+        if not note and engine.first_step_is_user_independent:
+            # The first plan of every new user is the same. Prepare it once.
+            with suppress(errors.SingletonConstraintError):
                 engine.prepare()
         return engine
 
 
 def check_sessions(config: RelayConfig, accept_changes: bool = False) -> None:
-    """Refuse what a relay could not serve, while another serves the same store; nothing is written.
+    """Refuse a configuration that a relay could not serve, without writing.
+
+    Another relay may serve the store meanwhile.
 
     Parameters
     ----------
     config, accept_changes
-        As for `Sessions`.
+        See `Sessions`.
 
     Raises
     ------
     DphmmError
-        As of `Sessions`.
+        See `Sessions`.
     """
-    engines = Engines.of(config)
+    engines = Engines.from_config(config)
     if not is_server(config.store) and not Path(config.store).exists():
         return
     with SessionStore(config.store, readonly=True) as store:
         for user in config.users:
             stored = store.session(user)
-            if stored is not None and not (accept_changes or engines.continues(stored, config)):
-                raise errors.ConfigurationError(f"session {user!r} began under other settings or limits{_OR_ACCEPT}")
+            if stored is not None and not (accept_changes or engines.can_continue(stored, config)):
+                raise errors.ConfigurationError(f"session {user!r} has other settings or limits{_ACCEPT_HINT}")
 
 
-OUTCOMES = ("released", "unreleased", "ahead", "refused", "malformed", "no_zone", "encrypted")
-"""What may become of the fixes of a message, as it is counted: what is public, or seen without looking at the place.
+OUTCOMES = ("released", "unreleased", "ahead", "clock", "refused", "malformed", "no_timezone", "encrypted")
+"""Counted outcomes of the fixes of a message: those that are public, or known without inspecting the location.
 
-Those that are ``released`` are of time steps that have a release, a new one or one from before. ``unreleased`` are
-dropped: of time steps that have none, outside the region where such places are omitted, from before the last release,
-or beyond what the person may spend; and those that are too inaccurate, or less accurate than another fix of their step
-and message. Why a time step has no release may tell where the person was: outside the region, late because of a step
-that was said to have none, or inside and beyond what they may spend. So it is not counted apart. Fixes that are too far
-``ahead`` in the future are dropped, and ``refused`` where the model was learned from this person. The others are no
-places: see `dphmm.serve.message_formats.NotTaken`.
+``released`` fixes belong to timesteps that have a release, new or earlier. ``unreleased`` fixes are dropped: their
+timestep has no release, they lie outside the region where such locations are dropped, they are older than the last
+release, they exceed what the user may spend, they are invalid or inaccurate, or another fix of their timestep and
+message is more accurate. The reason why a timestep has no release can reveal where the user was. Therefore these
+reasons are not counted separately. Fixes too far ``ahead`` in the future are dropped, and so are fixes beyond the last
+time kept while the relay's ``clock`` is doubtful. Fixes are ``refused`` if the model was trained on the user. The other
+outcomes concern entries that are not locations: see `dphmm.serve.incoming.RejectReason`.
 """
 
 
 class Sessions:
-    """Releases fixes and reads releases, one after another on a thread of its own.
+    """Releases fixes and reads releases one after another on a separate thread.
 
     Parameters
     ----------
-    config
-        The relay's file.
-    accept_changes
-        Whether sessions continue under what the file says now of how places are released, where they began otherwise.
+    config : RelayConfig
+        Configuration of the relay.
+    accept_changes : bool
+        Whether sessions that began under other settings continue under those of the file.
 
     Attributes
     ----------
-    is_shared
+    is_shared : bool
         Whether other processes may release to the same store.
-    heard, since
-        What was last heard from each person's phone (``at`` which second, the ``time`` of the place and what it
-        ``became``) for their own page, and since which second this process has run.
-    people, tables, engines
-        The sessions themselves, the tables beside them, and engines: for work that is given to `run`, except for the
-        engines' settings and model.
+    last_contacts : dict
+        Last post of each user's phone, for the user's own page: the second ``at`` which it came, the ``time`` of the
+        location and its ``outcome``.
+    started_at : int
+        Second at which this process started.
+    stream, tables, engines
+        The sessions, the tables of recipients, and the engines. Use them in work passed to `run` only, except for the
+        settings and the model of the engines.
 
     Raises
     ------
     DphmmError
-        As the model, the policy and the store say; before anything is served.
+        If the model, the policy or the store cannot be used. Raised before anything is served.
     """
 
     def __init__(self, config: RelayConfig, accept_changes: bool = False) -> None:
-        self._config, self._accept_changes = config, accept_changes
+        self._config = config
+        self._accept_changes = accept_changes
         self._thread = ThreadPoolExecutor(1, "dphmm-sessions")
         self._turns: dict[str, asyncio.Lock] = {}
-        self._noted: dict[str, tuple[float, set[str]]] = {}
-        self._known: dict[tuple[str, int], tuple[int, int | None]] = {}
-        self.heard: dict[str, dict[str, Any]] = {}
-        self.since = now()
+        self._probed_at = -_PROBE_INTERVAL_S
+        self._is_available = False
+        self._recorded_contacts: dict[str, tuple[float, set[str]]] = {}
+        self._last_drawn: dict[tuple[str, int], tuple[int, int | None]] = {}
+        self.last_contacts: dict[str, dict[str, Any]] = {}
+        self.started_at = now()
         self._newest: dict[str, int] = {}
         self.is_shared = is_server(config.store)
         self._to_close: list[Callable[[], None]] = []
@@ -205,17 +220,17 @@ class Sessions:
             raise
 
     def close(self) -> None:
-        """Finish what was begun, and let go of the store."""
+        """Finish pending work and close the store."""
         while self._to_close:
             self._thread.submit(self._to_close.pop()).result()
         self._thread.shutdown()
 
     async def run(self, work: Callable[..., Value], *arguments: object) -> Value:
-        """Have something done on the sessions' thread.
+        """Run a function on the sessions' thread.
 
         Parameters
         ----------
-        work
+        work : callable
             The function.
         *arguments
             Its arguments.
@@ -223,255 +238,289 @@ class Sessions:
         Returns
         -------
         object
-            What it returns.
+            Its return value.
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *arguments))
 
     async def take(self, user: str, received: Received) -> Counter[str]:
-        """Release the places of a person's message, in order of time.
+        """Release the locations of a user's message in order of time.
 
-        When this returns, everything that was released is on the disk.
+        When this returns, every release is on disk.
 
         Parameters
         ----------
-        user
-            The person.
-        received
-            What the message held.
+        user : str
+            The user.
+        received : Received
+            Content of the message.
 
         Returns
         -------
         Counter
-            How many places became what, by `OUTCOMES`.
+            Number of entries by outcome, see `OUTCOMES`.
 
         Raises
         ------
         errors.SessionBusyError, errors.SessionMismatchError, DataFileError
-            When the store does not take them now.
+            If the store cannot accept them now.
         """
-        others: Counter[str] = Counter(received.not_taken)
-        fixes, inaccurate = self._best_of_steps(received.fixes)
+        others: Counter[str] = Counter(received.rejected)
+        fixes, invalid, inaccurate = self._select_best_fixes(received.fixes)
         outcome = others + Counter(unreleased=len(received.fixes) - len(fixes))
-        async with self._turn(user):
-            for start in range(0, len(fixes), _FIXES_AT_ONCE):
-                outcome += await self.run(self._take, user, fixes[start : start + _FIXES_AT_ONCE])
+        async with self._exclusive_turn(user):
+            for start in range(0, len(fixes), _MAX_FIXES_PER_TURN):
+                outcome += await self.run(self._release_fixes, user, fixes[start : start + _MAX_FIXES_PER_TURN])
         if received.fixes or others:
-            apart = {"inaccurate": inaccurate, "ahead": outcome["ahead"], "refused": outcome["refused"]}
-            became = {"taken": len(received.fixes) - sum(apart.values()), **apart, **others}
-            await self._note(user, {why: count for why, count in became.items() if count})
+            separate = {"invalid": invalid, "inaccurate": inaccurate}
+            separate |= {name: outcome[name] for name in ("ahead", "clock", "refused")}
+            outcomes = {"accepted": len(received.fixes) - sum(separate.values()), **separate, **others}
+            await self._record_contact(user, {name: count for name, count in outcomes.items() if count})
         return outcome
 
-    async def _note(self, user: str, became: Mapping[str, int]) -> None:
-        """Write that a phone was heard, but no more than twice a minute where the same became of what it posted."""
-        when, what = self._noted.get(user, (-_HEARD_AGAIN_S, set()))
-        if monotonic() - when >= _HEARD_AGAIN_S or what != set(became):
-            self._noted[user] = monotonic(), set(became)
-            await self.run(self.tables.set_heard, user, became)
+    async def _record_contact(self, user: str, outcomes: Mapping[str, int]) -> None:
+        """Record a message, at most twice a minute unless the outcomes change."""
+        recorded_at, names = self._recorded_contacts.get(user, (-_CONTACT_INTERVAL_S, set()))
+        if monotonic() - recorded_at >= _CONTACT_INTERVAL_S or names != set(outcomes):
+            self._recorded_contacts[user] = monotonic(), set(outcomes)
+            await self.run(self.tables.record_contact, user, outcomes)
 
-    def _best_of_steps(self, fixes: Sequence[Fix]) -> tuple[list[Fix], int]:
-        """The fixes of the best accuracy of each time step, in order of time; and how many are not good enough."""
-        good = [fix for fix in fixes if _accuracy(fix) < self._config.worst_accuracy_m]
-        best: dict[int, Fix] = {}
-        for fix in sorted(good, key=lambda one: one.time):
-            step = step_number(fix.time, self.engines.model.step)
-            if step not in best or _accuracy(fix) < _accuracy(best[step]):
-                best[step] = fix
-        return list(best.values()), len(fixes) - len(good)
+    def _select_best_fixes(self, fixes: Sequence[Fix]) -> tuple[list[Fix], int, int]:
+        """Return the most accurate fix of each timestep, and numbers of refused fixes.
+
+        They are the numbers of invalid and of inaccurate fixes. The rule is that of files; see
+        `dphmm.space.fix_quality`.
+        """
+        ordered = sorted(fixes, key=lambda fix: fix.time)
+        accuracy = np.array([nan if fix.accuracy_m is None else fix.accuracy_m for fix in ordered])
+        reasons = find_refused(
+            np.array([fix.latitude for fix in ordered]),
+            np.array([fix.longitude for fix in ordered]),
+            accuracy,
+            np.array([fix.is_valid for fix in ordered], dtype=np.bool_),
+            self.engines.model.space,
+            self._config.max_accuracy_m,
+        )
+        num_inaccurate = int((reasons == REASONS.index(INACCURATE)).sum())
+        num_invalid = int((reasons >= 0).sum()) - num_inaccurate
+        usable = np.flatnonzero(reasons < 0)
+        slots = [get_slot(ordered[index].time, self.engines.model.step) for index in usable]
+        best = usable[select_most_accurate(np.array(slots, dtype=np.int64), accuracy[usable])]
+        return [ordered[index] for index in best.tolist()], num_invalid, num_inaccurate
 
     @asynccontextmanager
-    async def _turn(self, user: str) -> AsyncIterator[None]:
-        """Let no other message of a person in, here or in another process: it would make what is older come late."""
+    async def _exclusive_turn(self, user: str) -> AsyncIterator[None]:
+        """Exclude other messages of a user, which could make older fixes too late."""
         async with self._turns.setdefault(user, asyncio.Lock()):
             if not self.is_shared:
                 yield
                 return
-            until = monotonic() + _LONGEST_TURN_S
-            while not await self.run(self._database.take_turn, user):
+            until = monotonic() + _MAX_TURN_S
+            while not await self.run(self._database.try_lock, user):
                 if monotonic() > until:
-                    raise errors.SessionBusyError("another message of the person takes too long; send it again")
-                await asyncio.sleep(_TURN_AGAIN_S)
+                    raise errors.SessionBusyError("another message of this user takes too long; send it again")
+                await asyncio.sleep(_TURN_POLL_S)
             try:
                 yield
             finally:
-                with suppress(errors.OutputError):  # with the connection it has ended
-                    await self.run(self._database.end_turn, user)
+                with suppress(errors.OutputError):  # if the connection is lost, the turn has ended with it
+                    await self.run(self._database.unlock, user)
 
-    async def is_there(self) -> bool:
-        """Whether the store answers."""
-        try:
-            return await self.run(lambda: self._database.execute("SELECT 1") == [(1,)])
-        except errors.DphmmError:
-            return False
+    async def is_store_available(self) -> bool:
+        """Return whether the store accepts a release, by writing as many bytes to it.
 
-    # ---- for work that is given to `run` -------------------------------------------------------------------------
+        The result is valid for a second, so that frequent requests do not occupy the disk.
+        """
+        if monotonic() - self._probed_at >= _PROBE_INTERVAL_S:
+            try:
+                await self.run(self.tables.write_probe, _PROBE_BYTES + _BYTES_PER_STATE * self.engines.model.size)
+                self._is_available = True
+            except errors.DphmmError:
+                self._is_available = False
+            self._probed_at = monotonic()
+        return self._is_available
 
-    def told_from(self, recipient: Recipient, user: str) -> int:
-        """From which second on a recipient is told of a person; `FOREVER` for one who is paused or absent."""
-        one = self._reader(recipient, user)
-        return FOREVER if one is None or one.absent else one.paused_until
+    # ---- for work that is passed to `run` ------------------------------------------------------------------------
 
-    def waiting(self) -> set[tuple[str, str]]:
-        """The people of whom recipients were not sent releases, and their names; none where another process sends."""
-        names = {self._config.key(one): one.name for one in self._config.recipients}
-        rows = self.tables.unsent() if self.tables.leads() else ()
+    def get_sending_start(self, recipient: Recipient, user: str) -> int:
+        """Return the second from which a recipient is sent locations, possibly `FOREVER`."""
+        state = self._get_state(recipient, user)
+        return FOREVER if state is None or state.is_absent else state.paused_until
+
+    def list_waiting(self) -> set[tuple[str, str]]:
+        """Return pairs of a user and a recipient with unsent releases that this process sends."""
+        names = {self._config.get_key(recipient): recipient.name for recipient in self._config.recipients}
+        rows = self.tables.list_unsent() if self.tables.is_leader() else ()
         return {(user, names[key]) for user, key in rows if key in names}
 
-    def first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
-        """The first release of a person that a recipient is told and was not sent.
+    def find_first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
+        """Return a user's first release that a recipient has yet to be sent.
 
         Returns
         -------
         tuple of int, Message and bool, or None
-            How many releases there were up to it, the message, and whether there are releases after it; None where
-            there is none, or another process sends.
+            Number of releases up to it, the message, and whether there are later releases. None if there is no such
+            release, or another process sends.
         """
-        one = self._reader(recipient, user) if self.tables.leads() else None
-        if one is None:
+        state = self._get_state(recipient, user) if self.tables.is_leader() else None
+        if state is None:
             return None
-        for number in range(one.number, one.count):
-            message = self.message_of(one, user, number, recipient)
+        for number in range(state.num_sent, state.num_releases):
+            message = self.build_message(state, user, number, recipient)
             if message is not None:
-                return number + 1, message, number + 1 < one.count
-        if one.number < one.count:
-            self.tables.set_sent(one.key, one.session, one.count)
+                return number + 1, message, number + 1 < state.num_releases
+        if state.num_sent < state.num_releases:
+            self.tables.set_sent(state.key, state.session, state.num_releases)
         return None
 
-    def last_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
-        """The last release of a person that a recipient is told, and how many there were up to it."""
-        one = self._reader(recipient, user)
-        if one is None:
+    def find_last_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
+        """Return a user's last release that a recipient has yet to be sent, and its count."""
+        state = self._get_state(recipient, user)
+        if state is None:
             return None
-        for number in range(one.count - 1, one.number - 1, -1):
-            message = self.message_of(one, user, number, recipient)
+        for number in range(state.num_releases - 1, state.num_sent - 1, -1):
+            message = self.build_message(state, user, number, recipient)
             if message is not None:
                 return number + 1, message
         return None
 
-    def set_sent(self, recipient: Recipient, user: str, count: int, said: str = "") -> None:
-        """Write how many of a person's releases a recipient was sent, and why the last was set aside if it was."""
-        self.tables.set_sent(self._config.key(recipient), self._number(user), count, said)
+    def set_sent(self, recipient: Recipient, user: str, count: int, reason: str = "") -> None:
+        """Store the number of releases that a recipient was sent, and why one was set aside."""
+        self.tables.set_sent(self._config.get_key(recipient), self._get_session_number(user), count, reason)
 
-    def message_of(self, reader: Reader, user: str, number: int, recipient: Recipient | None = None) -> Message | None:
-        """What a reader is told of a release, a recipient of the file as it says; None where nothing."""
-        stored, message = self._told(user, reader.session, number)
-        if stored.query != reader.query:
+    def build_message(
+        self, state: RecipientState, user: str, number: int, recipient: Recipient | None = None
+    ) -> Message | None:
+        """Return the message of a release for a recipient or link, or None for no message."""
+        stored, message = self._read_cached(user, state.session, number)
+        if stored.query != state.query:
             return None
         if stored.record.withheld and recipient is not None and recipient.when_withheld == "nothing":
             return None
-        if reader.in_part:
-            said = self._store.said(reader.session, number, reader.key)
-            if said is None:  # told to others: before it began, or in a pause
+        if state.has_own_belief:
+            stored_estimate = self._store.partial_message(state.session, number, state.key)
+            if stored_estimate is None:  # not sent to this recipient: before its first release, or in a pause
                 return None
-            guess = parse_json(said)
-            estimate = degrees_of(np.array([guess["estimate"]]), self.engines.model.space)[0].tolist()
-            held = guess.get("held_radius")
-            message = message.of_part(stored.record.epsilon, estimate, guess["estimate_radius"], held)
+            figures = parse_json(stored_estimate)
+            estimate = to_degrees(np.array([figures.pop("estimate")]), self.engines.model.space)[0].tolist()
+            message = message.for_partial_recipient(estimate, figures)
         if stored.record.withheld:
-            message = message.known_at(self._last_known(reader, number))
-        if reader.precision_m:
-            # The one place at which messages are rounded, whatever page or channel they go to.
-            message = PrecisionGrid(self.engines.model.space.projection, reader.precision_m).rounded(message)
-        if recipient is None or recipient.tells == "place":
+            message = message.with_last_known(self._find_last_drawn(state, number))
+        if state.precision_m:
+            # Messages are rounded here only, for every page and channel.
+            message = PrecisionGrid(self.engines.model.space.projection, state.precision_m).round_message(message)
+        if recipient is None or recipient.content == "location":
             return message
-        note = self.people.session(user).agreed_at(number).note
-        zones = Zones.from_note(note) or first_zones(self._config.release)  # those in force then
-        return replace(message, zone=zones.at(message.latitude, message.longitude))
+        note = self.stream.session(user).agreement_at(number).note
+        zones = Zones.from_note(note) or default_zones(self._config.release)  # the zones at that release
+        return replace(message, zone=zones.zone_name_at(message.latitude, message.longitude))
 
-    def told_by_link(self, user: str, link: Reader, first: int, most: int) -> list[tuple[int, Message]]:
-        """What a link tells: the numbers of releases and the messages.
+    def list_link_messages(
+        self, user: str, link: RecipientState, first: int, max_releases: int
+    ) -> list[tuple[int, Message]]:
+        """Return the releases that a link shows, as pairs of a number and a message.
 
         Parameters
         ----------
-        user
-            The person whom it is about.
-        link
+        user : str
+            User of the link.
+        link : RecipientState
             The link.
-        first
-            The number of the first release that is asked for.
-        most
-            How many releases are looked at, the last ones.
+        first : int
+            Number of the first release.
+        max_releases : int
+            Number of releases that are inspected, counted from the last.
         """
-        numbers = range(max(first, link.number, link.count - most), link.count)
-        found = ((number, self.message_of(link, user, number)) for number in numbers)
-        return [(number, message) for number, message in found if message is not None]
+        numbers = range(max(first, link.num_sent, link.num_releases - max_releases), link.num_releases)
+        messages = ((number, self.build_message(link, user, number)) for number in numbers)
+        return [(number, message) for number, message in messages if message is not None]
 
     # ---- on the thread -------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         config = self._config
-        self.engines = Engines.of(config)
-        seen = None if config.allow_own_model else people_seen(config.model, self.engines.model)
-        self._accepted = Accepted(None, config.clock_skew_seconds, lambda user: refuse_own(seen, [user]))
-        self.people = RecordedPeople(
+        self.engines = Engines.from_config(config)
+        seen = None if config.allow_training_users else find_training_users(config.model, self.engines.model)
+        self._accepted = FixFilter(None, config.clock_skew_seconds, lambda user: refuse_training_users(seen, [user]))
+        self.stream = RecordedReleaseStream(
             config.store,
             self.engines.engine(""),
             config.limits,
             self._accepted,
-            engine_of=self.engines.next_engine,
-            predicting=config.predicting,
-            listeners=self._listeners,
+            find_engine=self.engines.get_next_engine,
+            predict_beyond_limits=config.users_with_predictions,
+            find_partial_recipients=self._list_partial_recipients,
         )
-        self._to_close.append(self.people.close)
-        self._store, self._database = self.people.store, self.people.store.database
+        self._to_close.append(self.stream.close)
+        self._store = self.stream.store
+        self._database = self.stream.store.database
         self.tables = RecipientTables(self._store)
-        self._told = lru_cache(_MESSAGES_KEPT)(self._read)
-        self._numbers: dict[str, int] = {}
+        self._kept_clock = self.tables.get_kept_clock()
+        self._has_reported_clock = False
+        self._read_cached = lru_cache(_MESSAGE_CACHE_SIZE)(self._read_release)
+        self._session_numbers: dict[str, int] = {}
         for user in config.users:
-            self._continue(user)
-            present = config.readers(user)
-            if present or user in self._numbers:
-                self.tables.set_present(self._number(user), present)
+            self._check_continuation(user)
+            present = config.active_recipients(user)
+            if present or user in self._session_numbers:
+                self.tables.set_active(self._get_session_number(user), present)
+        _LOG.info(
+            "a recipient after a pause, a new recipient and a link are sent no earlier release; earlier releases can "
+            "still determine when and how later ones are made, and reveal something about earlier locations"
+        )
 
-    def _continue(self, user: str) -> None:
-        """See that a person's session can continue, where there is one."""
+    def _check_continuation(self, user: str) -> None:
+        """Check that a user's session, if there is one, can continue."""
         stored = self._store.session(user)
         if stored is None:
             return
-        self._numbers[user] = stored.number
-        if self.engines.continues(stored, self._config):
+        self._session_numbers[user] = stored.number
+        if self.engines.can_continue(stored, self._config):
             return
         try:
             if self._accept_changes:
-                self.people.agree(user, self.engines.next_engine(stored), stored.agreed[-1].note)
-            self.people.session(user)
+                self.stream.agree(user, self.engines.get_next_engine(stored), stored.agreements[-1].note)
+            self.stream.session(user)
         except errors.SessionMismatchError as problem:
-            raise errors.ConfigurationError(f"{problem}{'' if self._accept_changes else _OR_ACCEPT}") from None
+            raise errors.ConfigurationError(f"{problem}{'' if self._accept_changes else _ACCEPT_HINT}") from None
 
-    def _listeners(self, _: str, session: int, slot: int) -> dict[str, str]:
-        """The readers who are told of a person's time step and were not told everything → the query of theirs."""
-        return self.tables.listening(session, seconds_of(self.people.end_of(slot - 1)))
+    def _list_partial_recipients(self, _: str, session: int, slot: int) -> dict[str, str]:
+        """Return recipients with their own belief that are sent a timestep → query."""
+        return self.tables.list_partial_recipients(session, to_seconds(self.stream.slot_end(slot - 1)))
 
-    def _take(self, user: str, fixes: Sequence[Fix]) -> Counter[str]:
+    def _release_fixes(self, user: str, fixes: Sequence[Fix]) -> Counter[str]:
         outcome: Counter[str] = Counter()
         for fix in fixes:
-            became = self._became(user, fix)
-            self.heard[user] = {"at": now(), "time": iso_time(fix.time), "became": became}
-            outcome[_COUNTED[became]] += 1
+            became = self._release_fix(user, fix)
+            self.last_contacts[user] = {"at": now(), "time": iso_time(fix.time), "outcome": became}
+            outcome[_COUNTED_OUTCOMES[became]] += 1
         return outcome
 
-    def _became(self, user: str, fix: Fix) -> str:
-        """Release a place, and say what became of it, for the person's own page.
+    def _release_fix(self, user: str, fix: Fix) -> str:
+        """Release a fix and return its outcome for the user's own page.
 
-        Why a place has no release may tell where the person is, so it is kept in memory alone, as long as the process
-        lives, and is neither counted, logged nor stored. A place was ``released``, or its time step had a release
-        (``again``); nothing was drawn, and readers are told a prediction (``withheld``) or nothing (``limit``); it was
-        ``late``, before the last release, ``outside`` the region, ``ahead`` of the clock, or ``refused``, as the model
-        was learned from the person. What is seen without looking at a place, the store knows too: see
-        `RecipientTables.heard`.
+        The reason why a location has no release can reveal where the user is. It is kept in memory while the process
+        runs, and is not counted, logged or stored. Outcomes: ``released``; ``duplicate``, the timestep already had a
+        release; ``withheld``, nothing was drawn and recipients are sent a prediction; ``limit``, nothing was drawn and
+        recipients are sent nothing; ``late``, older than the last release; ``outside`` the region; ``ahead`` of the
+        clock; ``clock``, beyond the last time kept while the relay's clock is doubtful; ``refused``, the model was
+        trained on the user. Outcomes that do not depend on the location are also in the store: see
+        `RecipientTables.get_last_contact`.
         """
         try:
-            self._accepted.check(user, fix.time, None)  # before the place is looked at
+            self._accepted.check(user, fix.time, None)  # before the location is inspected
         except errors.TimeOrderError:
             return "ahead"
         except errors.InvalidInputError:
             return "refused"
+        if not self._is_clock_trusted(to_seconds(fix.time)):
+            return "clock"
         try:
-            release = self.people.take(user, fix.time, fix.latitude, fix.longitude)
+            release = self.stream.take(user, fix.time, fix.latitude, fix.longitude)
         except (errors.SessionBusyError, errors.SessionMismatchError, errors.DataFileError):
             raise
         except errors.BudgetExceededError:
             return "limit"
-        except errors.OmittedError:
+        except errors.WithheldTimestepError:
             return "outside"
         except errors.TimeOrderError:
             return "late"
@@ -479,36 +528,61 @@ class Sessions:
             return "outside"
         if release is None:
             return "outside"
-        known = self._newest.get(user, -1)
-        self._newest[user] = max(known, release.record.index)
-        if release.record.index <= known:
-            return "again"
+        newest = self._newest.get(user, -1)
+        self._newest[user] = max(newest, release.record.index)
+        if release.record.index <= newest:
+            return "duplicate"
         return "withheld" if release.record.withheld else "released"
 
-    def _read(self, user: str, session: int, number: int) -> tuple[StoredRelease, Message]:
-        """A release, and what a reader of all of its query is told of it."""
-        (stored,) = self._store.releases(session, number, number + 1)
-        release = place_on_earth(user, self.people.end_of(stored.slot), stored.record, self.engines.model.space)
-        return stored, Message.of_release(release)
+    def _is_clock_trusted(self, second: int) -> bool:
+        """Return whether a fix may be released at a second. Keep the clock while it is trusted.
 
-    def _last_known(self, reader: Reader, number: int) -> int | None:
-        """The second of the last release up to one that had a draw and that a reader was told."""
-        at, second = self._known.get((reader.key, reader.session), (number - _LOOKED_BACK, None))
+        A release in a wrong future would make all later fixes of its user too late until then.
+        """
+        if self._kept_clock is None or now() <= self._kept_clock + _MAX_CLOCK_JUMP_S:
+            if self._kept_clock is None or now() - self._kept_clock >= _CONTACT_INTERVAL_S:
+                self.tables.keep_clock()
+                self._kept_clock = now()
+            return True
+        self._kept_clock = self.tables.get_kept_clock()  # it may have been confirmed
+        if self._kept_clock is None or second <= self._kept_clock + _MAX_CLOCK_JUMP_S:
+            return True
+        if not self._has_reported_clock:
+            self._has_reported_clock = True
+            _LOG.error(
+                "this machine's clock is %d days beyond the last time kept, so that new fixes are dropped; set it, or "
+                "confirm it with: dphmm serve confirm-clock",
+                (now() - self._kept_clock) // 86400,
+            )
+        return False
+
+    def _read_release(self, user: str, session: int, number: int) -> tuple[StoredRelease, Message]:
+        """Return a release and its message for a recipient of all releases of its query."""
+        (stored,) = self._store.releases(session, number, number + 1)
+        release = locate_release(user, self.stream.slot_end(stored.slot), stored.record, self.engines.model.space)
+        return stored, Message.from_release(release)
+
+    def _find_last_drawn(self, state: RecipientState, number: int) -> int | None:
+        """Return the second of the last release with a draw that a recipient was sent."""
+        at, second = self._last_drawn.get((state.key, state.session), (number - _MAX_LOOKBACK_RELEASES, None))
         if at > number:
-            at, second = number - _LOOKED_BACK, None
-        first = max(at, self._store.pruned(reader.session).count)
-        for each, stored in enumerate(self._store.releases(reader.session, first, number + 1), first):
-            told = not reader.in_part or self._store.said(reader.session, each, reader.key) is not None
-            if stored.query == reader.query and not stored.record.withheld and told:
-                second = seconds_of(self.people.end_of(stored.slot))
-        self._known[reader.key, reader.session] = number, second
+            at = number - _MAX_LOOKBACK_RELEASES
+            second = None
+        first = max(at, self._store.pruned(state.session).count)
+        for index, stored in enumerate(self._store.releases(state.session, first, number + 1), first):
+            was_sent = (
+                not state.has_own_belief or self._store.partial_message(state.session, index, state.key) is not None
+            )
+            if stored.query == state.query and not stored.record.withheld and was_sent:
+                second = to_seconds(self.stream.slot_end(stored.slot))
+        self._last_drawn[state.key, state.session] = number, second
         return second
 
-    def _reader(self, recipient: Recipient, user: str) -> Reader | None:
-        return self.tables.reader(self._config.key(recipient), self._number(user))
+    def _get_state(self, recipient: Recipient, user: str) -> RecipientState | None:
+        return self.tables.get_state(self._config.get_key(recipient), self._get_session_number(user))
 
-    def _number(self, user: str) -> int:
-        """The number of a person's session in the store."""
-        if user not in self._numbers:
-            self._numbers[user] = self.people.session(user).number
-        return self._numbers[user]
+    def _get_session_number(self, user: str) -> int:
+        """Return the number of a user's session in the store."""
+        if user not in self._session_numbers:
+            self._session_numbers[user] = self.stream.session(user).number
+        return self._session_numbers[user]

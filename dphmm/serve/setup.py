@@ -1,9 +1,13 @@
-"""Making a relay's file and changing whose phones post; what is entered in each app is shown once, and kept nowhere."""
+"""Create and change a relay's file.
+
+Tokens are printed once, with the settings of the apps. Only digests are stored.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
+import ipaddress
 import json
 import os
 import time
@@ -13,50 +17,51 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import tomli_w
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, need
-from dphmm.facts import factor_in_words
-from dphmm.jobs.models import Model, load_model
-from dphmm.jobs.progress import Watch, unwatched
+from dphmm.formatting import ratio_in_words
+from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.model import MarkovModel
-from dphmm.model.path_sampling import draw_paths
+from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyLike
 from dphmm.policy.graph_text import policy_text
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.release.session_store import SessionStore
-from dphmm.release.settings import A_DAY, Schedule
-from dphmm.serve.config import EXAMPLE, RelayConfig, hash_token, new_token
-from dphmm.tables import check_output, new_file, write_text
+from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
+from dphmm.serve.config import GUIDE, RelayConfig, hash_token, new_token
+from dphmm.serve.recipients import RecipientTables
+from dphmm.tables import check_output, iso_time, new_file, write_text
 from dphmm.tables.json_toml import read_keys
+from dphmm.validation import Interval, NoiseEpsilon, NonNegativeNumber, PositiveInt, checked
 
-_DEFAULT_URL = "http://127.0.0.1:8787"
-_MONDAY = 1_709_510_400
-"""A Monday at midnight, UTC."""
-_SIMULATED, _STATES, _SEED = 4, 3000, 1
-_LADDER = (0.5, 1.0, 2.0, 4.0)
-"""Budgets of a release that are tried."""
+_MONDAY = 1_709_510_400  # midnight, UTC
+_MAX_USERS = 4  # simulated users
+_MAX_TOTAL_STATES = 3000  # simulated users times states, to bound the time of a simulation
+_SEED = 1
+_EPSILON_CANDIDATES = (0.5, 1.0, 2.0, 4.0)  # budgets of a release that are tried
 
 
 @dataclass(frozen=True)
-class Day:
-    """What a schedule did on days of simulated people, who move as the model says.
+class SimulatedDay:
+    """Result of a schedule on one day of users who are simulated by the model.
 
     Parameters
     ----------
-    settings
-        How their places were released.
-    errors_m
-        How far each moment's estimate was from where the person was, in metres, of all people.
-    spent
-        What each person's day cost.
+    settings : ReleaseSettings
+        Settings of the releases.
+    errors_m : ndarray
+        Error of the estimate at each timestep of all users, in metres.
+    spent : tuple of float
+        Epsilon spent on each user's day.
     """
 
     settings: ReleaseSettings
@@ -64,100 +69,108 @@ class Day:
     spent: tuple[float, ...]
 
     @classmethod
-    def simulated(cls, settings: ReleaseSettings, model: MarkovModel, watch: Watch = unwatched) -> Day:
-        """A day of each of a few people, the same ones every time.
+    def simulate(
+        cls, settings: ReleaseSettings, model: MarkovModel, watch: ProgressCallback = unwatched
+    ) -> SimulatedDay:
+        """Simulate a day of a few users. The users are the same in every call.
 
         Parameters
         ----------
-        settings
-            How their places are released.
-        model
+        settings : ReleaseSettings
+            Settings of the releases.
+        model : MarkovModel
             The model.
-        watch
-            Shows how far it has come.
+        watch : ProgressCallback
+            Progress display.
 
         Returns
         -------
-        Day
-            What came of it.
+        SimulatedDay
+            The result.
         """
-        engine, errors, spent = settings.engine(model), [], []
-        first, steps = int(_MONDAY // model.step), max(1, round(DAY_SECONDS / model.step))
-        people = max(1, min(_SIMULATED, _STATES // model.size))
-        paths = draw_paths(model, people, steps, first, _SEED)
+        engine = settings.engine(model)
+        errors = []
+        spent = []
+        first = int(_MONDAY // model.step)
+        steps = max(1, round(DAY_SECONDS / model.step))
+        num_users = max(1, min(_MAX_USERS, _MAX_TOTAL_STATES // model.size))
+        paths = sample_paths(model, num_users, steps, first, _SEED)
         for number, path in enumerate(watch(paths, f"a day at epsilon {settings.epsilon:g}", len(paths))):
-            person, cost = engine.another(np.random.default_rng(_SEED + number)), 0.0
-            person.restart(first)
+            user_engine = engine.spawn(np.random.default_rng(_SEED + number))
+            epsilon = 0.0
+            user_engine.restart(first)
             for state in path.tolist():
-                record = person.release(state)
+                record = user_engine.release(state)
                 errors.append(1000 * float(np.linalg.norm(np.array(record.estimate) - model.space.points[state])))
-                cost += record.epsilon
-            spent.append(cost)
+                epsilon += record.epsilon
+            spent.append(epsilon)
         return cls(settings, np.array(errors), tuple(spent))
 
 
-def plan_day(
+_Metres = Annotated[float, Interval(0, 1e6, "neither", "metres", ConfigurationError)]
+_Hours = Annotated[float, Interval(0, 24, "right", "hours", ConfigurationError)]
+
+
+@checked
+def plan_schedule(
     model: MarkovModel,
     policy: str | PolicyLike,
-    metres: float | None = None,
-    hours: float | None = None,
-    epsilon: float | None = None,
-    watch: Watch = unwatched,
-) -> Day:
-    """A schedule for a relay, and what it does on a day of simulated people.
+    metres: _Metres | None = None,
+    hours: _Hours | None = None,
+    epsilon: NoiseEpsilon | None = None,
+    watch: ProgressCallback = unwatched,
+) -> SimulatedDay:
+    """Choose a schedule for a relay, and simulate it for one day.
 
-    Without metres no 24 hours cost more than a budget, and recipients are told as well as that allows. With metres
-    recipients know where somebody is to these metres: the budget of a release is the least of a ladder with which the
-    estimate is that near on average, and that of a day what the day of simulated people costs that costs most, in the
-    share of the hours.
+    Without ``metres`` the budget of any 24 hours is fixed, and estimates are as accurate as it allows. With ``metres``
+    the mean error of estimates is the target: the budget of a release is the smallest candidate that reaches it. The
+    budget of a day is the largest epsilon that a simulated user's day spends, times the fraction ``hours / 24``.
 
     Parameters
     ----------
-    model
+    model : MarkovModel
         The model.
-    policy
-        What must stay indistinguishable.
-    metres
-        How near recipients are to know, on average; left out, as near as the budget of a day lets them.
-    hours
-        With metres: for how many hours of a day, at most 24 and left out all; in the others recipients are told what
-        the model says.
-    epsilon
-        Without metres the budget of a day, by default that of `ReleaseSettings.for_a_day`; with metres that of a
-        release, by default found.
-    watch
-        Shows how far it has come.
+    policy : str or PolicyLike
+        Locations that must stay indistinguishable.
+    metres : float, optional
+        Target of the mean error of estimates. None means as small as the budget of a day allows.
+    hours : float, optional
+        With ``metres``, the number of hours of a day for which the target is kept, at most 24. Defaults to 24. In the
+        other hours recipients are sent predictions.
+    epsilon : float, optional
+        Without ``metres``, the budget of a day, by default that of `ReleaseSettings.for_a_day`. With ``metres``, the
+        budget of a release, by default searched.
+    watch : ProgressCallback
+        Progress display.
 
     Returns
     -------
-    Day
-        The settings, and what they do.
+    SimulatedDay
+        The settings and their simulated day.
 
     Raises
     ------
     ConfigurationError
-        When the metres or hours are out of range, or hours are given without metres.
+        If metres or hours are out of range, or hours are set without metres.
     DphmmError
-        When the policy cannot be used with the model.
+        If the policy cannot be used with the model.
     """
     policy = policy_text(policy)
     if metres is None:
         if hours is not None:
-            raise ConfigurationError(f"hours are {hours:g} without metres; give both, or neither for a day's budget")
-        settings = ReleaseSettings.for_a_day(A_DAY if epsilon is None else epsilon, policy=policy)
-        return Day.simulated(settings, model, watch)
+            raise ConfigurationError(f"hours requires metres, got hours={hours:g} alone")
+        settings = ReleaseSettings.for_a_day(DEFAULT_DAILY_EPSILON if epsilon is None else epsilon, policy=policy)
+        return SimulatedDay.simulate(settings, model, watch)
     hours = 24.0 if hours is None else hours
-    if not 0 < metres < 1e6 or not 0 < hours <= 24:
-        raise ConfigurationError(f"metres are {metres:g}, hours {hours:g}; give a length, and at most 24 hours")
     aim = Schedule(target_error=metres / 1000)
-    for budget in _LADDER if epsilon is None else (epsilon,):
-        day = Day.simulated(ReleaseSettings(policy=policy, epsilon=budget, schedule=aim), model, watch)
+    for budget in _EPSILON_CANDIDATES if epsilon is None else (epsilon,):
+        day = SimulatedDay.simulate(ReleaseSettings(policy=policy, epsilon=budget, schedule=aim), model, watch)
         if float(day.errors_m.mean()) <= metres:
             break
-    most = max(day.settings.epsilon, max(day.spent) * hours / 24)
-    digits = 1 - floor(log10(most))
-    schedule = replace(aim, window_epsilon=ceil(most * 10**digits) / 10**digits)
-    return Day.simulated(replace(day.settings, schedule=schedule), model, watch)
+    max_epsilon = max(day.settings.epsilon, max(day.spent) * hours / 24)
+    digits = 1 - floor(log10(max_epsilon))
+    schedule = replace(aim, window_epsilon=ceil(max_epsilon * 10**digits) / 10**digits)
+    return SimulatedDay.simulate(replace(day.settings, schedule=schedule), model, watch)
 
 
 @checked
@@ -166,265 +179,369 @@ def write_relay(
     model: Model | None,
     users: Sequence[str],
     policy: str | PolicyLike = "utility:1km",
-    epsilon: float | None = None,
+    epsilon: NoiseEpsilon | None = None,
     url: str | None = None,
     overwrite: bool = False,
-    metres: float | None = None,
-    hours: float | None = None,
+    metres: _Metres | None = None,
+    hours: _Hours | None = None,
     recipients: Sequence[str] = (),
-    watch: Watch = unwatched,
+    watch: ProgressCallback = unwatched,
 ) -> list[str]:
-    """Write a relay's file, and say how the people's apps are set up: the only time that their tokens are shown.
+    """Write a relay's file and return the settings of the users' apps.
+
+    The tokens are not shown again.
 
     Parameters
     ----------
-    path
-        The file to write, readable by its owner alone.
-    model
-        The model's file; or a model, which is then written beside, such as one of a region alone.
-    users
-        Whose phones post.
+    path : str or Path
+        File to write, readable by its owner only.
+    model : Model, optional
+        File of the model; or a model, which is then written next to the relay's file.
+    users : sequence of str
+        Users with phones that post.
     policy, epsilon, metres, hours, watch
-        How their places are released: see `plan_day`.
-    url
-        Where phones reach the relay.
-    overwrite
-        Whether a file that exists may be replaced.
-    recipients
-        The recipients, each as ``name:kind:address``, such as ``family:owntracks:https://recorder.example/pub``.
+        Release settings, see `plan_schedule`.
+    url : str, optional
+        Address at which phones reach the relay, which is written to the file.
+    overwrite : bool
+        Whether an existing file may be replaced.
+    recipients : sequence of str
+        Recipients as ``name:kind:address``, such as ``family:owntracks:https://recorder.example/pub``.
 
     Returns
     -------
     list of str
-        Lines to show.
+        Lines to print.
 
     Raises
     ------
     ConfigurationError
-        When there is no model or no user, or names or settings cannot be used.
+        If there is no model or no user, or names or settings cannot be used.
     OutputError
-        When the file exists.
+        If the file exists.
     """
     if model is None or not users:
-        raise ConfigurationError(
-            "--init needs --bbox, --town or --model FILE, and --user NAME for everybody whose phone posts"
-        )
-    file, made = check_output(path, overwrite), model if isinstance(model, MarkovModel) else None
-    model_file = check_output(file.with_suffix(".npz"), overwrite) if made is not None else Path(str(model))
-    learned, tokens = load_model(model), {user: new_token() for user in dict.fromkeys(users)}
+        raise ConfigurationError("--init requires --bbox, --town or --model FILE, and --user NAME for each user")
+    file = check_output(path, overwrite)
+    new_model = model if isinstance(model, MarkovModel) else None
+    model_file = check_output(file.with_suffix(".npz"), overwrite) if new_model is not None else Path(str(model))
+    learned = load_model(model)
+    tokens = {user: new_token() for user in dict.fromkeys(users)}
+    page_tokens = {user: new_token() for user in tokens}
     content: dict[str, Any] = {
         "model": os.path.relpath(model_file.resolve(), file.resolve().parent),
-        "store": "people.db",
-        "listen": "127.0.0.1:8787",
+        "store": "users.db",
+        "listen": RelayConfig.model_fields["listen"].default,
+        **({} if url is None else {"url": url}),
         "device": [{"user": user, "token": hash_token(token)} for user, token in tokens.items()],
-        "recipient": [dict(zip(("name", "kind", "url"), one.split(":", 2), strict=False)) for one in recipients],
+        "page": [{"user": user, "token": hash_token(token)} for user, token in page_tokens.items()],
+        "recipient": [
+            dict(zip(("name", "kind", "url"), recipient.split(":", 2), strict=False)) for recipient in recipients
+        ],
     }
-    RelayConfig.from_keys(content, file)  # before the work of finding a schedule
-    day = plan_day(learned, policy, metres, hours, epsilon, watch)
+    address = _find_address(content, file)  # before the search for a schedule, which takes long
+    day = plan_schedule(learned, policy, metres, hours, epsilon, watch)
     settings = day.settings
-    assert settings.schedule is not None, "that is what was planned"
+    assert settings.schedule is not None, "plan_schedule sets one"
     content["release"] = {
         "policy": settings.policy,
         "epsilon": settings.epsilon,
         "schedule": settings.schedule.to_dict(),
     }
     RelayConfig.from_keys(content, file)
-    if made is not None:
+    if new_model is not None:
         with new_file(model_file, overwrite) as part:
-            made.save(part)
-    entries = [_entry(name, one) for name in ("device", "recipient") for one in content.pop(name)]
+            new_model.save(part)
+    entries = [_format_entry(name, values) for name in ("device", "page", "recipient") for values in content.pop(name)]
     write_text(file, tomli_w.dumps(content) + "".join(entries), overwrite, private=True)
     return [
-        f"Written: {file}. It holds digests of the tokens; the tokens themselves are shown here, and nowhere again.",
+        f"Wrote {file}. It contains digests of the tokens. The tokens are shown here and not again.",
         "",
-        *_in_words(day, metres),
-        *(line for user, token in tokens.items() for line in ("", *app_settings(user, token, url))),
+        *_describe_day(day, metres),
+        *(line for user, token in tokens.items() for line in ("", *describe_app_settings(user, token, address))),
         "",
-        f"Run it: dphmm serve {file}",
-        f"Then see at {(url or _DEFAULT_URL).rstrip('/')}/ where recipients believe people to be; any of a person's "
-        "tokens opens their page.",
+        *_describe_reach(address, file),
+        f"To start the relay: dphmm serve {file}",
+        "The pages show where recipients see a user. Log in with:",
+        *(_describe_page(user, token, address) for user, token in page_tokens.items()),
     ]
 
 
-def _in_words(day: Day, metres: float | None) -> Iterator[str]:
+def _describe_day(day: SimulatedDay, metres: float | None) -> Iterator[str]:
     settings, errors = day.settings, day.errors_m
-    assert settings.schedule is not None, "a day has one"
-    assert settings.schedule.window_epsilon is not None, "and a budget"
-    near, nine, most = errors.mean(), np.quantile(errors, 0.9), settings.schedule.window_epsilon
-    missed = metres is not None and near > 1.2 * metres
-    more = f"; you asked for {metres:,.0f}, and nearer needs a larger --epsilon" if missed else ""
+    assert settings.schedule is not None, "plan_schedule sets one"
+    assert settings.schedule.window_epsilon is not None, "plan_schedule sets a budget"
+    mean_error = errors.mean()
+    error_90 = np.quantile(errors, 0.9)
+    max_epsilon = settings.schedule.window_epsilon
+    is_missed = metres is not None and mean_error > 1.2 * metres
+    more = f" The requested {metres:,.0f} m need a larger --epsilon." if is_missed else ""
+    policy = policy_label(settings.policy)
     if metres is None:
-        costs = (
-            f"The releases of any 24 hours together are {factor_in_words(most)} from one path of a person as from "
-            f"another that '{policy_label(settings.policy)}' joins to it throughout (epsilon {most:g}).",
-            "Recipients are to know more? Give --metres.",
+        guarantee = (
+            f"Take two trajectories that the model considers possible and that the policy '{policy}' connects at every "
+            "timestep. The releases of any 24 hours are "
+            f"{ratio_in_words(max_epsilon, 'under one', 'under the other', f'epsilon {max_epsilon:g}')}.",
+            "For more accurate estimates, set --metres.",
         )
     else:
-        costs = (
-            f"One release is {factor_in_words(settings.epsilon)} from one place as from another that "
-            f"'{policy_label(settings.policy)}' joins to it.",
-            f"A day is many releases, which cost these people epsilon {np.mean(day.spent):.3g} on average, and none of "
-            f"them more than {most:g}: where somebody is for hours gets known.",
+        guarantee = (
+            "Take two locations that the model considers possible and that the policy "
+            f"'{policy}' connects. One release is {ratio_in_words(settings.epsilon, 'from one', 'from the other')}.",
+            f"A day has many releases. They spend epsilon {np.mean(day.spent):.3g} on average for these users, and "
+            f"never more than {max_epsilon:g}. Recipients learn where a user stays for hours.",
         )
-    off = (
-        f"On a day of {len(day.spent)} simulated people the estimate is {near:,.0f} m off on average, nine times of "
-        f"ten at most {nine:,.0f} m{more}."
+    num_users = len(day.spent)
+    utility = (
+        f"On a day of {num_users} simulated user{'s' if num_users > 1 else ''}, estimates have a mean error of "
+        f"{mean_error:,.0f} m and a 90th percentile of {error_90:,.0f} m.{more}"
     )
-    yield from wrap(" ".join((off, *costs)), 110)
+    yield from wrap(" ".join((utility, *guarantee)), 110)
 
 
 @checked
 def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]:
-    """Add a device of a person, a new one or one who is there, to a relay's file, and say how its apps are set up.
+    """Add a device of a user to a relay's file, and return the settings of its apps.
+
+    A user without a page gets access to one, too.
 
     Parameters
     ----------
-    path
-        The relay's file.
-    user
-        Whose phone posts.
-    url
-        Where phones reach the relay.
+    path : str or Path
+        TOML file of the relay.
+    user : str
+        User of the device.
+    url : str, optional
+        Address at which phones reach the relay. Defaults to `url` of the file, otherwise to `listen`.
 
     Returns
     -------
     list of str
-        Lines to show.
+        Lines to print.
 
     Raises
     ------
     ConfigurationError
-        When the file cannot be changed, or the name cannot be used.
+        If the file cannot be changed, or the name is invalid.
     """
+    keys = read_keys(Path(path), GUIDE)
+    address = _find_address(keys, Path(path), url)
     token = new_token()
-    text = Path(path).read_text(encoding="utf-8") if Path(path).is_file() else ""
-    _rewrite(Path(path), text.rstrip() + "\n" + _entry("device", {"user": user, "token": hash_token(token)}))
-    told = f"Added to {path}; a relay that runs is told by: dphmm serve reload {path}"
-    return [told, "", *app_settings(user, token, url)]
+    text = Path(path).read_text(encoding="utf-8").rstrip()
+    text += "\n" + _format_entry("device", {"user": user, "token": hash_token(token)})
+    lines = [*describe_app_settings(user, token, address), *_describe_reach(address, Path(path))]
+    if not any(page.get("user") == user for page in keys.get("page", ())):
+        page_token = new_token()
+        text += _format_entry("page", {"user": user, "token": hash_token(page_token)})
+        lines = [_describe_page(user, page_token, address), *lines]
+    _rewrite_file(Path(path), text)
+    return [f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}", "", *lines]
 
 
 @checked
-def rotate_token(path: str | Path, user: str, number: int | None = None, url: str | None = None) -> list[str]:
-    """Give a person's device a new token in a relay's file: from when it is read again, the old one opens nothing.
+def rotate_token(
+    path: str | Path, user: str, number: PositiveInt | None = None, url: str | None = None, page: bool = False
+) -> list[str]:
+    """Replace the token of a user's device or page in a relay's file.
+
+    The old token is invalid after the next reload, and logins with it end.
 
     Parameters
     ----------
-    path
-        The relay's file.
-    user
-        The person.
-    number
-        Which of the person's devices, from 1, as they stand in the file; left out, the only one.
-    url
-        Where phones reach the relay.
+    path : str or Path
+        TOML file of the relay.
+    user : str
+        The user.
+    number : int, optional
+        Index of the device among the user's devices in the file, from 1. None means the only one.
+    url : str, optional
+        Address at which phones reach the relay. Defaults to `url` of the file, otherwise to `listen`.
+    page : bool
+        Whether the token of the user's page is replaced, or added if there is none. Defaults to that of a device.
 
     Returns
     -------
     list of str
-        Lines to show.
+        Lines to print.
 
     Raises
     ------
     ConfigurationError
-        When there is no such device, or the file cannot be changed.
+        If there is no such device or page, or the file cannot be changed.
     """
-    keys = read_keys(Path(path), EXAMPLE)
-    RelayConfig.from_keys(keys, Path(path))
-    tokens = [str(one["token"]) for one in keys["device"] if one["user"] == user]
+    keys = read_keys(Path(path), GUIDE)
+    address = _find_address(keys, Path(path), url)
+    reach = _describe_reach(address, Path(path))
+    kind = "page" if page else "device"
+    tokens = [str(entry["token"]) for entry in keys.get(kind, ()) if entry["user"] == user]
+    if not tokens and page and number is None:
+        token = new_token()
+        text = Path(path).read_text(encoding="utf-8").rstrip() + "\n"
+        _rewrite_file(Path(path), text + _format_entry("page", {"user": user, "token": hash_token(token)}))
+        message = f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}"
+        return [message, "", _describe_page(user, token, address), *reach]
     if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
-        raise ConfigurationError(f"{path}: {user!r} has {len(tokens)} devices; give one of them, or --number")
-    token, old = new_token(), tokens[(number or 1) - 1]
+        raise ConfigurationError(
+            f"{path}: --number must select one of the {len(tokens)} {kind}s of {user!r}, got {number}"
+        )
+    token = new_token()
+    old = tokens[(number or 1) - 1]
     text = Path(path).read_text(encoding="utf-8")
     if text.count(old) != 1:
-        raise ConfigurationError(f"{path}: the token stands there more than once, or in parts; change it by hand")
-    _rewrite(Path(path), text.replace(old, hash_token(token)))
-    told = f"Changed in {path}; a relay that runs is told by: dphmm serve reload {path}"
-    return [told, "", *app_settings(user, token, url)]
+        raise ConfigurationError(f"{path}: the token must occur exactly once in the file; edit the file by hand")
+    _rewrite_file(Path(path), text.replace(old, hash_token(token)))
+    message = f"Changed in {path}. To apply it to a running relay: dphmm serve reload {path}"
+    settings = [_describe_page(user, token, address)] if page else describe_app_settings(user, token, address)
+    return [message, "", *settings, *reach]
 
 
-def _entry(name: str, values: Mapping[str, Any]) -> str:
-    """An entry of an array of tables, as TOML that can follow a file's others."""
+def _find_address(keys: Mapping[str, Any], path: Path, url: str | None = None) -> str:
+    """Return `url`, or else the address in a relay's file, or else that of `listen`."""
+    config = RelayConfig.from_keys({**keys, **({} if url is None else {"url": url})}, path)
+    host, port = config.address
+    return (config.url or f"http://{f'[{host}]' if ':' in host else host}:{port}").rstrip("/")
+
+
+def _is_local(url: str) -> bool:
+    """Return whether an address is valid on one machine only, such as localhost or 0.0.0.0."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+def _describe_reach(url: str, path: Path) -> Iterator[str]:
+    """Describe what to do if phones cannot reach a relay at its address, in lines."""
+    if _is_local(url):
+        yield from wrap(
+            f"Phones cannot reach {url}: it is an address of this machine only. Make the relay reachable over TLS "
+            "(docs/how-to/serve_running.md), set url in the file to its address, such as url = "
+            f"\"https://relay.example\" above the first table, and run 'dphmm serve rotate {path} USER' for settings "
+            "with this address and a QR code.",
+            110,
+        )
+        yield ""
+
+
+def _describe_page(user: str, token: str, url: str) -> str:
+    """Describe how to open a user's page in one line."""
+    return f"  {user:<16} {url}/ with the page token {token}"
+
+
+def _format_entry(name: str, values: Mapping[str, Any]) -> str:
+    """Format an entry of an array of tables as TOML that can be appended to a file."""
     return f"\n[[{name}]]\n{tomli_w.dumps(values)}"
 
 
-def _rewrite(path: Path, text: str) -> None:
-    """Replace a relay's file by a text that is one, whole or not at all."""
-    read_keys(path, EXAMPLE)
+def _rewrite_file(path: Path, text: str) -> None:
+    """Atomically replace a relay's file, if the new text is valid."""
+    read_keys(path, GUIDE)
     try:
         keys = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        raise ConfigurationError(f"{path} holds its devices in no [[device]] tables; change it by hand") from None
+        raise ConfigurationError(
+            f"{path} must list devices and pages in [[device]] and [[page]] tables; edit the file by hand"
+        ) from None
     RelayConfig.from_keys(keys, path)
     write_text(path, text, overwrite=True, private=True)
 
 
 @checked
-def prune_relay(path: str | Path, older_seconds: float) -> list[str]:
-    """Remove the records of what a relay released long ago; what was promised and what it cost stays.
+def prune_relay(path: str | Path, older_seconds: NonNegativeNumber) -> list[str]:
+    """Remove old release records of a relay. Settings and epsilon spent are kept.
 
     Parameters
     ----------
-    path
-        The relay's file; it may run meanwhile.
-    older_seconds
-        Records of time steps that ended longer ago than this are removed, but for those that limits and schedules look
-        back to.
+    path : str or Path
+        TOML file of the relay, which may be running.
+    older_seconds : float
+        Minimum age of the timesteps of which records are removed. Records that limits and schedules need are kept.
 
     Returns
     -------
     list of str
-        Lines to show, one for each person.
+        Lines to print, one for each user.
 
     Raises
     ------
     ConfigurationError
-        With caps on events, which are kept over all releases together.
+        If the relay has event caps, which concern all releases together.
     DphmmError
-        When the file, the model or the store cannot be used.
+        If the file, the model or the store cannot be used.
     """
     config = RelayConfig.read(Path(path))
-    step, lines = load_model(config.model).step, []
+    step = load_model(config.model).step
+    lines = []
     with SessionStore(config.store) as store:
         for name in store.names():
             stored = store.session(name)
-            assert stored is not None, "the store has just named it"
-            gone = store.prune(stored, int((time.time() - older_seconds) // step), step)
-            kept = store.progress(stored.number).count - gone
-            lines.append(f"{name}: {kept} releases have a record, {gone} earlier ones have none")
-    return lines or ["nothing was released yet"]
+            assert stored is not None, "names() lists existing sessions"
+            num_removed = store.prune(stored, int((time.time() - older_seconds) // step), step)
+            num_kept = store.progress(stored.number).count - num_removed
+            lines.append(f"{name}: {num_kept} releases with a record, {num_removed} earlier ones without")
+    return lines or ["no release yet"]
 
 
-def app_settings(user: str, token: str, url: str | None) -> Iterator[str]:
-    """How a person's apps are set up, in lines, with a code to scan for OwnTracks.
+@checked
+def confirm_clock(path: str | Path) -> list[str]:
+    """Confirm this machine's clock after a relay was off for more than 30 days.
 
     Parameters
     ----------
-    user, token
-        The person, and what the apps are to show.
-    url
-        Where phones reach the relay; left out, this machine.
+    path : str or Path
+        TOML file of the relay, which may be running.
+
+    Returns
+    -------
+    list of str
+        Lines to print.
+
+    Raises
+    ------
+    DphmmError
+        If the file or the store cannot be used.
+    """
+    with SessionStore(RelayConfig.read(Path(path)).store) as store:
+        RecipientTables(store).keep_clock()
+    return [f"{iso_time(np.datetime64('now', 'us'))} is confirmed as the present time."]
+
+
+def describe_app_settings(user: str, token: str, url: str) -> Iterator[str]:
+    """Describe the settings of a user's apps in lines, with a QR code for phones.
+
+    Parameters
+    ----------
+    user, token : str
+        The user and the token of the device.
+    url : str
+        Address at which phones reach the relay.
 
     Yields
     ------
     str
-        Lines to print; the last of them are the code.
+        Lines to print. The last ones are the QR code for OwnTracks. There is none for an address of one machine only.
     """
-    url = (url or _DEFAULT_URL).rstrip("/")
+    url = url.rstrip("/")
     yield f"{user}"
     yield f"  OwnTracks        mode HTTP, URL {url}/owntracks, user {user}, password {token}"
     yield f"  Overland         receiver {url}/overland, access token {token}"
     yield f"  Traccar Client   server {url}/osmand (or {url}/traccar), device identifier {token}"
-    yield f"  GPSLogger        custom URL {url}/gpslogger?token={token}&lat=%LAT&lon=%LON&timestamp=%TIMESTAMP"
+    yield f"  GPSLogger        custom URL {url}/gpslogger, method POST, header 'Authorization: Bearer {token}',"
+    yield "                   body lat=%LAT&lon=%LON&timestamp=%TIMESTAMP"
     yield f"  Home Assistant   webhook {url}/home-assistant/{token}"
-    yield f"  anything else    POST {url}/fix with 'Authorization: Bearer {token}'"
+    yield f"  other apps       POST {url}/fix with 'Authorization: Bearer {token}'"
+    if _is_local(url):
+        return
     code = io.StringIO()
-    need("segno", "serve").make(owntracks_link(user, token, url), error="l").terminal(out=code, compact=True)
-    yield "  OwnTracks, to scan:"
+    need("segno", "serve").make(make_owntracks_link(user, token, url), error="l").terminal(out=code, compact=True)
+    yield "  QR code for OwnTracks:"
     yield from (f"  {line}" for line in code.getvalue().splitlines())
 
 
-def owntracks_link(user: str, token: str, url: str) -> str:
-    """A link that sets OwnTracks up when its code is scanned."""
+def make_owntracks_link(user: str, token: str, url: str) -> str:
+    """Return the link that configures OwnTracks when its QR code is scanned."""
     configuration = {
         "_type": "configuration",
         "mode": 3,

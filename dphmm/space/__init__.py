@@ -1,4 +1,4 @@
-"""Where a person can be: trajectories, a local projection, state spaces."""
+"""Locations of a user: trajectories, a local projection, state spaces."""
 
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, LocalProjection, Places, StateSpace

@@ -1,6 +1,6 @@
-"""A regular square grid of states, whose points are an exact integer lattice; and squares the same for everybody.
+"""Square grids of states on an exact integer lattice, and global `Square` cells.
 
-Which `Square` a place lies in, and nothing else, is told by it.
+A `Square` depends on the location only through the square in which it lies.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import shapely
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.states import OUTSIDE, REACH_KM, LocalProjection, StateSpace, check_size
+from dphmm.validation import Integers, Interval, checked
 
 Box = tuple[float, float, float, float]
 """South, west, north, east, in degrees; a west greater than the east spans the date line."""
@@ -32,53 +32,52 @@ PRESETS: Mapping[str, tuple[Box, float]] = {
 """Name → bounding box and cell size in km.
 
 The cell sizes are those of the DPHMM paper's experiments (GeoLife inside Beijing's third ring, 0.34 km; Gowalla in Los
-Angeles, 0.89 km). The paper prints no coordinates: the first box is the one that holds the third ring, the second holds
-the City of Los Angeles (33.70 to 34.34 north, from 118.67 west) and reaches east over the continuous built-up area.
-The third, of no paper, holds San Francisco and its airport, for the taxis of the cabspotting data set.
+Angeles, 0.89 km). The paper prints no coordinates. The first box contains the third ring. The second contains the City
+of Los Angeles (33.70 to 34.34 north, from 118.67 west) and extends east over the continuous built-up area. The third
+box is not from a paper; it contains San Francisco and its airport, for the taxis of the cabspotting data set.
 """
 
 MAX_CELLS = 50_000_000
-"""The most cells that a grid's rectangle may have; beyond it a slip in the cell size is likelier than intent."""
+"""Maximum number of cells in a grid's rectangle. More cells are probably due to a wrong cell size."""
 
 _FARTHEST_KM = 4 * REACH_KM
-KM_PER_DEGREE, _PIECES = 111.2, 8
-"""Of a polygon's edge, straight in degrees, a piece of an eighth of a cell of 1 km is straight in the plane to 1 mm."""
-_ROUNDING = 1e-9
-"""The share of a cell's area that counts for nothing: 0.25 square millimetres of half a kilometre's."""
-_SMALLEST_KM = 1e-9
-"""Columns and rows of places on the Earth fit into 64 bits."""
-_MARGIN_KM = 0.001
-"""By how much a grid overlaps a box at least: the origin is moved to a whole metre."""
+KM_PER_DEGREE = 111.2
+_PIECES = 8  # a piece of an eighth of a 1 km cell of an edge in degrees is straight in the plane to 1 mm
+_MIN_AREA_SHARE = 1e-9  # smaller shares of a cell's area are treated as zero: 0.25 mm² of a 500 m cell
+CellSize = Annotated[float, Interval(1e-9, math.inf, "left", "kilometres", ConfigurationError)]
+"""The side of a cell; below a micrometre there would be too many cells."""
+_Count = Annotated[int, Integers(1, error=ConfigurationError)]  # columns and rows on the Earth fit into 64 bits
+_MARGIN_KM = 0.001  # minimum overlap of a grid over a box: the origin is rounded to a metre
 
 
 @checked
 class Grid(StateSpace):
-    """Square cells of one size in a local plane.
+    """A grid of square cells of one size in a local plane.
 
-    The points, which are the cells' centres, satisfy ``points == origin + cell_km * lattice`` exactly, so that
-    code that needs integers takes `lattice` and loses nothing. States are numbered row by row from the south-west.
+    The points are the centres of the cells and satisfy ``points == origin + cell_km * lattice`` exactly. Therefore code
+    that needs integers can use `lattice` without loss. States are numbered row by row from the south-west.
 
     Parameters
     ----------
     projection
         The plane.
     origin_m
-        Whole metres east and north of the projection's centre: the centre of the cell in column 0 and row 0.
+        Integer metres east and north of the projection's centre: the centre of the cell in column 0 and row 0.
     cell_km
         The side of a cell in kilometres; positive.
     columns, rows
         The size of the rectangle of cells.
     mask
-        Shape ``(rows, columns)``, true for the cells that are states; left out, all are.
+        Shape ``(rows, columns)``, true for the cells that are states. Defaults to all cells.
 
     Raises
     ------
     ConfigurationError
-        When the cell size is not positive and finite or the rectangle is empty or has more than `MAX_CELLS` cells.
+        If the cell size is not positive and finite or the rectangle is empty or has more than `MAX_CELLS` cells.
     StateError
-        When no cell is a state.
+        If no cell is a state.
     CoordinateError
-        When a cell lies more than 2000 km from the projection's centre.
+        If a cell lies more than 2000 km from the projection's centre.
 
     Examples
     --------
@@ -95,73 +94,75 @@ class Grid(StateSpace):
         self,
         projection: LocalProjection,
         origin_m: tuple[int, int],
-        cell_km: float,
-        columns: int,
-        rows: int,
+        cell_km: CellSize,
+        columns: _Count,
+        rows: _Count,
         mask: BoolArray | None = None,
     ) -> None:
         self.projection = projection
-        self.cell_km = _positive(cell_km)
+        self.cell_km = float(cell_km)
         self.columns, self.rows = _check_shape(columns, rows)
         east, north = origin_m
         self.origin_m = (int(east), int(north))
         far = max(map(abs, self.origin_m)) / 1000.0 + self.cell_km * (max(self.columns, self.rows) - 0.5)
-        if far > _FARTHEST_KM:  # before anything is multiplied out
-            raise CoordinateError(f"the grid reaches {far:.3g} km from its centre; keep it within {REACH_KM:.0f} km")
+        if far > _FARTHEST_KM:  # check before the arrays are allocated
+            raise CoordinateError(f"the grid must lie within {REACH_KM:.0f} km of its centre, got {far:.3g} km")
         self.origin = np.array(self.origin_m) / 1000.0
         shape = (self.rows, self.columns)
         mask = np.ones(shape, dtype=np.bool_) if mask is None else mask
         if mask.shape != shape or mask.dtype != np.bool_:
-            raise StateError(f"mask is {mask.dtype} of shape {mask.shape}; give booleans of shape {shape}")
+            raise StateError(f"mask must be boolean of shape {shape}, got {mask.dtype} of shape {mask.shape}")
         self._cells = np.flatnonzero(mask)
         if not self._cells.size:
-            raise StateError("no cell of the grid has its centre in the region; take smaller cells or a larger region")
+            raise StateError("no cell of the grid has its centre in the region; use smaller cells or a larger region")
         self._full = self._cells.size == mask.size
         self.lattice: IntArray = np.column_stack([self._cells % self.columns, self._cells // self.columns])
         self.points = self.origin + self.cell_km * self.lattice
         far = np.abs(self.points).max()
         if far > REACH_KM:
-            raise CoordinateError(f"the grid reaches {far:.0f} km from its centre; keep it within {REACH_KM:.0f} km")
+            raise CoordinateError(f"the grid must lie within {REACH_KM:.0f} km of its centre, got {far:.0f} km")
         for array in (self.origin, self._cells, self.lattice, self.points):
             array.setflags(write=False)
         self._sealed = True
 
     @classmethod
     @checked
-    def over(cls, region: Box | shapely.Polygon | shapely.MultiPolygon, cell_km: float) -> Grid:
-        """The grid over a region, in the projection around the region's middle.
+    def over(cls, region: Box | shapely.Polygon | shapely.MultiPolygon, cell_km: CellSize) -> Grid:
+        """Return the grid over a region, in the projection around the region's middle.
 
         Parameters
         ----------
         region
-            Either ``(south, west, north, east)`` in degrees: the states are then all cells of the smallest rectangle
-            that covers the box, so every place of the box belongs to one. Or a polygon with x the longitude and y the
-            latitude in degrees, as in GeoJSON: the states are then the cells whose centre lies within it (a centre on
-            its border does not), so a place near the border may belong to none.
+            Either ``(south, west, north, east)`` in degrees. The states are then all cells of the smallest rectangle
+            that covers the box, and every location in the box belongs to a state. Or a polygon with x the longitude and
+            y the latitude in degrees, as in GeoJSON. The states are then the cells with their centre inside it (not on
+            its border), and a location near the border may belong to no state.
         cell_km
             The side of a cell in kilometres.
 
         Raises
         ------
         CoordinateError
-            When the box or polygon is empty, not valid or not on the Earth.
+            If the box or polygon is empty, invalid or out of range.
         ConfigurationError, StateError
-            As for the class.
+            As for the class, if the cells are too many or none is inside.
         """
         outline = None if isinstance(region, tuple | list) else _outline(region)
         box = region if outline is None else np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist()
         south, west, north, east = check_box(tuple(box))
         width = (east - west) % 360.0 or 360.0
         projection = LocalProjection((south + north) / 2, _wrapped(west + width / 2))
-        if outline is None:  # points in the box too, but its border is what counts: the plane makes its sides bulge
+        # The plane makes the sides of a box bulge; points along its border decide, those inside do no harm.
+        if outline is None:
             along = np.meshgrid(np.linspace(west, west + width, 65), np.linspace(south, north, 65))
-            longitude, latitude = _wrapped(along[0].ravel()), along[1].ravel()
+            longitude = _wrapped(along[0].ravel())
+            latitude = along[1].ravel()
         else:
             longitude, latitude = shapely.get_coordinates(outline).T
         plane = projection.to_plane(latitude, longitude)
         if not np.isfinite(plane).all() or np.abs(plane).max() > REACH_KM:
-            raise CoordinateError(f"the region reaches more than {REACH_KM:.0f} km from its middle; take a smaller one")
-        rectangle = _rectangle(plane, _positive(cell_km))
+            raise CoordinateError(f"the region must lie within {REACH_KM:.0f} km of its middle; use a smaller one")
+        rectangle = _rectangle(plane, float(cell_km))
         grid = cls(projection, *rectangle)
         if outline is None:
             return grid
@@ -173,13 +174,12 @@ class Grid(StateSpace):
     @classmethod
     @checked
     def preset(cls, name: str) -> Grid:
-        """The grid of a published setting, see `PRESETS`: ``"geolife"`` (Beijing), ``"gowalla"`` (Los
-        Angeles) or ``"cabspotting"`` (San Francisco).
+        """Return the grid of a published setting, see `PRESETS`.
 
         Parameters
         ----------
         name
-            One of these names.
+            ``"geolife"`` (Beijing), ``"gowalla"`` (Los Angeles) or ``"cabspotting"`` (San Francisco).
 
         Raises
         ------
@@ -192,31 +192,31 @@ class Grid(StateSpace):
         return f"Grid({self.size} states of {self.cell_km} km in {self.columns} columns and {self.rows} rows)"
 
     def measurements(self) -> Measurements:
-        """The points as what is measured in each state, with `lattice` as their exact coordinates."""
+        """Return the points as measurements, with `lattice` as their exact coordinates."""
         return Measurements.on_lattice(self.lattice, self.cell_km, self.origin)
 
     @checked
     def state_at(self, lattice: npt.ArrayLike) -> IntArray:
-        """The state in each ``(column, row)``, -1 where there is none; shape ``(n,)`` for input ``(n, 2)`` or ``(2,)``.
+        """Return the state in each ``(column, row)``, -1 if there is none.
 
         Parameters
         ----------
         lattice
-            ``(n, 2)`` integers: column and row of each cell, which need not lie in the grid.
+            ``(n, 2)`` or ``(2,)`` integers: column and row of each cell, which may lie outside the grid.
 
         Returns
         -------
         IntArray
-            ``(n,)``: the state of each cell, -1 where there is none.
+            ``(n,)``: the state of each cell, -1 if there is none.
 
         Raises
         ------
         StateError
-            When the input is not of integers in two columns.
+            If the input does not have two columns of integers.
         """
         cells = np.atleast_2d(np.asarray(lattice))
         if cells.ndim != 2 or cells.shape[1] != 2 or not np.issubdtype(cells.dtype, np.integer):
-            raise StateError(f"lattice is {cells.dtype} of shape {cells.shape}; give integer columns and rows")
+            raise StateError(f"lattice must have two columns of integers, got {cells.dtype} of shape {cells.shape}")
         cells = cells.astype(np.int64)
         inside = ((cells >= 0) & (cells < [self.columns, self.rows])).all(axis=1)
         states = np.full(cells.shape[0], OUTSIDE, dtype=np.int64)
@@ -231,25 +231,30 @@ class Grid(StateSpace):
         return states
 
     def share_within(self, polygon: shapely.Geometry) -> FloatArray:
-        """As of any state space; cells that meet the polygon along a border alone, but for rounding, have 0.
+        """Return the share of each cell's area that lies in a polygon.
+
+        Cells that share only a border with the polygon, up to rounding, have 0.
 
         Parameters
         ----------
         polygon
-            A polygon or several, in degrees, longitude first; its edges are straight in degrees.
+            A polygon or multipolygon, in degrees, longitude first; its edges are straight in degrees.
 
         Returns
         -------
         ndarray, shape (size,)
             From 0 to 1.
         """
-        found, half, places = np.zeros(self.size), self.cell_km / 2, self.latlon()
+        shares = np.zeros(self.size)
+        half = self.cell_km / 2
+        places = self.latlon()
         side = self.cell_km / KM_PER_DEGREE
         margin = 2 * side / max(np.cos(np.radians(np.abs(places[:, 0]).max())), 0.01)
-        low, high = places.min(axis=0) - margin, places.max(axis=0) + margin
+        low = places.min(axis=0) - margin
+        high = places.max(axis=0) + margin
         shape = shapely.intersection(polygon, shapely.box(low[1], low[0], high[1], high[0]))
         if shape.is_empty:
-            return found
+            return shares
         shape = shapely.segmentize(shape, side / _PIECES)  # edges are not straight in the plane
         shape = shapely.make_valid(shapely.transform(shape, self._to_plane))
         low, high = np.reshape(shape.bounds, (2, 2))
@@ -258,17 +263,17 @@ class Grid(StateSpace):
         cells = shapely.box(*(corners - half).T, *(corners + half).T)
         shapely.prepare(shape)
         whole = shapely.covers(shape, cells)
-        found[near[whole]] = 1.0
+        shares[near[whole]] = 1.0
         part = np.flatnonzero(~whole & shapely.intersects(shape, cells))
-        shares = shapely.area(shapely.intersection(cells[part], shape)) / self.cell_km**2
-        found[near[part]] = np.where(shares > _ROUNDING, shares, 0.0)
-        return found
+        part_shares = shapely.area(shapely.intersection(cells[part], shape)) / self.cell_km**2
+        shares[near[part]] = np.where(part_shares > _MIN_AREA_SHARE, part_shares, 0.0)
+        return shares
 
     def _to_plane(self, corners: FloatArray) -> FloatArray:
         return self.projection.to_plane(corners[:, 1], _wrapped(corners[:, 0]))
 
     def _position(self, plane: FloatArray) -> IntArray:
-        """Column and row of points of the plane; a point on a border belongs to the cell east or north of it."""
+        """Return column and row of points; a border belongs to the cell east or north."""
         return np.floor((plane - self.origin) / self.cell_km + 0.5).astype(np.int64)
 
     def _locate_plane(self, plane: FloatArray) -> IntArray:
@@ -280,9 +285,9 @@ class Grid(StateSpace):
         return self.state_at(np.clip(self._position(plane), 0, [self.columns - 1, self.rows - 1]))
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain JSON values; see `StateSpace.to_json`.
+        """Return a JSON-serializable dictionary; see `StateSpace.to_json`.
 
-        The states are written as runs of neighbouring cells, ``[first, length]``, counted row by row.
+        The states are encoded as runs of neighbouring cells, ``[first, length]``, counted row by row.
         """
         starts = np.flatnonzero(np.diff(self._cells, prepend=-2) != 1)
         lengths = np.diff(starts, append=self.size)
@@ -301,7 +306,7 @@ class Grid(StateSpace):
         columns, rows = _check_shape(data["columns"], data["rows"])
         runs = np.array(data["runs"] or np.zeros((0, 2), dtype=np.int64))
         if runs.dtype != np.int64 or runs.ndim != 2 or runs.shape[1] != 2:
-            raise StateError(f"runs are {runs.dtype} of shape {runs.shape}; give pairs of a first cell and a length")
+            raise StateError(f"runs must be pairs of a first cell and a length, got {runs.dtype} of shape {runs.shape}")
         starts, lengths = runs.T
         ends = starts + lengths
         wrong = (starts < 0) | (lengths < 1) | (lengths > rows * columns) | (ends > rows * columns)
@@ -309,8 +314,8 @@ class Grid(StateSpace):
         if wrong.any():
             first, length = runs[wrong][0].tolist()
             raise StateError(
-                f"run [{first}, {length}] lies outside {rows * columns} cells or before the end of the one before; "
-                "write the grid anew"
+                f"runs must be disjoint, ascending and within {rows * columns} cells, got [{first}, {length}]; "
+                "write the grid again"
             )
         check_size(int(lengths.sum()), size)
         mask = np.zeros(rows * columns, dtype=np.bool_)
@@ -321,55 +326,49 @@ class Grid(StateSpace):
 
 
 def preset_box(name: str) -> Box:
-    """South, west, north, east of a preset, degrees; a ConfigurationError for a name that is none."""
+    """Return south, west, north, east of a preset in degrees, or raise ConfigurationError."""
     if name not in PRESETS:
-        raise ConfigurationError(f"no grid preset is called {name!r}; there are {sorted(PRESETS)}")
+        raise ConfigurationError(f"grid preset must be one of {sorted(PRESETS)}, got {name!r}")
     return PRESETS[name][0]
 
 
-def _positive(cell_km: float) -> float:
-    value = float(cell_km)
-    if not (np.isfinite(value) and value > 0):
-        raise ConfigurationError(f"cell_km is {cell_km}; give a positive number of kilometres")
-    if value < _SMALLEST_KM:
-        raise ConfigurationError(f"cell_km is {cell_km}; cells below a micrometre are too many: take larger ones")
-    return value
-
-
 def _check_shape(columns: int, rows: int) -> tuple[int, int]:
-    columns, rows = int(columns), int(rows)
+    columns = int(columns)
+    rows = int(rows)
     if columns < 1 or rows < 1 or columns * rows > MAX_CELLS:
         raise ConfigurationError(
-            f"the grid has {columns} columns and {rows} rows; give at least one of each and at most {MAX_CELLS} cells"
+            f"the grid must have at least one column and row and at most {MAX_CELLS} cells, got {columns} × {rows}"
         )
     return columns, rows
 
 
 def check_box(box: tuple[float, ...]) -> Box:
-    """South, west, north and east of a box, degrees; one that crosses the 180th meridian has its west beyond its east.
+    """Return south, west, north and east of a box in degrees, after checks.
+
+    A box that crosses the 180th meridian has its west beyond its east.
 
     Raises
     ------
     CoordinateError
-        When it is none.
+        If it is invalid.
     """
     if len(box) != 4:
-        raise CoordinateError(f"box has {len(box)} numbers; give south, west, north, east in degrees")
+        raise CoordinateError(f"box must be south, west, north, east in degrees, got {len(box)} numbers")
     south, west, north, east = (float(side) for side in box)
     if not (-90 <= south < north <= 90 and -180 <= west <= 180 and -180 <= east <= 180 and west != east):
         raise CoordinateError(
-            f"box is {box}; give south < north in -90 to 90, then different west and east in -180 to 180, "
-            "in the order south, west, north, east"
+            "box must be south, west, north, east with south < north in [-90, 90] and different west and east in "
+            f"[-180, 180], got {box}"
         )
     return south, west, north, east
 
 
 def _outline(region: object) -> shapely.Polygon | shapely.MultiPolygon:
-    """The polygon with points along its border closely enough for its bulge in the plane."""
+    """Return the polygon with enough points along its border for its bulge in the plane."""
     if not isinstance(region, shapely.Polygon | shapely.MultiPolygon):
-        raise CoordinateError(f"region is a {type(region).__name__}; give (south, west, north, east) or a polygon")
+        raise CoordinateError(f"region must be (south, west, north, east) or a polygon, got {type(region).__name__}")
     if region.is_empty or not region.is_valid:
-        raise CoordinateError("the region's polygon is empty or crosses itself; draw it anew or use shapely.make_valid")
+        raise CoordinateError("the polygon must be non-empty and not cross itself; use shapely.make_valid")
     return shapely.segmentize(region, 0.01)
 
 
@@ -378,39 +377,44 @@ def _wrapped(longitude: Any) -> Any:
 
 
 def _rectangle(plane: FloatArray, cell_km: float) -> tuple[tuple[int, int], float, int, int]:
-    """Origin in whole metres, cell size, columns and rows of the least centred rectangle of cells over the points."""
-    low, high = plane.min(axis=0), plane.max(axis=0)
+    """Return origin in metres, cell size, columns and rows of the smallest centred rectangle."""
+    low = plane.min(axis=0)
+    high = plane.max(axis=0)
     with np.errstate(over="ignore"):
         count = np.ceil((high - low + 2 * _MARGIN_KM) / cell_km)
     if count.prod() > MAX_CELLS:
         raise ConfigurationError(
-            f"cells of {cell_km} km make {count.prod():.3g} cells of the region; take larger ones, up to {MAX_CELLS}"
+            f"a grid must have at most {MAX_CELLS} cells, got {count.prod():.3g} of {cell_km} km; use larger cells"
         )
     middle = (low + high) / 2
     east, north = np.round((middle - (count - 1) / 2 * cell_km) * 1000)
     return (int(east), int(north)), cell_km, int(count[0]), int(count[1])
 
 
-LARGEST_KM = 12.8
-_HIGHEST = 84.0
-_LEVELS, _MOST = range(10), 1 << 20
+MAX_CELL_KM = 12.8
+_MAX_LATITUDE = 84.0
+_LEVELS = range(10)
+_ROW_LIMIT = 1 << 20
+# So many of the largest columns before the date line share the rest of a row: at most half a column in 64, 0.8 %.
+_NUM_FITTED_COLUMNS = 64
 
 
 @checked
 @dataclass(frozen=True)
 class Square:
-    """A square of one of ten sizes, 12.8 km halved up to nine times; each lies within one of the next larger size.
+    """A square of one of ten sizes: 12.8 km, halved up to nine times.
 
-    Rows of the largest are counted from the equator, columns from the meridian of Greenwich, both may be negative; a
-    smaller one by halves of these. So two people with the same place and the same size have the same square, and where
-    in it they are does not show.
+    Each square lies within a square of the next larger size. Rows of the largest size are counted from the equator,
+    columns from the meridian of Greenwich; both may be negative. The last columns of a row are up to 0.8 % wider or
+    narrower, so that the date line is a side of squares. Smaller squares are numbered by halving these. Therefore two
+    users with the same location and size have the same square. It does not reveal the location within it.
 
     Parameters
     ----------
     level
-        How often 12.8 km are halved, 0 to 9.
+        Number of times that 12.8 km are halved, 0 to 9.
     row, column
-        Which.
+        The indices of the square.
 
     Examples
     --------
@@ -425,58 +429,71 @@ class Square:
     column: int
 
     def __post_init__(self) -> None:
-        south, west, north, east = self.box if self.level in _LEVELS and abs(self.row) < _MOST else (99.0,) * 4
-        if not (max(abs(south), abs(north)) < 85 and -181 < west < east < 181):
-            raise CoordinateError(f"there is no square {self.level}, {self.row}, {self.column}; give one on the Earth")
+        south, west, north, east = self.box if self.level in _LEVELS and abs(self.row) < _ROW_LIMIT else (99.0,) * 4
+        if not (max(abs(south), abs(north)) < 85 and -180 <= west < east <= 180):
+            raise CoordinateError(f"a square must lie on the Earth, got {self.level}, {self.row}, {self.column}")
 
     @classmethod
     @checked
-    def around(cls, latitude: float, longitude: float, least_km: float) -> Square:
-        """The square of the smallest size from a length on in which a place lies.
+    def around(cls, latitude: float, longitude: float, min_km: float) -> Square:
+        """Return the smallest square around a location with at least a certain side.
 
         Parameters
         ----------
         latitude, longitude
             Degrees.
-        least_km
-            The least side, kilometres, up to 12.8.
+        min_km
+            The minimum side, kilometres, up to 12.8.
 
         Raises
         ------
         CoordinateError
-            When the place is not on the Earth, or within 6 degrees of a pole, or no square is as large.
+            If the location is out of range or within 6 degrees of a pole, or no square is as large.
         """
-        if not (abs(latitude) <= _HIGHEST and abs(longitude) <= 180):
+        if not (abs(latitude) <= _MAX_LATITUDE and abs(longitude) <= 180):
             raise CoordinateError(
-                f"the place is {latitude}, {longitude}; give latitude and longitude in degrees, at most {_HIGHEST:g} "
-                "degrees from the equator"
+                f"latitude and longitude must be in degrees, at most {_MAX_LATITUDE:g} from the equator, "
+                f"got {latitude}, {longitude}"
             )
-        if not 0 < least_km <= LARGEST_KM:
-            raise CoordinateError(f"least_km is {least_km}; give a length of more than 0 and at most {LARGEST_KM} km")
-        level = max(one for one in _LEVELS if one == 0 or LARGEST_KM / 2**one >= least_km)
-        high = LARGEST_KM / KM_PER_DEGREE
-        wide = _width(math.floor(latitude / high))
-        return cls(level, math.floor(latitude / high * 2**level), math.floor(longitude / wide * 2**level))
+        if not 0 < min_km <= MAX_CELL_KM:
+            raise CoordinateError(f"min_km must be in (0, {MAX_CELL_KM}] km, got {min_km}")
+        level = max(level for level in _LEVELS if level == 0 or MAX_CELL_KM / 2**level >= min_km)
+        row = math.floor(latitude * KM_PER_DEGREE / MAX_CELL_KM * 2**level)
+        columns, degrees = _columns(row >> level)
+        # The two longitudes of the date line, and those that are rounded to it, belong to one square.
+        column = math.floor(float(np.interp(longitude, degrees, columns)) * 2**level)
+        last = (int(columns[-1]) << level) - 1
+        return cls(level, row, -last - 1 if longitude == 180 else min(column, last))
 
     @property
     def side_km(self) -> float:
-        """About how long each side is."""
-        return LARGEST_KM / float(2**self.level)
+        """The approximate length of each side, in kilometres."""
+        return MAX_CELL_KM / float(2**self.level)
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """South, west, north, east in degrees; the last square before the date line reaches beyond it."""
-        high, wide = self.side_km / KM_PER_DEGREE, _width(self.row >> self.level) / 2**self.level
-        return self.row * high, self.column * wide, (self.row + 1) * high, (self.column + 1) * wide
+        """South, west, north, east in degrees."""
+        high = self.side_km / KM_PER_DEGREE
+        sides = np.array([self.column, self.column + 1]) / 2**self.level
+        columns, degrees = _columns(self.row >> self.level)
+        west, east = np.interp(sides, columns, degrees, -np.inf, np.inf).tolist()
+        return self.row * high, west, (self.row + 1) * high, east
 
-    @property
+    @cached_property
     def centre(self) -> tuple[float, float]:
-        """Latitude and longitude of its middle, degrees."""
+        """Latitude and longitude of its centre, degrees."""
         south, west, north, east = self.box
-        return (south + north) / 2, ((west + east) / 2 + 180) % 360 - 180
+        return (south + north) / 2, (west + east) / 2
 
 
-def _width(row: int) -> float:
-    """How many degrees of longitude the largest squares of a row span: those of 12.8 km at the row's middle."""
-    middle = (row + 0.5) * LARGEST_KM / KM_PER_DEGREE
-    return LARGEST_KM / (KM_PER_DEGREE * math.cos(math.radians(middle)))
+def _columns(row: int) -> tuple[IntArray, FloatArray]:
+    """Return largest columns of a row and the longitudes of their western sides.
+
+    The columns between two of them are equally wide.
+    """
+    # They measure 12.8 km at the row's middle.
+    middle = (row + 0.5) * MAX_CELL_KM / KM_PER_DEGREE
+    wide = MAX_CELL_KM / (KM_PER_DEGREE * math.cos(math.radians(middle)))
+    count = round(180 / wide)
+    inner = count - _NUM_FITTED_COLUMNS
+    return np.array([-count, -inner, inner, count]), np.array([-180, -inner * wide, inner * wide, 180])

@@ -1,4 +1,4 @@
-"""What every state space offers, the local plane in which states have points, and the space of named places."""
+"""Base class of state spaces, the local projection, and the space of named places."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from math import inf
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import shapely
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.trajectory import check_places
 from dphmm.tables.values import is_text, shorten
+from dphmm.validation import Interval, checked
 
 REACH_KM = 2000.0
-"""How far from the centre a state may lie.
+"""Maximum distance of a state from the centre.
 
-Lengths are off by about ``(distance / 18 000 km)**2``: 0.005 % at 100 km, 0.3 % at 1000 km, 1.3 % here.
+The relative error of lengths is about ``(distance / 18 000 km)**2``: 0.005 % at 100 km, 0.3 % at 1000 km, 1.3 % here.
 """
 
 
-@lru_cache(maxsize=64)
+# Building a transformation takes a millisecond, and a recording with hundreds of zones uses each one repeatedly.
+@lru_cache(maxsize=1024)
 def _transformer(crs: str) -> Any:
     from pyproj import Transformer
 
@@ -38,9 +40,9 @@ def _transformer(crs: str) -> Any:
 @checked
 @dataclass(frozen=True)
 class LocalProjection:
-    """The Lambert azimuthal equal-area projection around a centre, on the WGS 84 ellipsoid, in kilometres.
+    """Lambert azimuthal equal-area projection around a centre on WGS 84, in kilometres.
 
-    Areas are kept everywhere, lengths at the centre. PROJ turns a point back to within two millimetres, no better.
+    Areas are exact everywhere, lengths at the centre. PROJ's inverse is accurate to two millimetres only.
 
     Parameters
     ----------
@@ -50,7 +52,7 @@ class LocalProjection:
     Raises
     ------
     CoordinateError
-        When the centre is not on the Earth.
+        If the coordinates of the centre are out of range.
 
     Examples
     --------
@@ -69,17 +71,17 @@ class LocalProjection:
 
     @property
     def crs(self) -> str:
-        """The coordinate reference system as a PROJ string, in metres (arrays here hold kilometres)."""
+        """The coordinate reference system as a PROJ string, in metres (arrays contain kilometres)."""
         return f"+proj=laea +lat_0={self.latitude!r} +lon_0={self.longitude!r} +datum=WGS84 +units=m +no_defs +type=crs"
 
     @checked
     def to_plane(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> FloatArray:
-        """Points of the plane, shape ``(n, 2)``: kilometres east and north of the centre.
+        """Project locations to the plane.
 
         Parameters
         ----------
         latitude, longitude
-            Degrees, numbers or arrays of shape ``(n,)``. The centre's antipode has no image: there the row is infinite.
+            Degrees, numbers or arrays of shape ``(n,)``. The centre's antipode has no image; its row is infinite.
 
         Returns
         -------
@@ -89,7 +91,7 @@ class LocalProjection:
         Raises
         ------
         CoordinateError
-            When a coordinate is NaN, infinite or not on the Earth.
+            If a coordinate is NaN, infinite or out of range.
         """
         lat = np.atleast_1d(np.asarray(latitude, dtype=np.float64))
         lon = np.atleast_1d(np.asarray(longitude, dtype=np.float64))
@@ -99,7 +101,7 @@ class LocalProjection:
 
     @checked
     def to_latlon(self, points: npt.ArrayLike) -> FloatArray:
-        """Latitude and longitude in degrees, shape ``(n, 2)``, of points of the plane.
+        """Return latitude and longitude of points of the plane.
 
         Parameters
         ----------
@@ -114,52 +116,50 @@ class LocalProjection:
         Raises
         ------
         CoordinateError
-            When a point is NaN or infinite, or lies outside the image of the Earth.
+            If a point is NaN or infinite, or lies outside the image of the Earth.
         """
         plane = np.atleast_2d(np.asarray(points, dtype=np.float64))
         if plane.ndim != 2 or plane.shape[1] != 2:
-            raise CoordinateError(
-                f"points of the plane have shape {plane.shape}; give two columns, east and north in km"
-            )
+            raise CoordinateError(f"points must have two columns, east and north in km, got shape {plane.shape}")
         longitude, latitude = _transformer(self.crs).transform(
             plane[:, 0] * 1000.0, plane[:, 1] * 1000.0, direction="INVERSE"
         )
         places = np.column_stack([latitude, longitude])
         if not np.isfinite(places).all():
             row = int(np.flatnonzero(~np.isfinite(places).all(axis=1))[0])
-            raise CoordinateError(f"point {row} is {plane[row].tolist()} km; it lies on no place of the Earth")
+            raise CoordinateError(f"point {row} must lie in the image of the Earth, got {plane[row].tolist()} km")
         return places
 
 
 OUTSIDE = -1
-"""What `StateSpace.locate` says of a place that belongs to no state."""
+"""The result of `StateSpace.locate` for a location that belongs to no state."""
 
 
 class StateSpace(ABC):
-    """The finite set of places among which a person moves.
+    """A finite set of locations among which a user moves.
 
     States are the integers ``0`` to ``size - 1``. Each has a point in a local plane, in kilometres.
 
     Attributes
     ----------
     projection
-        The plane that the points lie in.
+        The plane of the points.
     points
-        Shape ``(size, 2)``: kilometres east and north of the projection's centre; not writable.
+        Shape ``(size, 2)``: kilometres east and north of the projection's centre; read-only.
     cell_km
-        The side of the square cell that each state is the centre of, in kilometres; 0 where states are points.
+        The side of the square cell around each state, in kilometres; 0 if states are points.
     """
 
     kind: ClassVar[str]
     projection: LocalProjection
     points: FloatArray
     cell_km: float = 0.0
+    # Set at the end of every constructor: attributes are immutable afterwards.
     _sealed = False
-    """Set at the end of every constructor: no attribute can be set from then on."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if self._sealed:
-            raise AttributeError(f"a state space does not change; make a new one instead of setting {name}")
+            raise AttributeError(f"a state space is immutable: create a new one instead of setting {name}")
         super().__setattr__(name, value)
 
     @property
@@ -172,12 +172,12 @@ class StateSpace(ABC):
 
     @checked
     def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
-        """Latitude and longitude in degrees of the given states, or of all; shape ``(n, 2)``.
+        """Return latitude and longitude in degrees of states.
 
         Parameters
         ----------
         states
-            Integers from 0 to ``size - 1``, ``(n,)`` or one; left out, all states.
+            Integers from 0 to ``size - 1``, ``(n,)`` or a single one. Defaults to all states.
 
         Returns
         -------
@@ -187,12 +187,12 @@ class StateSpace(ABC):
         Raises
         ------
         StateError
-            When a state is not an integer from 0 to ``size - 1``.
+            If a state is not an integer from 0 to ``size - 1``.
         """
         return self.projection.to_latlon(self.points if states is None else self.points[self.check(states)])
 
     def measurements(self) -> Measurements:
-        """The points as what is measured in each state, on their exact lattice where they have one.
+        """Return the points as measurements, on their exact lattice if they have one.
 
         Returns
         -------
@@ -203,7 +203,7 @@ class StateSpace(ABC):
 
     @checked
     def check(self, states: npt.ArrayLike) -> IntArray:
-        """The states as an integer array of at least one dimension.
+        """Return states as an integer array of at least one dimension.
 
         Parameters
         ----------
@@ -218,19 +218,19 @@ class StateSpace(ABC):
         Raises
         ------
         StateError
-            When one is not an integer from 0 to ``size - 1``.
+            If one is not an integer from 0 to ``size - 1``.
         """
         array = np.atleast_1d(states)
         if array.size and not np.issubdtype(array.dtype, np.integer):
-            raise StateError(f"states are {array.dtype} values; give integers from 0 to {self.size - 1}")
+            raise StateError(f"states must be integers from 0 to {self.size - 1}, got {array.dtype} values")
         wrong = (array < 0) | (array >= self.size)
         if wrong.any():
-            raise StateError(f"state {array[wrong][0]} is not in the space; states run from 0 to {self.size - 1}")
+            raise StateError(f"states must be in 0..{self.size - 1}, got {array[wrong][0]}")
         return array.astype(np.int64)
 
     @checked
     def locate(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
-        """The state of each place, -1 for a place that belongs to none.
+        """Return the state of each location, -1 for a location that belongs to no state.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class StateSpace(ABC):
         Raises
         ------
         CoordinateError
-            When a coordinate is NaN, infinite or impossible.
+            If a coordinate is NaN, infinite or out of range.
         """
         plane = self.projection.to_plane(latitude, longitude)
         states = np.full(plane.shape[0], OUTSIDE, dtype=np.int64)
@@ -254,26 +254,26 @@ class StateSpace(ABC):
         return states
 
     def share_within(self, polygon: shapely.Geometry) -> FloatArray:
-        """Which share of each state's area lies within a polygon; of states that are points, 1 or 0.
+        """Return the share of each state's area in a polygon; 1 or 0 for states that are points.
 
         Parameters
         ----------
         polygon
-            A polygon or several, in degrees, longitude first; its edges are straight in degrees.
+            A polygon or multipolygon, in degrees, longitude first; its edges are straight in degrees.
 
         Returns
         -------
         ndarray, shape (size,)
-            From 0 to 1; a point on the border is within.
+            From 0 to 1. A point on the border is inside.
         """
         places = self.latlon()
         return np.asarray(shapely.intersects_xy(polygon, places[:, 1], places[:, 0]), dtype=np.float64)
 
     @checked
     def nearest(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
-        """The state whose point is nearest in the plane to each place, however far; shape ``(n,)``.
+        """Return the state with the nearest point to each location in the plane.
 
-        Between equally near states any of them may be returned, but always the same one.
+        There is no limit on the distance. Ties are broken arbitrarily but consistently.
 
         Parameters
         ----------
@@ -288,11 +288,11 @@ class StateSpace(ABC):
         Raises
         ------
         CoordinateError
-            When a coordinate is NaN, infinite or impossible, or is the antipode of the projection's centre.
+            If a coordinate is NaN, infinite or out of range, or is the antipode of the projection's centre.
         """
         plane = self.projection.to_plane(latitude, longitude)
         if not np.isfinite(plane).all():
-            raise CoordinateError("a place lies opposite the centre of the state space; no state is nearest to it")
+            raise CoordinateError("a location is the antipode of the state space's centre; it has no nearest state")
         return self._nearest_plane(plane)
 
     def _nearest_plane(self, plane: FloatArray) -> IntArray:
@@ -306,51 +306,52 @@ class StateSpace(ABC):
 
     @abstractmethod
     def _locate_plane(self, plane: FloatArray) -> IntArray:
-        """The states of points of the plane, -1 for none."""
+        """Return the states of points of the plane, -1 for none."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain JSON values from which `from_json` makes an equal space, point for point."""
+        """Return a JSON-serializable dictionary, from which `from_json` builds an equal space."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], size: int | None = None) -> StateSpace:
-        """The space that `to_json` wrote.
+        """Build the space that `to_json` wrote.
 
         Parameters
         ----------
         data
-            What it wrote.
+            The dictionary.
         size
-            How many states it must have: a few words may describe millions, for which memory is taken only then.
+            The required number of states. It is checked before memory is allocated, because a few words may describe
+            millions of states.
 
         Raises
         ------
         ConfigurationError
-            When the dictionary is none of this package's, or one of its values is missing or of the wrong type.
+            If the dictionary is not one of this package, or a value is missing or has the wrong type.
         StateError
-            When it has another number of states.
+            If it has another number of states.
         """
         kind = data.get("kind") if isinstance(data, Mapping) else None
         kinds = {space.kind: space for space in StateSpace.__subclasses__()}
         if not isinstance(kind, str) or kind not in kinds:
-            raise ConfigurationError(f"state space is of kind {shorten(repr(kind))}; it must be one of {sorted(kinds)}")
+            raise ConfigurationError(f"kind of state space must be one of {sorted(kinds)}, got {shorten(repr(kind))}")
         try:
             return kinds[kind]._from_json(data, size)
         except DphmmError:
             raise
         except (KeyError, TypeError, IndexError, OverflowError, ValueError) as problem:
             raise ConfigurationError(
-                f"state space of kind {kind!r} does not read: {shorten(repr(problem))}; write it anew"
+                f"invalid state space of kind {kind!r}: {shorten(repr(problem))}; write it again"
             ) from None
 
     @classmethod
     @abstractmethod
     def _from_json(cls, data: Mapping[str, Any], size: int | None) -> StateSpace:
-        """As `from_json`, for this kind."""
+        """Build a space of this type, see `from_json`."""
 
     @cached_property
     def content_hash(self) -> str:
-        """The SHA-256 of the canonical JSON text, in hexadecimal: equal spaces have equal hashes."""
+        """The SHA-256 of the canonical JSON text, in hexadecimal; equal for equal spaces."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
@@ -362,38 +363,40 @@ class StateSpace(ABC):
 
 
 def _centre(latitude: FloatArray, longitude: FloatArray) -> LocalProjection:
-    """The projection around the middle of the places, on the sphere, so that the date line is no edge."""
-    phi, lam = np.radians(latitude), np.radians(longitude)
+    """Return the projection around the middle of the places."""
+    # The mean is taken on the sphere, so that the date line is not a border.
+    phi = np.radians(latitude)
+    lam = np.radians(longitude)
     middle = np.array([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)]).mean(axis=1)
     if np.linalg.norm(middle) < 1e-6:
-        raise CoordinateError("the places lie all around the Earth; give places of one region")
+        raise CoordinateError("the places must lie in one region, but they lie all around the Earth")
     lat = float(np.degrees(np.arctan2(middle[2], np.hypot(middle[0], middle[1]))))
     return LocalProjection(round(lat, 6), round(float(np.degrees(np.arctan2(middle[1], middle[0]))), 6))
 
 
 @checked
 class Places(StateSpace):
-    """A table of named places; a fix belongs to the nearest of them within a distance.
+    """A table of named places; a fix belongs to the nearest one within a distance.
 
     Parameters
     ----------
     names
-        The places' names, each different.
+        The places' names, all different.
     latitude, longitude
         Shape ``(n,)`` each, degrees.
     within_km
-        How far from its place a fix may lie, in kilometres; positive, or infinite for no limit.
+        Maximum distance of a fix from its place, in kilometres; positive, or infinite for no limit.
     projection
-        The plane; left out, the one around the middle of the places.
+        The plane. Defaults to the projection around the middle of the places.
 
     Raises
     ------
     StateError
-        When there is no place, or a name is empty or occurs twice.
+        If there is no place, or a name is empty or occurs twice.
     CoordinateError
-        When a coordinate is impossible, or a place lies more than 2000 km from the centre.
+        If a coordinate is out of range, or a place lies more than 2000 km from the centre.
     ConfigurationError
-        When the distance is not positive.
+        If the distance is not positive.
 
     Examples
     --------
@@ -409,7 +412,7 @@ class Places(StateSpace):
         names: Sequence[str],
         latitude: npt.ArrayLike,
         longitude: npt.ArrayLike,
-        within_km: float = float("inf"),
+        within_km: Annotated[float, Interval(0, inf, "right", "kilometres", ConfigurationError)] = inf,
         projection: LocalProjection | None = None,
     ) -> None:
         self.names = tuple(names)
@@ -418,18 +421,17 @@ class Places(StateSpace):
         self.within_km = float(within_km)
         _check_names(self.names)
         check_places(self.latitude, self.longitude, "table of places")
-        count, places = len(self.names), len(self.latitude)
+        count = len(self.names)
+        places = len(self.latitude)
         if count != places:
-            raise CoordinateError(f"{count} names but {places} places; give one name per place")
-        if not self.within_km > 0:
-            raise ConfigurationError(f"within_km is {self.within_km}; give a positive number of kilometres")
+            raise CoordinateError(f"there must be one name per place, got {count} names and {places} places")
         self.projection = projection or _centre(self.latitude, self.longitude)
         self.points = self.projection.to_plane(self.latitude, self.longitude)
         far = np.hypot(self.points[:, 0], self.points[:, 1])
         if far.max() > REACH_KM:
             raise CoordinateError(
-                f"place {self.names[int(far.argmax())]!r} is {far.max():.0f} km from the centre of the table; "
-                f"a local plane reaches {REACH_KM:.0f} km, so split the table by region"
+                f"place {self.names[int(far.argmax())]!r} must be within {REACH_KM:.0f} km of the centre of the table, "
+                f"got {far.max():.0f} km; split the table by region"
             )
         for array in (self.latitude, self.longitude, self.points):
             array.setflags(write=False)
@@ -440,12 +442,12 @@ class Places(StateSpace):
 
     @checked
     def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
-        """Latitude and longitude of the given places, or of all, exactly as they were given; shape ``(n, 2)``.
+        """Return the exact latitude and longitude of places in degrees; shape ``(n, 2)``.
 
         Raises
         ------
         StateError
-            When a state is not an integer from 0 to ``size - 1``.
+            If a state is not an integer from 0 to ``size - 1``.
         """
         places = np.column_stack([self.latitude, self.longitude])
         return places if states is None else places[self.check(states)]
@@ -455,7 +457,7 @@ class Places(StateSpace):
         return np.where(distance <= self.within_km, state, OUTSIDE).astype(np.int64)
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain JSON values; see `StateSpace.to_json`."""
+        """Return a JSON-serializable dictionary; see `StateSpace.to_json`."""
         return {
             "kind": self.kind,
             "projection": asdict(self.projection),
@@ -473,19 +475,19 @@ class Places(StateSpace):
         return cls(data["names"], data["latitude"], data["longitude"], within, projection)
 
 
-def check_size(found: int, wanted: int | None) -> None:
-    """Refuse a description of another number of states than is wanted; None wants any."""
-    if wanted not in (None, found):
-        raise StateError(f"the space has {found} states and {wanted} are wanted; they must agree")
+def check_size(num_states: int, expected: int | None) -> None:
+    """Raise an error if a description has another number of states than expected, if any."""
+    if expected not in (None, num_states):
+        raise StateError(f"the space must have {expected} states, got {num_states}")
 
 
 def _check_names(names: Sequence[str]) -> None:
     if not names:
-        raise StateError("the table of places is empty; give one place or more")
+        raise StateError("the table of places must not be empty")
     if not all(isinstance(name, str) and name for name in names):
-        raise StateError("a place has no name; give every place a non-empty text")
+        raise StateError("the name of every place must be a non-empty string")
     if broken := next((name for name in names if not is_text(name)), None):
-        raise StateError(f"place {broken!r} cannot be written, since it holds half a character; correct the name")
+        raise StateError(f"the name of a place must not contain an unpaired surrogate, got {broken!r}")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise StateError(f"place {twice!r} occurs twice; give every place its own name")
+        raise StateError(f"names of places must be unique, got {twice!r} twice")

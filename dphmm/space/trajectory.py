@@ -1,4 +1,4 @@
-"""The true places of one person over time, the same on a fixed clock, and as a device made them; time zones by name."""
+"""Trajectories of one user, resampled trajectories, recordings of devices, and time zones."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, frozen, runs
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, frozen
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
+from dphmm.space.fix_quality import select_most_accurate
 from dphmm.tables.values import one_line, shorten
+from dphmm.validation import Seconds, checked
 
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 
 @lru_cache(maxsize=64)
 def time_zone(name: str) -> tzinfo:
-    """A time zone by its name, or by an offset such as ``+08:00``.
+    """Return a time zone by its name, or by an offset such as ``+08:00``.
 
     Raises
     ------
     ConfigurationError
-        When it is unknown.
+        If it is unknown.
     """
     if name == "UTC":
         return UTC
@@ -41,8 +42,8 @@ def time_zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"time zone {shorten(name)} is unknown; give a name such as Europe/Berlin, or an offset such as +08:00 "
-            "(where a system has no names: pip install tzdata)"
+            f"time zone must be a name such as Europe/Berlin, or an offset such as +08:00, got {shorten(name)} "
+            "(on a system without time zone names: pip install tzdata)"
         ) from None
 
 
@@ -53,107 +54,115 @@ EARLIEST = np.datetime64("0001-01-01", "us")
 LATEST = np.datetime64("9999-12-31T23:59:59.999999", "us")
 """The range of Python's own `datetime`, so that every instant can be written by every library."""
 LATEST_SECOND = int(LATEST.astype("datetime64[s]").astype(np.int64))
-"""Seconds since 1970 up to `LATEST`, whole."""
+"""The seconds from 1970 to `LATEST`, rounded down."""
 
 _MICROSECONDS = 1_000_000
-_LONGEST = int(LATEST.astype(np.int64)) - int(EARLIEST.astype(np.int64))
+_MAX_MICROSECONDS = int(LATEST.astype(np.int64)) - int(EARLIEST.astype(np.int64))
 
 
 def check_places(latitude: FloatArray, longitude: FloatArray, what: str) -> None:
-    """Refuse coordinates that are not on the Earth.
+    """Raise an error for coordinates that are out of range.
 
     Parameters
     ----------
     latitude, longitude
         Degrees, shape ``(n,)`` each.
     what
-        What the coordinates belong to, for the message.
+        The owner of the coordinates, for the message.
 
     Raises
     ------
     CoordinateError
-        When the shapes differ, a number is NaN or infinite, a latitude lies outside -90 to 90 or a longitude outside
+        If the shapes differ, a number is NaN or infinite, a latitude lies outside -90 to 90 or a longitude outside
         -180 to 180.
     """
     if latitude.ndim != 1 or latitude.shape != longitude.shape:
         raise CoordinateError(
-            f"{what}: latitudes have shape {latitude.shape}, longitudes {longitude.shape}; give one of each per time"
+            f"{what}: latitude and longitude must have the same shape (n,), got {latitude.shape} and {longitude.shape}"
         )
     wrong = np.flatnonzero(~((np.abs(latitude) <= 90.0) & (np.abs(longitude) <= 180.0)))  # NaN compares false
     if wrong.size:
         row = int(wrong[0])
         raise CoordinateError(
-            f"{what}: place {row} is latitude {float(latitude[row])!r}, longitude {float(longitude[row])!r}; "
-            "latitudes lie in -90 to 90 and longitudes in -180 to 180"
+            f"{what}: latitude must be in [-90, 90] and longitude in [-180, 180], "
+            f"got {float(latitude[row])!r} and {float(longitude[row])!r} at index {row}"
         )
 
 
 def microseconds(seconds: float, name: str) -> int:
-    """A duration in whole microseconds.
+    """Return a duration in integer microseconds.
 
     Raises
     ------
     ConfigurationError
-        When it is not finite, not at least one microsecond, or longer than from the year 1 to the year 9999.
+        If it is not finite, not at least one microsecond, or longer than from the year 1 to the year 9999.
     """
     value = float(seconds)
     if not (np.isfinite(value) and value * _MICROSECONDS >= 0.5):
-        raise ConfigurationError(f"{name} is {seconds} seconds; give a positive, finite number")
-    if value * _MICROSECONDS > _LONGEST:
-        raise ConfigurationError(
-            f"{name} is {seconds} seconds, longer than all times that there are; give a shorter one"
-        )
+        raise ConfigurationError(f"{name} must be a positive, finite number of seconds, got {seconds}")
+    if value * _MICROSECONDS > _MAX_MICROSECONDS:
+        raise ConfigurationError(f"{name} must be shorter than the years 1 to 9999, got {seconds} seconds")
     return round(value * _MICROSECONDS)
 
 
 @checked
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """Where one person was, at instants that strictly increase.
+    """The locations of one user at strictly increasing times.
 
-    Nothing but time and place is held: what a file says of altitude, speed or course never enters the object, and so
-    cannot leave it.
+    A trajectory contains only times, locations and their accuracies. Altitude, speed or course of a file never enter
+    the object, and therefore cannot be published from it.
 
     Parameters
     ----------
     user
-        Whose places these are; not empty.
+        The user's name; not empty.
     times
-        Shape ``(n,)``, ``n >= 1``, ``datetime64`` in UTC, each later than the one before. Kept to the microsecond.
+        Shape ``(n,)``, ``n >= 1``, ``datetime64`` in UTC, strictly increasing. Truncated to microseconds.
     latitude, longitude
         Shape ``(n,)`` each, WGS 84 degrees in -90 to 90 and -180 to 180.
+    accuracy_m
+        Shape ``(n,)``, or None: the accuracy radius of each point in metres, NaN if unstated. It only determines which
+        point of a timestep `resample` uses, and two trajectories that differ in it alone are different.
 
     Raises
     ------
     TimeOrderError
-        When a time is missing (NaT), outside the years 1 to 9999, or not later than its predecessor. The readers sort,
-        and settle points that share a timestamp, before they make a trajectory.
+        If a time is missing (NaT), outside the years 1 to 9999, or not later than its predecessor. The readers sort
+        points and merge those with the same timestamp before they build a trajectory.
     CoordinateError
-        When a coordinate is NaN, infinite or impossible, or their number is not that of the times.
+        If a coordinate is NaN, infinite or out of range, or there are more or fewer than times.
     InvalidInputError
-        When the user is no text or empty, or there is no place at all.
+        If the user is not a non-empty string, or there is no location.
 
     Notes
     -----
-    The arrays are copies that cannot be written to. Two trajectories are equal when user and arrays are.
+    The arrays are read-only copies. Two trajectories are equal if user and arrays are equal.
     """
 
     user: str
     times: TimeArray
     latitude: FloatArray
     longitude: FloatArray
+    accuracy_m: FloatArray | None = None
 
     def __post_init__(self) -> None:
         what = f"trajectory of user {self.user}"
         try:
             with np.errstate(invalid="ignore"):
-                given = np.asarray(self.times)
-                times = as_instants(given) if given.dtype.kind == "M" else np.asarray(given, dtype="datetime64[us]")
+                values = np.asarray(self.times)
+                times = as_instants(values) if values.dtype.kind == "M" else np.asarray(values, dtype="datetime64[us]")
         except (TypeError, ValueError, OverflowError) as problem:
-            raise TimeOrderError(f"{what}: times are none ({one_line(problem)}); give numpy.datetime64") from None
+            raise TimeOrderError(f"{what}: times must be numpy.datetime64 ({one_line(problem)})") from None
         object.__setattr__(self, "times", frozen(times))
         _check_times(self.times, what)
         _settle(self, self.times.shape[0], what)
+        if self.accuracy_m is not None:
+            object.__setattr__(self, "accuracy_m", frozen(np.asarray(self.accuracy_m, dtype=np.float64)))
+            if self.accuracy_m.shape != self.latitude.shape:
+                raise InvalidInputError(
+                    f"{what}: accuracy_m must have one entry for each location, got shape {self.accuracy_m.shape}"
+                )
 
     def __len__(self) -> int:
         return int(self.times.shape[0])
@@ -162,18 +171,21 @@ class Trajectory:
         if not isinstance(other, Trajectory):
             return NotImplemented
         arrays = ("times", "latitude", "longitude")
-        return self.user == other.user and all(np.array_equal(getattr(self, a), getattr(other, a)) for a in arrays)
+        same = self.user == other.user and all(np.array_equal(getattr(self, a), getattr(other, a)) for a in arrays)
+        if self.accuracy_m is None or other.accuracy_m is None:
+            return same and self.accuracy_m is other.accuracy_m
+        return same and np.array_equal(self.accuracy_m, other.accuracy_m, equal_nan=True)
 
     @checked
-    def split(self, gap_seconds: float) -> tuple[Trajectory, ...]:
-        """Cut wherever more than ``gap_seconds`` pass from one point to the next.
+    def split(self, gap_seconds: Seconds) -> tuple[Trajectory, ...]:
+        """Cut at gaps of more than ``gap_seconds`` between consecutive points.
 
-        Every point lies in exactly one piece, in order; a trajectory without such a gap comes back as the only piece.
+        Every point lies in exactly one piece, in order. A trajectory without such a gap is returned as the only piece.
 
         Parameters
         ----------
         gap_seconds
-            The longest time between neighbours that is no gap; a positive, finite number of seconds.
+            The longest time between consecutive points that is not a gap; positive, finite, in seconds.
 
         Returns
         -------
@@ -183,14 +195,14 @@ class Trajectory:
         Raises
         ------
         ConfigurationError
-            When the gap is not a positive, finite number of seconds.
+            If the gap is not a positive, finite number of seconds.
         """
         gap = np.timedelta64(microseconds(gap_seconds, "gap"), "us")
         return _cut(self, np.diff(self.times) > gap)
 
     @checked
     def between(self, start: np.datetime64 | str, end: np.datetime64 | str) -> Trajectory | None:
-        """The part with ``start <= time < end``, or None where there is none.
+        """Return the part with ``start <= time < end``, or None if there is none.
 
         Parameters
         ----------
@@ -200,53 +212,56 @@ class Trajectory:
         Returns
         -------
         Trajectory or None
-            The places from `start` on and before `end`; None where there are none.
+            The locations from `start` on and before `end`; None if there are none.
         """
         first, last = np.searchsorted(self.times, np.array([start, end], dtype="datetime64[us]"))
         return _part(self, slice(first, last)) if first < last else None
 
     @checked
-    def resample(self, step_seconds: float) -> SlottedTrajectory:
-        """The trajectory on a fixed clock.
+    def resample(self, step_seconds: Seconds) -> SlottedTrajectory:
+        """Resample the trajectory to a regular clock without interpolation.
 
-        Slot ``k`` is the instant ``k * step`` after 1970-01-01T00:00:00Z. It takes the last point in the step that
-        ends there, that is, with ``(k - 1) * step < time <= k * step``. No later point is looked at, so a stream can
-        be resampled as it comes, and nothing is interpolated: a slot whose step holds no point does not occur.
-        Because the clock is the same for everyone, equal slots of two people are equal times.
+        Slot ``k`` is the instant ``k * step`` after 1970-01-01T00:00:00Z. Its location is that of the most accurate
+        point in the step that ends there, with ``(k - 1) * step < time <= k * step``, and of the last one of equally
+        accurate points; see `dphmm.space.fix_quality`. No later point is used. A slot without a point in its step does
+        not occur. All users share one clock: equal slots of two users are equal times.
 
         Parameters
         ----------
         step_seconds
-            The step; a positive number of seconds, taken to the microsecond.
+            The step; a positive number of seconds, rounded to microseconds.
 
         Returns
         -------
         SlottedTrajectory
-            The last place of each step that has one, by slot.
+            The most accurate location of each non-empty step, by slot.
 
         Raises
         ------
         ConfigurationError
-            When the step is not a positive, finite number of seconds.
+            If the step is not a positive, finite number of seconds.
         """
         step = microseconds(step_seconds, "step")
         slots = -(-self.times.astype(np.int64) // step)
-        last = np.flatnonzero(np.append(slots[1:] != slots[:-1], True))
-        return SlottedTrajectory(self.user, step_seconds, slots[last], self.latitude[last], self.longitude[last])
+        if self.accuracy_m is None:  # times increase, so no sorting is needed
+            used = np.flatnonzero(np.append(slots[1:] != slots[:-1], True))
+        else:
+            used = select_most_accurate(slots, self.accuracy_m)
+        return SlottedTrajectory(self.user, step_seconds, slots[used], self.latitude[used], self.longitude[used])
 
 
 def _check_times(times: TimeArray, what: str) -> None:
     if times.ndim != 1:
-        raise TimeOrderError(f"{what}: times have shape {times.shape}; give one dimension")
+        raise TimeOrderError(f"{what}: times must be one-dimensional, got shape {times.shape}")
     unknown = np.flatnonzero(~((times >= EARLIEST) & (times <= LATEST)))  # NaT compares false
     if unknown.size:
         row = int(unknown[0])
-        raise TimeOrderError(f"{what}: time {row} is {times[row]}; give a time in the years 1 to 9999")
+        raise TimeOrderError(f"{what}: times must be in the years 1 to 9999, got {times[row]} at index {row}")
     back = np.flatnonzero(times[1:] <= times[:-1])
     if back.size:
         row = int(back[0]) + 1
         raise TimeOrderError(
-            f"{what}: time {row} is {times[row]}, not later than {times[row - 1]} before it; "
+            f"{what}: times must be strictly increasing, got {times[row]} after {times[row - 1]} at index {row}; "
             "sort the points and keep one per time"
         )
 
@@ -254,51 +269,53 @@ def _check_times(times: TimeArray, what: str) -> None:
 @checked
 @dataclass(frozen=True, eq=False)
 class SlottedTrajectory:
-    """A trajectory on a clock of equal steps, with the empty slots left out.
+    """A trajectory on a clock of equal steps, without the empty slots.
 
     Parameters
     ----------
     user
-        Whose places these are; not empty.
+        The user's name; not empty.
     step_seconds
         The length of a step, positive.
     slots
-        Shape ``(n,)``, integers that strictly increase: slot ``k`` is ``k`` steps after 1970-01-01T00:00:00Z. A jump
-        from ``k`` to ``k + j`` says that ``j`` steps of the clock passed between the two places.
+        Shape ``(n,)``, strictly increasing integers: slot ``k`` is ``k`` steps after 1970-01-01T00:00:00Z. A jump
+        from ``k`` to ``k + j`` means that ``j`` steps of the clock lie between the two locations.
     latitude, longitude
         Shape ``(n,)`` each, WGS 84 degrees.
 
     Raises
     ------
     TimeOrderError
-        When the slots are no integers, do not increase, or lie outside the years 1 to 9999.
+        If the slots are not integers, do not increase, or lie outside the years 1 to 9999.
     CoordinateError, InvalidInputError, ConfigurationError
         As for `Trajectory`; the last for a step that is not positive and finite.
     """
 
     user: str
-    step_seconds: float
+    step_seconds: Seconds
     slots: IntArray
     latitude: FloatArray
     longitude: FloatArray
 
     def __post_init__(self) -> None:
         what = f"resampled trajectory of user {self.user}"
-        given = np.asarray(self.slots)
-        if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
+        slots = np.asarray(self.slots)
+        if slots.ndim != 1 or (slots.size and not np.issubdtype(slots.dtype, np.integer)):
             raise TimeOrderError(
-                f"{what}: slots are {given.dtype} of shape {given.shape}; give integers, one per place"
+                f"{what}: slots must be integers, one per location, got {slots.dtype} of shape {slots.shape}"
             )
         step = microseconds(self.step_seconds, "step")
-        object.__setattr__(self, "slots", frozen(given.astype(np.int64)))
-        furthest = int(np.abs(given).max(initial=0))
+        object.__setattr__(self, "slots", frozen(slots.astype(np.int64)))
+        furthest = int(np.abs(slots).max(initial=0))
         if furthest > int(LATEST.astype(np.int64)) // step + 1:
-            raise TimeOrderError(f"{what}: slot {furthest} lies beyond the year 9999; check the step")
+            raise TimeOrderError(f"{what}: slots must not lie beyond the year 9999, got {furthest}; check the step")
         back = np.flatnonzero(self.steps <= 0)
         if back.size:
             row = int(back[0]) + 1
-            raise TimeOrderError(f"{what}: slot {row} is {self.slots[row]} after {self.slots[row - 1]}; slots increase")
-        _settle(self, given.shape[0], what)
+            raise TimeOrderError(
+                f"{what}: slots must increase, got {self.slots[row]} after {self.slots[row - 1]} at index {row}"
+            )
+        _settle(self, slots.shape[0], what)
 
     def __len__(self) -> int:
         return int(self.slots.shape[0])
@@ -310,17 +327,17 @@ class SlottedTrajectory:
 
     @property
     def steps(self) -> IntArray:
-        """How many steps of the clock lie between neighbours, shape ``(n - 1,)``, each at least one."""
+        """The number of clock steps between consecutive points, ``(n - 1,)``, each at least one."""
         return np.diff(self.slots)
 
     @checked
-    def split(self, gap_seconds: float) -> tuple[SlottedTrajectory, ...]:
-        """Cut wherever the slots of two neighbours lie more than ``gap_seconds`` apart.
+    def split(self, gap_seconds: Seconds) -> tuple[SlottedTrajectory, ...]:
+        """Cut at gaps of more than ``gap_seconds`` between consecutive slots.
 
         Parameters
         ----------
         gap_seconds
-            The longest time between neighbours that is no gap; a positive, finite number of seconds.
+            The longest time between consecutive points that is not a gap; positive, finite, in seconds.
 
         Returns
         -------
@@ -330,7 +347,7 @@ class SlottedTrajectory:
         Raises
         ------
         ConfigurationError
-            When the gap is not a positive, finite number of seconds.
+            If the gap is not a positive, finite number of seconds.
         """
         gap = microseconds(gap_seconds, "gap")
         return _cut(self, self.steps > gap // microseconds(self.step_seconds, "step"))
@@ -340,20 +357,20 @@ PathT = TypeVar("PathT", Trajectory, SlottedTrajectory)
 
 
 def _settle(path: PathT, count: int, what: str) -> None:
-    """Refuse a user or places that cannot be, and make the coordinates copies that cannot be written to."""
+    """Validate user and coordinates, and replace the coordinates by read-only copies."""
     if not isinstance(path.user, str) or not path.user:
-        raise InvalidInputError(f"user is {path.user!r}; give a name as a non-empty text")
+        raise InvalidInputError(f"user must be a non-empty string, got {path.user!r}")
     if count == 0:
-        raise InvalidInputError(f"{what} has no places; a trajectory holds one or more")
+        raise InvalidInputError(f"{what} must have at least one location")
     for name in ("latitude", "longitude"):
         object.__setattr__(path, name, frozen(np.asarray(getattr(path, name), dtype=np.float64)))
     check_places(path.latitude, path.longitude, what)
     if path.latitude.shape[0] != count:
-        raise CoordinateError(f"{what}: {count} times but {path.latitude.shape[0]} places; give one place per time")
+        raise CoordinateError(f"{what}: there must be one location per time, got {path.latitude.shape[0]} for {count}")
 
 
 def _cut(path: PathT, after: BoolArray) -> tuple[PathT, ...]:
-    """The pieces between the points after which it is cut."""
+    """Return the pieces between the points after which to cut."""
     edges = [0, *(np.flatnonzero(after) + 1).tolist(), len(path)]
     return tuple(_part(path, slice(first, last)) for first, last in pairwise(edges))
 
@@ -363,24 +380,29 @@ def _part(path: PathT, part: slice) -> PathT:
     return replace(path, **arrays)
 
 
+_COLUMNS = ("latitude", "longitude", "times", "elevation")
 SENSORS = ("cad", "power", "speed", "course", "hr", "atemp")
-"""What is kept of a point besides its place: cadence, power, speed, course, heart rate, temperature of the air."""
+"""The sensors kept of a point: cadence, power, speed, course, heart rate, air temperature."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Points without an interruption.
+    """A sequence of points without interruption.
 
     Parameters
     ----------
     latitude, longitude
         ``(n,)``: degrees.
     times
-        ``(n,)``: datetime64 in UTC, NaT where it is not known.
+        ``(n,)``: datetime64 in UTC, NaT if unknown.
     elevation
-        ``(n,)``: metres, NaN where it is not known.
+        ``(n,)``: metres, NaN if unknown.
     sensors
-        Some of `SENSORS` → ``(n,)`` numbers, NaN where there is none.
+        Names out of `SENSORS` → ``(n,)`` numbers, NaN for missing values.
+    activity
+        The type of activity of its track, such as ``"cycling"``; None if the file has none.
+    track
+        The index of its track in the file.
     """
 
     latitude: FloatArray
@@ -388,82 +410,69 @@ class Segment:
     times: npt.NDArray[np.datetime64]
     elevation: FloatArray
     sensors: dict[str, FloatArray] = field(default_factory=dict)
+    activity: str | None = None
+    track: int = 0
 
     def __len__(self) -> int:
         return len(self.latitude)
 
-    def part(self, which: slice) -> Segment:
-        """Some points in a row.
+    def part(self, which: slice | IntArray | BoolArray) -> Segment:
+        """Return some of the points as a segment.
 
         Parameters
         ----------
         which
-            Which of them.
+            The slice, indices or mask of the points.
 
         Returns
         -------
         Segment
-            These alone.
+            The selected points.
         """
-        sensors = {name: values[which] for name, values in self.sensors.items()}
-        return Segment(self.latitude[which], self.longitude[which], self.times[which], self.elevation[which], sensors)
+        columns = {name: getattr(self, name)[which] for name in _COLUMNS}
+        return replace(self, **columns, sensors={name: values[which] for name, values in self.sensors.items()})
 
     @classmethod
-    def joined(cls, several: Sequence[Segment]) -> Segment:
-        """All points of some segments as one, with the sensors that any of them has.
+    def concatenate(cls, segments: Sequence[Segment]) -> Segment:
+        """Concatenate segments, with the sensors that any of them has.
 
         Parameters
         ----------
-        several
-            At least one.
+        segments
+            At least one segment.
 
         Returns
         -------
         Segment
-            Their points in a row.
+            All points in order.
         """
-        names = ("latitude", "longitude", "times", "elevation")
-        columns = {name: np.concatenate([getattr(one, name) for one in several]) for name in names}
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(segment, name) for segment in segments]) for name in _COLUMNS
+        }
         sensors = {
-            name: np.concatenate([one.sensors.get(name, np.full(len(one), np.nan)) for one in several])
-            for name in dict.fromkeys(name for one in several for name in one.sensors)
+            name: np.concatenate([segment.sensors.get(name, np.full(len(segment), np.nan)) for segment in segments])
+            for name in dict.fromkeys(name for segment in segments for name in segment.sensors)
         }
         return cls(**columns, sensors=sensors)
-
-    def runs(self, chosen: BoolArray) -> list[Segment]:
-        """The stretches of chosen points.
-
-        Parameters
-        ----------
-        chosen
-            ``(n,)``: which.
-
-        Returns
-        -------
-        list of Segment
-            One for each stretch, in order.
-        """
-        ends = runs(chosen)
-        return [self.part(slice(first, last + 1)) for first, last in zip(ends[::2], ends[1::2], strict=True)]
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What one file recorded.
+    """The content of a recorded file.
 
     Parameters
     ----------
     segments
-        In the order of the file.
+        The segments in the order of the file.
     activity
-        What the file calls the kind of activity, such as ``"cycling"``; None where it does not.
-    left_out
-        What else stands in the file, by name, and is not held here.
+        The type of activity in the file, such as ``"cycling"``; None if the file has none.
+    dropped
+        Names of the other contents of the file, which are not included here.
     """
 
     segments: tuple[Segment, ...]
     activity: str | None = None
-    left_out: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return sum(map(len, self.segments))

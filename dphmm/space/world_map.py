@@ -1,4 +1,4 @@
-"""The coarse map of the world that the package ships: outlines, and the names of its towns by which one finds them."""
+"""The bundled coarse map of the world: outlines, and towns by name."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError
 from dphmm.space.grid import Box
 from dphmm.space.states import LocalProjection
+from dphmm.validation import checked
 
 WORLD = files("dphmm.space").joinpath("ground/world.npz")
-"""The map of the world that the package ships; `scripts/make_basemap.py` wrote it."""
+"""The bundled map of the world, written by `scripts/make_basemap.py`."""
 CREDIT = "Coast, lakes and borders: Natural Earth. Names: GeoNames, CC BY 4.0."
-"""Whose map that is."""
+"""The attribution of the map."""
 
-LINE_STEP, NAME_STEP = 0.001, 0.002
+LINE_STEP = 0.001
+NAME_STEP = 0.002
 """The steps of its coordinates in degrees: outlines within 60 m of Natural Earth's, names within 120 m."""
 
 
@@ -36,8 +37,7 @@ class PlaceName(NamedTuple):
     latitude, longitude
         Degrees.
     rank
-        Names of higher ranks come first: ten times the decimal logarithm of how many people live there, or another
-        number.
+        Names of higher ranks come first: ten times the decimal logarithm of the population, or another number.
     """
 
     name: str
@@ -47,7 +47,8 @@ class PlaceName(NamedTuple):
 
 
 def planes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Code whole numbers below 2^32 as four rows of bytes, the lowest first; most of the others are zero."""
+    """Encode integers below 2^32 as four rows of bytes, the lowest byte first."""
+    # Compresses well: most of the higher bytes are zero.
     whole = values.astype(np.uint32)
     return np.stack([(whole >> np.uint32(8 * row)).astype(np.uint8) for row in range(4)])
 
@@ -57,19 +58,22 @@ def _numbers(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def coded(points: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Code points ``(n, 2)`` in whole steps as `planes` of their differences, whose signs are their lowest bits."""
+    """Encode points ``(n, 2)`` in integer steps as `planes` of their differences.
+
+    The sign of a difference is stored in its lowest bit (zigzag encoding).
+    """
     moves = np.diff(points, axis=0, prepend=np.zeros((1, 2), np.int64))
     return planes((moves << 1) ^ (moves >> 63))
 
 
 def decoded(rows: npt.NDArray[np.uint8], step: float) -> FloatArray:
-    """Points ``(n, 2)`` out of what `coded` made of them."""
+    """Decode points ``(n, 2)`` that `coded` encoded."""
     folded = _numbers(rows)
     return np.cumsum((folded >> 1) ^ -(folded & 1), axis=0) * step
 
 
 class Outlines(NamedTuple):
-    """Rings or lines: their points, where each begins, its bounds, and whether it is a hole."""
+    """Rings or lines: points, the start of each, its bounds, and whether it is a hole."""
 
     points: FloatArray
     starts: npt.NDArray[np.int64]
@@ -78,53 +82,57 @@ class Outlines(NamedTuple):
     hole: npt.NDArray[np.bool_]
 
     def within(self, frame: shapely.Polygon, holes: bool | None = None) -> list[FloatArray]:
-        """Those whose bounds meet a rectangle's."""
+        """Return the outlines with bounds that intersect a rectangle."""
         west, south, east, north = frame.bounds
         near = (self.low <= [east, north]).all(axis=1) & (self.high >= [west, south]).all(axis=1)
         if holes is not None:
             near &= self.hole == holes
         ends = np.append(self.starts[1:], len(self.points))
-        return [self.points[self.starts[one] : ends[one]] for one in np.flatnonzero(near)]
+        return [self.points[self.starts[outline] : ends[outline]] for outline in np.flatnonzero(near)]
 
 
 @lru_cache(maxsize=1)
 def outlines() -> dict[str, Outlines]:
-    """Land, lakes and borders of countries, by layer."""
-    found = {}
+    """Return land, lakes and borders of countries, by layer."""
+    layers = {}
     with WORLD.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         for layer in ("land", "lake", "border"):
             points = decoded(arrays[f"{layer}_points"], LINE_STEP)
             starts = np.cumsum(_numbers(arrays[f"{layer}_lengths"])) - _numbers(arrays[f"{layer}_lengths"])
-            low, high = np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)
-            found[layer] = Outlines(points, starts, low, high, arrays[f"{layer}_holes"])
-    return found
+            low = np.minimum.reduceat(points, starts)
+            high = np.maximum.reduceat(points, starts)
+            layers[layer] = Outlines(points, starts, low, high, arrays[f"{layer}_holes"])
+    return layers
 
 
 @lru_cache(maxsize=1)
 def towns() -> tuple[FloatArray, npt.NDArray[np.uint8], list[str]]:
-    """The points of all towns, longitude first, their ranks and their names."""
+    """Return the points of all towns, longitude first, their ranks and their names."""
     with WORLD.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-        points, texts = decoded(arrays["name_points"], NAME_STEP), bytes(arrays["name_texts"])
+        points = decoded(arrays["name_points"], NAME_STEP)
+        texts = bytes(arrays["name_texts"])
         return points, arrays["name_ranks"], texts.decode("utf-8").split("\n")
 
 
-def names_within(frame: shapely.Polygon, most: int) -> list[PlaceName]:
-    """The names in a rectangle, those of the largest towns first."""
+def names_within(frame: shapely.Polygon, max_names: int) -> list[PlaceName]:
+    """Return the names in a rectangle, those of the largest towns first."""
     west, south, east, north = frame.bounds
     points, ranks, texts = towns()
     inside = np.flatnonzero((points >= [west, south]).all(axis=1) & (points <= [east, north]).all(axis=1))
-    first = inside[np.argsort(-ranks[inside].astype(np.int64), kind="stable")][:most]
-    return [PlaceName(texts[one], float(points[one, 1]), float(points[one, 0]), float(ranks[one])) for one in first]
+    first = inside[np.argsort(-ranks[inside].astype(np.int64), kind="stable")][:max_names]
+    return [
+        PlaceName(texts[town], float(points[town, 1]), float(points[town, 0]), float(ranks[town])) for town in first
+    ]
 
 
 @checked
 def town_box(name: str, across_km: float = 20.0) -> Box:
-    """A square around a town of the shipped map; of several of one name, around the largest.
+    """Return a square around the largest town with a name on the bundled map.
 
     Parameters
     ----------
     name
-        What the town is called; upper and lower case are alike.
+        The name of the town; case is ignored.
     across_km
         The side of the square, kilometres.
 
@@ -136,7 +144,7 @@ def town_box(name: str, across_km: float = 20.0) -> Box:
     Raises
     ------
     ConfigurationError
-        When no town has the name; naming some that begin or sound like it.
+        If no town has the name. The message suggests similar names.
 
     Examples
     --------
@@ -145,13 +153,13 @@ def town_box(name: str, across_km: float = 20.0) -> Box:
     """
     points, ranks, texts = towns()
     wanted = name.strip().casefold()
-    found = [number for number, text in enumerate(texts) if text.casefold() == wanted]
-    if not found:
+    matches = [number for number, text in enumerate(texts) if text.casefold() == wanted]
+    if not matches:
         like = get_close_matches(name.strip().title(), texts, n=4) or ["Lyon", "Portland", "Taipei"]
         raise ConfigurationError(
-            f"no town on the map is called {name!r}; give --bbox, or one such as {', '.join(like)}"
+            f"town must be a name on the map such as {', '.join(like)}, got {name!r}; otherwise use --bbox"
         )
-    east, north = points[max(found, key=lambda number: int(ranks[number]))].tolist()
+    east, north = points[max(matches, key=lambda number: int(ranks[number]))].tolist()
     plane = LocalProjection(north, east)
     (south, west), (top, right) = plane.to_latlon(np.array([[-1, -1], [1, 1]]) * across_km / 2).round(3).tolist()
     return south, west, top, right

@@ -1,4 +1,4 @@
-"""Files in and out: archives, tables and their cells, features on a map; outputs appear whole or not at all."""
+"""Input and output of files: archives, tables and cells, map features, atomic writes."""
 
 from dphmm.tables.output import check_output, new_file, new_private_file, private_name, write_text
 from dphmm.tables.source import Document, documents, max_unpacked, read_document

@@ -1,15 +1,14 @@
-"""NumPy, Parquet and SQLite files from anywhere, checked before a library believes them.
+"""Validated reading of NumPy, Parquet and SQLite files of untrusted origin.
 
-`numpy.load` trusts a header: it evaluates it as Python and asks for as much memory as it says. Here a header is matched
-as text, and nothing is made of it unless exactly as many bytes follow as it says.
+`numpy.load` trusts a header: it evaluates it as Python and allocates the memory that the header states. Here a header
+is matched as text, and an array is built only if exactly the stated number of bytes follows.
 
-A few bytes of Parquet, which has flat columns alone here, can stand for gigabytes: a compressed page, one long text
-that every row repeats, a run of a billion nulls. So what the file's metadata say of its row groups is counted first;
-texts stay in their dictionaries until their lengths are added up; and rows come in small batches, each of which is
-counted as well.
+A few bytes of Parquet (only flat columns are read here) can represent gigabytes: a compressed page, one long string
+that every row repeats, a run of a billion nulls. Therefore the sizes in the file's metadata are added up first, strings
+stay dictionary-encoded until their lengths are added up, and rows are read in small batches, each of which is counted.
 
-A SQLite file of unknown origin, such as a GeoPackage, may hold views and columns that are computed, for ever; such a
-one is refused.
+A SQLite file of unknown origin, such as a GeoPackage, may contain views and computed columns that never end. Such files
+are refused.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from dphmm.tables.source import Allowance, Document, read_document, readable
 from dphmm.tables.values import is_text, one_line, shorten
 
 _MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 10_000
-_MOST_AXES = 32
+_MAX_HEADER_BYTES = 10_000
+_MAX_AXES = 32
 _KEY = r"\s*'{}'\s*:\s*"
 _HEADER = re.compile(
     r"\{" + _KEY.format("descr") + r"'(?P<type>[<>|=]?(?:b1|[iu][1248]|f[248]|[US][1-9]\d{0,8}))'\s*,"
@@ -58,12 +57,12 @@ def read_npy(path: str | Path) -> npt.NDArray[Any]:
     Returns
     -------
     array
-        Booleans, integers, floats or texts; read-only.
+        Booleans, integers, floats or strings; read-only.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, or holds no such array.
+        If the file cannot be read, or does not contain such an array.
     """
     return _array(read_document(path))
 
@@ -79,58 +78,60 @@ def read_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     Returns
     -------
     dict
-        Name → booleans, integers, floats or texts; read-only.
+        Name → booleans, integers, floats or strings; read-only.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read, holds anything but such arrays, or two of one name, or unpacks to more than
-        `dphmm.tables.max_unpacked` allows.
+        If the file cannot be read, contains anything except such arrays, or two of the same name, or unpacks to more
+        than `dphmm.tables.max_unpacked` allows.
     """
-    path, found = Path(path), dict[str, npt.NDArray[Any]]()
+    path = Path(path)
+    arrays = dict[str, npt.NDArray[Any]]()
     with readable(path), path.open("rb") as file:
         allowance = Allowance(path, path.stat().st_size)
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
-                if name in found:
-                    raise DataFileError(path, f"holds {name!r} twice; write it anew")
+                if name in arrays:
+                    raise DataFileError(path, f"contains {name!r} twice; write it again")
                 with archive.open(member) as content:
-                    found[name] = _array(Document(f"{path}/{name}", PurePosixPath(name), allowance.whole(content)))
-    return found
+                    arrays[name] = _array(Document(f"{path}/{name}", PurePosixPath(name), allowance.whole(content)))
+    return arrays
 
 
 def _array(document: Document) -> npt.NDArray[Any]:
-    """Make the array in the bytes of an ``.npy`` file, without a copy of them."""
+    """Return the array in the bytes of an ``.npy`` file, without copying them."""
     data = document.data
     if not (data.startswith(_MAGIC) and data[6:7] in (b"\1", b"\2", b"\3")):
-        raise DataFileError(document.source, "is no NumPy array; save it with numpy.save")
+        raise DataFileError(document.source, "is not a NumPy array; save it with numpy.save")
     start = 10 if data[6] == 1 else 12
     end = start + int.from_bytes(data[8:start], "little")
-    matched = _HEADER.fullmatch(data[start : min(end, start + _LONGEST_HEADER)].decode("latin-1"))
+    matched = _HEADER.fullmatch(data[start : min(end, start + _MAX_HEADER_BYTES)].decode("latin-1"))
     axes = [] if matched is None else [axis.strip() for axis in matched["shape"].split(",")]
     axes = axes[:-1] if axes and not axes[-1] else axes  # (3,) and ()
-    if matched is None or len(axes) > _MOST_AXES or not all(_AXIS.fullmatch(axis) for axis in axes):
-        raise DataFileError(document.source, "is no array of plain numbers or texts; save one with numpy.save")
-    shape, kind = tuple(int(axis) for axis in axes), np.dtype(matched["type"])
+    if matched is None or len(axes) > _MAX_AXES or not all(_AXIS.fullmatch(axis) for axis in axes):
+        raise DataFileError(document.source, "is not an array of plain numbers or strings; save one with numpy.save")
+    shape = tuple(int(axis) for axis in axes)
+    kind = np.dtype(matched["type"])
     count = math.prod(shape)
     if count * kind.itemsize != len(data) - end or (count == 0 and max(shape, default=0) >= 1 << 31):
         raise DataFileError(
             document.source,
-            f"holds {max(len(data) - end, 0)} bytes of an array {shape} of {kind.name}; it is cut off or was changed",
+            f"contains {max(len(data) - end, 0)} bytes for an array {shape} of {kind.name}; it is cut off or changed",
         )
-    if kind.kind == "U":  # of which Python makes texts without a look
+    if kind.kind == "U":  # Python would create strings from invalid code points unchecked
         letters = np.frombuffer(data, np.dtype("u4").newbyteorder(kind.byteorder), count * kind.itemsize // 4, end)
         if count and letters.max() > sys.maxunicode:
             raise DataFileError(
-                document.source, f"holds {int(letters.max()):#x} where a letter should be; write it anew"
+                document.source, f"contains {int(letters.max()):#x} in place of a character; write it again"
             )
     array = np.frombuffer(data, kind, count, end) if count else np.zeros(0, kind)
     return array.reshape(shape, order="F" if matched["fortran"] == "True" else "C")
 
 
-_BATCH = 1 << 16
-_MOST_COLUMNS = 10_000
+_BATCH_ROWS = 1 << 16
+_MAX_COLUMNS = 10_000
 
 
 def write_parquet(
@@ -143,32 +144,33 @@ def write_parquet(
     path
         The file.
     columns
-        Name → array, of numpy or Arrow.
+        Name → array, NumPy or Arrow.
     metadata
-        Of the file's schema.
+        The metadata of the file's schema.
     **options
-        As `pyarrow.parquet.write_table` has them.
+        Options of `pyarrow.parquet.write_table`.
 
     Raises
     ------
     MissingDependencyError
-        When pyarrow is not installed.
+        If pyarrow is not installed.
     """
-    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
-    with path.open("wb") as stream:  # of a path Arrow might think that it is a URI
+    arrow = need("pyarrow", "files")
+    parquet = need("pyarrow.parquet", "files")
+    with path.open("wb") as stream:  # Arrow might interpret a path as a URI
         parquet.write_table(arrow.table(columns, metadata=metadata), stream, **options)
 
 
 def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]] = list) -> Any:
-    """Read a Parquet file as a `pyarrow.Table`, with the file's metadata in its schema; texts are no dictionaries.
+    """Read a Parquet file as a `pyarrow.Table` with the file's metadata, strings decoded.
 
     Parameters
     ----------
     document
         The file.
     choose
-        From the names of the columns to those that are to be read; left out, all of them. Columns of lists or
-        structures are left out of both.
+        Function from the names of the columns to the names to read. Defaults to all. Nested columns (lists and
+        structures) are excluded from both.
 
     Returns
     -------
@@ -178,39 +180,39 @@ def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]
     Raises
     ------
     DataFileError
-        When the file is no Parquet or is cut off, unpacks to more than `dphmm.tables.max_unpacked` allows, or names a
-        column twice; and as `choose` does.
+        If the file is not Parquet or is cut off, unpacks to more than `dphmm.tables.max_unpacked` allows, or has two
+        columns of one name; also errors that `choose` raises.
     MissingDependencyError
-        When pyarrow is not installed.
+        If pyarrow is not installed.
     """
     return OpenParquet(document, choose).read()
 
 
 class OpenParquet:
-    """A Parquet file of which row groups are read one after another, so that no more of it need be in memory.
+    """A Parquet file with row groups that are read one at a time, to bound memory.
 
     Parameters
     ----------
     document
-        The file; by its path, it is read as far as it is needed, and only then.
+        The file or its path. With a path, the file is read in parts on request.
     choose
         As for `read_parquet`.
     by_group
-        Whether what `dphmm.tables.max_unpacked` allows is for each row group, not for all of them together.
+        Whether the limit of `dphmm.tables.max_unpacked` applies to each row group rather than to their total.
 
     Raises
     ------
     DataFileError, MissingDependencyError
-        As `read_parquet`.
+        As for `read_parquet`.
 
     Attributes
     ----------
     source
-        The file, as messages name it.
+        The file, for messages.
     rows
-        How many rows each row group has.
+        Number of rows of each row group.
     columns
-        The columns that are read.
+        The columns to read.
     metadata
         The metadata of the file's schema.
     """
@@ -221,7 +223,8 @@ class OpenParquet:
         choose: Callable[[list[str]], Iterable[str]] = list,
         by_group: bool = False,
     ) -> None:
-        arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+        arrow = need("pyarrow", "files")
+        parquet = need("pyarrow.parquet", "files")
         if isinstance(document, Path):
             self.source, opened = str(document), partial(arrow.OSFile, str(document))
             with readable(document):
@@ -234,15 +237,18 @@ class OpenParquet:
             self._schema = file.schema_arrow
             flat = [field for field in self._schema if not arrow.types.is_nested(field.type)]
             names = [field.name for field in flat]
-            if len(set(names)) < len(names) or len(names) > _MOST_COLUMNS or not all(map(is_text, names)):
-                raise DataFileError(self.source, f"has {len(names)} columns, two of one name; give each its own name")
+            if len(set(names)) < len(names) or len(names) > _MAX_COLUMNS or not all(map(is_text, names)):
+                raise DataFileError(
+                    self.source,
+                    f"must have at most {_MAX_COLUMNS} columns with unique UTF-8 names, got {len(names)} columns",
+                )
             self.columns = list(dict.fromkeys(choose(names)))
             self.metadata = self._schema.metadata or {}
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
             self.rows = [group.num_rows for group in groups]
             allowance = Allowance(self.source, self._size)
             for group in groups if self.columns else ():
-                # Of single columns nothing is asked: of metadata that contradict each other Arrow ends the process.
+                # Metadata of single columns is not queried: if it is contradictory, Arrow aborts the process.
                 allowance = Allowance(self.source, self._size) if by_group else allowance
                 allowance.take(max(group.total_byte_size, 0))
             texts = [field.name for field in flat if _is_text(arrow, field.type)]
@@ -250,35 +256,60 @@ class OpenParquet:
                 opened(), metadata=file.metadata, read_dictionary=texts, page_checksum_verification=True
             )
 
-    def read(self, groups: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> Any:
-        """Read the rows of some row groups.
-
-        Parameters
-        ----------
-        groups
-            The numbers of the row groups; left out, all of them.
-        columns
-            The columns; left out, all that were chosen.
+    def read(self) -> Any:
+        """Read all rows.
 
         Returns
         -------
         pyarrow.Table
-            The rows, in the order of the groups.
+            The rows with the chosen columns.
 
         Raises
         ------
         DataFileError
-            When they are damaged, or unpack to more than is allowed.
+            If they are damaged, or unpack to more than is allowed.
         """
-        arrow = need("pyarrow", "files")
-        chosen = self.columns if columns is None else list(columns)
+        return self._table(list(self._batches(None)))
+
+    def parts(self, max_rows: int) -> Iterator[Any]:
+        """Read the rows in parts, whatever the sizes of the row groups.
+
+        Parameters
+        ----------
+        max_rows
+            Number of rows after which a part ends.
+
+        Yields
+        ------
+        pyarrow.Table
+            The next rows. Their number exceeds `max_rows` by less than 65,536.
+
+        Raises
+        ------
+        DataFileError
+            As for `read`.
+        """
+        batches = list[Any]()
+        for group in range(len(self.rows)):
+            for batch in self._batches([group]):
+                batches.append(batch)
+                if sum(part.num_rows for part in batches) >= max_rows:
+                    yield self._table(batches)
+                    batches = []
+        if batches:
+            yield self._table(batches)
+
+    def _batches(self, groups: Sequence[int] | None) -> Iterator[Any]:
+        allowance = Allowance(self.source, self._size)
         with self._data_errors():
-            allowance = Allowance(self.source, self._size)
-            batches = self._file.iter_batches(batch_size=_BATCH, columns=chosen, row_groups=groups)
-            parts = [_spelled_out(batch.select(chosen), allowance) for batch in batches]
-            if not parts:
-                return self._schema.empty_table().select(chosen)
-            return arrow.Table.from_batches(parts).replace_schema_metadata(self._schema.metadata)
+            for batch in self._file.iter_batches(batch_size=_BATCH_ROWS, columns=self.columns, row_groups=groups):
+                yield _decode_dictionaries(batch.select(self.columns), allowance)
+
+    def _table(self, batches: Sequence[Any]) -> Any:
+        arrow = need("pyarrow", "files")
+        if not batches:
+            return self._schema.empty_table().select(self.columns)
+        return arrow.Table.from_batches(batches).replace_schema_metadata(self._schema.metadata)
 
     @contextmanager
     def _data_errors(self) -> Iterator[None]:
@@ -287,7 +318,7 @@ class OpenParquet:
             yield
         except (arrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as problem:
             reason = one_line(problem)
-            raise DataFileError(self.source, f"is no whole Parquet file ({reason}); copy it again") from None
+            raise DataFileError(self.source, f"is not a complete Parquet file ({reason}); copy it again") from None
 
 
 def _is_text(arrow: Any, kind: Any) -> bool:
@@ -295,38 +326,41 @@ def _is_text(arrow: Any, kind: Any) -> bool:
     return any(test(kind) for test in (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_dictionary))
 
 
-def _spelled_out(batch: Any, allowance: Allowance) -> Any:
-    """Rows with each text in its place, once it is known that they fit."""
-    arrow, compute = need("pyarrow", "files"), need("pyarrow.compute", "files")
+def _decode_dictionaries(batch: Any, allowance: Allowance) -> Any:
+    """Return rows with strings in place of their codes, after counting their size."""
+    arrow = need("pyarrow", "files")
+    compute = need("pyarrow.compute", "files")
     columns = []
     for column in batch.columns:
         if arrow.types.is_dictionary(column.type):
             words, at = column.dictionary, column.indices
             if _is_text(arrow, words.type):
                 allowance.take(compute.sum(compute.binary_length(words).take(at)).as_py() or 0)
-            column = words.take(at)  # which, unlike Arrow's own decoding, looks whether there is such a word
+            column = words.take(at)  # checks bounds, unlike Arrow's own decoding
         allowance.take(column.nbytes)
         columns.append(column)
-    made = arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
-    made.validate(full=True)
-    return made
+    plain = arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    plain.validate(full=True)
+    return plain
 
 
-_WIDEST = 16 << 20
-"""How long a text or a geometry may be, in bytes: a million corners."""
+# Maximum size of a string or a geometry, in bytes: a million corners.
+_MAX_CELL_BYTES = 16 << 20
 
 
-def connect(path: str | Path, mode: str, timeout: float = 30.0) -> sqlite3.Connection:
-    """Open a SQLite file that is there; no statement begins a transaction by itself.
+def connect(path: str | Path, mode: str, timeout: float = 30.0, any_thread: bool = False) -> sqlite3.Connection:
+    """Open an existing SQLite file; no statement begins a transaction implicitly.
 
     Parameters
     ----------
     path
         The file.
     mode
-        As in SQLite's URIs: ``ro``, ``rw``, or ``ro&immutable=1`` for a file beside which nothing is to be written.
+        As in SQLite's URIs: ``ro``, ``rw``, or ``ro&immutable=1`` to write no auxiliary files.
     timeout
-        How many seconds to wait for another process.
+        Seconds to wait for another process.
+    any_thread
+        Whether every thread can use the connection. The caller then prevents concurrent use.
 
     Returns
     -------
@@ -336,12 +370,12 @@ def connect(path: str | Path, mode: str, timeout: float = 30.0) -> sqlite3.Conne
     Raises
     ------
     DataFileError
-        When the path holds a character that no path may hold.
+        If the path contains a character that is not allowed.
     """
     if "\0" in str(path) or not is_text(str(path)):
-        raise DataFileError(path, "is no path; correct it")
+        raise DataFileError(path, "is not a valid path; correct it")
     uri = f"file:{quote(os.path.abspath(path))}?mode={mode}"
-    opened = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None)
+    opened = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=not any_thread)
     try:
         opened.execute("PRAGMA trusted_schema=OFF")
     except BaseException:
@@ -355,9 +389,9 @@ _GENERATED = re.compile(r"\bAS\s*\(", re.IGNORECASE)
 
 
 def check_schema(path: str | Path) -> None:
-    """Refuse a file that is damaged, or holds more than plain tables and spatial indexes of these.
+    """Refuse a SQLite file that is damaged or has more than plain tables and spatial indexes.
 
-    Views, virtual tables and columns that are computed could go on for ever, or be larger than any memory.
+    Views, virtual tables and computed columns could never end, or exceed the memory.
 
     Parameters
     ----------
@@ -367,17 +401,17 @@ def check_schema(path: str | Path) -> None:
     Raises
     ------
     DataFileError
-        When the file is no SQLite file, is damaged, or holds such things.
+        If the file is not a SQLite file, is damaged, or contains such elements.
     """
     mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"
     try:
         with closing(connect(path, mode)) as opened:
-            opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _WIDEST)
+            opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL_BYTES)
             if opened.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise DataFileError(path, "is damaged; copy or write it again")
-            for kind, name, made in opened.execute("SELECT type, name, sql FROM sqlite_master"):
-                is_table = str(made)[:12].upper() == "CREATE TABLE" and not _GENERATED.search(made)
-                if kind == "view" or (kind == "table" and not (is_table or _VIRTUAL.match(str(made)))):
-                    raise DataFileError(path, f"holds {shorten(name)}, which is no plain table; export the layer alone")
+            for kind, name, definition in opened.execute("SELECT type, name, sql FROM sqlite_master"):
+                is_table = str(definition)[:12].upper() == "CREATE TABLE" and not _GENERATED.search(definition)
+                if kind == "view" or (kind == "table" and not (is_table or _VIRTUAL.match(str(definition)))):
+                    raise DataFileError(path, f"contains {shorten(name)}, which is not a plain table; export one layer")
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as problem:
-        raise DataFileError(path, f"is no SQLite file that can be read ({one_line(problem)}); copy it again") from None
+        raise DataFileError(path, f"is not a readable SQLite file ({one_line(problem)}); copy it again") from None

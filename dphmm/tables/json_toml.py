@@ -1,4 +1,4 @@
-"""JSON (RFC 8259) and TOML as files, lines and tables hold them, read with limits on what they may hold."""
+"""JSON (RFC 8259) and TOML in files, lines and tables, parsed with limits on size."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-_OBJECT = 64
-"""What an empty object or list takes in memory, in bytes; a number in a list takes half."""
+# Memory of an empty object or list, in bytes. A number in a list takes half.
+_OBJECT_BYTES = 64
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -36,13 +36,13 @@ def parse_json(text: str | bytes) -> Any:
     Returns
     -------
     object
-        What it says, as `json.loads` has it.
+        The parsed value, as returned by `json.loads`.
 
     Raises
     ------
     ValueError
-        When it is no JSON, is nested a thousand deep, has an integer of over 4,300 digits, or a text in it holds half
-        of a character (a lone surrogate), which nothing can write.
+        If it is not JSON, is nested about a thousand levels deep, has an integer of over 4,300 digits, or a string in
+        it contains an unpaired surrogate, which cannot be written.
     """
     try:
         plain = text if isinstance(text, str) else text.decode("utf-8-sig")
@@ -56,7 +56,7 @@ def parse_json(text: str | bytes) -> Any:
     except ValueError:
         raise ValueError("it has an integer of thousands of digits") from None
     if _SURROGATE.search(plain) and not is_text(json.dumps(value, ensure_ascii=False)):
-        raise ValueError("a text in it holds half of a character")
+        raise ValueError("a string in it contains an unpaired surrogate")
     return value
 
 
@@ -71,29 +71,31 @@ def read_json(document: Document) -> Any:
     Returns
     -------
     object
-        What it says, as `json.loads` has it.
+        The parsed value, as returned by `json.loads`.
 
     Raises
     ------
     DataFileError
-        As `parse_json`, with the line where it is known; and when a packed file holds more objects and lists than
-        `dphmm.tables.max_unpacked` has room for.
+        As for `parse_json`, with the line if it is known; also if a packed file contains more objects and lists than
+        `dphmm.tables.max_unpacked` allows.
     """
-    document.check_objects((b"{", b"[", b","), _OBJECT)
+    document.check_objects((b"{", b"[", b","), _OBJECT_BYTES)
     try:
         return parse_json(document.text())
     except json.JSONDecodeError as problem:
-        raise DataFileError(document.source, f"is no JSON ({problem.msg}); it may be cut off", problem.lineno) from None
+        raise DataFileError(
+            document.source, f"is not JSON ({problem.msg}); it may be cut off", problem.lineno
+        ) from None
     except DataFileError:
         raise
     except ValueError as problem:
-        raise DataFileError(document.source, f"is no JSON that can be used ({problem}); export it again") from None
+        raise DataFileError(document.source, f"is not usable JSON ({problem}); export it again") from None
 
 
-_LONGEST = 1 << 20
-_MOST_DOTS = 1000
-_LARGEST = 1 << 63
-_DEEPEST = 32
+_MAX_CHARACTERS = 1 << 20
+_MAX_DOTS = 1000  # the library takes time quadratic in the length of a dotted key
+_INTEGER_LIMIT = 1 << 63
+_MAX_DEPTH = 32
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -107,60 +109,64 @@ def parse_toml(text: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        What it says, as `tomllib.loads` has it.
+        The parsed table, as returned by `tomllib.loads`.
 
     Raises
     ------
     ValueError
-        When it is no TOML, or exceeds what settings need: a mebibyte, 32 levels of nesting, a line of a thousand dots
-        (dotted keys take the library the square of their length), or whole numbers of 64 bits, the most that the format
-        has.
+        If it is not TOML, or exceeds the limits for settings: a mebibyte, 32 levels of nesting, a thousand dots in a
+        line (dotted keys take the library quadratic time), or integers of 64 bits, the maximum of the format.
     """
-    if len(text) > _LONGEST:
-        raise ValueError(f"it has {len(text)} characters; a mebibyte is the most")
-    if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
-        raise ValueError(f"a line has over {_MOST_DOTS} dots")
+    if len(text) > _MAX_CHARACTERS:
+        raise ValueError(f"it must have at most {_MAX_CHARACTERS} characters, got {len(text)}")
+    if any(line.count(".") > _MAX_DOTS for line in text.split("\n")):
+        raise ValueError(f"a line has over {_MAX_DOTS} dots")
     try:
-        found = tomllib.loads(text)
+        table = tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    _check(found, _DEEPEST)
-    return found
+    _check(table, _MAX_DEPTH)
+    return table
 
 
 def _check(value: Any, depth: int) -> None:
     if depth == 0:
         raise ValueError("it is nested too deeply")
-    if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
-        raise ValueError("a whole number in it has over 64 bits")
+    if isinstance(value, int) and not -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
+        raise ValueError("an integer in it has over 64 bits")
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check(part, depth - 1)
 
 
 def read_keys(path: Path, example: str) -> dict[str, Any]:
-    """The keys of a TOML file; `example` is where there is one, for messages.
+    """Read the keys of a TOML file; messages refer to the file `example`.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read or is no TOML.
+        If the file cannot be read or is not TOML.
     """
     text = read_document(path).text()
     try:
         return parse_toml(text)
     except ValueError as problem:
-        raise DataFileError(path, f"is no TOML ({one_line(problem)}); see {example}") from None
+        raise DataFileError(path, f"is not TOML ({one_line(problem)}); see {example}") from None
 
 
 def first_flaw(problem: ValidationError, secret: Container[str] = ()) -> tuple[str, str, str]:
-    """The first wrong key, pydantic's word for what is wrong with it, and what to say of its value.
+    """Return the first wrong key, pydantic's error type, and a message about its value.
 
-    Values of the keys in ``secret`` are not repeated, nor tables that may hold such keys.
+    Values of the keys in ``secret``, and of tables that may contain such keys, are not repeated.
     """
     error = problem.errors()[0]
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
-        return key, error["type"], "is missing; give it"
-    said, given = error["msg"].removeprefix("Input ").lower(), error["input"]
-    hidden = any(part in secret for part in error["loc"]) or (secret and isinstance(given, dict))
-    return key, error["type"], said.removeprefix("value error, ") if hidden else f"is {shown(given)}; {said}"
+        return key, error["type"], "is missing; add it"
+    requirement = error["msg"].removeprefix("Input ").lower()
+    value = error["input"]
+    hidden = any(part in secret for part in error["loc"]) or (secret and isinstance(value, dict))
+    return (
+        key,
+        error["type"],
+        requirement.removeprefix("value error, ") if hidden else f"is {shown(value)}; {requirement}",
+    )

@@ -1,4 +1,4 @@
-"""Output files that appear whole or not at all, even after a power cut; private ones, for their owner alone."""
+"""Atomic and durable output files, and private ones that only their owner can read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DphmmError, OutputError, check_installed
 from dphmm.tables.values import is_text, one_line
+from dphmm.validation import checked
 
 _OWNER_ONLY = 0o600
 _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
@@ -18,14 +18,14 @@ _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
 
 @checked
 def check_output(path: str | Path, overwrite: bool = False) -> Path:
-    """Refuse the path of an output before any work is done for it: the one place where all outputs are looked at.
+    """Check the path of an output before any work is done for it.
 
     Parameters
     ----------
     path
         The file.
     overwrite
-        True where a file that exists may be replaced.
+        True if an existing file may be replaced.
 
     Returns
     -------
@@ -35,10 +35,10 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
     Raises
     ------
     OutputError
-        When the file exists and may not be overwritten, its folder does not exist or may not be written to, or a folder
-        is in its place.
+        If the file exists and may not be overwritten, its folder does not exist or is not writable, or the path is a
+        folder.
     MissingDependencyError
-        When a file of its extension takes a library that is not installed; naming the command that installs it.
+        If its extension needs a library that is not installed. The message contains the command that installs it.
     """
     path = _plain(path)
     check_extras(path)
@@ -48,7 +48,7 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
         if path.exists() and not overwrite:
             raise OutputError(f"{path} exists; name another file or pass --overwrite")
         if not path.parent.is_dir():
-            raise OutputError(f"{path}: there is no folder {path.parent}; make it first")
+            raise OutputError(f"{path}: the folder {path.parent} does not exist; create it first")
         _check_may_write(path, path.parent)
     except OSError as problem:
         raise _refusal(path, problem) from None
@@ -62,16 +62,16 @@ EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ".gpx": ("files", ("gpxpy",)),
     **dict.fromkeys((".png", ".svg", ".pdf"), ("plots", ("matplotlib",))),
 }
-"""Extension → the extra that brings what such files take, and the libraries."""
+"""Extension → the extra to install, and the libraries that such files need."""
 
 
 def check_extras(path: Path) -> None:
-    """Refuse a file whose extension takes a library that is not installed.
+    """Raise an error if the extension of a file needs a library that is not installed.
 
     Raises
     ------
     MissingDependencyError
-        Naming the command that installs it.
+        With the command that installs it.
     """
     extra, libraries = EXTRAS.get(path.suffix.lower(), ("", ()))
     for library in libraries:
@@ -80,7 +80,7 @@ def check_extras(path: Path) -> None:
 
 @checked
 def check_folder(path: str | Path) -> Path:
-    """Refuse the path of a folder of outputs, which may be there or be made, before any work is done for it.
+    """Check the path of a folder of outputs, existing or not, before any work is done.
 
     Parameters
     ----------
@@ -95,11 +95,11 @@ def check_folder(path: str | Path) -> Path:
     Raises
     ------
     OutputError
-        When a file is in its place, or on the way to it, or it could not be written to.
+        If the path or one of its parents is a file, or it is not writable.
     """
     path = _plain(path)
     try:
-        there = next(one for one in (path, *path.absolute().parents) if one.exists())
+        there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         if not there.is_dir():
             raise OutputError(f"{there} is a file; name another folder")
         _check_may_write(path, there)
@@ -109,63 +109,61 @@ def check_folder(path: str | Path) -> Path:
 
 
 def check_outputs(files: Iterable[str | Path], overwrite: bool = False) -> None:
-    """Refuse several outputs of one command, as `check_output`, or two that are one file.
+    """Check several outputs of one command, as `check_output`, and that they are distinct.
 
     Raises
     ------
     OutputError, MissingDependencyError
-        As `check_output`.
+        As for `check_output`; also if two outputs are the same file.
     """
     seen: set[Path] = set()
-    for path in (check_output(one, overwrite) for one in files):
+    for path in (check_output(file, overwrite) for file in files):
         if path.absolute() in seen:
-            raise OutputError(f"{path} is named for two outputs; give each a file of its own")
+            raise OutputError(f"{path} is named for two outputs; use a separate file for each")
         seen.add(path.absolute())
 
 
 def _plain(path: str | Path) -> Path:
     path = Path(path)
     if "\0" in str(path) or not is_text(str(path)):
-        raise OutputError(f"{path} is no path, since it holds a character that no name may hold; correct it")
+        raise OutputError(f"path contains a character that is not allowed, got {str(path)!r}")
     return path
 
 
 def _check_may_write(path: Path, folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(
-            f"{path}: nothing may be written to the folder {folder}; choose another, or change its permissions"
-        )
+        raise OutputError(f"{path}: the folder {folder} is not writable; choose another, or change its permissions")
 
 
 @checked
 @contextmanager
 def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
-    """Write a file under another name that becomes ``path`` when the block ends well, and is removed when it does not.
+    """Write a file atomically: under a temporary name that becomes ``path`` on success.
 
-    The path handed out lies in the same folder, is hidden, and has the same extension. The final rename alone shows the
-    file under its name, so no one ever reads half of it. Its content is on the disk before the rename, and the rename
-    before the block is left, as far as the disk keeps its word: what was seen under its name is still there,
-    whole, after a power cut.
+    The temporary file lies in the same folder, is hidden, and has the same extension. It is removed if the block raises
+    an error. The file appears under its name by the final rename only, so that it is never read half-written. Its
+    content is synced before the rename, and the folder after it, before the block is left. If the disk honours syncs,
+    a file that was visible under its name is still there, complete, after a power cut.
 
     Parameters
     ----------
     path
         The file.
     overwrite
-        True to replace a file that exists.
+        True to replace an existing file.
     private
-        True to let only the owner read it, from its first byte on; a file that replaces such a file is private too.
+        True to let only the owner read it, from its first byte on. A file that replaces such a file is private, too.
 
     Yields
     ------
     Path
-        Where to write.
+        The path to write to.
 
     Raises
     ------
     OutputError
-        When the file exists and may not be overwritten (also when it came to be during the block), or the system
-        refuses to write it.
+        If the file exists and may not be overwritten (also if it was created during the block), or the system refuses
+        to write it.
     """
     path = check_output(path, overwrite)
     part = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
@@ -189,26 +187,28 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
 @checked
 @contextmanager
 def new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
-    """Write a file that must not be published, as `new_file` does: only its owner reads it, and its name says so.
+    """Write a file that must not be published; only its owner can read it.
+
+    It is written as by `new_file`, and its name must contain ``private``.
 
     Parameters
     ----------
     path
         The file; its name contains ``private``.
     overwrite
-        True to replace a file that exists.
+        True to replace an existing file.
 
     Yields
     ------
     Path
-        Where to write.
+        The path to write to.
 
     Raises
     ------
     ConfigurationError
-        When the name does not say that it is private.
+        If the name does not contain ``private``.
     OutputError
-        As `new_file`.
+        As for `new_file`.
     """
     with new_file(private_name(path), overwrite, private=True) as part:
         yield part
@@ -216,7 +216,7 @@ def new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path
 
 @checked
 def private_name(path: str | Path) -> Path:
-    """Refuse the path of a file that holds true places unless its name says that it is private.
+    """Check that the name of a file with true locations contains ``private``.
 
     Parameters
     ----------
@@ -231,14 +231,14 @@ def private_name(path: str | Path) -> Path:
     Raises
     ------
     ConfigurationError
-        When its name does not contain ``private``; naming what to call it.
+        If its name does not contain ``private``. The message suggests a name.
     """
     path = Path(path)
     if not path.name:
-        raise ConfigurationError(f"{path} names no file; give one, such as PRIVATE-places.csv")
+        raise ConfigurationError(f"path must name a file such as PRIVATE-places.csv, got {str(path)!r}")
     if "private" not in path.name.lower():
         better = path.with_name(f"PRIVATE-{path.name}")
-        raise ConfigurationError(f"{path}: the file tells true places; call it {better}, say")
+        raise ConfigurationError(f"{path}: the name of a file with true locations must contain 'private'; use {better}")
     return path
 
 
@@ -247,7 +247,7 @@ def _is_private(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, where the system can."""
+    """Sync the names in a folder to the disk, if the system supports it."""
     with suppress(OSError):  # not every system opens folders, nor every file system syncs them
         _sync(folder)
 
@@ -262,7 +262,7 @@ def _sync(path: Path) -> None:
 
 @checked
 def write_text(path: str | Path, text: str, overwrite: bool = False, private: bool = False) -> None:
-    """Write a text file in UTF-8, whole or not at all; see `new_file`.
+    """Write a text file in UTF-8 atomically; see `new_file`.
 
     Parameters
     ----------
@@ -271,14 +271,14 @@ def write_text(path: str | Path, text: str, overwrite: bool = False, private: bo
     text
         Its content.
     overwrite
-        True to replace a file that exists.
+        True to replace an existing file.
     private
         True to let only the owner read it.
 
     Raises
     ------
     OutputError
-        When the file exists and may not be overwritten, or cannot be written.
+        If the file exists and may not be overwritten, or cannot be written.
     """
     with new_file(path, overwrite, private) as part:
         part.write_text(text, encoding="utf-8", newline="\n")

@@ -1,6 +1,6 @@
-"""Where bytes come from: a file, plain or gzipped, a folder, or a tar or zip archive; and how much may be unpacked.
+"""Sources of bytes (files, folders, tar and zip archives), with limits on unpacking.
 
-A few bytes of a packed file can unpack to more than any memory holds, so everything that is unpacked is counted.
+A few bytes of a packed file can unpack to more than fits in memory. Therefore all unpacked bytes are counted.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from dphmm.arguments import checked
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError
 from dphmm.tables.values import one_line
+from dphmm.validation import checked
 
 
 def file_hash(path: str, what: str) -> str:
-    """The SHA-256 of a file's content, in hexadecimal.
+    """Return the SHA-256 of a file's content, in hexadecimal.
 
     Parameters
     ----------
     path
         The file.
     what
-        What names it, for the message.
+        The option that names the file, for the message.
 
     Raises
     ------
     DataFileError
-        When it cannot be read.
+        If it cannot be read.
     """
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
@@ -50,39 +50,39 @@ def file_hash(path: str, what: str) -> str:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path {what}") from None
 
 
-ALWAYS = 64 << 20
-"""What any file may unpack to, in bytes, however small it is."""
-PER_BYTE = 50
-"""How many bytes one byte of a file may unpack to, beyond `ALWAYS`.
+MIN_LIMIT_BYTES = 64 << 20
+"""Number of bytes that a file of any size may unpack to."""
+MAX_UNPACKING_FACTOR = 50
+"""Number of bytes that one byte of a file may unpack to, above `MIN_LIMIT_BYTES`.
 
 Packed with xz, recorded traces (GPX, OwnTracks, check-ins, GeoLife) were up to 13 times smaller, and releases that this
 package writes up to 28 times (GPX).
 """
-IN_ALL = 4 << 30
-"""What no file may pass, in bytes, however large it is."""
+MAX_LIMIT_BYTES = 4 << 30
+"""Upper bound on the number of bytes that any file may unpack to."""
 
-IN_OBJECTS = 1 << 30
-"""What the objects that are made of a packed file may take in memory, in bytes, unless more may be unpacked."""
+MAX_OBJECT_BYTES = 1 << 30
+"""Memory for the objects that are built from a packed file, in bytes, unless more may be unpacked."""
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?i?b?)", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
-_most: ContextVar[int | None] = ContextVar("dphmm_max_unpacked", default=None)
+_max_unpacked: ContextVar[int | None] = ContextVar("dphmm_max_unpacked", default=None)
 
 
 @contextmanager
 def max_unpacked(size: int | str | None) -> Iterator[None]:
-    """Set what files that are read within the block may unpack to, in place of the limits.
+    """Set the unpacked size of files that are read within the block.
 
-    The limits are 50 times what the file holds, at least 64 MiB and at most 4 GiB, for each file, and for
-    all members of an archive together. What cannot be known beforehand is counted while it is unpacked.
+    By default the limit is 50 times the size of the file, at least 64 MiB and at most 4 GiB. It applies to each file,
+    and to all members of an archive together. Sizes that are not known beforehand are counted during unpacking.
 
     Parameters
     ----------
     size
-        Bytes, or a text such as ``"8GB"`` or ``"512 MiB"`` (both kinds of prefixes mean powers of 1024); None changes
-        nothing.
+        Bytes, or a string such as ``"8GB"`` or ``"512 MiB"`` (both types of prefixes denote powers of 1024). None keeps
+        the limit.
 
     Yields
     ------
@@ -91,41 +91,41 @@ def max_unpacked(size: int | str | None) -> Iterator[None]:
     Raises
     ------
     ConfigurationError
-        When it is no size, or not positive.
+        If it is not a positive size.
 
     Examples
     --------
     >>> with max_unpacked("8GB"):
-    ...     Allowance("a.zip", packed=100).most
+    ...     Allowance("a.zip", packed=100).max_bytes
     8589934592
-    >>> Allowance("a.zip", packed=100).most
+    >>> Allowance("a.zip", packed=100).max_bytes
     67108864
     """
     if size is None:
         yield
         return
-    token = _most.set(_bytes(size))
+    token = _max_unpacked.set(_bytes(size))
     try:
         yield
     finally:
-        _most.reset(token)
+        _max_unpacked.reset(token)
 
 
-def unpacked_at_most() -> int | None:
-    """Return what `max_unpacked` allows here, in bytes; None where it was not called."""
-    return _most.get()
+def get_max_unpacked() -> int | None:
+    """Return the limit that `max_unpacked` set, in bytes; None by default."""
+    return _max_unpacked.get()
 
 
 def set_max_unpacked(size: int | None) -> None:
-    """Set the limit of this process, from now on: a worker takes over what `unpacked_at_most` returned elsewhere."""
-    _most.set(size)
+    """Set the limit of this process, as a worker does with the parent's `get_max_unpacked`."""
+    _max_unpacked.set(size)
 
 
 def _bytes(size: int | str) -> int:
     matched = _SIZE.fullmatch(str(size).strip())
     count = round(float(matched[1]) * 1024 ** _POWERS[matched[2].lower().rstrip("b").rstrip("i")]) if matched else 0
     if count < 1:
-        raise ConfigurationError(f"the most that files may unpack to is {str(size)[:40]!r}; give a size such as 8GB")
+        raise ConfigurationError(f"max_unpacked must be a positive size such as 8GB, got {str(size)[:40]!r}")
     return count
 
 
@@ -134,29 +134,31 @@ def _shown(size: int) -> str:
 
 
 class Allowance:
-    """How many more bytes may be unpacked from one file.
+    """The number of bytes that may still be unpacked from a file.
 
     Parameters
     ----------
     source
-        The file, as messages name it.
+        The file, for messages.
     packed
         Its size in bytes.
 
     Attributes
     ----------
-    most
-        The limit it began with, in bytes.
+    max_bytes
+        The initial limit, in bytes.
     """
 
     def __init__(self, source: str | Path, packed: int) -> None:
-        given = _most.get()
+        limit = _max_unpacked.get()
         self.source = source
-        self.most = min(IN_ALL, max(ALWAYS, PER_BYTE * packed)) if given is None else given
-        self._left = self.most
+        self.max_bytes = (
+            min(MAX_LIMIT_BYTES, max(MIN_LIMIT_BYTES, MAX_UNPACKING_FACTOR * packed)) if limit is None else limit
+        )
+        self._left = self.max_bytes
 
     def take(self, count: int) -> None:
-        """Subtract bytes that are about to be unpacked, or just were.
+        """Subtract bytes that are about to be unpacked, or just have been.
 
         Parameters
         ----------
@@ -166,39 +168,39 @@ class Allowance:
         Raises
         ------
         DataFileError
-            When they are more than is left.
+            If they exceed the remaining allowance.
         """
         self._left -= count
         if self._left < 0:
-            raise self._refusal(self.most)
+            raise self._refusal(self.max_bytes)
 
     def check_objects(self, count: int, size: int) -> None:
-        """Refuse to make a number of objects out of what was unpacked.
+        """Raise an error if the objects to be built from the unpacked bytes take too much memory.
 
         Parameters
         ----------
         count
             The number of objects.
         size
-            The bytes that each takes in memory.
+            The memory of each, in bytes.
 
         Raises
         ------
         DataFileError
-            When they take more than `IN_OBJECTS`, and more than may be unpacked.
+            If they take more than `MAX_OBJECT_BYTES`, and more than may be unpacked.
         """
-        if count * size > max(self.most, IN_OBJECTS):
-            raise self._refusal(max(self.most, IN_OBJECTS))
+        if count * size > max(self.max_bytes, MAX_OBJECT_BYTES):
+            raise self._refusal(max(self.max_bytes, MAX_OBJECT_BYTES))
 
-    def _refusal(self, most: int) -> DataFileError:
+    def _refusal(self, limit: int) -> DataFileError:
         return DataFileError(
             self.source,
-            f"unpacks to more than {_shown(most)}, out of proportion to its size; if you trust it, allow more with "
+            f"unpacks to more than {_shown(limit)}, out of proportion to its size; if you trust it, allow more with "
             "'dphmm --max-unpacked 8GB …' or dphmm.tables.max_unpacked",
         )
 
     def whole(self, stream: IO[bytes] | gzip.GzipFile) -> bytes:
-        """Read a stream that unpacks what it reads to its end.
+        """Read an unpacking stream to its end.
 
         Parameters
         ----------
@@ -208,33 +210,34 @@ class Allowance:
         Returns
         -------
         bytes
-            All of it.
+            The content.
 
         Raises
         ------
         DataFileError
-            As soon as it is more than is left.
+            As soon as it exceeds the remaining allowance.
         """
         unpacked = BytesIO()
-        while chunk := stream.read(_CHUNK):
+        while chunk := stream.read(_CHUNK_BYTES):
             self.take(len(chunk))
             unpacked.write(chunk)
         return unpacked.getvalue()
 
 
-class Counted:
-    """A stream whose bytes are subtracted from an allowance.
+class CountingStream:
+    """A stream that subtracts the bytes it reads from an allowance.
 
     Parameters
     ----------
     stream
-        What is read.
+        The stream to read.
     allowance
-        What its bytes are subtracted from.
+        The allowance.
     """
 
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, allowance: Allowance) -> None:
-        self._stream, self._allowance = stream, allowance
+        self._stream = stream
+        self._allowance = allowance
 
     def read(self, size: int, /) -> bytes:
         """Read the next bytes and subtract them."""
@@ -246,10 +249,10 @@ class Counted:
 _TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNPACKERS: Mapping[bytes, Callable[[Any], Any]] = {_GZIP_MAGIC: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-"""How a packed file begins → what unpacks it."""
-_DAMAGE = (
+"""First bytes of a packed file → function that unpacks it."""
+_DAMAGE_ERRORS = (
     *(EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile),
-    *(struct.error, UnicodeError, OverflowError),  # of zipfile and tarfile, for fields of headers that cannot be
+    *(struct.error, UnicodeError, OverflowError),  # raised by zipfile and tarfile for invalid header fields
 )
 
 
@@ -260,13 +263,13 @@ class Document:
     Parameters
     ----------
     source
-        The file as messages name it; for a member of an archive, the archive and the member.
+        The file, for messages; for a member of an archive, the archive and the member.
     name
-        The path, inside the folder or archive where there is one.
+        The path, relative to the folder or archive if there is one.
     data
         The content.
     allowance
-        What may still be unpacked from the file, where it was packed.
+        The remaining allowance of the file, if it was packed.
     """
 
     source: str
@@ -275,19 +278,19 @@ class Document:
     allowance: Allowance | None = field(default=None, repr=False, compare=False)
 
     def check_objects(self, marks: tuple[bytes, ...], size: int) -> None:
-        """Refuse a packed file out of which more objects would be made than memory is allowed for.
+        """Raise an error if the objects to be built from a packed file take too much memory.
 
         Parameters
         ----------
         marks
-            What stands in the content wherever an object begins or ends.
+            The byte strings that mark the begin or end of an object in the content.
         size
-            The bytes that an object takes in memory.
+            The memory of an object, in bytes.
 
         Raises
         ------
         DataFileError
-            When they take too much; never for a file that was not packed.
+            If they take too much memory; never for a file that was not packed.
         """
         if self.allowance is not None:
             self.allowance.check_objects(sum(map(self.data.count, marks)), size)
@@ -303,7 +306,7 @@ class Document:
         Raises
         ------
         DataFileError
-            When it is not UTF-8; with the line.
+            If it is not UTF-8; with the line.
         """
         try:
             return self.data.decode("utf-8-sig")
@@ -314,9 +317,10 @@ class Document:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Turn what can go wrong in reading into a `DataFileError` of one line; refuse devices, which may never end.
+    """Convert read errors within the block to a `DataFileError`, and refuse devices.
 
-    Parameters
+    Reading a device may never end.
+
     ----------
     path
         The file or folder that is read within the block.
@@ -328,10 +332,10 @@ def readable(path: str | Path) -> Iterator[None]:
     Raises
     ------
     DataFileError
-        When there is no such file, it is damaged, or cannot be read.
+        If the file does not exist, is damaged, or cannot be read.
     """
     if "\0" in str(path):
-        raise DataFileError(path, "is no path, since it holds a NUL character; correct it")
+        raise DataFileError(path, "is not a valid path: it contains a NUL character")
     try:
         mode = Path(path).stat().st_mode if Path(path).exists() else 0
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
@@ -339,19 +343,19 @@ def readable(path: str | Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise DataFileError(path, "there is no such file or folder; check the path") from None
-    except _DAMAGE as problem:
+    except _DAMAGE_ERRORS as problem:
         raise DataFileError(path, f"is truncated or damaged ({one_line(problem)}); fetch or copy it again") from None
-    except (OSError, RuntimeError, NotImplementedError) as problem:  # the last two: encrypted or exotic zip members
+    except (OSError, RuntimeError, NotImplementedError) as problem:  # the last two: encrypted or unusual zip members
         raise DataFileError(path, f"cannot be read ({one_line(problem)})") from None
 
 
-def suffix_of(name: str | Path | PurePosixPath) -> str:
-    """Return the extension in lower case, without the ``.gz`` that may follow it."""
+def get_suffix(name: str | Path | PurePosixPath) -> str:
+    """Return the extension in lower case, ignoring a final ``.gz``."""
     return PurePosixPath(str(name).lower().removesuffix(".gz")).suffix
 
 
 def member_names(path: str | Path) -> Iterator[str]:
-    """Yield the names of the files in a folder or archive, or the file's own name, as they are met.
+    """Yield the names of the files in a folder or archive, or the file's own name.
 
     Parameters
     ----------
@@ -366,7 +370,7 @@ def member_names(path: str | Path) -> Iterator[str]:
     Raises
     ------
     DataFileError
-        When the path does not exist or cannot be read.
+        If the path does not exist or cannot be read.
     """
     path = Path(path)
     with readable(path):
@@ -392,7 +396,7 @@ def read_document(path: str | Path) -> Document:
     Raises
     ------
     DataFileError
-        When it is missing, unreadable, truncated or damaged, or unpacks to more than `dphmm.tables.max_unpacked`
+        If it is missing, unreadable, truncated or damaged, or unpacks to more than `dphmm.tables.max_unpacked`
         allows.
     """
     path = Path(path)
@@ -406,61 +410,64 @@ def read_document(path: str | Path) -> Document:
 
 @checked
 def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]:
-    """Yield the files with one of the suffixes in a folder or archive; or the one file, whatever its suffix.
+    """Yield the files of a folder or archive that have one of the suffixes, or a single file.
 
     Parameters
     ----------
     path
         A file, a folder, or a tar or zip archive.
     suffixes
-        The extensions in lower case, with their dots; a ``.gz`` after them is passed over.
+        The extensions in lower case, with their dots. A final ``.gz`` is ignored. A single file may have any suffix.
 
     Yields
     ------
     Document
-        Those of a folder in the order of their names, those of an archive in its own order.
+        Files of a folder in the order of their names, members of an archive in its own order.
 
     Raises
     ------
     DataFileError
-        When something is missing, unreadable, truncated or damaged, or unpacks to more than
-        `dphmm.tables.max_unpacked` allows, or a folder or archive holds no such file.
+        If the input is missing, unreadable, truncated or damaged, or unpacks to more than
+        `dphmm.tables.max_unpacked` allows, or a folder or archive contains no such file.
     """
-    path, found = Path(path), False
+    path = Path(path)
+    has_files = False
     with readable(path):
         if not (path.is_dir() or _is_tar(path) or zipfile.is_zipfile(path)):
             yield read_document(path)
             return
         for name, load in _members(path, ordered=True):
-            if not PurePosixPath(name).name.startswith(".") and suffix_of(name) in suffixes:  # macOS packs ._ twins
-                found = True
+            if not PurePosixPath(name).name.startswith(".") and get_suffix(name) in suffixes:  # macOS adds ._ files
+                has_files = True
                 with readable(f"{path}/{name}"):
                     yield Document(f"{path}/{name}", PurePosixPath(name), *load())
-    if not found:
-        raise DataFileError(path, f"holds no {' or '.join(sorted(suffixes))} file; check the folder or name the format")
+    if not has_files:
+        raise EmptyDataError(
+            path, f"contains no {' or '.join(sorted(suffixes))} file; check the folder or name the format"
+        )
 
 
 Content = tuple[bytes, Allowance | None]
-"""The bytes of a file, unpacked, and what may still come out of what it was packed in."""
+"""The unpacked bytes of a file, and the remaining allowance of its packed source."""
 
 
 def _members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[[], Content]]]:
-    """Yield the name of each file of a folder or archive, or the file's own, with a function that loads it.
+    """Yield the name of each file of a folder or archive, or the file's own, with its loader.
 
-    A member is loaded before the next one is asked for.
+    A member must be loaded before the next one is requested.
     """
     if path.is_dir():
-        found = path.rglob("*")
-        for file in sorted(found) if ordered else found:
+        paths = path.rglob("*")
+        for file in sorted(paths) if ordered else paths:
             if file.is_file():
                 yield file.relative_to(path).as_posix(), partial(_of_file, file)
         return
     allowance = Allowance(path, path.stat().st_size)
     if _is_tar(path):
         with path.open("rb") as packed_file, _tar(packed_file, allowance) as archive:
-            longest = max(allowance.most, path.stat().st_size)
+            longest = max(allowance.max_bytes, path.stat().st_size)
             while (member := _next_member(archive)) is not None:
-                if archive.offset > longest:  # on the way to the next header it would read on for ever
+                if archive.offset > longest:  # searching the next header would never end
                     allowance.take(archive.offset)
                 if member.isfile():
                     yield member.name, partial(_of_tar, archive, member, allowance)
@@ -475,14 +482,14 @@ def _members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[
 
 @contextmanager
 def _tar(file: Any, allowance: Allowance) -> Iterator[tarfile.TarFile]:
-    """An archive read from its beginning to its end, so that no header can send the reader back."""
+    """Open an archive for reading from begin to end, so that no header can move backwards."""
     start = file.read(8)
     file.seek(0)
     unpacker = next((unpack for magic, unpack in _UNPACKERS.items() if start.startswith(magic)), None)
-    stream: Any = file if unpacker is None else Counted(unpacker(file), allowance)
+    stream: Any = file if unpacker is None else CountingStream(unpacker(file), allowance)
     try:
         archive = tarfile.open(fileobj=stream, mode="r|")  # noqa: SIM115 - closed below
-    except _NO_NUMBER as problem:
+    except _HEADER_ERRORS as problem:
         raise tarfile.ReadError(str(problem)) from None
     with archive:
         yield archive
@@ -491,18 +498,18 @@ def _tar(file: Any, allowance: Allowance) -> Iterator[tarfile.TarFile]:
 def _next_member(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
     try:
         member = archive.next()
-    except _NO_NUMBER as problem:
+    except _HEADER_ERRORS as problem:
         raise tarfile.ReadError(str(problem)) from None
-    archive.members.clear()  # type: ignore[attr-defined] # which are not asked for again, and may be millions
+    archive.members.clear()  # type: ignore[attr-defined] # not needed again, and there may be millions
     return member
 
 
-_NO_NUMBER = (ValueError, KeyError, IndexError, TypeError)
-"""What `tarfile` makes of extended headers whose values are none."""
+# Raised by `tarfile` for extended headers with invalid values.
+_HEADER_ERRORS = (ValueError, KeyError, IndexError, TypeError)
 
 
 def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo, allowance: Allowance) -> Content:
-    if member.issparse():  # whose holes are not in the archive
+    if member.issparse():  # the holes of a sparse file are not in the archive
         allowance.take(member.size)
     content = archive.extractfile(member)
     return b"" if content is None else _unpacked(content.read(), allowance), allowance

@@ -1,4 +1,4 @@
-"""Tables as CSV and Parquet: the names of their columns, rows and cells, each flaw with its line; tables by time."""
+"""Tables in CSV and Parquet files: columns, rows and cells, with lines in error messages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, TextIO, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats, as_instants
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, TimeOrderError, need
 from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.tables.output import new_file
-from dphmm.tables.source import Document, read_document, suffix_of
+from dphmm.tables.source import Document, get_suffix, read_document
 from dphmm.tables.values import Times, one_line, parse_number, parse_time, parse_times, plain_text, time_text
+from dphmm.validation import checked
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "user": ("user_id", "uid", "user", "traj_id"),
@@ -27,16 +27,18 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "latitude": ("latitude", "lat"),
     "longitude": ("longitude", "lon", "lng", "long"),
     "geometry": ("geometry", "geom"),
+    "accuracy": ("accuracy", "accuracy_m", "horizontal_accuracy", "horizontalaccuracy", "acc", "hacc", "gps_accuracy"),
+    "valid": ("valid", "is_valid"),
     "name": ("name", "place", "label"),
 }
-"""What a column holds → the names that it is recognised by, in any case; the first that occurs wins."""
+"""Quantity → names of its column, in any case; the first that occurs is used."""
 
 TRIPS = ALIASES["user"][-1]
-"""The name of a column of trajectories, as movingpandas has it: it distinguishes people only where each has one."""
+"""The name of a column of trajectories in movingpandas. It identifies users only if each has a single trajectory."""
 
 
 def find_column(names: Iterable[str], what: str) -> str | None:
-    """Return the first of the names that is an alias of ``what``, see `ALIASES`; None where none is.
+    """Return the first name that is an alias of ``what``, see `ALIASES`; None if none is.
 
     Examples
     --------
@@ -48,15 +50,15 @@ def find_column(names: Iterable[str], what: str) -> str | None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names for a message: the first dozen of them, long ones cut."""
+    """Join up to twelve names for a message, with long ones shortened."""
     short = [name if len(name) <= 40 else f"{name[:37]}..." for name in names[:12]]
     return ", ".join(short) + (", ..." if len(names) > 12 else "") if names else "no columns"
 
 
 def csv_rows(document: Document) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV file, the header first, each with the number of the line in which it ends.
+    """Yield the rows of a CSV file with the numbers of their last lines, the header first.
 
-    The separator is a comma, semicolon or tab, whichever the first line has most of. Blank lines are passed over.
+    The separator is a comma, semicolon or tab: the most frequent one of the first line. Blank lines are skipped.
 
     Parameters
     ----------
@@ -71,7 +73,7 @@ def csv_rows(document: Document) -> Iterator[tuple[int, list[str]]]:
     Raises
     ------
     DataFileError
-        When the file is no UTF-8 text or a quoted field is broken; with the line.
+        If the file is not UTF-8 text or a quoted field is broken; with the line.
     """
     first = document.data[: max(document.data.find(b"\n"), 0) or None].decode("utf-8", errors="replace")
     lines = io.TextIOWrapper(io.BytesIO(document.data), encoding="utf-8-sig", newline="")  # a line at a time
@@ -82,15 +84,17 @@ def csv_rows(document: Document) -> Iterator[tuple[int, list[str]]]:
             if fields:
                 yield reader.line_num, [unguarded(field) for field in fields] if guarded else fields
     except csv.Error as problem:
-        raise DataFileError(document.source, f"is no CSV ({problem}); check the quotes", reader.line_num) from None
+        raise DataFileError(document.source, f"is not CSV ({problem}); check the quotes", reader.line_num) from None
     except UnicodeDecodeError:
-        document.text()  # which says in what line
+        document.text()  # raises with the line number
         raise
 
 
 @checked
 def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """Write a CSV file in UTF-8 with a header line; a cell that a spreadsheet would take as a formula is `guarded`.
+    """Write a CSV file in UTF-8 with a header line.
+
+    Cells that a spreadsheet would evaluate as a formula are `guarded`.
 
     Parameters
     ----------
@@ -99,14 +103,14 @@ def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Iterable[o
     header
         The names of the columns.
     rows
-        The cells of each row, texts and numbers.
+        The cells of each row, strings and numbers.
 
     Raises
     ------
     InvalidInputError
-        When a row is no sequence of cells.
+        If a row is not a sequence of cells.
     OutputError
-        When there is a folder in the file's place.
+        If the path is a folder.
     """
     try:
         with Path(path).open("w", encoding="utf-8", newline="") as stream:
@@ -114,15 +118,15 @@ def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Iterable[o
             writer.writerow(map(guarded, header))
             writer.writerows(map(guarded, row) for row in rows)
     except (TypeError, ValueError) as problem:
-        raise InvalidInputError(
-            f"rows cannot be written ({one_line(problem)}); give rows of texts and numbers"
-        ) from None
+        raise InvalidInputError(f"rows must be sequences of strings and numbers ({one_line(problem)})") from None
     except IsADirectoryError:
         raise OutputError(f"{path} is a folder; name a file") from None
 
 
 class _Lines(NamedTuple):
-    """Rows that end in a newline; a writer with that terminator would leave a carriage return in a cell unquoted."""
+    """A stream of rows that end in a newline, written by a CSV writer with CR LF."""
+
+    # A writer with a newline as terminator would leave a carriage return in a cell unquoted.
 
     stream: TextIO
 
@@ -132,38 +136,38 @@ class _Lines(NamedTuple):
 
 _GUARD = b"'"
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-_FIRST = "'=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-"""How a cell begins that a spreadsheet takes as a formula, or that is a guarded one; also in full width."""
+# First characters of formulas, also in full width, and of guarded cells.
+_FORMULA_STARTS = "'=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]inf", re.ASCII)
 
 
 def guarded(cell: object) -> object:
-    """Put an apostrophe before a text that begins as a spreadsheet's formula does, so that it is shown and not run.
+    """Prefix a string with an apostrophe if a spreadsheet would run it as a formula.
 
-    Numbers stay as they are. `unguarded` takes the apostrophe off again.
+    Numbers are unchanged. `unguarded` removes the apostrophe.
 
     Examples
     --------
     >>> [guarded(cell) for cell in ("=1+1", "-1.5", "'=x", "O'Hara", 7)]
     ["'=1+1", '-1.5', "''=x", "O'Hara", 7]
     """
-    if isinstance(cell, str) and cell[:1] in _FIRST and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+    if isinstance(cell, str) and cell[:1] in _FORMULA_STARTS and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell
 
 
 def unguarded(cell: str) -> str:
-    """Take off the apostrophe that `guarded` put before a text."""
+    """Remove the apostrophe that `guarded` added to a string."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
-_LINE = 270
-"""What a short line takes in memory, in bytes, with its number and the text around it that goes."""
+# Memory of a short line, in bytes, with its number and the text that is read with it.
+_LINE_BYTES = 270
 
 
 @checked
 def content_lines(path: str | Path) -> list[tuple[int, str]]:
-    """Return the lines of a text file that hold something; what follows a ``#`` is a comment.
+    """Return the non-empty lines of a text file without comments, which start with ``#``.
 
     Parameters
     ----------
@@ -173,43 +177,43 @@ def content_lines(path: str | Path) -> list[tuple[int, str]]:
     Returns
     -------
     list of (int, str)
-        The number of each line, from 1, and its text without comments and the space around it.
+        The number of each line, from 1, and its text without comments and surrounding space.
 
     Raises
     ------
     DataFileError
-        When the file cannot be read or is no UTF-8 text.
+        If the file cannot be read or is not UTF-8 text.
     """
     document = read_document(path)
-    document.check_objects((b"\n", b"\r"), _LINE)
+    document.check_objects((b"\n", b"\r"), _LINE_BYTES)
     lines = enumerate(document.text().splitlines(), start=1)
     stripped = ((number, line.split("#")[0].strip()) for number, line in lines)
     return [(number, line) for number, line in stripped if line]
 
 
 PARQUET = frozenset({".parquet", ".geoparquet"})
-"""The extensions of Parquet files; every other is read as CSV."""
+"""The extensions of Parquet files; other files are read as CSV."""
 
-_CELL = 110
-"""What a cell takes in memory, in bytes, with its share of a row."""
+# Memory of a cell, in bytes, with its share of a row.
+_CELL_BYTES = 110
 
-_TRUTH = {"true": 1.0, "false": 0.0}
+_BOOLEAN_NUMBERS = {"true": 1.0, "false": 0.0}
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns under their names.
+    """A table with named columns.
 
     Parameters
     ----------
     source
-        The file, as messages name it.
+        The file, for messages.
     columns
-        Name → the cells ``(n,)``: texts as they stand in a CSV, an array of a Parquet file's own kind.
+        Name → the cells ``(n,)``: strings of a CSV, or an array of a Parquet file's own type.
     lines
-        ``(n + 1,)``: where the header and the rows of a CSV end; empty for Parquet, whose rows are counted.
+        ``(n + 1,)``: the last lines of the header and the rows of a CSV; empty for Parquet.
     """
 
     source: str
@@ -221,14 +225,14 @@ class Table:
     def read(cls, path: str | Path, empty: bool = False) -> Table:
         """Read a Parquet file, or a CSV file with a header line (UTF-8; comma, semicolon or tab).
 
-        Rows of a CSV with nothing in any cell are passed over.
+        Empty rows of a CSV are skipped.
 
         Parameters
         ----------
         path
-            The file, which may be gzipped; its extension says which of the two it is.
+            The file, which may be gzipped. Its extension determines the format.
         empty
-            True to take a header without rows as a table too.
+            True to accept a header without rows.
 
         Returns
         -------
@@ -238,35 +242,36 @@ class Table:
         Raises
         ------
         DataFileError
-            When the file cannot be read or is damaged, names a column twice, has a row of another length than its
+            If the file cannot be read or is damaged, has a column name twice, has a row of another length than its
             header, or no rows; with the line for CSV.
         MissingDependencyError
             For Parquet without pyarrow.
         """
         document = read_document(path)
-        if suffix_of(document.name) in PARQUET:
-            found = read_parquet(document)
-            header, cells = list(found.column_names), [column.to_numpy() for column in found.columns]
+        if get_suffix(document.name) in PARQUET:
+            rows = read_parquet(document)
+            header = list(rows.column_names)
+            cells = [column.to_numpy() for column in rows.columns]
             lines: list[int] = []
         else:
             header, cells, lines = _read_csv(document)
         table = cls(document.source, dict(zip(header, cells, strict=True)), lines)
         if len(table.columns) != len(header):
-            raise table.refusal(None, f"names a column twice: {listed(header)}; give each its own name")
+            raise table.refusal(None, f"must have unique column names, got {listed(header)}")
         if not header or not (len(table) or empty):
-            raise DataFileError(path, "holds no rows; give a header and a row for each entry")
+            raise DataFileError(path, "contains no rows; it needs a header and at least one row")
         return table
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def find(self, what: str) -> str:
-        """Find the column that goes by an alias; see `ALIASES`.
+        """Return the name of the column of a quantity; see `ALIASES`.
 
         Parameters
         ----------
         what
-            What the column holds, a key of `ALIASES`.
+            The quantity, a key of `ALIASES`.
 
         Returns
         -------
@@ -276,16 +281,17 @@ class Table:
         Raises
         ------
         DataFileError
-            When there is none.
+            If there is none.
         """
-        found = find_column(self.columns, what)
-        if found is None:
-            known, names = listed(list(self.columns)), " or ".join(ALIASES[what])
-            raise self.refusal(None, f"has no column {what!r}; its columns are {known}; call one of them {names}")
-        return found
+        name = find_column(self.columns, what)
+        if name is None:
+            columns = listed(list(self.columns))
+            aliases = " or ".join(ALIASES[what])
+            raise self.refusal(None, f"has no column {what!r}; its columns are {columns}; rename one to {aliases}")
+        return name
 
     def cells(self, name: str) -> Any:
-        """Return the cells of a column as they are.
+        """Return the cells of a column unchanged.
 
         Parameters
         ----------
@@ -295,19 +301,19 @@ class Table:
         Returns
         -------
         sequence of str, or array ``(n,)``
-            Texts of a CSV; an array of a Parquet file's own type.
+            Strings of a CSV; an array of a Parquet file's own type.
 
         Raises
         ------
         DataFileError
-            When there is no such column.
+            If there is no such column.
         """
         if name not in self.columns:
             raise self.refusal(None, f"has no column {name!r}; its columns are {listed(list(self.columns))}")
         return self.columns[name]
 
     def texts(self, name: str) -> list[str]:
-        """Return a column as texts without the space around them.
+        """Return a column as strings without surrounding space.
 
         Parameters
         ----------
@@ -317,7 +323,7 @@ class Table:
         Returns
         -------
         list of str
-            A text for each row, empty where there is nothing.
+            A string for each row, empty for missing values.
         """
         return [text.strip() for text in self._plain(name)]
 
@@ -326,14 +332,14 @@ class Table:
         return map(plain_text, cells.tolist()) if isinstance(cells, np.ndarray) else cells
 
     def values(self, name: str, parse: Callable[[str], T]) -> list[T]:
-        """Return a column with each of its texts parsed.
+        """Return a column with each of its cells parsed.
 
         Parameters
         ----------
         name
             The column.
         parse
-            From a text to a value; raises `ValueError` for a text that is none.
+            Function of a string that returns a value, and raises `ValueError` for an invalid string.
 
         Returns
         -------
@@ -343,15 +349,15 @@ class Table:
         Raises
         ------
         DataFileError
-            Where ``parse`` raises `ValueError`; with its line.
+            If ``parse`` raises `ValueError`; with its line.
         """
-        made = []
+        values = []
         for row, cell in enumerate(self._plain(name)):
             try:
-                made.append(parse(cell))
+                values.append(parse(cell))
             except ValueError as problem:
                 raise self.refusal(row, str(problem)) from None
-        return made
+        return values
 
     def numbers(self, name: str) -> FloatArray:
         """Return a column as numbers; ``true`` and ``false`` count as 1 and 0.
@@ -369,12 +375,12 @@ class Table:
         Raises
         ------
         DataFileError
-            When a cell is no number; with its line.
+            If a cell is not a number; with its line.
         """
         cells = self.cells(name)
         if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
             return cells.astype(np.float64)
-        return np.array(self.values(name, lambda text: _number(text, name)), dtype=np.float64)
+        return np.array(self.values(name, lambda text: _parse_number(text, name)), dtype=np.float64)
 
     def times(self, name: str) -> Times:
         """Return a column as times; see `parse_times`.
@@ -387,12 +393,12 @@ class Table:
         Returns
         -------
         array ``(n,)``
-            Whole numbers, decimal numbers or ``datetime64[us]`` in UTC.
+            Integers, decimal numbers or ``datetime64[us]`` in UTC.
 
         Raises
         ------
         DataFileError
-            When a cell is no time; with its line.
+            If a cell is not a time; with its line.
         """
         cells = self.cells(name)
         if isinstance(cells, np.ndarray) and cells.dtype.kind in "Mif":
@@ -403,23 +409,23 @@ class Table:
         try:
             return parse_times(self.texts(name))
         except ValueError:
-            self.values(name, parse_time)  # which says in what line
+            self.values(name, parse_time)  # raises with the line
             raise
 
     def refusal(self, row: int | None, problem: str) -> DataFileError:
-        """Make the error for a problem in a row or in the header.
+        """Build the error for a problem in a row or in the header.
 
         Parameters
         ----------
         row
             The row, from 0; None for the header.
         problem
-            What is wrong, and what to do.
+            The problem and its fix.
 
         Returns
         -------
         DataFileError
-            With the line for CSV, with the number of the row for Parquet.
+            With the line for CSV and the number of the row for Parquet.
         """
         if self.lines:
             return DataFileError(self.source, problem, self.lines[0 if row is None else row + 1])
@@ -427,23 +433,26 @@ class Table:
 
 
 def _read_csv(document: Document) -> tuple[list[str], list[Any], list[int]]:
-    document.check_objects((b",", b";", b"\t", b"\n"), _CELL)
+    document.check_objects((b",", b";", b"\t", b"\n"), _CELL_BYTES)
     rows = csv_rows(document)
     first, names = next(rows, (1, []))
     header = [name.strip() for name in names]
-    lines, kept = [first], []
+    lines = [first]
+    kept = []
     for line, fields in rows:
         if any(map(str.strip, fields)):
             if len(fields) != len(header):
-                raise DataFileError(document.source, f"has {len(fields)} fields; the header has {len(header)}", line)
+                raise DataFileError(
+                    document.source, f"has {len(fields)} fields, but the header has {len(header)}", line
+                )
             lines.append(line)
             kept.append(fields)
     return header, list(zip(*kept, strict=True)) if kept else [()] * len(header), lines
 
 
-def _number(text: str, name: str) -> float:
-    found = _TRUTH.get(text.strip())
-    return parse_number(text, name) if found is None else found
+def _parse_number(text: str, name: str) -> float:
+    truth = _BOOLEAN_NUMBERS.get(text.strip())
+    return parse_number(text, name) if truth is None else truth
 
 
 TIMED_SUFFIXES = (".csv", ".parquet")
@@ -457,16 +466,16 @@ class TimedTable:
     Parameters
     ----------
     times
-        ``(T,)``, at least one: whole numbers, decimal numbers or ``datetime64``.
+        ``(T,)``, at least one: integers, decimal numbers or ``datetime64``.
     columns
         Name → ``(T,)`` numbers or booleans, in the order in which they are written.
 
     Raises
     ------
     TimeOrderError
-        When there is no time, or one is not later than the one before.
+        If there is no time, or the times are not strictly increasing.
     ConfigurationError
-        When a column has another length.
+        If a column has another length.
     """
 
     times: Times
@@ -474,18 +483,20 @@ class TimedTable:
 
     def __post_init__(self) -> None:
         if not all(isinstance(values, np.ndarray) for values in (self.times, *self.columns.values())):
-            raise ConfigurationError("times and columns are no arrays; make them with numpy.asarray")
+            raise ConfigurationError("times and columns must be arrays; convert them with numpy.asarray")
         if self.times.ndim != 1 or self.times.size == 0:
-            raise TimeOrderError(f"times have shape {self.times.shape}; give a list of one time or more")
+            raise TimeOrderError(f"times must be a non-empty one-dimensional array, got shape {self.times.shape}")
         back = np.flatnonzero(self.times[1:] <= self.times[:-1])
         if back.size:
             row = int(back[0]) + 1
             after, before = (time_text(self.times[at]) for at in (row, row - 1))
-            raise TimeOrderError(f"time {row} is {after} after {before}; sort the rows and keep each time once")
+            raise TimeOrderError(
+                f"times must be strictly increasing, got time {row} = {after} after {before}; sort them"
+            )
         for name, values in self.columns.items():
             if values.shape != self.times.shape:
                 raise ConfigurationError(
-                    f"column {name} has shape {values.shape}; there are {self.times.size} times, so give as many"
+                    f"column {name} must have shape {self.times.shape} like times, got {values.shape}"
                 )
 
     def __len__(self) -> int:
@@ -494,7 +505,9 @@ class TimedTable:
     @classmethod
     @checked
     def read(cls, path: str | Path) -> TimedTable:
-        """Read a table whose first column, or the one named as times usually are, holds times and all others numbers.
+        """Read a table with a column of times and other columns of numbers.
+
+        The column of times is recognised by its name (see `ALIASES`), else it is the first column.
 
         Parameters
         ----------
@@ -509,17 +522,17 @@ class TimedTable:
         Raises
         ------
         DataFileError
-            For a file that is missing, damaged, or holds something else; with the line for CSV.
+            If the file is missing, damaged, or contains anything else; with the line for CSV.
         TimeOrderError
-            When a time is not later than the one before.
+            If the times are not strictly increasing.
         ConfigurationError, MissingDependencyError
-            As `check_table_name`.
+            As for `check_table_name`.
         """
         table = Table.read(check_table_name(path))
         names = list(table.columns)
         if len(names) < 2:
-            raise DataFileError(path, f"has the columns {names}; give one of times and at least one of numbers")
-        at = find_column([name for name in names if name.strip() != "t"], "time") or names[0]  # t may be a place
+            raise DataFileError(path, f"must have a column of times and at least one of numbers, got {names}")
+        at = find_column([name for name in names if name.strip() != "t"], "time") or names[0]  # t may be a state
         try:
             return cls(table.times(at), {name: table.numbers(name) for name in names if name != at})
         except TimeOrderError as problem:
@@ -527,23 +540,23 @@ class TimedTable:
 
     @checked
     def write(self, path: str | Path, overwrite: bool = False, private: bool = False) -> None:
-        """Write the table, whole or not at all; see `dphmm.tables.new_file`.
+        """Write the table atomically; see `dphmm.tables.new_file`.
 
         Parameters
         ----------
         path
             ``.csv`` or ``.parquet``.
         overwrite
-            True to replace a file that exists.
+            True to replace an existing file.
         private
             True to let only the owner read it.
 
         Raises
         ------
         OutputError
-            When the file exists and may not be overwritten, or cannot be written.
+            If the file exists and may not be overwritten, or cannot be written.
         ConfigurationError, MissingDependencyError
-            As `check_table_name`.
+            As for `check_table_name`.
         """
         suffix = check_table_name(path).suffix.lower()
         with new_file(path, overwrite, private) as part:
@@ -556,7 +569,7 @@ class TimedTable:
 
     @checked
     def matrix(self, names: list[str]) -> FloatArray:
-        """Return some columns side by side.
+        """Return selected columns as a matrix.
 
         Parameters
         ----------
@@ -571,17 +584,17 @@ class TimedTable:
         Raises
         ------
         ConfigurationError
-            When a column is not there.
+            If a column does not exist.
         """
         missing = [name for name in names if name not in self.columns]
         if missing or not names:
-            raise ConfigurationError(f"columns {missing} are not there; name some of {', '.join(self.columns)}")
+            raise ConfigurationError(f"columns must be out of {', '.join(self.columns)}, got {missing or names}")
         return np.column_stack([as_floats(self.columns[name], f"column {name}") for name in names])
 
 
 @checked
 def check_table_name(path: str | Path) -> Path:
-    """Refuse the path of a table to write unless it ends in one of `TIMED_SUFFIXES` and its library is there.
+    """Check that a table to write has one of `TIMED_SUFFIXES` and that its library exists.
 
     Parameters
     ----------
@@ -596,13 +609,13 @@ def check_table_name(path: str | Path) -> Path:
     Raises
     ------
     ConfigurationError
-        For another ending.
+        For another extension.
     MissingDependencyError
         For Parquet without pyarrow.
     """
     path = Path(path)
     if path.suffix.lower() not in TIMED_SUFFIXES:
-        raise ConfigurationError(f"{path}: a table is a {' or '.join(TIMED_SUFFIXES)} file; name it so")
+        raise ConfigurationError(f"{path}: the extension of a table must be {' or '.join(TIMED_SUFFIXES)}")
     if path.suffix.lower() == ".parquet":
         need("pyarrow", "files")
     return path

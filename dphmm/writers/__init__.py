@@ -1,6 +1,6 @@
-"""From release records, and tables of flows, to files and frames."""
+"""Files and frames of releases and of flows."""
 
-from dphmm.writers.flow_files import FlowRows
+from dphmm.writers.flows import FlowRows
 from dphmm.writers.formats import FORMATS, check_format, read_releases, write_releases
 from dphmm.writers.geopackage import to_geodataframe, to_scikit_mobility, to_trajectory_collection, tracks
 from dphmm.writers.summary import Hindsight, check_private_name, summarise, write_diagnostics, write_summary

@@ -1,7 +1,7 @@
-"""Releases as files in the format that the extension asks for.
+"""Files of releases, in the format of their extension.
 
-All are in WGS 84: a CSV of releases has it in a column of its own, a GPX in its description.
-A GPX of releases has one track per user, the other columns in extensions of each point; what has no place is left out.
+All formats use WGS 84. A CSV states it in a separate column, a GPX in its description. A GPX has one track per user,
+with the other columns in extensions of each point, and omits timesteps without a location.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, need
 from dphmm.tables import Feature, Table, iso_time, new_file, read_document, read_features, write_csv, write_features
 from dphmm.tables.output import check_extras
 from dphmm.tables.source import readable
 from dphmm.tables.values import one_line, since_epoch
 from dphmm.tables.vector_files import read_gpx
+from dphmm.validation import checked
 from dphmm.writers import geopackage
-from dphmm.writers.geopackage import Geometry, in_words, places
+from dphmm.writers.geopackage import Geometry, describe_content, places
 from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
 
 
 def write_delimited(path: Path, table: ReleaseTable, *_: object) -> None:
-    """Write a CSV; numbers are written so that they read back bit for bit, an unknown one as an empty field."""
+    """Write a CSV. Numbers are read back bit for bit; a missing number is an empty field."""
     columns = [_texts(column, table) for column in COLUMNS]
     rows = ([*values, CRS] for values in zip(*columns, strict=True))
     write_csv(path, [column.name for column in COLUMNS] + ["crs"], rows)
@@ -45,47 +45,57 @@ def _texts(column: Column, table: ReleaseTable) -> Iterable[str]:
 
 
 def read_delimited(path: Path) -> ReleaseTable:
-    """Read what `write_delimited` wrote; columns may stand in any order, and further ones are not read."""
+    """Read a file of `write_delimited`, with columns in any order.
+
+    Additional columns are ignored.
+    """
     table = Table.read(path, empty=True)
     return ReleaseTable({column.name: table.values(column.name, column.parse) for column in COLUMNS})
 
 
 def write_geojson(path: Path, table: ReleaseTable, geometry: Geometry = "estimate", *_: object) -> None:
-    """Write GeoJSON, one feature a line; a row without the place asked for has a null geometry."""
-    latitude, longitude, known = places(table, geometry)
-    found = zip(table.rows(), latitude.tolist(), longitude.tolist(), known.tolist(), strict=True)
-    features = (Feature(row, {"type": "Point", "coordinates": [x, y]} if there else None) for row, y, x, there in found)
+    """Write GeoJSON, one feature per line.
+
+    A row without the requested location has a null geometry.
+    """
+    latitude, longitude, is_located = places(table, geometry)
+    rows = zip(table.rows(), latitude.tolist(), longitude.tolist(), is_located.tolist(), strict=True)
+    features = (Feature(row, {"type": "Point", "coordinates": [x, y]} if there else None) for row, y, x, there in rows)
     write_features(path, "releases", features)
 
 
 def read_geojson(path: Path) -> ReleaseTable:
-    """Read what `write_geojson` wrote."""
+    """Read a file of `write_geojson`."""
     rows = [properties for properties, _ in read_features(read_document(path))]
     for row in rows:
-        if row.get("constrained_factor", 0) is None:  # JSON has no infinity
-            row["constrained_factor"] = math.inf
+        if row.get("constrained_dp_factor", 0) is None:  # JSON has no infinity
+            row["constrained_dp_factor"] = math.inf
     return ReleaseTable.parse(rows)
 
 
 NAMESPACE = "urn:dphmm:release"
-_EXTENDED = [column.name for column in COLUMNS if column.name not in ("user", "time")]
-_NO_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+_EXTENSION_COLUMNS = [column.name for column in COLUMNS if column.name not in ("user", "time")]
+_INVALID_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def write_gpx(path: Path, table: ReleaseTable, geometry: Geometry = "estimate", is_private: bool = True) -> None:
-    """Write GPX 1.1: one track per user, in the order in which they first occur; rows without the place are left out.
+def write_gpx(
+    path: Path, table: ReleaseTable, geometry: Geometry = "estimate", is_private: bool = True, *_: object
+) -> None:
+    """Write GPX 1.1, with one track per user in the order of first occurrence.
 
-    What an estimate is expected to be off is each point's comment, the other columns are its extensions.
+    Rows without the requested location are omitted.
+
+    The comment of a point states the expected error of an estimate. The other columns are extensions of the point.
     """
     gpx = need("gpxpy.gpx", "files")
     document = gpx.GPX()
     document.creator = "dphmm"
-    document.description = f"{in_words(is_private, geometry)} Coordinates are WGS 84 ({CRS})."
+    document.description = f"{describe_content(is_private, geometry)} Coordinates are WGS 84 ({CRS})."
     document.nsmap["dphmm"] = NAMESPACE
     segments: dict[str, Any] = {}
-    latitude, longitude, known = places(table, geometry)
-    cells = [values.tolist() for values in table.select(known).columns.values()]
-    for y, x, *values in zip(latitude[known].tolist(), longitude[known].tolist(), *cells, strict=True):
+    latitude, longitude, is_located = places(table, geometry)
+    cells = [values.tolist() for values in table.select(is_located).columns.values()]
+    for y, x, *values in zip(latitude[is_located].tolist(), longitude[is_located].tolist(), *cells, strict=True):
         row = dict(zip(table.columns, values, strict=True))
         segment = segments.setdefault(row["user"], gpx.GPXTrackSegment())
         segment.points.append(_gpx_point(gpx, row, y, x, geometry == "estimate"))
@@ -94,15 +104,15 @@ def write_gpx(path: Path, table: ReleaseTable, geometry: Geometry = "estimate", 
         track.segments.append(segment)
         document.tracks.append(track)
     text = document.to_xml(version="1.1")
-    if _NO_XML.search(text):
-        raise OutputError(f"{path}: a user's name holds a control character, which GPX cannot; write another format")
+    if _INVALID_XML.search(text):
+        raise OutputError(f"{path}: GPX cannot contain a control character of a user's name; use another format")
     path.write_text(text, encoding="utf-8")
 
 
 def _gpx_point(gpx: Any, row: dict[str, Any], latitude: float, longitude: float, is_estimate: bool) -> Any:
-    off = f"expected to be {row['estimate_radius_m']:.0f} m off" if is_estimate else None
-    point = gpx.GPXTrackPoint(latitude, longitude, time=row["time"].replace(tzinfo=UTC), comment=off)
-    for name in _EXTENDED:
+    comment = f"expected error {row['estimate_error_m']:.0f} m" if is_estimate else None
+    point = gpx.GPXTrackPoint(latitude, longitude, time=row["time"].replace(tzinfo=UTC), comment=comment)
+    for name in _EXTENSION_COLUMNS:
         element = ElementTree.Element(f"{{{NAMESPACE}}}{name}")
         element.text = str(row[name])
         point.extensions.append(element)
@@ -110,7 +120,7 @@ def _gpx_point(gpx: Any, row: dict[str, Any], latitude: float, longitude: float,
 
 
 def read_gpx_releases(path: Path) -> ReleaseTable:
-    """Read what `write_gpx` wrote."""
+    """Read a file of `write_gpx`."""
     tracks = read_gpx(read_document(path)).tracks
     return ReleaseTable.parse([_row(track.name or "", point) for track in tracks for point in track.walk(True)])
 
@@ -119,13 +129,13 @@ def _row(user: str, point: Any) -> dict[str, Any]:
     extended = {str(element.tag).split("}")[-1]: element.text or "" for element in point.extensions}
     try:
         time = None if point.time is None else np.datetime64(since_epoch(point.time), "us")
-    except ValueError as problem:  # of an offset from UTC of over a day
-        raise InvalidInputError(f"a time of {user} is none ({problem})") from None
+    except ValueError as problem:  # an offset from UTC of more than a day
+        raise InvalidInputError(f"a time of {user} is invalid ({problem})") from None
     return extended | {"user": user, "time": time}
 
 
 class Format(NamedTuple):
-    """A format of releases: what writes a table to a path, and what reads it from there."""
+    """A format of releases: functions that write a table to a path and read it from there."""
 
     write: Callable[..., None]
     read: Callable[[Path], ReleaseTable]
@@ -146,84 +156,101 @@ FORMATS: Mapping[str, Format] = {
 """Extension → the format."""
 
 
+UNFINISHED_SUFFIX = ".part"
+"""The extension of an unfinished file, after that of its format. It is renamed when it is published."""
+
+
+def _get_suffix(path: Path) -> str:
+    """Return the extension of a file's format."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == UNFINISHED_SUFFIX else suffix
+
+
 @checked
 def check_format(path: str | Path, formats: Iterable[str] = tuple(FORMATS), what: str = "format") -> Path:
-    """Refuse the path of an output for which there is no format, or whose format needs a library that is missing.
+    """Check the extension of an output and that the libraries of its format are installed.
 
     Parameters
     ----------
     path
         The file.
     formats
-        The extensions that there are.
+        The supported extensions.
     what
-        What goes by them, for the message.
+        A noun for the message.
 
     Returns
     -------
     Path
-        The same path.
+        `path`.
 
     Raises
     ------
     ConfigurationError
-        When no format goes by its extension; naming those that do.
+        If the extension is not supported; names those that are.
     MissingDependencyError
-        When a library is not installed; naming the command that installs it.
+        If a library is not installed; names the command that installs it.
     """
     path = Path(path)
     if path.suffix.lower() not in formats:
         raise ConfigurationError(
-            f"{path}: no {what} goes by {path.suffix or 'no extension'!r}; use {', '.join(formats)}"
+            f"{path}: extension of a {what} must be one of {', '.join(formats)}, got {path.suffix or 'no extension'!r}"
         )
     check_extras(path)
     return path
 
 
+@checked
 def write_releases(
     path: str | Path,
     table: ReleaseTable,
     overwrite: bool = False,
     geometry: Geometry = "estimate",
     is_private: bool = True,
+    settings: str | None = None,
 ) -> None:
-    """Write releases in the format of the file's extension, whole or not at all.
+    """Write releases in the format of the file's extension, atomically.
 
     Parameters
     ----------
     path
-        The file.
+        The file. `UNFINISHED_SUFFIX` may follow the extension of its format.
     table
         The releases.
     overwrite
-        Whether a file that exists may be replaced.
+        Whether an existing file may be replaced.
     geometry
-        Where formats with one place for each row (GeoJSON, GPX, GeoParquet) have it: at the ``"estimate"``, or where
-        something was ``"released"``. A GeoPackage has a layer of each; all columns are in every format.
+        The geometry of a row in formats with one geometry per row (GeoJSON, GPX, GeoParquet): the ``"estimate"`` or
+        the ``"released"`` location. A GeoPackage has a layer for each. All columns are in every format.
     is_private
-        Whether noise came from the operating system. Where it follows from a seed, files that say what is promised
-        (GeoPackage, GPX) say that nothing is.
+        Whether the noise came from the operating system. For seeded noise, files with a description (GeoPackage, GPX)
+        state that there is no guarantee.
+    settings
+        The canonical settings of the releases, `ReleaseSettings.canonical`, for the metadata of a GeoPackage or
+        GeoParquet. None omits them.
 
     Raises
     ------
     ConfigurationError
-        When no format goes by the extension.
+        If the extension is not supported.
     InvalidInputError
-        For another geometry.
+        If `geometry` is invalid.
     OutputError
-        When the file exists and may not be overwritten, or cannot be written.
+        If the file exists and may not be overwritten, or cannot be written.
     MissingDependencyError
-        When the format needs a library that is not installed.
+        If a library of the format is not installed.
     """
-    path = check_format(path)
-    places(table, geometry)  # refuses another geometry
+    path = Path(path)
+    suffix = _get_suffix(path)
+    check_format(path.with_suffix("") if path.suffix.lower() == UNFINISHED_SUFFIX else path)
+    places(table, geometry)  # raises if the geometry is invalid
     with new_file(path, overwrite) as part:
-        FORMATS[path.suffix.lower()].write(part, table, geometry, is_private)
+        FORMATS[suffix].write(part, table, geometry, is_private, settings)
 
 
 @checked
 def read_releases(path: str | Path) -> ReleaseTable:
-    """Read the releases in a file that `write_releases` wrote.
+    """Read the releases in a file of `write_releases`.
 
     Parameters
     ----------
@@ -238,21 +265,21 @@ def read_releases(path: str | Path) -> ReleaseTable:
     Raises
     ------
     DataFileError
-        When the file is missing, damaged, or holds something else than releases.
+        If the file is missing, damaged, or does not contain releases.
     ConfigurationError
-        When no format goes by the extension.
+        If the extension is not supported.
     MissingDependencyError
-        When the format needs a library that is not installed.
+        If a library of the format is not installed.
     """
     path = check_format(path)
     with readable(path), path.open("rb") as stream:
-        empty = not stream.read(1)
-    if empty:
-        raise DataFileError(path, "is empty; write the releases anew")
+        is_empty = not stream.read(1)
+    if is_empty:
+        raise DataFileError(path, "is empty: write it again with 'dphmm release'")
     try:
         return FORMATS[path.suffix.lower()].read(path)
     except InvalidInputError as problem:
         reason = one_line(problem)
         if isinstance(problem, DataFileError):
             reason = problem.problem if problem.line is None else f"line {problem.line}: {problem.problem}"
-        raise DataFileError(path, f"does not hold releases ({reason}); write it with 'dphmm release'") from None
+        raise DataFileError(path, f"does not contain releases ({reason}): write it with 'dphmm release'") from None

@@ -1,8 +1,9 @@
-"""Releases as frames: GeoPackage with styles for QGIS, GeoParquet, and the frames that other libraries take."""
+"""GeoPackage with styles for QGIS, GeoParquet, and frames for other libraries."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -13,34 +14,34 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
-from dphmm.facts import guarantees_in_words, unless_seeded
-from dphmm.release.ledger import total
+from dphmm.formatting import ratio_bound
+from dphmm.release.ledger import sum_budgets
 from dphmm.tables import read_document
 from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.tables.values import one_line
 from dphmm.tables.vector_files import read_layers
+from dphmm.validation import checked
 from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
 
 LAYERS: Mapping[str, str] = {
-    "estimates": "The best estimate of each moment; its radius is how far off the model expects it.",
-    "released": "What was drawn, where something was: a place with noise, further off than the estimate.",
+    "estimates": "The estimate at each timestep; its radius is the expected error under the model.",
+    "released": "The sampled locations: with noise, and less accurate than the estimates.",
     "tracks": "A line through the estimates of each trip.",
 }
-"""The layers of a GeoPackage of releases → what each is; `styles` has how QGIS is to draw it."""
+"""The layers of a GeoPackage of releases → their descriptions. The folder `styles` contains their styles for QGIS."""
 
 
 def style_rows(changed: str, layers: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Make the rows of the table ``layer_styles``, one for each layer, as QGIS reads them.
+    """Return the rows of the table ``layer_styles`` for QGIS, one per layer.
 
     Parameters
     ----------
     changed
-        When the styles were last changed, ISO 8601.
+        The time of the last change of the styles, ISO 8601.
     layers
-        The layers → what each is.
+        Layer → its description.
 
     Returns
     -------
@@ -68,19 +69,19 @@ def style_rows(changed: str, layers: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 Geometry = Literal["estimate", "released"]
-"""Which place a release is drawn at: the best estimate given all releases so far, or what was drawn."""
+"""The geometry of a release: the estimate given all releases so far, or the sampled location."""
 
 NAMES = {"user": "user_id", "time": "tracked_at"}
-"""Columns that frames call otherwise, as movingpandas and trackintel read them."""
+"""Columns that have other names in frames, as movingpandas and trackintel read them."""
 
 GROUP_ROWS = 100_000
-"""How many rows a row group of a Parquet file has at most: a reader has that many in memory."""
+"""The largest number of rows of a row group in a Parquet file. A reader has one row group in memory."""
 
 GPKG: dict[str, Any] = {"driver": "GPKG", "VERSION": "1.3", "DATETIME_PRECISION": "MILLISECOND"}
-"""How GeoPackages are written: a version that GDAL knows from 3.3 on, and times as the format has them."""
+"""The options of GeoPackages: a version that GDAL supports since 3.3, and times in milliseconds."""
 
+# A longer gap between two timesteps of a user starts a new trip.
 _TRIP_GAP = np.timedelta64(1, "h")
-"""A longer gap between two moments of a user begins another trip."""
 
 
 def write_geopackage(
@@ -88,174 +89,217 @@ def write_geopackage(
     table: ReleaseTable,
     geometry: Geometry = "estimate",  # noqa: ARG001
     is_private: bool = True,
+    settings: str | None = None,
 ) -> None:
-    """Write layers of estimates, of released places and of tracks, with their styles and the promise as metadata.
+    """Write layers of estimates, sampled locations and tracks, with styles and metadata.
 
-    All rows are in ``estimates``; those of moments for which something was drawn are in ``released`` too. Times are
-    kept to the millisecond, as the format has it. The format wants to know when a layer was last changed: the time of
-    the last release is given, so that equal tables make equal files. A GeoPackage has both geometries.
+    ``estimates`` contains all rows, ``released`` the timesteps with a sampled location. Times are stored in
+    milliseconds. The format requires the time of a layer's last change: it is the time of the last release, so that
+    equal tables make equal files. A GeoPackage has both geometries.
     """
-    drawn = to_geodataframe(table.select(~table["withheld"]), "released")
+    sampled = to_geodataframe(table.select(~table["withheld"]), "released")
     layers = {
         "estimates": (to_geodataframe(table), "Point"),
-        "released": (drawn, "Point"),
+        "released": (sampled, "Point"),
         "tracks": (tracks(table), "LineString"),
     }
     changed = max(table["time"].astype("datetime64[ms]"), default=np.datetime64(0, "ms"))
-    write_layers(path, layers, LAYERS, _promise(table, is_private), changed)
+    write_layers(path, layers, LAYERS, _metadata(table, is_private, settings), changed)
 
 
 def write_layers(
     path: Path,
     layers: Mapping[str, tuple[Any, str | None]],
-    about: Mapping[str, str],
-    said: Mapping[str, str],
+    descriptions: Mapping[str, str],
+    metadata: Mapping[str, str],
     changed: np.datetime64,
 ) -> None:
-    """Write frames as the layers of a GeoPackage, each with its kind of geometry, and their styles.
+    """Write frames as the layers of a GeoPackage, with their geometry types and styles.
 
     Parameters
     ----------
     path
         The file.
     layers
-        Layer → its frame and its kind of geometry; None for a table without places.
-    about
-        Layer with places → what it is; `styles` has how QGIS is to draw it.
-    said
+        Layer → its frame and its geometry type; None for a table without geometry.
+    descriptions
+        Layer with geometry → its description. The folder `styles` contains its style for QGIS.
+    metadata
         Metadata of the file.
     changed
-        When it was last changed.
+        The time of its last change.
     """
-    pyogrio, pandas, where = need("pyogrio", "files"), need("pandas", "files"), path.absolute()
+    pyogrio = need("pyogrio", "files")
+    pandas = need("pandas", "files")
+    file = path.absolute()
     with written_by_gdal(path, changed):
-        for layer, (frame, kind) in layers.items():
-            told = {"layer_metadata": {"DESCRIPTION": about.get(layer)}, "dataset_metadata": said}
-            placed = {"geometry_type": kind, **told} if kind else {}
-            pyogrio.write_dataframe(frame, where, layer=layer, append=where.exists(), **GPKG, **placed)
-        styles = pandas.DataFrame(style_rows(f"{changed}Z", about))
-        styles["update_time"] = pandas.to_datetime(styles["update_time"])  # of the type that QGIS gives the column
-        pyogrio.write_dataframe(styles, where, layer="layer_styles", append=True, **GPKG, FID="id")
+        for layer, (frame, geometry_type) in layers.items():
+            options: dict[str, Any] = {}
+            if geometry_type:
+                options = {
+                    "geometry_type": geometry_type,
+                    "layer_metadata": {"DESCRIPTION": descriptions.get(layer)},
+                    "dataset_metadata": metadata,
+                }
+            pyogrio.write_dataframe(frame, file, layer=layer, append=file.exists(), **GPKG, **options)
+        styles = pandas.DataFrame(style_rows(f"{changed}Z", descriptions))
+        styles["update_time"] = pandas.to_datetime(styles["update_time"])  # the column type of QGIS
+        pyogrio.write_dataframe(styles, file, layer="layer_styles", append=True, **GPKG, FID="id")
 
 
 @contextmanager
 def written_by_gdal(path: Path, changed: np.datetime64) -> Iterator[None]:
-    """Have GDAL date layers that are written within the block, and turn its errors into an `OutputError`."""
+    """Set the date of layers that GDAL writes, and convert its errors to an `OutputError`."""
     pyogrio = need("pyogrio", "files")
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": f"{changed.astype('datetime64[ms]')}Z"})
     try:
-        yield
+        with warnings.catch_warnings():
+            # An unfinished file has another extension until it is renamed.
+            warnings.filterwarnings("ignore", ".*filename extension should be 'gpkg'", RuntimeWarning)
+            warnings.filterwarnings("ignore", ".*non conformant file extension", RuntimeWarning)
+            yield
     except pyogrio.errors.DataSourceError as problem:
-        raise OutputError(f"{path}: GDAL cannot write it ({one_line(problem)}); check the folder") from None
+        raise OutputError(f"{path}: GDAL cannot write it ({one_line(problem)}): check the folder") from None
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
 
 
 def read_geopackage(path: Path) -> ReleaseTable:
-    """Read what `write_geopackage` wrote: the columns of its estimates hold all releases."""
+    """Read a file of `write_geopackage`. The columns of its estimates contain all releases."""
     layers = read_layers(path, names=("estimates",))
     if not layers:
-        raise DataFileError(path, "has no layer 'estimates'; write it anew")
-    ours = {theirs: name for name, theirs in NAMES.items()}
+        raise DataFileError(path, "has no layer 'estimates': write it again with 'dphmm release'")
+    column_of = {name: column for column, name in NAMES.items()}
     rows = [feature.properties for feature in layers[0].features]
-    return ReleaseTable.parse([{ours.get(name, name): cell for name, cell in row.items()} for row in rows])
+    return ReleaseTable.parse([{column_of.get(name, name): cell for name, cell in row.items()} for row in rows])
 
 
-def write_geoparquet(path: Path, table: ReleaseTable, geometry: Geometry = "estimate", *_: object) -> None:
-    """Write the table, times to the microsecond in UTC, the reference system in the file's metadata.
+def read_settings_text(path: Path) -> str | None:
+    """Return the canonical settings in the metadata of a file, or None.
 
-    Beside the geometry are plain columns of both places, for programs that know none. Neither pandas nor geopandas is
-    used: for the few releases of one person, loading them and making frames takes longer than everything else.
+    Only GeoPackage and GeoParquet have metadata.
+    """
+    suffix = path.suffix.lower()
+    metadata: Mapping[Any, Any] | None = None
+    if suffix == ".gpkg":
+        metadata = need("pyogrio", "files").read_info(path, layer="estimates")["dataset_metadata"]
+    elif suffix in (".parquet", ".geoparquet"):
+        with path.open("rb") as stream:  # Arrow might interpret a path as a URI
+            stored = need("pyarrow.parquet", "files").read_schema(stream).metadata or {}
+        metadata = {"settings": stored[b"settings"].decode(errors="replace")} if b"settings" in stored else None
+    return None if metadata is None else metadata.get("settings")
+
+
+def write_geoparquet(
+    path: Path,
+    table: ReleaseTable,
+    geometry: Geometry = "estimate",
+    is_private: bool = True,  # noqa: ARG001
+    settings: str | None = None,
+) -> None:
+    """Write a table as GeoParquet, with times in microseconds (UTC).
+
+    Plain columns of both locations follow the geometry, for programs without support for it. Neither pandas nor
+    geopandas is used: for the few releases of one user, importing them takes longer than everything else.
     """
     columns = {column.name: _arrow(table[column.name], column.kind) for column in COLUMNS}
-    latitude, longitude, known = places(table, geometry)
-    geo: dict[str, Any] = {"encoding": "WKB", "crs": _projjson(), "geometry_types": ["Point"] if known.any() else []}
-    if known.any():
-        corners = ((along[known].min(), along[known].max()) for along in (longitude, latitude))
+    latitude, longitude, is_located = places(table, geometry)
+    geometry_types = ["Point"] if is_located.any() else []
+    geo: dict[str, Any] = {"encoding": "WKB", "crs": _projjson(), "geometry_types": geometry_types}
+    if is_located.any():
+        corners = ((values[is_located].min(), values[is_located].max()) for values in (longitude, latitude))
         geo["bbox"] = np.transpose(list(corners)).ravel().tolist()
-    about = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geo}}
-    columns["geometry"] = _points(longitude, latitude, known)
-    write_parquet(path, columns, {"geo": json.dumps(about)}, row_group_size=GROUP_ROWS)
+    metadata = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geo}}
+    columns["geometry"] = _points(longitude, latitude, is_located)
+    texts = {"geo": json.dumps(metadata)} | ({} if settings is None else {"settings": settings})
+    write_parquet(path, columns, texts, row_group_size=GROUP_ROWS)
 
 
 def _arrow(values: npt.NDArray[Any], kind: str) -> Any:
-    """Make an Arrow array of a column, an unknown number as NaN; of buffers, since of arrays it would import pandas."""
+    """Return an Arrow array of a column, missing numbers as NaN.
+
+    It is built from buffers, because building it from arrays would import pandas.
+    """
     pa = need("pyarrow", "files")
     if kind == "text":
         return _varying(pa.large_string(), [text.encode() for text in values.tolist()])
     stored = {"time": pa.timestamp("us", "UTC"), "count": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}[kind]
-    held = np.packbits(values, bitorder="little") if kind == "flag" else np.ascontiguousarray(values).view(np.int64)
-    return pa.Array.from_buffers(stored, len(values), [None, pa.py_buffer(held)])
+    data = np.packbits(values, bitorder="little") if kind == "flag" else np.ascontiguousarray(values).view(np.int64)
+    return pa.Array.from_buffers(stored, len(values), [None, pa.py_buffer(data)])
 
 
-def _points(longitude: FloatArray, latitude: FloatArray, known: BoolArray) -> Any:
-    """Points as an Arrow array of well-known binary, null where a place is not known."""
-    points = np.zeros(len(known), dtype=[("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
-    points["order"], points["kind"], points["x"], points["y"] = 1, 1, longitude, latitude
-    texts = [point.tobytes() if there else None for point, there in zip(points, known.tolist(), strict=True)]
-    return _varying(need("pyarrow", "files").large_binary(), texts)
+def _points(longitude: FloatArray, latitude: FloatArray, is_located: BoolArray) -> Any:
+    """Return points as an Arrow array of well-known binary, null if a location is missing."""
+    points = np.zeros(len(is_located), dtype=[("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
+    points["order"] = 1
+    points["kind"] = 1
+    points["x"] = longitude
+    points["y"] = latitude
+    located = zip(points, is_located.tolist(), strict=True)
+    return _varying(
+        need("pyarrow", "files").large_binary(), [point.tobytes() if there else None for point, there in located]
+    )
 
 
 def _varying(stored: Any, texts: Sequence[bytes | None]) -> Any:
     pa = need("pyarrow", "files")
     ends = np.cumsum([0, *(len(text or b"") for text in texts)], dtype=np.int64)
-    there = np.packbits(np.array([text is not None for text in texts], dtype=np.bool_), bitorder="little")
-    held = (there, ends, b"".join(text or b"" for text in texts))
-    return pa.Array.from_buffers(stored, len(texts), list(map(pa.py_buffer, held)))
+    validity = np.packbits(np.array([text is not None for text in texts], dtype=np.bool_), bitorder="little")
+    buffers = (validity, ends, b"".join(text or b"" for text in texts))
+    return pa.Array.from_buffers(stored, len(texts), list(map(pa.py_buffer, buffers)))
 
 
 @cache
 def _projjson() -> dict[str, Any]:
     from pyproj import CRS as ReferenceSystem
 
-    found = dict(ReferenceSystem(CRS).to_json_dict())
-    for member in found["datum_ensemble"]["members"]:  # PROJ before 9.1 does not know all of these numbers
+    projjson = dict(ReferenceSystem(CRS).to_json_dict())
+    for member in projjson["datum_ensemble"]["members"]:  # PROJ before 9.1 does not know all of these numbers
         member.pop("id", None)
-    return found
+    return projjson
 
 
 def read_geoparquet(path: Path) -> ReleaseTable:
-    """Read what `write_geoparquet` wrote: the columns hold everything, and the geometry is not read."""
-    wanted = [column.name for column in COLUMNS]
-    found = read_parquet(read_document(path), lambda names: [name for name in wanted if name in names])
-    return ReleaseTable({column.name: _cells(found, column) for column in COLUMNS})
+    """Read a file of `write_geoparquet`. The geometry is not read."""
+    required = [column.name for column in COLUMNS]
+    table = read_parquet(read_document(path), lambda names: [name for name in required if name in names])
+    return ReleaseTable({column.name: _cells(table, column) for column in COLUMNS})
 
 
 @checked
 def to_geodataframe(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
-    """Make a `geopandas.GeoDataFrame` of points in WGS 84, which trackintel and movingpandas take as it is.
+    """Return a `geopandas.GeoDataFrame` of points, for trackintel and movingpandas.
 
     Parameters
     ----------
     table
         The releases.
     geometry
-        Where the points are: at the ``"estimate"``, or where something was ``"released"``; there is none otherwise.
+        The geometry of a row: the ``"estimate"``, or the ``"released"`` location, which withheld timesteps lack.
 
     Returns
     -------
     geopandas.GeoDataFrame
-        A row for each of the table's, with its columns, but for ``user_id`` and ``tracked_at`` (UTC) in place of
-        ``user`` and ``time``.
+        The rows and columns of the table, with ``user`` and ``time`` renamed to ``user_id`` and ``tracked_at`` (UTC).
 
     Raises
     ------
     MissingDependencyError
-        Without geopandas.
+        If geopandas is not installed.
     """
     geopandas = need("geopandas", "files")
     frame = geopandas.GeoDataFrame({NAMES.get(column.name, column.name): table[column.name] for column in COLUMNS})
     frame["tracked_at"] = frame["tracked_at"].dt.tz_localize("UTC")
-    latitude, longitude, known = places(table, geometry)
+    latitude, longitude, is_located = places(table, geometry)
     points = geopandas.points_from_xy(longitude, latitude)
-    return frame.set_geometry(geopandas.GeoSeries(points, crs=CRS).where(known, None))
+    return frame.set_geometry(geopandas.GeoSeries(points, crs=CRS).where(is_located, None))
 
 
 @checked
 def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
-    """Make a `movingpandas.TrajectoryCollection`: one trajectory for each user with two moments or more.
+    """Return a `movingpandas.TrajectoryCollection` of users with at least two timesteps.
 
-    Moments without a place are left out. Times are in UTC without saying so, as the library has it.
+    Timesteps without a location are omitted. Times are UTC without a time zone, as the library requires.
 
     Parameters
     ----------
@@ -267,12 +311,12 @@ def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate
     Returns
     -------
     movingpandas.TrajectoryCollection
-        With ``user_id`` to tell trajectories apart.
+        The trajectories, identified by ``user_id``.
 
     Raises
     ------
     MissingDependencyError
-        Without movingpandas.
+        If movingpandas is not installed.
     """
     movingpandas = need("movingpandas", "geo")
     frame = to_geodataframe(table, geometry)
@@ -284,9 +328,9 @@ def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate
 
 @checked
 def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
-    """Make a `pandas.DataFrame` of the shape that scikit-mobility's ``TrajDataFrame`` takes as it is.
+    """Return a `pandas.DataFrame` with the columns of scikit-mobility's ``TrajDataFrame``.
 
-    Moments without a place are left out.
+    Timesteps without a location are omitted.
 
     Parameters
     ----------
@@ -298,27 +342,28 @@ def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> 
     Returns
     -------
     pandas.DataFrame
-        Columns ``uid``, ``datetime`` (UTC without saying so, as the library has it), ``lat`` and ``lng``, then the
-        table's others, with where something was drawn as ``released_latitude`` and ``released_longitude``; sorted by
-        user and time.
+        Columns ``uid``, ``datetime`` (UTC without a time zone, as the library requires), ``lat`` and ``lng``, then the
+        other columns of the table. The sampled location is in ``released_latitude`` and ``released_longitude``. Sorted
+        by user and time.
 
     Raises
     ------
     MissingDependencyError
-        Without pandas.
+        If pandas is not installed.
     """
     pandas = need("pandas", "files")
-    latitude, longitude, known = places(table, geometry)
+    latitude, longitude, is_located = places(table, geometry)
     columns = {"uid": table["user"], "datetime": table["time"], "lat": latitude, "lng": longitude}
-    names = {"latitude": "released_latitude", "longitude": "released_longitude"}  # not to be taken for those
-    some = (column.name for column in COLUMNS if column.name not in ("user", "time"))
-    rest = {names.get(name, name): table[name] for name in some}
-    frame = pandas.DataFrame({**columns, **rest})[known]
+    # The library recognises the names latitude and longitude, and would read them as the geometry.
+    renamed = {"latitude": "released_latitude", "longitude": "released_longitude"}
+    others = (column.name for column in COLUMNS if column.name not in ("user", "time"))
+    other_columns = {renamed.get(name, name): table[name] for name in others}
+    frame = pandas.DataFrame({**columns, **other_columns})[is_located]
     return frame.sort_values(["uid", "datetime"], kind="stable", ignore_index=True)
 
 
 def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return where each release is drawn.
+    """Return the geometry of each release.
 
     Parameters
     ----------
@@ -329,27 +374,28 @@ def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatAr
 
     Returns
     -------
-    latitude, longitude, known
-        ``(n,)`` each; degrees, and whether there is a place.
+    latitude, longitude, is_located
+        ``(n,)`` each; degrees, and whether there is a location.
 
     Raises
     ------
     InvalidInputError
-        For another geometry.
+        If `geometry` is invalid.
     """
     if not isinstance(geometry, str) or geometry not in ("estimate", "released"):
-        raise InvalidInputError(f"geometry is {one_line(ValueError(geometry))!r}; give estimate or released")
+        raise InvalidInputError(f"geometry must be 'estimate' or 'released', got {one_line(ValueError(geometry))!r}")
     prefix = "estimate_" if geometry == "estimate" else ""
-    latitude, longitude = table[f"{prefix}latitude"], table[f"{prefix}longitude"]
+    latitude = table[f"{prefix}latitude"]
+    longitude = table[f"{prefix}longitude"]
     return latitude, longitude, np.isfinite(latitude) & np.isfinite(longitude)
 
 
 @checked
 def tracks(table: ReleaseTable) -> Any:
-    """Draw a line through the estimates of each trip.
+    """Return a line through the estimates of each trip.
 
-    A gap of more than an hour begins another trip, or of more than half as much again as the user's usual one where
-    that is longer. A trip of one moment has no line.
+    A new trip starts after a gap of more than an hour, or of more than 1.5 times the user's median gap if that is
+    longer. A trip of one timestep has no line.
 
     Parameters
     ----------
@@ -359,42 +405,45 @@ def tracks(table: ReleaseTable) -> Any:
     Returns
     -------
     geopandas.GeoDataFrame
-        Columns ``user_id``, ``trip`` (from 0), ``started_at``, ``finished_at``, ``moments``, ``releases`` (those for
-        which something was drawn), ``epsilon`` (their sum), ``estimate_radius_m_mean`` and the lines.
+        Columns ``user_id``, ``trip`` (from 0), ``started_at``, ``finished_at``, ``num_timesteps``, ``num_releases``
+        (the sampled locations), ``epsilon`` (their sum), ``mean_estimate_error_m`` and the lines.
 
     Raises
     ------
     MissingDependencyError
-        Without geopandas.
+        If geopandas is not installed.
     """
-    geopandas, pandas, shapely = need("geopandas", "files"), need("pandas", "files"), need("shapely", "files")
-    latitude, longitude, known = places(table, "estimate")
-    line = np.column_stack([longitude, latitude])
-    found = [one for one in user_trips(table.select(known)) if len(one.rows) > 1]
-    rows = [np.flatnonzero(known)[one.rows] for one in found]
+    geopandas = need("geopandas", "files")
+    pandas = need("pandas", "files")
+    shapely = need("shapely", "files")
+    latitude, longitude, is_located = places(table, "estimate")
+    points = np.column_stack([longitude, latitude])
+    lines = [trip for trip in user_trips(table.select(is_located)) if len(trip.rows) > 1]
+    rows_by_trip = [np.flatnonzero(is_located)[trip.rows] for trip in lines]
     times = {
-        name: pandas.Series(table["time"][[trip[end] for trip in rows]]).dt.tz_localize("UTC")
+        name: pandas.Series(table["time"][[rows[end] for rows in rows_by_trip]]).dt.tz_localize("UTC")
         for name, end in (("started_at", 0), ("finished_at", -1))
     }
     columns = {
-        "user_id": [one.user for one in found],
-        "trip": [one.number for one in found],
+        "user_id": [trip.user for trip in lines],
+        "trip": [trip.number for trip in lines],
         **times,
-        "moments": [len(trip) for trip in rows],
-        "releases": [int((~table["withheld"][trip]).sum()) for trip in rows],
-        "epsilon": [total(table["epsilon"][trip].tolist()) for trip in rows],
-        "estimate_radius_m_mean": [float(table["estimate_radius_m"][trip].mean()) for trip in rows],
+        "num_timesteps": [len(rows) for rows in rows_by_trip],
+        "num_releases": [int((~table["withheld"][rows]).sum()) for rows in rows_by_trip],
+        "epsilon": [sum_budgets(table["epsilon"][rows].tolist()) for rows in rows_by_trip],
+        "mean_estimate_error_m": [float(table["estimate_error_m"][rows].mean()) for rows in rows_by_trip],
     }
-    return geopandas.GeoDataFrame(columns, geometry=[shapely.LineString(line[trip]) for trip in rows], crs=CRS)
+    geometries = [shapely.LineString(points[rows]) for rows in rows_by_trip]
+    return geopandas.GeoDataFrame(columns, geometry=geometries, crs=CRS)
 
 
 class Trip(NamedTuple):
-    """A user's moments without a long gap between them.
+    """A user's timesteps without a long gap between them.
 
     Parameters
     ----------
     user, number
-        Whose trip it is, and which of theirs, from 0.
+        The user, and the number of the trip, from 0.
     rows
         Rows of a table, in the order of their times.
     """
@@ -415,19 +464,20 @@ def user_trips(table: ReleaseTable) -> list[Trip]:
     Returns
     -------
     list of Trip
-        Each row is in one of them.
+        Each row is in exactly one trip.
     """
-    users, times = table["user"].astype(str), table["time"]
-    found: list[Trip] = []
+    users = table["user"].astype(str)
+    times = table["time"]
+    all_trips: list[Trip] = []
     for user in dict.fromkeys(users.tolist()):
-        mine = np.flatnonzero(users == user)
-        mine = mine[np.argsort(times[mine], kind="stable")]
-        found += [Trip(user, number, trip) for number, trip in enumerate(trips(mine, times))]
-    return found
+        user_rows = np.flatnonzero(users == user)
+        user_rows = user_rows[np.argsort(times[user_rows], kind="stable")]
+        all_trips += [Trip(user, number, rows) for number, rows in enumerate(trips(user_rows, times))]
+    return all_trips
 
 
 def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
-    """Split one user's rows, in the order of their times, into trips: a long gap begins another, see `tracks`."""
+    """Split one user's rows, in the order of their times, into trips; see `tracks`."""
     gaps = np.diff(times[rows])
     if not len(gaps):
         return [rows]
@@ -435,40 +485,49 @@ def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDAr
     return np.split(rows, np.flatnonzero(gaps > longest) + 1)
 
 
-def in_words(is_private: bool, geometry: Geometry | None = None) -> str:
-    """What a file of releases, of one geometry or of both, says of what it holds."""
+def describe_content(is_private: bool, geometry: Geometry | None = None) -> str:
+    """Describe the content of a file of releases, with one geometry or with both."""
     kind = "private" if is_private else "repeatable"
-    what = {
+    content = {
         "estimate": f"Estimates from {kind} releases",
         "released": f"{kind.capitalize()} releases",
         None: f"{kind.capitalize()} releases and estimates from them",
     }
-    text = f"{what[geometry]}, not true places."
-    return text if is_private else f"{text} Nothing is private: the noise follows from a seed."
+    text = f"{content[geometry]}, not true locations."
+    return text if is_private else f"{text} No privacy guarantee: the noise is seeded and can be reproduced."
 
 
-def _promise(table: ReleaseTable, is_private: bool) -> dict[str, str]:
-    """The promise as metadata: of the release with the largest budget, and of the user with the largest sum."""
-    said = {"generator": "dphmm", "content": f"{in_words(is_private)} WGS 84."}
+def _metadata(table: ReleaseTable, is_private: bool, settings: str | None) -> dict[str, str]:
+    """Return the guarantee as metadata.
+
+    It covers the release with the largest budget, and the user with the largest total.
+    """
+    metadata = {"generator": "dphmm", "content": f"{describe_content(is_private)} WGS 84."}
+    if settings is not None:
+        metadata["settings"] = settings
     if not len(table):
-        return said
-    users, epsilons = table["user"].astype(str), table["epsilon"]
-    spent = max(total(epsilons[users == user].tolist()) for user in set(users.tolist()))
-    dearest = float(np.nanmax(np.where(epsilons > 0, table["constrained_factor"] * epsilons, 0.0)))
-    said |= unless_seeded(guarantees_in_words(float(epsilons.max()), dearest, spent), is_private)
-    said["epsilon_of_the_user_with_most"] = f"{spent:.6g}"
-    said["exact"] = str(bool(table["exact"].all())).lower()
-    for name in ("mechanism", "settings", "model"):
-        said[name] = ", ".join(sorted(set(table[name].tolist())))
-    return said
+        return metadata
+    users = table["user"].astype(str)
+    epsilons = table["epsilon"]
+    max_total = max(sum_budgets(epsilons[users == user].tolist()) for user in set(users.tolist()))
+    constrained = float(np.nanmax(np.where(epsilons > 0, table["constrained_dp_factor"] * epsilons, 0.0)))
+    levels = {"release": float(epsilons.max()), "any_states": constrained, "total": max_total}
+    metadata["randomness"] = "system" if is_private else "seeded"
+    for name, level in levels.items():
+        metadata[f"likelihood_ratio_{name}"] = f"at most {ratio_bound(level)}" if is_private else "no guarantee"
+    metadata["max_epsilon_total"] = f"{max_total:.6g}"
+    metadata["is_exact"] = str(bool(table["is_exact"].all())).lower()
+    for name in ("mechanism", "settings_hash", "model_hash"):
+        metadata[name] = ", ".join(sorted(set(table[name].tolist())))
+    return metadata
 
 
-def _cells(found: Any, column: Column) -> Any:
+def _cells(table: Any, column: Column) -> Any:
     """Return a column of a file as an array of its kind."""
     pa = need("pyarrow", "files")
-    if column.name not in found.column_names:
+    if column.name not in table.column_names:
         raise InvalidInputError(f"there is no column {column.name!r}")
-    cells = found[column.name]
+    cells = table[column.name]
     stored = cells.type
     fits = {
         "text": pa.types.is_string(stored) or pa.types.is_large_string(stored),
@@ -476,9 +535,9 @@ def _cells(found: Any, column: Column) -> Any:
         "number": pa.types.is_floating(stored) or pa.types.is_integer(stored),
         "count": pa.types.is_integer(stored),
         "flag": pa.types.is_boolean(stored),
-    }[column.kind] or len(cells) == 0  # where the type is not known
+    }[column.kind] or len(cells) == 0  # an empty column has no type
     if not fits or (cells.null_count and column.kind != "number"):
-        raise InvalidInputError(f"column {column.name!r} holds {cells.null_count} nulls among its {stored} values")
+        raise InvalidInputError(f"column {column.name!r} contains {cells.null_count} nulls among its {stored} values")
     if len(cells) == 0:
         return []
     if column.kind == "time":

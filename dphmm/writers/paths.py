@@ -1,4 +1,4 @@
-"""Paths of people who do not exist as files, in WGS 84: some people at a time, since there may be very many."""
+"""Files of synthetic trajectories in WGS 84, written in blocks of users."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from dphmm.writers import geopackage
 from dphmm.writers.table import CRS
 
 _HEADER = ("user", "time", "latitude", "longitude")
-_LAYER = "people"
-_ROUNDED = 6
-"""Degrees are rounded to about a decimetre."""
-
+_LAYER = "users"
+# Six decimals of a degree are about a decimetre.
+_DEGREE_DECIMALS = 6
 
 Add = Callable[[Sequence[str], npt.NDArray[Any]], object]
-"""Writes some people, whose states at every time are ``(n, T)``, to a file of paths."""
+"""A function that writes a block of users, with states ``(n, T)`` at all times, to a file."""
 
 
 @contextmanager
 def _paths_csv(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
-    """One line for each person and time, their cells made once for each time and state."""
-    when = [f",{iso_time(time)}," for time in times]
-    where = np.array([f"{latitude!r},{longitude!r}\r\n" for latitude, longitude in points.tolist()], object)
+    """Write one line per user and time. The text of each time and state is formatted once."""
+    time_texts = [f",{iso_time(time)}," for time in times]
+    place_texts = np.array([f"{latitude!r},{longitude!r}\r\n" for latitude, longitude in points.tolist()], object)
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write(",".join(_HEADER) + "\r\n")
 
         def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
             for user, row in zip(users, states, strict=True):
-                between = zip(when, where[row].tolist(), strict=True)
-                file.write("".join([user + time + place for time, place in between]))
+                texts = zip(time_texts, place_texts[row].tolist(), strict=True)
+                file.write("".join([user + time + place for time, place in texts]))
 
         yield add
 
 
 @contextmanager
 def _paths_parquet(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
-    """A group of rows for each block."""
-    arrow, parquet = need("pyarrow", "files"), need("pyarrow.parquet", "files")
+    """Write a row group per block."""
+    arrow = need("pyarrow", "files")
+    parquet = need("pyarrow.parquet", "files")
     kinds = (arrow.string(), arrow.timestamp("us", tz="UTC"), *[arrow.float64()] * 2)
     schema = arrow.schema(list(zip(_HEADER, kinds, strict=True)))
     with path.open("wb") as stream, parquet.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
@@ -55,29 +55,30 @@ def _paths_parquet(path: Path, times: npt.NDArray[np.datetime64], points: FloatA
             count, length = states.shape
             number = np.repeat(np.arange(count, dtype=np.int32), length)
             names = arrow.DictionaryArray.from_arrays(number, arrow.array(list(users))).cast(arrow.string())
-            when = arrow.array(np.tile(times, count), type=schema.field("time").type)
-            where = (arrow.array(np.ascontiguousarray(part)) for part in points[states.ravel()].T)
-            writer.write_table(arrow.table([names, when, *where], schema=schema))
+            time_column = arrow.array(np.tile(times, count), type=schema.field("time").type)
+            degrees = (arrow.array(np.ascontiguousarray(column)) for column in points[states.ravel()].T)
+            writer.write_table(arrow.table([names, time_column, *degrees], schema=schema))
 
         yield add
 
 
 @contextmanager
 def _paths_geopackage(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
-    """One layer of points, to which each block is added."""
-    geopandas, pyogrio = need("geopandas", "files"), need("pyogrio", "files")
+    """Write one layer of points, extended by each block."""
+    geopandas = need("geopandas", "files")
+    pyogrio = need("pyogrio", "files")
     file = path.absolute()
 
     def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
         count, length = states.shape
         latitude, longitude = points[states.ravel()].T
         cells = {"user": np.repeat(np.array(users, dtype=object), length), "time": np.tile(times, count)}
-        where = geopandas.points_from_xy(longitude, latitude, crs=CRS)
-        frame = geopandas.GeoDataFrame(cells, geometry=where).assign(latitude=latitude, longitude=longitude)
+        geometry = geopandas.points_from_xy(longitude, latitude, crs=CRS)
+        frame = geopandas.GeoDataFrame(cells, geometry=geometry).assign(latitude=latitude, longitude=longitude)
         frame["time"] = frame["time"].dt.tz_localize("UTC")
-        about = {"layer": _LAYER, **geopackage.GPKG, "geometry_type": "Point"}
+        options = {"layer": _LAYER, **geopackage.GPKG, "geometry_type": "Point"}
         with geopackage.written_by_gdal(file, times[-1]):
-            pyogrio.write_dataframe(frame, file, append=file.exists(), **about)
+            pyogrio.write_dataframe(frame, file, append=file.exists(), **options)
 
     yield add
 
@@ -88,32 +89,32 @@ PATH_FORMATS: Mapping[str, _Open] = {
     ".parquet": _paths_parquet,
     ".gpkg": _paths_geopackage,
 }
-"""Extension → what writes paths."""
+"""Extension → the function that opens a file of trajectories."""
 
 
 def open_paths(path: Path, space: StateSpace, step: int, slots: IntArray) -> AbstractContextManager[Add]:
-    """Open a new file of paths in the format of its extension.
+    """Open a new file of trajectories in the format of its extension.
 
     Parameters
     ----------
     path
         The file.
     space
-        What the states are.
+        The state space.
     step
-        How long a step is, microseconds.
+        The length of a step, microseconds.
     slots
         ``(T,)``: the slots of the times.
 
     Returns
     -------
     context manager
-        What writes people; at its end the file is finished.
+        A function that writes blocks of users. The file is finished when the context ends.
 
     Raises
     ------
     MissingDependencyError
-        When the format needs a library that is not installed.
+        If a library of the format is not installed.
     """
     times = (slots * step).astype("datetime64[us]")
-    return PATH_FORMATS[path.suffix.lower()](path, times, np.round(space.latlon(), _ROUNDED))
+    return PATH_FORMATS[path.suffix.lower()](path, times, np.round(space.latlon(), _DEGREE_DECIMALS))

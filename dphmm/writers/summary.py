@@ -1,4 +1,4 @@
-"""Releases summed up, one row per user, from public values alone; and private diagnostics, whose file says so."""
+"""Public summaries of releases, one row per user, and files of private diagnostics."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray
-from dphmm.errors import ConfigurationError
-from dphmm.release.ledger import total
+from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.release.ledger import sum_budgets
 from dphmm.tables import iso_time, new_file, new_private_file, private_name, write_csv
+from dphmm.tables.values import shorten
+from dphmm.validation import checked
 from dphmm.writers.table import ReleaseTable
 
 if TYPE_CHECKING:
@@ -21,58 +22,61 @@ if TYPE_CHECKING:
 
 SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "user": lambda rows: str(rows["user"][0]),
-    "releases": lambda rows: int((~rows["withheld"]).sum()),
-    "moments_withheld": lambda rows: int(rows["withheld"].sum()),
-    "moments_open": lambda rows: int(rows["open"].sum()),
+    "num_releases": lambda rows: int((~rows["withheld"]).sum()),
+    "num_withheld": lambda rows: int(rows["withheld"].sum()),
+    "num_unprotected": lambda rows: int(rows["unprotected"].sum()),
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
-    "epsilon_total": lambda rows: total(rows["epsilon"].tolist()),
-    "epsilon_dearest_day": lambda rows: _of_known(rows["epsilon_last_day"], np.max),
-    "exact": lambda rows: bool(rows["exact"].all()),
-    "expected_error_m_median": lambda rows: _of_known(rows["expected_error_m"], np.median),
-    "estimate_radius_m_median": lambda rows: _of_hidden(rows, "estimate_radius_m", np.median),
-    "adversary_error_m_median": lambda rows: _of_hidden(rows, "adversary_error_m", np.median),
-    "adversary_error_m_least": lambda rows: _of_hidden(rows, "adversary_error_m", np.min),
-    "adversary_certainty_median": lambda rows: _of_hidden(rows, "adversary_certainty", np.median),
-    "adversary_certainty_most": lambda rows: _of_hidden(rows, "adversary_certainty", np.max),
-    "possible_states_least": lambda rows: int(rows["possible_states"].min()),
-    "possible_states_most": lambda rows: int(rows["possible_states"].max()),
-    "least_protection": lambda rows: int(rows["least_protection"].min()),
-    "releases_with_edges_added": lambda rows: int((rows["edges_added"] > 0).sum()),
-    "repair_gap_most": lambda rows: float(rows["repair_gap"].max()),
-    "table_gain_median": lambda rows: _of_known(rows["table_gain"], np.median),
-    "releases_already_known": lambda rows: int(rows["already_known"].sum()),
+    "epsilon_total": lambda rows: sum_budgets(rows["epsilon"].tolist()),
+    "max_epsilon_24h": lambda rows: _statistic(rows["epsilon_24h"], np.max),
+    "is_exact": lambda rows: bool(rows["is_exact"].all()),
+    "median_expected_error_m": lambda rows: _statistic(rows["expected_error_m"], np.median),
+    "median_estimate_error_m": lambda rows: _protected_statistic(rows, "estimate_error_m", np.median),
+    "median_adversary_error_m": lambda rows: _protected_statistic(rows, "adversary_error_m", np.median),
+    "min_adversary_error_m": lambda rows: _protected_statistic(rows, "adversary_error_m", np.min),
+    "median_max_posterior": lambda rows: _protected_statistic(rows, "adversary_max_posterior", np.median),
+    "max_posterior": lambda rows: _protected_statistic(rows, "adversary_max_posterior", np.max),
+    "min_possible_states": lambda rows: int(rows["possible_states"].min()),
+    "max_possible_states": lambda rows: int(rows["possible_states"].max()),
+    "min_degree_of_protection": lambda rows: int(rows["min_degree_of_protection"].min()),
+    "num_releases_with_added_edges": lambda rows: int((rows["num_added_edges"] > 0).sum()),
+    "max_repair_optimality_gap": lambda rows: float(rows["repair_optimality_gap"].max()),
+    "median_table_gain": lambda rows: _statistic(rows["table_gain"], np.median),
+    "num_singleton_releases": lambda rows: int(rows["singleton"].sum()),
 }
-"""Column → what it says of one user's releases.
+"""Column → its value for the releases of one user.
 
-Budgets add up over time, so `epsilon_total` is what all releases of a user cost together, and `epsilon_dearest_day`
-the most that was spent within 24 hours up to one of them; `exact` is whether all of them were drawn by integers
-alone. The adversary knows the model and the releases up to the one in question. How well estimate and adversary know
-the person, in hindsight too, is of moments when the likeliest place is hidden: those of `moments_open` are released
-as they are.
+Budgets add up over time: `epsilon_total` is the total of all releases of a user, and `max_epsilon_24h` the largest
+total of the 24 hours that end with one of them. `is_exact` states whether all of them were sampled with integers only.
+The adversary knows the model and the releases up to each timestep; the smoothed values use all releases. Metrics of the
+estimates and the adversary omit the timesteps of `num_unprotected`, at which the most probable location is released
+unchanged.
 """
 
 
-def _of_hidden(rows: ReleaseTable, column: str, statistic: Callable[[FloatArray], Any]) -> float:
-    """A statistic of the moments whose likeliest place is not open; NaN where none is."""
-    return _of_known(rows[column][~rows["open"]], statistic)
+def _protected_statistic(rows: ReleaseTable, column: str, statistic: Callable[[FloatArray], Any]) -> float:
+    """Apply a statistic to the timesteps with a protected most probable location.
+
+    NaN if there are none.
+    """
+    return _statistic(rows[column][~rows["unprotected"]], statistic)
 
 
-def _of_known(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> float:
-    """A statistic of the values that are known; NaN where none is."""
-    known = values[~np.isnan(values)]
-    return float(statistic(known)) if len(known) else float("nan")
+def _statistic(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> float:
+    """Apply a statistic to the values that are not NaN. NaN if there are none."""
+    valid = values[~np.isnan(values)]
+    return float(statistic(valid)) if len(valid) else float("nan")
 
 
 class Hindsight(NamedTuple):
-    """What is known of each release's time once all releases of its user are there, in the order of a table.
+    """Metrics of each row of a table for an adversary who has all releases of its user.
 
     Parameters
     ----------
     error_m
-        ``(n,)``: the expected distance of the adversary's point estimate from the person, metres.
+        ``(n,)``: the expected error of the adversary's point estimate, metres.
     certainty
-        ``(n,)``: the probability of the most probable state.
+        ``(n,)``: the posterior probability of the most probable state.
     """
 
     error_m: FloatArray
@@ -81,44 +85,71 @@ class Hindsight(NamedTuple):
 
 @checked
 def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | None = None) -> list[dict[str, Any]]:
-    """Sum up releases by user, in the order of the users' names.
+    """Summarise releases by user, in the order of the users' names.
 
     Parameters
     ----------
     table
         The releases.
     daily
-        Whether to make a row for each day in UTC that a user has releases on.
+        Whether to return one row per user and day (UTC).
     hindsight
-        What is known in hindsight; then rows end with its median and worst values.
+        Smoothed metrics. Rows then contain their medians and extremes too.
 
     Returns
     -------
     list of dict
-        A row for each user; the keys are those of `SUMMARY_COLUMNS`, with ``"day"`` after the user's where it is daily.
+        One row per user with the keys of `SUMMARY_COLUMNS`. Daily rows have ``"day"`` after the user.
     """
-    users, days = table["user"].astype(str), table["time"].astype("datetime64[D]")
+    users = table["user"].astype(str)
+    days = table["time"].astype("datetime64[D]")
     rows = []
     for user in sorted(set(users.tolist())):
-        mine = users == user
-        for day in np.unique(days[mine]) if daily else (None,):
-            part = mine if day is None else mine & (days == day)
-            chosen = table.select(part)
-            row = {name: value(chosen) for name, value in SUMMARY_COLUMNS.items()}
+        is_user = users == user
+        for day in np.unique(days[is_user]) if daily else (None,):
+            mask = is_user if day is None else is_user & (days == day)
+            selected = table.select(mask)
+            row = {name: value(selected) for name, value in SUMMARY_COLUMNS.items()}
             if hindsight is not None:
-                hidden = part & ~table["open"]
-                row |= _in_hindsight(hindsight.error_m[hidden], hindsight.certainty[hidden])
+                protected = mask & ~table["unprotected"]
+                row |= _smoothed(hindsight.error_m[protected], hindsight.certainty[protected])
             rows.append(row if day is None else {"user": row.pop("user"), "day": str(day), **row})
     return rows
 
 
-def _in_hindsight(error_m: FloatArray, certainty: FloatArray) -> dict[str, float]:
+def _smoothed(error_m: FloatArray, certainty: FloatArray) -> dict[str, float]:
     return {
-        "adversary_error_m_median_in_hindsight": _of_known(error_m, np.median),
-        "adversary_error_m_least_in_hindsight": _of_known(error_m, np.min),
-        "adversary_certainty_median_in_hindsight": _of_known(certainty, np.median),
-        "adversary_certainty_most_in_hindsight": _of_known(certainty, np.max),
+        "smoothed_median_adversary_error_m": _statistic(error_m, np.median),
+        "smoothed_min_adversary_error_m": _statistic(error_m, np.min),
+        "smoothed_median_max_posterior": _statistic(certainty, np.median),
+        "smoothed_max_posterior": _statistic(certainty, np.max),
     }
+
+
+def compute_medians(table: ReleaseTable, hindsight: Hindsight | None = None) -> dict[str, float | None]:
+    """Compute the medians of the errors and posteriors over all timesteps of all users.
+
+    Timesteps with an unprotected most probable location are omitted.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    hindsight
+        Smoothed metrics. The result then contains their medians too.
+
+    Returns
+    -------
+    dict
+        Names such as ``median_estimate_error_m`` → the medians; None without a protected timestep.
+    """
+    names = ("median_estimate_error_m", "median_adversary_error_m", "median_max_posterior")
+    medians = {name: SUMMARY_COLUMNS[name](table) for name in names}
+    if hindsight is not None:
+        protected = ~table["unprotected"]
+        smoothed = _smoothed(hindsight.error_m[protected], hindsight.certainty[protected])
+        medians |= {name: value for name, value in smoothed.items() if "median" in name}
+    return {name: None if isnan(value) else value for name, value in medians.items()}
 
 
 @checked
@@ -129,7 +160,7 @@ def write_summary(
     daily: bool = False,
     hindsight: Hindsight | None = None,
 ) -> None:
-    """Write `summarise` as CSV, whole or not at all; what is not known is left empty.
+    """Write the rows of `summarise` as CSV, atomically. Missing values are empty.
 
     Parameters
     ----------
@@ -138,14 +169,14 @@ def write_summary(
     table
         The releases.
     overwrite
-        True to replace a file that exists.
+        Whether an existing file may be replaced.
     daily, hindsight
         As for `summarise`.
 
     Raises
     ------
     OutputError
-        When the file exists and may not be overwritten, or cannot be written.
+        If the file exists and may not be overwritten, or cannot be written.
     """
     rows = summarise(table, daily, hindsight)
     header = list(rows[0] if rows else SUMMARY_COLUMNS)
@@ -157,27 +188,27 @@ def _cell(value: Any) -> Any:
     return "" if isinstance(value, float) and isnan(value) else value
 
 
-# ---- what only the owner of the true places may see ------------------------------------------------------------------
+# ---- private diagnostics ---------------------------------------------------------------------------------------------
 
 DIAGNOSTIC_COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
-    "private_user": lambda one: one.user,
-    "private_time": lambda one: iso_time(one.time),
-    "private_outside": lambda one: str(one.outside).lower(),
-    "private_true_state": lambda one: one.diagnostics.true_state,
-    "private_used_state": lambda one: one.diagnostics.used_state,
-    "private_stood_in": lambda one: str(one.diagnostics.stood_in).lower(),
-    "private_error_m": lambda one: repr(one.diagnostics.error * 1000.0),
-    "private_estimate_error_m": lambda one: repr(one.diagnostics.estimate_error * 1000.0),
-    "private_within_radius": lambda one: str(one.within_radius).lower(),
-    "private_degree_of_protection": lambda one: one.diagnostics.degree_of_protection,
-    "private_expected_error_m": lambda one: repr(one.diagnostics.expected_error * 1000.0),
+    "private_user": lambda step: step.user,
+    "private_time": lambda step: iso_time(step.time),
+    "private_outside": lambda step: str(step.outside).lower(),
+    "private_true_state": lambda step: step.diagnostics.true_state,
+    "private_released_state": lambda step: step.diagnostics.released_state,
+    "private_used_surrogate": lambda step: str(step.diagnostics.used_surrogate).lower(),
+    "private_error_m": lambda step: repr(step.diagnostics.error * 1000.0),
+    "private_estimate_error_m": lambda step: repr(step.diagnostics.estimate_error * 1000.0),
+    "private_within_radius": lambda step: str(step.is_within_expected_error).lower(),
+    "private_degree_of_protection": lambda step: step.diagnostics.degree_of_protection,
+    "private_expected_error_m": lambda step: repr(step.diagnostics.expected_error * 1000.0),
 }
-"""The columns, every one of which says what it is → their cells."""
+"""Column, with a name that marks it as private → its cell."""
 
 
 @checked
 def check_private_name(path: str | Path) -> Path:
-    """Refuse the path of a file of diagnostics unless its name says that it is private and it is a CSV.
+    """Check that a file of diagnostics is a CSV with PRIVATE in its name.
 
     Parameters
     ----------
@@ -187,39 +218,42 @@ def check_private_name(path: str | Path) -> Path:
     Returns
     -------
     Path
-        The same path.
+        `path`.
 
     Raises
     ------
     ConfigurationError
-        Naming what to call it.
+        If it is not; proposes a name.
     """
     path = Path(path)
     if path.suffix.lower() != ".csv":
-        raise ConfigurationError(f"{path}: diagnostics are a CSV file; call it PRIVATE-{path.stem}.csv, say")
+        raise ConfigurationError(f"{path}: diagnostics must be a .csv file, such as PRIVATE-{path.stem}.csv")
     return private_name(path)
 
 
 def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics], overwrite: bool = False) -> None:
-    """Write diagnostics as CSV, readable for the owner alone, whole or not at all.
+    """Write diagnostics as CSV, atomically and readable by the file's owner only.
 
     Parameters
     ----------
     path
         The file, see `check_private_name`.
     diagnostics
-        A row for each.
+        The diagnostics, one per row.
     overwrite
-        True to replace a file that exists.
+        Whether an existing file may be replaced.
 
     Raises
     ------
     ConfigurationError
-        When the name does not say that the file is private.
+        If the name does not mark the file as private.
+    InvalidInputError
+        If the diagnostics are not iterable.
     OutputError
-        When the file exists and may not be overwritten, or cannot be written.
+        If the file exists and may not be overwritten, or cannot be written.
     """
+    if not isinstance(diagnostics, Iterable):
+        raise InvalidInputError(f"diagnostics must be an iterable of diagnostics, got {shorten(diagnostics)}")
     with new_private_file(check_private_name(path), overwrite) as part:
-        write_csv(
-            part, list(DIAGNOSTIC_COLUMNS), ([cell(one) for cell in DIAGNOSTIC_COLUMNS.values()] for one in diagnostics)
-        )
+        rows = ([cell(step) for cell in DIAGNOSTIC_COLUMNS.values()] for step in diagnostics)
+        write_csv(part, list(DIAGNOSTIC_COLUMNS), rows)

@@ -1,4 +1,4 @@
-"""A table of releases: one row per release, with columns that depend on nothing secret but the draw."""
+"""A table of releases. Nothing in it but the sampled locations depends on the truth."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arguments import checked
 from dphmm.arrays import BoolArray
 from dphmm.errors import InvalidInputError
 from dphmm.tables import iso_time
 from dphmm.tables.values import is_text, parse_number, parse_time, shorten
+from dphmm.validation import checked
 
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedRelease
@@ -37,23 +37,23 @@ class Column(NamedTuple):
     Parameters
     ----------
     name
-        As files call it; where it has a unit, the unit ends it.
+        The name in files; it ends with the unit.
     kind
-        A text, a time in UTC, a number, a count, or a flag.
+        A string, a time in UTC, a number, a count, or a flag.
     value
-        From a release to what stands in the column.
+        Maps a release to its cell.
     """
 
     name: str
     kind: Kind
     value: Callable[[TimedRelease], Any]
 
-    def parse(self, found: Any) -> Any:
-        """Parse a cell: a text, or a value as JSON or a database has it.
+    def parse(self, cell: Any) -> Any:
+        """Parse a cell: a string, or a value of JSON or a database.
 
         Parameters
         ----------
-        found
+        cell
             The cell.
 
         Returns
@@ -64,45 +64,46 @@ class Column(NamedTuple):
         Raises
         ------
         ValueError
-            When the cell holds nothing of the column's kind.
+            If the cell does not contain a value of the column's kind.
         """
         if self.kind == "time":
-            return found if isinstance(found, np.datetime64) else np.datetime64(parse_time(found), "us")
+            return cell if isinstance(cell, np.datetime64) else np.datetime64(parse_time(cell), "us")
         if self.kind == "number":
-            number = math.nan if found in (None, "") else parse_number(found, self.name)
-            if _FARTHEST < abs(number) < math.inf:
-                raise ValueError(f"{self.name} is {shorten(found)}; give a number within {_FARTHEST:g}")
+            number = math.nan if cell in (None, "") else parse_number(cell, self.name)
+            if _MAX_KM < abs(number) < math.inf:
+                raise ValueError(f"{self.name} must be a number within {_MAX_KM:g}, got {shorten(cell)}")
             return number
         if self.kind == "count":
-            whole = int(found) if isinstance(found, str) and _WHOLE.fullmatch(found) else found
-            if isinstance(whole, bool) or not isinstance(whole, int) or not -_LARGEST <= whole <= _LARGEST:
-                raise ValueError(f"{self.name} is {shorten(found)}; give a whole number")
-            return whole
+            integer = int(cell) if isinstance(cell, str) and _INTEGER.fullmatch(cell) else cell
+            if isinstance(integer, bool) or not isinstance(integer, int) or not abs(integer) <= _MAX_INTEGER:
+                raise ValueError(f"{self.name} must be an integer, got {shorten(cell)}")
+            return integer
         if self.kind == "flag":
-            flag = _FLAGS.get(str(found).lower() if isinstance(found, str | bool | int) else "")
+            flag = _FLAGS.get(str(cell).lower() if isinstance(cell, str | bool | int) else "")
             if flag is None:
-                raise ValueError(f"{self.name} is {shorten(found)}; give true or false")
+                raise ValueError(f"{self.name} must be true or false, got {shorten(cell)}")
             return flag
-        if not isinstance(found, str) or not is_text(found):
-            raise ValueError(f"{self.name} is {shorten(found)}; give a text")
-        return found
+        if not isinstance(cell, str) or not is_text(cell):
+            raise ValueError(f"{self.name} must be a string, got {shorten(cell)}")
+        return cell
 
 
-def _drawn(one: TimedRelease) -> tuple[float, float, float, float]:
-    """Return where in the plane something was drawn, and its expected errors in metres; NaN where nothing was drawn."""
-    if one.record.released is None:
+def _sampled(release: TimedRelease) -> tuple[float, float, float, float]:
+    """Return the sampled location in the plane and its errors in metres; NaN if withheld."""
+    record = release.record
+    if record.released is None:
         return math.nan, math.nan, math.nan, math.nan
-    x, y = one.record.released
-    return x, y, _to_digits(one.record.expected_error * 1000.0), _to_digits(one.record.component_error * 1000.0)
+    x, y = record.released
+    return x, y, to_digits(record.expected_error * 1000.0), to_digits(record.component_error * 1000.0)
 
 
-def _to_digits(number: float) -> float:
-    """Round what follows from probabilities to `DIGITS` digits, so that anyone who recomputes it gets the same ones."""
+def to_digits(number: float) -> float:
+    """Round a value to `DIGITS` digits, which any recomputation reproduces."""
     return float(f"{number:.{DIGITS}g}")
 
 
 def _degrees(number: float) -> float:
-    """Round degrees to `DECIMALS`, some 0.1 m."""
+    """Round degrees to `DECIMALS`, about 0.1 m."""
     return round(number, DECIMALS)
 
 
@@ -110,157 +111,165 @@ def _or_nan(number: float | None) -> float:
     return math.nan if number is None else number
 
 
-DIGITS, DECIMALS = 7, 6
-"""Digits that are written of lengths and probabilities, and decimals of degrees; what is beyond would be rounding's."""
-_WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-_LARGEST = 1 << 62
-_FARTHEST = 1e100  # noise is at most 1e30 wide and its area the square: no release says more, and squares stay finite
+DIGITS = 7
+"""The significant digits of lengths and probabilities in files. Further digits would be rounding errors."""
+DECIMALS = 6
+"""The decimals of degrees in files."""
+
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_MAX_INTEGER = 1 << 62
+# Noise is at most 1e30 wide and its area the square. Squares of larger numbers would overflow.
+_MAX_KM = 1e100
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 COLUMNS = (
-    Column("user", "text", lambda one: one.user),
-    Column("time", "time", lambda one: one.time),
-    Column("latitude", "number", lambda one: _degrees(one.latitude)),
-    Column("longitude", "number", lambda one: _degrees(one.longitude)),
-    Column("withheld", "flag", lambda one: one.record.withheld),
-    Column("withheld_for", "text", lambda one: one.record.reason),
-    Column("x_km", "number", lambda one: _drawn(one)[0]),
-    Column("y_km", "number", lambda one: _drawn(one)[1]),
-    Column("estimate_latitude", "number", lambda one: _degrees(one.estimate_latitude)),
-    Column("estimate_longitude", "number", lambda one: _degrees(one.estimate_longitude)),
-    Column("estimate_radius_m", "number", lambda one: _to_digits(one.estimate_radius * 1000.0)),
-    Column("radius_90_m", "number", lambda one: _to_digits(one.held_radius * 1000.0)),
-    Column("adversary_error_m", "number", lambda one: _to_digits(one.record.adversary_error * 1000.0)),
-    Column("adversary_certainty", "number", lambda one: _to_digits(one.record.adversary_certainty)),
-    Column("epsilon", "number", lambda one: one.record.epsilon),
-    Column("epsilon_so_far", "number", lambda one: _or_nan(one.record.epsilon_so_far)),
-    Column("epsilon_last_day", "number", lambda one: _or_nan(one.record.epsilon_last_day)),
-    Column("mechanism", "text", lambda one: one.record.mechanism),
-    Column("exact", "flag", lambda one: one.record.exact),
-    Column("expected_error_m", "number", lambda one: _drawn(one)[2]),
-    Column("possible_states", "count", lambda one: one.record.possible),
-    Column("least_protection", "count", lambda one: one.record.least_protection),
-    Column("edges_added", "count", lambda one: len(one.record.added)),
-    Column("repair_gap", "number", lambda one: one.record.gap),
-    Column("hull_area_km2", "number", lambda one: one.record.area),
-    Column("constrained_factor", "number", lambda one: one.record.constrained_factor),
-    Column("components", "count", lambda one: one.record.components),
-    Column("component_states", "count", lambda one: one.record.component_size),
-    Column("component_certainty", "number", lambda one: _to_digits(one.record.component_certainty)),
-    Column("component_error_m", "number", lambda one: _drawn(one)[3]),
-    Column("table_gain", "number", lambda one: _or_nan(one.record.gain)),
-    Column("open", "flag", lambda one: one.record.open),
-    Column("already_known", "flag", lambda one: one.record.already_known),
-    Column("forgotten_releases", "count", lambda one: one.forgotten),
-    Column("settings", "text", lambda one: one.record.settings[:16]),
-    Column("model", "text", lambda one: one.record.model[:16]),
+    Column("user", "text", lambda release: release.user),
+    Column("time", "time", lambda release: release.time),
+    Column("latitude", "number", lambda release: _degrees(release.latitude)),
+    Column("longitude", "number", lambda release: _degrees(release.longitude)),
+    Column("withheld", "flag", lambda release: release.record.withheld),
+    Column("withheld_reason", "text", lambda release: release.record.withheld_reason),
+    Column("x_km", "number", lambda release: _sampled(release)[0]),
+    Column("y_km", "number", lambda release: _sampled(release)[1]),
+    Column("estimate_latitude", "number", lambda release: _degrees(release.estimate_latitude)),
+    Column("estimate_longitude", "number", lambda release: _degrees(release.estimate_longitude)),
+    Column("estimate_error_m", "number", lambda release: to_digits(release.expected_estimate_error * 1000.0)),
+    Column("calibrated_radius_90_m", "number", lambda release: to_digits(release.calibrated_radius_90 * 1000.0)),
+    Column("adversary_error_m", "number", lambda release: to_digits(release.record.adversary_error * 1000.0)),
+    Column("adversary_max_posterior", "number", lambda release: to_digits(release.record.max_posterior_probability)),
+    Column("epsilon", "number", lambda release: release.record.epsilon),
+    Column("epsilon_total", "number", lambda release: _or_nan(release.record.epsilon_total)),
+    Column("epsilon_24h", "number", lambda release: _or_nan(release.record.epsilon_24h)),
+    Column("mechanism", "text", lambda release: release.record.mechanism),
+    Column("is_exact", "flag", lambda release: release.record.is_exact),
+    Column("expected_error_m", "number", lambda release: _sampled(release)[2]),
+    Column("possible_states", "count", lambda release: release.record.num_possible_states),
+    Column("min_degree_of_protection", "count", lambda release: release.record.min_degree_of_protection),
+    Column("num_added_edges", "count", lambda release: len(release.record.added_edges)),
+    Column("repair_optimality_gap", "number", lambda release: release.record.repair_optimality_gap),
+    Column("hull_area_km2", "number", lambda release: release.record.hull_volume),
+    Column("constrained_dp_factor", "number", lambda release: release.record.constrained_dp_factor),
+    Column("num_components", "count", lambda release: release.record.num_components),
+    Column("component_num_states", "count", lambda release: release.record.component_num_states),
+    Column("component_posterior", "number", lambda release: to_digits(release.record.component_posterior)),
+    Column("component_error_m", "number", lambda release: _sampled(release)[3]),
+    Column("table_gain", "number", lambda release: _or_nan(release.record.table_gain)),
+    Column("unprotected", "flag", lambda release: release.record.is_unprotected),
+    Column("singleton", "flag", lambda release: release.record.is_singleton),
+    Column("num_ignored_releases", "count", lambda release: release.num_ignored_releases),
+    Column("settings_hash", "text", lambda release: release.record.settings_hash[:16]),
+    Column("model_hash", "text", lambda release: release.record.model_hash[:16]),
 )
-"""Everything that a file of releases holds. What else depends on the true place has no column.
+"""The columns of a file of releases. No other value that depends on the true location has a column.
 
-=======================  ================================================================================
-column                   what it says
-=======================  ================================================================================
-``user``                 whose release it is
-``time``                 when, in UTC
-``latitude``             released place, WGS 84 degrees; empty where nothing was drawn, or beyond the Earth's plane
-``longitude``            released place, WGS 84 degrees; empty where nothing was drawn, or beyond the Earth's plane
-``withheld``             true where nothing was drawn, which only public things decide: the estimate is the prediction
-``withheld_for``         why: ``target`` (the estimate is good enough), ``budget`` (what is left would not last) or
-                         ``caps`` (on events); empty where something was drawn
-``x_km``                 released place in the local plane, km east of its centre; empty where nothing was drawn
-``y_km``                 released place in the local plane, km north of its centre
-``estimate_latitude``    posterior mean of the place given all releases so far, degrees; where that lies outside the
-                         region the place of the nearest state
-``estimate_longitude``   posterior mean of the place given all releases so far, degrees
-``estimate_radius_m``    expected distance of the estimate from the person, metres, to those who know the model and all
-                         releases so far; too small for people who do not move as the model says
-``radius_90_m``          radius of a circle about the estimate that holds 90 % of moments, on average over people like
-                         those the model was learned from, metres; empty where the model does not know
-``adversary_error_m``    expected distance of their point estimate, the point expected to be nearest, metres; stated at
-                         most 2 % too small, never too large
-``adversary_certainty``  the probability of the state that they hold most probable
-``epsilon``              privacy budget of this release; 0 where nothing was drawn
-``epsilon_so_far``       the sum of the budgets of all the user's releases up to this one
-``epsilon_last_day``     the same of those in the 24 hours that end with this one
-``mechanism``            how the noise was drawn
-``exact``                whether it was drawn by integers alone, so that the promise holds for the numbers in the file
-``expected_error_m``     root mean square distance of the release from the truth, metres
-``possible_states``      how many states were possible, |C_t|
-``least_protection``     the least degree of protection of a possible state: this release alone distinguishes each from
-                         as many states, itself included, by a factor of at most e^epsilon
-``edges_added``          edges that were added to the policy so that no possible state was exposed
-``repair_gap``           how much of the squared error (or area) a better repair could save at most; 0: proven best
-``hull_area_km2``        area of the sensitivity hull
-``constrained_factor``   any two possible states are distinguished by at most this many times epsilon
-``components``           how many components with noise of their own the possible states fall into
-``component_states``     how many possible states the likeliest of them has, given all releases so far
-``component_certainty``  how probable it is
-``component_error_m``    root mean square distance of its releases from what they were drawn around, metres
-``table_gain``           with ``optimal``: by what share its expected error is less than that of the posterior mean of
-                         K-norm noise by component; below 0.05 the table gains nothing
-``open``                 whether it is an open place, released as it is
-``already_known``        true when one state only was possible, which nothing can hide
-``forgotten_releases``   how many earlier releases about the user the row does not take into account
-``settings``             how it was released: the first 16 digits of the settings' SHA-256
-``model``                the model it was released with: the first 16 digits of its SHA-256
-=======================  ================================================================================
+============================  ===========================================================================
+column                        content
+============================  ===========================================================================
+``user``                      the user
+``time``                      the end of the timestep, UTC, a multiple of the model's step since 1970: the row is of
+                              fixes after ``time`` minus the step, and at or before ``time``
+``latitude``, ``longitude``   sampled location, WGS 84 degrees; empty if withheld, or outside the range of the
+                              local plane
+``withheld``                  true if no location was sampled, which depends on public values only; the estimate
+                              is then a prediction
+``withheld_reason``           ``target`` (the estimate is accurate enough), ``budget`` (the window budget is used
+                              up) or ``caps`` (an event cap); empty if a location was sampled
+``x_km``, ``y_km``            sampled location in the local plane, km east and north of its centre; empty if
+                              withheld
+``estimate_latitude``,        posterior mean of the location given all releases so far, degrees; the nearest
+``estimate_longitude``        state if it lies outside the region
+``estimate_error_m``          expected error of the estimate under the model given all releases so far, metres;
+                              too small for users who do not move as the model assumes
+``calibrated_radius_90_m``    radius around the estimate that contains 90 % of timesteps on average over users like
+                              the training users, metres; empty if the model is not calibrated
+``adversary_error_m``         expected error of the adversary's point estimate, metres; at most 2 % too small,
+                              never too large
+``adversary_max_posterior``   posterior probability of the most probable state
+``epsilon``                   privacy budget of this release; 0 if withheld
+``epsilon_total``             total budget of the user's releases up to this one
+``epsilon_24h``               total budget of the releases in the 24 hours that end with this one
+``mechanism``                 mechanism of the noise
+``is_exact``                  whether noise was sampled with integers only, so that the guarantee holds for the
+                              numbers in the file
+``expected_error_m``          root mean square error of the sampled location, metres
+``possible_states``           number of possible states, abs(C_t)
+``min_degree_of_protection``  minimum degree of protection over the possible states: this release distinguishes a
+                              state from at least as many states, itself included, by a factor of at most
+                              e^epsilon
+``num_added_edges``           number of edges added to the policy so that no possible state was exposed
+``repair_optimality_gap``     share of the squared error (or area) that a better repair could save at most; 0 if
+                              proven optimal
+``hull_area_km2``             area of the sensitivity hull
+``constrained_dp_factor``     any two possible states are distinguished by at most this multiple of epsilon
+``num_components``            number of components with separate noise among the possible states
+``component_num_states``      number of possible states of the most probable component
+``component_posterior``       its posterior probability given all releases so far
+``component_error_m``         root mean square error of its releases, metres
+``table_gain``                with ``optimal``: relative reduction of its expected error compared with the posterior
+                              mean of K-norm noise by component; below 0.05 the table has no gain
+``unprotected``               whether the most probable component is an unprotected state, released unchanged
+``singleton``                 whether only one state was possible, which no noise can protect
+``num_ignored_releases``      number of earlier releases of the user that the row does not take into account
+``settings_hash``             first 16 digits of the SHA-256 of the settings
+``model_hash``                first 16 digits of the SHA-256 of the model
+============================  ===========================================================================
 """
 
-WITHHELD_FOR: Mapping[str, str] = {
-    "target": "withheld: the estimate is within the target",
-    "budget": "withheld: the budget of the window would not last",
-    "caps": "withheld to keep a cap on an event",
+WITHHELD_MESSAGES: Mapping[str, str] = {
+    "target": "withheld: the estimate meets the error target",
+    "budget": "withheld: window budget exhausted",
+    "caps": "withheld to satisfy an event cap",
 }
-"""Why nothing was drawn → in words."""
+"""The reason of a withheld timestep → a message."""
 
 CRS = "EPSG:4326"
-"""The reference system of every latitude and longitude written: WGS 84."""
+"""The reference system of all latitudes and longitudes in files: WGS 84."""
 
-_BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
+_COLUMNS_BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
 
 @checked
 @dataclass(frozen=True, eq=False)
 class ReleaseTable:
-    """Releases as columns.
+    """A table of releases, stored as columns.
 
     Parameters
     ----------
     columns
-        Every name of `COLUMNS` → an array ``(n,)`` of its kind; no other names.
+        Each name of `COLUMNS` → an array ``(n,)`` of its kind; no other names.
 
     Raises
     ------
     InvalidInputError
-        When a column is missing or unknown, does not hold its kind, or has another length than the first, or a
-        budget is negative or not finite.
+        If a column is missing or unknown, contains values of another kind, or differs in length from the first, or if
+        a budget is negative or not finite.
     """
 
     columns: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not all(isinstance(name, str) for name in self.columns):
-            raise InvalidInputError("the columns are no mapping; give an array for each name")
-        wrong = set(self.columns) ^ set(_BY_NAME)
+            raise InvalidInputError("columns must be a mapping of names to arrays")
+        wrong = set(self.columns) ^ set(_COLUMNS_BY_NAME)
         if wrong:
             name = min(wrong)
-            problem = "is missing" if name in _BY_NAME else "is unknown"
-            raise InvalidInputError(f"column {name!r} {problem}; a table of releases has {', '.join(_BY_NAME)}")
-        kept: dict[str, npt.NDArray[Any]] = {}
-        for name, column in _BY_NAME.items():
+            problem = "is missing" if name in _COLUMNS_BY_NAME else "is unknown"
+            raise InvalidInputError(f"column {name!r} {problem}: a table of releases has {', '.join(_COLUMNS_BY_NAME)}")
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, column in _COLUMNS_BY_NAME.items():
             try:
                 array = np.array(self.columns[name], dtype=_DTYPES[column.kind])
             except (TypeError, ValueError, OverflowError):
-                raise InvalidInputError(f"column {name!r} does not hold a {column.kind} in every row") from None
+                raise InvalidInputError(f"column {name!r} must contain a {column.kind} in every row") from None
             array.setflags(write=False)
-            kept[name] = array
-        lengths = {array.shape for array in kept.values()}
-        if len(lengths) != 1 or len(kept["user"].shape) != 1:
-            raise InvalidInputError(f"columns have shapes {sorted(lengths)}; give one value per release in each")
-        for number, epsilon in enumerate(kept["epsilon"].tolist(), start=1):
-            if not 0 <= epsilon <= _FARTHEST:
-                raise InvalidInputError(f"release {number}: epsilon is {epsilon:g}; give a budget of 0 or more")
-        object.__setattr__(self, "columns", kept)
+            arrays[name] = array
+        lengths = {array.shape for array in arrays.values()}
+        if len(lengths) != 1 or len(arrays["user"].shape) != 1:
+            raise InvalidInputError(f"columns must have one value per release, got shapes {sorted(lengths)}")
+        for number, epsilon in enumerate(arrays["epsilon"].tolist(), start=1):
+            if not 0 <= epsilon <= _MAX_KM:
+                raise InvalidInputError(f"release {number}: epsilon must be at least 0 and finite, got {epsilon:g}")
+        object.__setattr__(self, "columns", arrays)
 
     def __len__(self) -> int:
         return int(self.columns["user"].shape[0])
@@ -279,39 +288,39 @@ class ReleaseTable:
 
     @property
     def placed(self) -> npt.NDArray[np.bool_]:
-        """Which releases lie on the Earth, ``(n,)``; the others have no latitude and longitude."""
+        """Boolean mask ``(n,)`` of the releases with a latitude and longitude."""
         placed: npt.NDArray[np.bool_] = np.isfinite(self["latitude"]) & np.isfinite(self["longitude"])
         return placed
 
     @checked
-    def select(self, chosen: BoolArray) -> ReleaseTable:
-        """Return the rows that a mask chooses.
+    def select(self, mask: BoolArray) -> ReleaseTable:
+        """Return the rows at which a mask is true, in their order.
 
         Parameters
         ----------
-        chosen
+        mask
             Booleans ``(n,)``.
 
         Returns
         -------
         ReleaseTable
-            Those rows, in their order.
+            The selected rows.
 
         Raises
         ------
         InvalidInputError
-            For another array.
+            If `mask` is not an array of ``n`` booleans.
         """
-        mask = np.asarray(chosen)
+        mask = np.asarray(mask)
         if mask.shape != (len(self),) or mask.dtype != np.bool_:
-            raise InvalidInputError(f"the choice is {mask.dtype} of shape {mask.shape}; give {len(self)} booleans")
+            raise InvalidInputError(f"mask must be {len(self)} booleans, got {mask.dtype} of shape {mask.shape}")
         return ReleaseTable({name: array[mask] for name, array in self.columns.items()})
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Return each release as a dictionary of plain JSON values.
 
-        Times are ISO 8601 texts that end in ``Z``. What is not finite is None: a latitude beyond the plane, or a factor
-        without bound.
+        Times are ISO 8601 strings that end with ``Z``. Non-finite numbers are None, such as a missing latitude or an
+        infinite factor.
 
         Returns
         -------
@@ -325,7 +334,7 @@ class ReleaseTable:
 
     @classmethod
     def from_releases(cls, releases: Iterable[TimedRelease]) -> ReleaseTable:
-        """Make the table of timed releases, in their order.
+        """Create a table of timed releases, in their order.
 
         Parameters
         ----------
@@ -335,50 +344,50 @@ class ReleaseTable:
         Returns
         -------
         ReleaseTable
-            A row for each.
+            One row per release.
         """
-        made = list(releases)
-        return cls({column.name: [column.value(one) for one in made] for column in COLUMNS})
+        timed_releases = list(releases)
+        return cls({column.name: [column.value(release) for release in timed_releases] for column in COLUMNS})
 
     @classmethod
     @checked
     def parse(cls, rows: Any) -> ReleaseTable:
-        """Make the table of rows as a file has them; see `Column.parse`.
+        """Create a table of the rows of a file; see `Column.parse`.
 
         Parameters
         ----------
         rows
-            For each release what each column is called → its cell.
+            For each release a mapping of column names to cells.
 
         Returns
         -------
         ReleaseTable
-            A row for each.
+            One row per release.
 
         Raises
         ------
         InvalidInputError
-            Naming the first row, counted from one, that lacks a column or holds nothing of its kind.
+            If a row lacks a column or has an invalid cell; names the first such row, counted from one.
         """
         if isinstance(rows, str) or not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
-            raise InvalidInputError("the rows are no list of mappings; give one for each release")
-        found: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
+            raise InvalidInputError("rows must be a list of mappings, one per release")
+        cells: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
         for number, row in enumerate(rows, start=1):
             for column in COLUMNS:
                 if column.name not in row:
                     raise InvalidInputError(f"release {number} has no column {column.name!r}")
                 try:
-                    found[column.name].append(column.parse(row[column.name]))
+                    cells[column.name].append(column.parse(row[column.name]))
                 except ValueError as problem:
                     raise InvalidInputError(f"release {number}: {problem}") from None
-        return cls(found)
+        return cls(cells)
 
 
 def release_object(release: TimedRelease) -> dict[str, Any]:
-    """Return one release as a JSON object: whether something was drawn, why not, and its row."""
+    """Return a release as a JSON object, with the reason if it was withheld."""
     row = next(ReleaseTable.from_releases([release]).rows())
     if release.record.withheld:
-        return {"released": False, "reason": WITHHELD_FOR[release.record.reason]} | row
+        return {"released": False, "reason": WITHHELD_MESSAGES[release.record.withheld_reason]} | row
     return {"released": True} | row
 
 

@@ -1,1 +1,1 @@
-"""How fast the stages are; see ``scripts/benchmark --help``."""
+"""Benchmarks of the stages; see ``scripts/benchmark --help``."""

@@ -1,4 +1,7 @@
-"""How fast the stages are, beside a plain form, a peer library or a floor; every number is measured in that run."""
+"""Benchmarks of the stages against plain implementations, other libraries or lower bounds.
+
+All numbers of a report are measured in the same run.
+"""
 
 from __future__ import annotations
 
@@ -64,13 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         stage = stages.add_parser(
             name, help=text.splitlines()[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        stage.add_argument("--small", action="store_true", help="small cases only: a second or two")
-        stage.add_argument("--json", type=Path, metavar="FILE", help="write the rows and the machine there as well")
+        stage.add_argument("--small", action="store_true", help="small cases only, for about two seconds")
+        stage.add_argument("--json", type=Path, metavar="FILE", help="also write the rows and the machine to this file")
         stage.add_argument(
             "--history",
             type=Path,
             metavar="FILE",
-            help="add the run to this file; say what was slower than before",
+            help="add the run to this file and print rows that became slower",
         )
         stage.add_argument("--repeats", type=int, default=5, help="runs behind each median (default: 5)")
         if hasattr(module, "arguments"):

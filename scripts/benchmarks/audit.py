@@ -1,4 +1,7 @@
-"""Inference beside hmmlearn's dense form, the audit of a policy, and the empirical audit beside its draws alone."""
+"""Inference compared with hmmlearn, the audit of a policy, and the empirical audit.
+
+The empirical audit is compared with its sampling alone.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import numpy as np
 
 from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph, SensitivityHull
 from dphmm.audit.empirical import audit_pair
-from dphmm.audit.policy_audit import audit_constraints
-from dphmm.model import Observations, filter_releases, path_of_releases, smooth_releases
+from dphmm.audit.policy import audit_constraints
+from dphmm.model import Observations, filter_releases, find_release_path, smooth_releases
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import CELL_KM, RADIUS_KM, model, path, points
 
@@ -25,30 +28,30 @@ def run(report: Report, _: argparse.Namespace) -> None:
 
 
 def inference(report: Report, height: int, width: int, against_hmmlearn: bool) -> None:
-    """A walk, released by the K-norm mechanism of a square."""
+    """Time inference on a walk that is released by the K-norm mechanism of a square."""
     rng, length = np.random.default_rng(5), 100 if report.small else 1_000
     moves = model(height, width, rng)
     places = points(height, width) / CELL_KM
     mechanism = KNormMechanism(SensitivityHull([[2, 0], [0, 2]]), 1.0)
     released = mechanism.sample(places[path(moves, length, rng)], rng)
-    observed = Observations(np.array([mechanism.log_density(one, places) for one in released]))
+    observed = Observations(np.array([mechanism.log_density(output, places) for output in released]))
 
     def ours() -> None:
-        found = filter_releases(moves, observed)
-        smooth_releases(moves, observed, found)
-        path_of_releases(moves, observed)
+        posteriors = filter_releases(moves, observed)
+        smooth_releases(moves, observed, posteriors)
+        find_release_path(moves, observed)
 
     beside = {}
     if against_hmmlearn and find_spec("hmmlearn"):
         forms = ("scaling", "log")
         beside = {f"hmmlearn, dense, {form}": partial(hmmlearn, moves, observed, form) for form in forms}
     elif against_hmmlearn:
-        report.skip("hmmlearn", "it is not installed")
+        report.skip("hmmlearn", "not installed")
     report.time(f"filter, smoother and path, {moves.size:,} states, {length:,} releases", ours, beside)
 
 
 def hmmlearn(moves: MarkovModel, observed: Observations, form: str) -> None:
-    """What hmmlearn's classes call: forward and backward, posteriors, Viterbi."""
+    """Call the functions of hmmlearn's classes: forward, backward, posteriors, Viterbi."""
     from hmmlearn import _hmmc
 
     start, matrix = moves.initial, moves.transition.toarray()
@@ -66,16 +69,16 @@ def hmmlearn(moves: MarkovModel, observed: Observations, form: str) -> None:
 
 
 def policy(report: Report, side: int, count: int) -> None:
-    """A utility policy under random discs of which a random share of cells is possible."""
+    """Time the audit of a utility policy under random constraint sets within discs."""
     rng, places = np.random.default_rng(0), points(side, side)
     graph = PolicyGraph.utility(places, RADIUS_KM)
 
-    def one() -> np.ndarray:
+    def sample_constraint() -> np.ndarray:
         near = np.linalg.norm(places - rng.uniform(0, CELL_KM * side, 2), axis=1) < rng.uniform(2, 25)
         kept = near & (rng.random(side * side) < rng.uniform(0.05, 1))
         return kept if kept.any() else np.ones(side * side, dtype=bool)
 
-    sets = [one() for _ in range(count)]
+    sets = [sample_constraint() for _ in range(count)]
     audits: list = []
     taken = once(lambda: audits.extend(audit_constraints(graph, places, sets)))
     exposing = sum(audit.is_exposed for audit in audits)
@@ -84,10 +87,10 @@ def policy(report: Report, side: int, count: int) -> None:
 
 
 def empirical(report: Report, samples: int) -> None:
-    """One pair of states; draws of both are counted."""
+    """Time the empirical audit of one pair of states; samples of both are counted."""
     hull = SensitivityHull([[4, 1], [3, 0], [1, -1]])
     for name, mechanism in (("k-norm", KNormMechanism(hull, 1.0)), ("laplace", LaplaceMechanism(5.0, 1.0, 2))):
         whole = partial(audit_pair, mechanism, [0, 1], [4, 2], 1.0, samples, rng=1)
         floor = partial(mechanism.sample, [0, 1], 1, 2 * samples)
-        beside = {"the draws alone": (floor, 2 * samples)}
+        beside = {"sampling alone": (floor, 2 * samples)}
         report.rate(f"empirical audit, {name}", whole, 2 * samples, "samples", beside)

@@ -1,8 +1,8 @@
-"""A batch with two workers beside one, its memory by users, and its steps a second beside the engine's alone.
+"""A batch with one and two workers, its memory by users, and its steps per second.
 
-The first runs go from reading one Parquet of invented people to the last file, each in a process of its own: with few
-people whose jobs are short, so that the start of workers counts; with longer jobs; and with people of a handful of
-releases each, so that whatever is kept by user shows. The engine's steps alone leave out resampling, posterior, files.
+The first runs include everything from reading a Parquet file of synthetic users to the last output, each in a separate
+process. Few users with short jobs show the start of workers; longer jobs follow; many users with a few releases each
+show the memory per user. Steps per second are compared with the engine without resampling, posterior and files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dphmm import Grid, MarkovModel, Trajectory
-from dphmm.jobs.batches import BatchJob, batch, release_everyone
-from dphmm.jobs.run_folder import Published, folder_key
-from dphmm.jobs.workers import Processes
+from dphmm.jobs.batch.batch import BatchJob, batch, release_everyone
+from dphmm.jobs.batch.run_folder import Published, folder_key
+from dphmm.jobs.batch.workers import Processes
 from dphmm.release.engine import ReleaseSettings
 from scripts.benchmarks.report import Report, in_new_process, once, processor_seconds
 from scripts.benchmarks.town import path, releaser, walk
@@ -37,19 +37,19 @@ SCHEMA = pa.schema(
 )
 
 
-def run(report: Report, options: argparse.Namespace) -> None:  # noqa: ARG001 - as every stage
+def run(report: Report, options: argparse.Namespace) -> None:  # noqa: ARG001 - every stage has this signature
     for users, steps in ((6, 10),) if report.small else ((50, 100), (50, 1_000)):
         runs = [[crowd(users, steps, SIDE, workers)[0] for workers in (1, 2)] for _ in range(report.repeats)]
         for place, kind in enumerate(("wall", "processor")):
-            one, two = (median(run[workers][place] for run in runs) for workers in (0, 1))
+            single, two = (median(run[workers][place] for run in runs) for workers in (0, 1))
             report.row(
-                f"batch of {users} users, {steps} steps each, two workers, {kind}", two, "s", {"one worker": one}
+                f"batch of {users} users, {steps} steps each, two workers, {kind}", two, "s", {"one worker": single}
             )
     for users in (20,) if report.small else (1_000, 10_000):
         (wall, _, worker), parent = crowd(users, 5, 10, 2)
         report.row(f"batch of {users} users, 5 steps each, two workers", users / wall, "users/s")
         report.row("    peak memory of the parent", parent, "MiB")
-        report.row("    peak memory of a worker, what it shares included", worker, "MiB")
+        report.row("    peak memory of a worker, including shared memory", worker, "MiB")
     steps = 20 if report.small else 500
     for users in (1,) if report.small else (4, 40):
         (wall, spent), peak = in_new_process(__name__, "batch_here", users, steps)
@@ -65,8 +65,8 @@ def town(side: int) -> MarkovModel:
     return MarkovModel(walk(side, side), np.full(grid.size, 1 / grid.size), grid, 60.0)
 
 
-def people(model: MarkovModel, count: int, steps: int) -> Iterator[Trajectory]:
-    """One person after another, none of them kept."""
+def generate_users(model: MarkovModel, count: int, steps: int) -> Iterator[Trajectory]:
+    """Yield synthetic users one by one."""
     for number in range(count):
         places = model.states.latlon(np.array(path(model, steps, np.random.default_rng(number))))
         times = np.datetime64("2024-03-01", "us") + np.arange(steps) * np.timedelta64(60, "s")
@@ -74,50 +74,51 @@ def people(model: MarkovModel, count: int, steps: int) -> Iterator[Trajectory]:
 
 
 def crowd(users: int, steps: int, side: int, workers: int) -> tuple[tuple[float, float, float], float]:
-    """What `whole_batch` says of a batch of invented people, and the peak memory of its process in MiB."""
+    """Return the result of `whole_batch` for synthetic users and its process's peak in MiB."""
     model = town(side)
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model.npz")
-        with parquet.ParquetWriter(Path(folder) / "people.parquet", SCHEMA) as writer:
-            everyone = people(model, users, steps)
-            while some := [person for _, person in zip(range(100), everyone, strict=False)]:
-                writer.write_table(rows(some))
+        with parquet.ParquetWriter(Path(folder) / "users.parquet", SCHEMA) as writer:
+            everyone = generate_users(model, users, steps)
+            while chunk := [trajectory for _, trajectory in zip(range(100), everyone, strict=False)]:
+                writer.write_table(rows(chunk))
         return in_new_process(__name__, "whole_batch", folder, workers)
 
 
-def rows(some: Iterable[Trajectory]) -> pa.Table:
+def rows(trajectories: Iterable[Trajectory]) -> pa.Table:
     columns = zip(
-        *((np.repeat(one.user, len(one)), one.times, one.latitude, one.longitude) for one in some), strict=True
+        *((np.repeat(track.user, len(track)), track.times, track.latitude, track.longitude) for track in trajectories),
+        strict=True,
     )
     return pa.table(dict(zip(SCHEMA.names, map(np.concatenate, columns), strict=True))).cast(SCHEMA)
 
 
 def whole_batch(folder: str, workers: int) -> tuple[float, float, float]:
-    """Wall and processor seconds of a batch, workers included, and the peak memory of one of these in MiB."""
+    """Return wall and processor seconds of a batch with workers, and a worker's peak in MiB."""
     peaks, looked = [0.0], 0.0
 
-    def watched(items, what, total=None):  # noqa: ARG001 - a Watch
+    def watched(items, what, total=None):  # noqa: ARG001 - a ProgressCallback
         nonlocal looked
         for item in items:
             if time.perf_counter() > looked + LOOK_S:
-                peaks.extend(map(peak_mib_of, multiprocessing.active_children()))
+                peaks.extend(map(get_peak_mib, multiprocessing.active_children()))
                 looked = time.perf_counter()
             yield item
 
-    files, spent = (f"{folder}/people.parquet", f"{folder}/out", f"{folder}/model.npz"), processor_seconds()
+    files, spent = (f"{folder}/users.parquet", f"{folder}/out", f"{folder}/model.npz"), processor_seconds()
     wall = once(lambda: batch(*files, SETTINGS, workers=workers, watch=watched))
     return wall, processor_seconds() - spent, max(peaks)
 
 
-def peak_mib_of(worker: multiprocessing.process.BaseProcess) -> float:
-    """Of another process, where the system tells it; 0 elsewhere."""
+def get_peak_mib(worker: multiprocessing.process.BaseProcess) -> float:
+    """Return the peak memory of another process in MiB; 0 if the system does not report it."""
     with suppress(OSError):
         return int(Path(f"/proc/{worker.pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
     return 0.0
 
 
 def batch_here(users: int, steps: int) -> tuple[float, float]:
-    """Steps a second and steps a processor second; the first user, who finds nothing warm, is not counted."""
+    """Return steps per second and per processor second, without the first user (warm-up)."""
     model = town(SIDE)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.npz"
@@ -125,9 +126,11 @@ def batch_here(users: int, steps: int) -> tuple[float, float]:
         job = BatchJob(folder, str(file), model.content_hash, SETTINGS, kind="csv", key=folder_key(Path(folder)))
         published = Published(Path(folder), "csv")
         wall = spent = done = 0.0
-        for number, person in enumerate(people(model, users + 1, steps)):
+        for number, trajectory in enumerate(generate_users(model, users + 1, steps)):
             began = time.perf_counter(), time.process_time()
-            released = sum(one.entry.releases for one in release_everyone(job, [person], Processes(1), published))
+            released = sum(
+                outcome.entry.releases for outcome in release_everyone(job, [trajectory], Processes(1), published)
+            )
             if number:
                 wall, spent = wall + time.perf_counter() - began[0], spent + time.process_time() - began[1]
                 done += released
@@ -135,7 +138,7 @@ def batch_here(users: int, steps: int) -> tuple[float, float]:
 
 
 def alone(steps: int) -> float:
-    """Steps a second of the engine by itself, everything possible."""
+    """Return steps per second of the engine alone, with all states possible."""
     engine = releaser(SIDE)
     for state in path(engine.model, 20, np.random.default_rng(0)):
         engine.release(state)

@@ -1,8 +1,9 @@
-"""How fast counts are noised, repaired and coupled, beside numpy's inexact draws and scipy's SLSQP."""
+"""Noise, repair and coupling of counts, compared with inexact noise and SciPy's SLSQP."""
 
 from __future__ import annotations
 
 import argparse
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -10,10 +11,10 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
 from dphmm import counts
-from dphmm.arrays import random_source
 from dphmm.counts.map_estimate import first_distribution, occupancy
 from dphmm.counts.stream import as_transition
-from dphmm.mechanisms.exact import RandomBits, discrete_laplace
+from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.random import random_source
 from scripts.benchmarks.report import Report
 
 
@@ -35,22 +36,21 @@ def run(report: Report, _: argparse.Namespace) -> None:
     steps, places = (50, 10) if report.small else (1_000, 100)
     noisy, matrix = stream(steps, places, 5_000, rng)
     repair = partial(counts.post_process, noisy, matrix, 5_000, 2.0)
-    beside = {"online": partial(repair, coupled="online"), "each time on its own": repair}
+    beside = {"online": partial(repair, coupled="online"), "each time separately": repair}
     report.time(f"coupled, T={steps} m={places} n=5000", partial(repair, coupled=True), beside, min(report.repeats, 3))
 
 
 def noise(report: Report, rng: np.random.Generator, draws: int) -> None:
-    bits = RandomBits(random_source(None))
-    exact = partial(discrete_laplace, 1, 20, bits)
+    exact = partial(laplace_steps, Fraction(1, 20), draws, random_source(None))
     beside = {"in floating point": (lambda: [round(rng.laplace(0, 20)) for _ in range(draws)], draws)}
-    report.rate("discrete Laplace, scale 20", lambda: [exact() for _ in range(draws)], draws, "draws", beside)
+    report.rate("discrete Laplace, scale 20", exact, draws, "draws", beside)
 
 
 def stream(steps: int, places: int, users: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     matrix = rng.dirichlet(np.full(places, 0.2), size=places)
     occupied = occupancy(np.full(places, 1 / places), as_transition(matrix, places), steps)
     true = np.array([rng.multinomial(users, p / p.sum()) for p in occupied.probabilities])
-    return np.rint(true + rng.laplace(0, 2, true.shape)), matrix  # whole numbers, as exact noise gives
+    return np.rint(true + rng.laplace(0, 2, true.shape)), matrix  # integers, like exact noise
 
 
 def beside_slsqp(report: Report, rng: np.random.Generator, steps: int) -> None:
@@ -61,25 +61,25 @@ def beside_slsqp(report: Report, rng: np.random.Generator, steps: int) -> None:
     repair = partial(counts.post_process, noisy, matrix, users, scale, prior="uniform")
     search = partial(slsqp, noisy, log_p, users, scale)
     report.time(f"MAP of {10 * steps} values", repair, {"SLSQP": search}, 20 * report.repeats)
-    theirs = np.maximum(search(), 0)
-    theirs *= users / theirs.sum(axis=1, keepdims=True)
+    solution = np.maximum(search(), 0)
+    solution *= users / solution.sum(axis=1, keepdims=True)
 
-    def objective(found: np.ndarray) -> float:
-        return float((np.abs(noisy - found) / scale + gammaln(found + 1) - found * log_p).sum())
+    def objective(estimate: np.ndarray) -> float:
+        return float((np.abs(noisy - estimate) / scale + gammaln(estimate + 1) - estimate * log_p).sum())
 
-    best, reached = objective(repair()), objective(theirs)
-    report.row("    the objective that is reached", best, "nats", {"SLSQP": reached})
+    best, reached = objective(repair()), objective(solution)
+    report.row("    objective value", best, "nats", {"SLSQP": reached})
 
 
 def slsqp(noisy: np.ndarray, log_p: np.ndarray, users: int, scale: float) -> np.ndarray:
-    """Each time given to scipy's SLSQP with its gradient; the absolute values are split into linear variables.
+    """Solve each time with SciPy's SLSQP and its gradient, with split absolute values.
 
-    All times as one problem would be far slower still.
+    A single problem for all times would be much slower.
     """
     m = noisy.shape[1]
     eye = np.eye(m)
     total, sides = np.concatenate([np.ones(m), np.zeros(m)]), np.block([[eye, eye], [-eye, eye]])
-    found = []
+    rows = []
     for y, lp in zip(noisy, log_p, strict=True):
 
         def cost(x: np.ndarray, lp: np.ndarray = lp) -> float:
@@ -95,7 +95,7 @@ def slsqp(noisy: np.ndarray, log_p: np.ndarray, users: int, scale: float) -> np.
         begin = np.concatenate([np.full(m, users / m), np.abs(users / m - y)])
         bounds = [(0, users)] * m + [(0, None)] * m
         options = {"maxiter": 300}
-        found.append(
+        rows.append(
             minimize(cost, begin, jac=slope, method="SLSQP", bounds=bounds, constraints=rules, options=options).x
         )
-    return np.array(found)[:, :m]
+    return np.array(rows)[:, :m]

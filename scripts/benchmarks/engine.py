@@ -1,9 +1,8 @@
-"""A whole release step beside its literal form; how it grows; exact noise beside real-valued.
+"""A release step compared with its literal form, its growth, and exact noise.
 
-A step is timed cold: nothing is carried over from the step before but the belief (a real step whose constraint set has
-not changed is warm, and shown beside it). The literal form puts every edge into a hull and decides every degree of
-protection by one quadratic program per pair of states, as the paper writes it; with a million pairs it is timed on a
-sample of pairs and multiplied, and the row says so.
+A cold step reuses only the belief of the step before. A warm step has an unchanged constraint set. The literal form
+puts every edge into a hull and decides every degree of protection by one quadratic program per pair of states, as in
+the paper. With a million pairs, it is extrapolated from a sample, which the row states.
 """
 
 from __future__ import annotations
@@ -34,28 +33,29 @@ def run(report: Report, options: argparse.Namespace) -> None:
             report.row(f"cold step, {side * side:,} states, {policy} policy", 1e3 * cold, "ms", {"warm": 1e3 * warm})
             rate = cold / (side * side * np.log(side * side))
             if before is not None:
-                report.row("    its growth beyond N log N since the row above", rate / before, "x")
+                report.row("    growth relative to N log N since the row above", rate / before, "x")
             before = rate
     repeats = 3 if report.small else 31
     exact, real = (step_times(32, "utility", repeats, mechanism) for mechanism in ("lattice", "k-norm"))
-    for name, mine, other in zip(("cold", "warm"), exact, real, strict=True):
-        report.row(f"{name} step with exact noise, 1,024 states", 1e3 * mine, "ms", {"real-valued": 1e3 * other})
+    for name, exact_s, real_s in zip(("cold", "warm"), exact, real, strict=True):
+        report.row(f"{name} step with exact noise, 1,024 states", 1e3 * exact_s, "ms", {"real-valued": 1e3 * real_s})
     checks(report, sides[:1] if report.small else [side for side in sides if side <= 316])
     pairs = 50 if report.small else 300
     name = f"literal form, extrapolated from {pairs} of 1,047,552 pairs"
-    report.row("cold step, 1,024 states, beside the paper's form", real[0], "s", {name: literal_seconds(32, pairs)})
+    report.row("cold step, 1,024 states, and the paper's form", real[0], "s", {name: literal_seconds(32, pairs)})
     for side in sides[-1:] if report.small else sides:
         _, peak = in_new_process(__name__, "step_times", side, "utility", 1)
         report.row(f"peak memory of a process at {side * side:,} states", peak, "MiB")
 
 
 def step_times(side: int, policy: str, repeats: int, mechanism: str = "k-norm") -> tuple[float, float]:
-    """Medians of cold and of warm steps, in seconds, after one step that is not counted."""
-    engine, state = releaser(side, policy, mechanism), side * side // 2
+    """Return medians of cold and of warm steps in seconds, after one warm-up step."""
+    engine = releaser(side, policy, mechanism)
+    state = side * side // 2
     engine.release(state)
 
     def cold() -> float:
-        fresh = engine.another()
+        fresh = engine.spawn()
         forget(fresh, fresh.soundness)
         fresh.resume(engine.belief, 1)
         return once(partial(fresh.release, state))
@@ -64,29 +64,33 @@ def step_times(side: int, policy: str, repeats: int, mechanism: str = "k-norm") 
 
 
 def checks(report: Report, sides: list[int]) -> None:
-    """What the last look before a draw takes of a step: medians of both, measured in the same steps."""
+    """Time the soundness check as part of a step: medians of both from the same steps."""
     for side in sides:
         for policy in ("utility", "transition", "complete"):
             for mechanism in ("lattice", "k-norm"):
-                engine, state = releaser(side, policy, mechanism), side * side // 2
-                look, taken = engine.soundness, []
-                engine.soundness = lambda *a, look=look, taken=taken: taken.append(once(partial(look, *a)))
+                engine = releaser(side, policy, mechanism)
+                state = side * side // 2
+                check = engine.soundness
+                seconds_of_checks: list[float] = []
+                engine.soundness = lambda plan, check=check, taken=seconds_of_checks: taken.append(
+                    once(partial(check, plan))
+                )
                 engine.release(state)
 
-                def cold(engine=engine, state=state, look=look) -> None:
-                    forget(engine, look)
+                def cold(engine=engine, state=state, check=check) -> None:
+                    forget(engine, check)
                     engine.restart()
                     engine.release(state)
 
                 for name, step in (("cold", cold), ("warm", partial(engine.release, state))):
-                    taken.clear()
+                    seconds_of_checks.clear()
                     whole = seconds(step, 5 * report.repeats)
                     what = f"{name} step, {side * side:,} states, {policy} policy, {mechanism}"
-                    report.row(what, 1e3 * whole, "ms", {"the check before its draw": 1e3 * median(taken)})
+                    report.row(what, 1e3 * whole, "ms", {"its soundness check": 1e3 * median(seconds_of_checks)})
 
 
 def literal_seconds(side: int, sampled: int) -> float:
-    """One step's hull and degrees of protection in the literal form, extrapolated from a sample of pairs."""
+    """Time the hull and degrees of protection in the literal form, from a sample of pairs."""
     places = points(side, side)
     ends = PolicyGraph.utility(places, RADIUS_KM).edge_array()
 
@@ -95,7 +99,8 @@ def literal_seconds(side: int, sampled: int) -> float:
         both = np.concatenate([differences, -differences])
         return both[ConvexHull(both).vertices]
 
-    hull, rng = SensitivityHull(vertices()), np.random.default_rng(0)
+    hull = SensitivityHull(vertices())
+    rng = np.random.default_rng(0)
     pairs = np.subtract(*places[rng.integers(len(places), size=(2, sampled))])
     per_pair = once(lambda: hull.contains(pairs, method="qp")) / sampled
     return once(vertices) + per_pair * len(places) * (len(places) - 1)

@@ -1,7 +1,7 @@
 """The default comparison with one worker and with two.
 
-It is that of each preset whose data are given (3 policies, 20 sequences of 100 steps, after reading). Where no data are
-named, those in the folder DPHMM_REAL_DATA are taken.
+Each preset with data is run (3 policies, 20 sequences of 100 steps, after reading). The data default to those in the
+folder DPHMM_REAL_DATA.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statistics import median
 from dphmm import Trajectory, read
 from dphmm.evaluation.config import parse_config
 from dphmm.evaluation.run import Evaluation
-from dphmm.jobs.workers import Processes
+from dphmm.jobs.batch.workers import Processes
 from scripts.benchmarks.report import ROOT, Report, once, processor_seconds
 
 NO_SWEEPS = {"epsilons": [], "radii_km": [], "repairs": [], "mechanisms": []}
@@ -30,15 +30,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(report: Report, options: argparse.Namespace) -> None:
     for name, keys in comparisons(report, options).items():
-        people = read(keys["data"][0], skip_bad=True).trajectories
-        runs = [[comparison(keys, people, workers) for workers in (1, 2)] for _ in range(report.repeats)]
+        tracks = read(keys["data"][0], skip_bad=True).trajectories
+        runs = [[comparison(keys, tracks, workers) for workers in (1, 2)] for _ in range(report.repeats)]
         for unit, kind in enumerate(("wall", "processor")):
-            one, two = (median(run[workers][unit] for run in runs) for workers in (0, 1))
-            report.row(f"default comparison, {name}, two workers, {kind}", two, "s", {"one worker": one})
+            single, two = (median(run[workers][unit] for run in runs) for workers in (0, 1))
+            report.row(f"default comparison, {name}, two workers, {kind}", two, "s", {"one worker": single})
 
 
 def comparisons(report: Report, options: argparse.Namespace) -> dict[str, dict]:
-    """Name → configuration, for the presets whose data are there; with --small, a few steps of the sample."""
+    """Return name → configuration of presets with data; with --small, steps of the sample."""
     if report.small:
         few = {
             "bbox": [44.97, -30.04, 45.03, -29.96],
@@ -48,22 +48,22 @@ def comparisons(report: Report, options: argparse.Namespace) -> dict[str, dict]:
             "length": 5,
         }
         return {"sample": {"data": [str(ROOT / "data" / "sample" / "geolife")], **few}}
-    real, found = os.environ.get("DPHMM_REAL_DATA"), {}
+    real, results = os.environ.get("DPHMM_REAL_DATA"), {}
     for preset, within in DATA.items():
         data = getattr(options, preset) or (real and str(Path(real, within)))
         if data:
-            found[preset] = {"preset": preset, "data": [data]}
+            results[preset] = {"preset": preset, "data": [data]}
         else:
-            report.skip(f"default comparison, {preset}", f"give --{preset} PATH")
-    return found
+            report.skip(f"default comparison, {preset}", f"requires --{preset} PATH")
+    return results
 
 
-def comparison(keys: dict, people: tuple[Trajectory, ...], workers: int) -> tuple[float, float]:
-    """Wall and processor seconds of the default comparison; the workers' start is in both."""
+def comparison(keys: dict, tracks: tuple[Trajectory, ...], workers: int) -> tuple[float, float]:
+    """Return wall and processor seconds of the default comparison with its workers' start."""
     config = parse_config({**keys, **NO_SWEEPS})
     with (
         tempfile.TemporaryDirectory() as folder,
-        closing(Evaluation.open(config, Path(folder) / "run", lambda: people)) as evaluation,
+        closing(Evaluation.open(config, Path(folder) / "run", lambda: tracks)) as evaluation,
     ):
         spent = processor_seconds()
         wall = once(lambda: sum(1 for _ in evaluation.run(Processes(workers))))

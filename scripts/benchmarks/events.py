@@ -1,8 +1,8 @@
-"""What releases tell of an event, how fast; what a cap on it costs, in time and in the error of the estimate.
+"""Speed of event odds, and the cost of event caps in time and estimate error.
 
-The plain form of the recursion holds all masses as logarithms in a dense array and sums them state by state. A capped
-step chooses its budget by branch and bound over all outputs; it stands beside the same steps without a cap, of the same
-person in the same run. The errors are those of the best public estimate at every moment, with or without a release.
+The plain form of the recursion stores all masses as logarithms in a dense array and sums them state by state. A capped
+step chooses its budget by branch and bound over all outputs. It is compared with steps of the same user without a cap
+in the same run. Errors are those of the public estimate at every timestep, with or without a release.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from scripts.benchmarks.town import CELL_KM, RADIUS_KM, model, path, points
 EPSILON = 1.0
 
 
-def run(report: Report, options: object) -> None:  # noqa: ARG001 - as every stage
+def run(report: Report, options: object) -> None:  # noqa: ARG001 - every stage has this signature
     for side, length in ((20, 12),) if report.small else ((20, 100), (32, 1000), (100, 1000)):
         moves, rows = model(side, side), emissions(side, length)
         event = Presence(place(side), length // 2, length - 1)
         literal = {"by logarithms": partial(by_logs, moves, rows, event)} if side == 20 else {}
-        told = partial(log_odds, moves.transition, moves.initial, rows, event)
-        report.time(f"log odds, {side * side:,} states, {length:,} releases", told, literal)
+        odds = partial(log_odds, moves.transition, moves.initial, rows, event)
+        report.time(f"log odds, {side * side:,} states, {length:,} releases", odds, literal)
     capped_steps(report, 12 if report.small else 32, 6 if report.small else 60)
     errors(report, 1 if report.small else 60)
     any_prior(report, 2 if report.small else 6)
 
 
 def place(side: int) -> list[int]:
-    """Four cells in the middle of the town."""
+    """Return four cells in the middle of the town."""
     corner = (side // 2 - 1) * side + side // 2 - 1
     return [corner, corner + 1, corner + side, corner + side + 1]
 
 
 def emissions(side: int, length: int) -> np.ndarray:
-    """``(T, N)`` log likelihoods of somebody's walk under Laplace noise of a kilometre."""
+    """Return ``(T, N)`` log likelihoods of a walk under Laplace noise of a kilometre."""
     rng, f = np.random.default_rng(0), points(side, side)
     moves = model(side, side)
     seen = f[path(moves, length, rng)] + rng.laplace(size=(length, 2))
@@ -48,7 +48,7 @@ def emissions(side: int, length: int) -> np.ndarray:
 
 
 def by_logs(moves: MarkovModel, rows: np.ndarray, event: Presence) -> np.ndarray:
-    """The recursion as it is written, in logarithms over dense arrays."""
+    """Compute the recursion literally, in logarithms over dense arrays."""
     with np.errstate(divide="ignore"):
         matrix, masses = np.log(moves.transition.toarray()), np.full((2, moves.size), -np.inf)
         masses[0] = np.log(moves.initial)
@@ -60,7 +60,7 @@ def by_logs(moves: MarkovModel, rows: np.ndarray, event: Presence) -> np.ndarray
         if event.first <= t + 1:
             ahead[:, within] = [[0.0], [-np.inf]]
         to_come[t] = np.logaddexp.reduce(matrix + ahead[:, np.newaxis, :], axis=2)
-    found = []
+    odds = []
     for t, row in enumerate(rows):
         if t:
             masses = np.logaddexp.reduce(matrix[np.newaxis] + masses[:, :, np.newaxis], axis=1)
@@ -69,8 +69,8 @@ def by_logs(moves: MarkovModel, rows: np.ndarray, event: Presence) -> np.ndarray
             masses[0, within] = -np.inf
         masses = masses + row
         yes = np.logaddexp(np.logaddexp.reduce(masses[1]), np.logaddexp.reduce(masses[0] + to_come[t, 0]))
-        found.append(yes - np.logaddexp.reduce(masses[0] + to_come[t, 1]))
-    return np.array(found)
+        odds.append(yes - np.logaddexp.reduce(masses[0] + to_come[t, 1]))
+    return np.array(odds)
 
 
 def engine(side: int, *caps: Cap, moves: MarkovModel | None = None) -> Releaser:
@@ -80,7 +80,7 @@ def engine(side: int, *caps: Cap, moves: MarkovModel | None = None) -> Releaser:
 
 
 def capped_steps(report: Report, side: int, length: int) -> None:
-    """Medians over one person's steps, capped and not."""
+    """Medians over one user's steps, capped and not."""
     event = Presence(place(side), length // 4, length - 1)
     prior = 1 / (1 + np.exp(-EventOdds(model(side, side).transition, model(side, side).initial, event).prior))
     walk = path(model(side, side), length, np.random.default_rng(1))
@@ -93,14 +93,14 @@ def capped_steps(report: Report, side: int, length: int) -> None:
     for share in (0.5, 0.1):
         cap = prior + (1 - prior) * share
         taken = steps(engine(side, Cap(event, float(cap))))
-        name = f"step at {side * side:,} states, never surer than {cap:.2f} of a prior of {prior:.2f}"
+        name = f"step at {side * side:,} states, probability at most {cap:.2f}, prior {prior:.2f}"
         report.row(name, 1e3 * median(taken), "ms", {"no cap": 1e3 * median(free)})
 
 
-def errors(report: Report, people: int) -> None:
-    """144 cells, people who stay where they are at seven moments of ten and more, and a place of sixteen cells.
+def errors(report: Report, num_users: int) -> None:
+    """Report errors and largest posteriors with and without caps on the presence in a place.
 
-    Without a cap some of their releases make it all but certain that they were there within the window.
+    There are 144 cells; users stay in at least seven of ten timesteps. The place has sixteen cells.
     """
     side, length = 12, 40
     walking = model(side, side)
@@ -108,7 +108,7 @@ def errors(report: Report, people: int) -> None:
     middle = range(side // 2 - 2, side // 2 + 2)
     event, f = Presence([side * y + x for y in middle for x in middle], 6, 26), points(side, side)
     rng = np.random.default_rng(3)
-    walks = [path(moves, length, rng) for _ in range(people)]
+    walks = [path(moves, length, rng) for _ in range(num_users)]
     free: dict[str, float] = {}
     for probability in (None, 0.9, 0.7, 0.5):
         caps = () if probability is None else (Cap(event, probability),)
@@ -123,24 +123,24 @@ def errors(report: Report, people: int) -> None:
                 odds.update(releaser.log_likelihood(step, record.released))
                 away.append(float(np.hypot(*(np.array(record.estimate) - f[state]))))
                 certain.append(1 / (1 + np.exp(-odds.log_odds)))
-        name = "no cap" if probability is None else f"never surer than {probability}"
+        name = "no cap" if probability is None else f"probability at most {probability}"
         report.row(f"mean error of the estimate, {name}", mean(away), "km", free)
         free = free or {"no cap": mean(away)}
-        report.row("    the surest that anybody got", max(certain), "")
-        report.row("    moments withheld", withheld / len(away), "of all")
+        report.row("    largest posterior probability", max(certain), "")
+        report.row("    withheld timesteps", withheld / len(away), "of all")
 
 
-def any_prior(report: Report, people: int) -> None:
-    """How far releases move the log odds of an event for the worst first distribution on two places.
+def any_prior(report: Report, num_users: int) -> None:
+    """Report the change of an event's log odds for the worst prior on two places.
 
-    36 cells whose neighbours are hidden from one another, a window of eight steps, eleven releases; beside it a reader
-    who begins with all cells alike.
+    The policy connects neighbours of 36 cells; the window has eight of eleven timesteps. The change is compared with
+    that of an adversary with a uniform prior.
     """
     side, length = 6, 11
     moves, event, f = model(side, side), Presence(place(side), 2, 9), Measurements(points(side, side))
     policy = PolicyGraph.utility(f, CELL_KM)
     rng = np.random.default_rng(5)
-    walks = [path(moves, length, rng) for _ in range(people)]
+    walks = [path(moves, length, rng) for _ in range(num_users)]
     before = from_each_place(moves, np.ones((length, moves.size)), event)
     share = 1 / (1 + np.exp(-np.linspace(-12, 12, 49)))[:, np.newaxis, np.newaxis]
     for epsilon in (0.1, 0.3, 1.0):
@@ -152,17 +152,17 @@ def any_prior(report: Report, people: int) -> None:
                 rows.append(releaser.log_likelihood(step, releaser.draw(step, state).released))
             likelihoods = np.exp(np.array(rows) - np.max(rows, axis=1, keepdims=True))
             seen = from_each_place(moves, likelihoods, event)
-            on_two = [share * one[:, np.newaxis] + (1 - share) * one for one in (*seen, *before)]
+            on_two = [share * logs[:, np.newaxis] + (1 - share) * logs for logs in (*seen, *before)]
             moved = np.log(on_two[0]) - np.log(on_two[1]) - np.log(on_two[2]) + np.log(on_two[3])
             worst.append(float(np.abs(moved).max()))
-            ends = [one.mean() for one in (*seen, *before)]
+            ends = [logs.mean() for logs in (*seen, *before)]
             even.append(float(abs(np.log(ends[0] / ends[1]) - np.log(ends[2] / ends[3]))))
-        name = f"log odds moved, epsilon {epsilon:g}, worst prior on two places"
-        report.row(name, median(worst), "", {"all places alike": median(even)})
+        name = f"change of log odds, epsilon {epsilon:g}, worst prior on two places"
+        report.row(name, median(worst), "", {"uniform prior": median(even)})
 
 
 def from_each_place(moves: MarkovModel, likelihoods: np.ndarray, event: Presence) -> tuple[np.ndarray, np.ndarray]:
-    """For somebody who begins at each place, how likely releases are together with the event, and without, ``(N,)``."""
+    """Return likelihoods of releases with and without the event for each start, ``(N,)``."""
     within = np.isin(np.arange(moves.size), event.states)
     none = any_ = np.ones(moves.size)
     for t in range(len(likelihoods) - 1, -1, -1):

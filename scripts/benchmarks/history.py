@@ -1,4 +1,4 @@
-"""What earlier runs of a benchmark found, one JSON object a line, so that a regression is seen."""
+"""History of a benchmark's runs, one JSON object per line, to detect regressions."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from pathlib import Path
 from typing import Any
 
 WORSE = 1.3
-"""How many times slower than in the last run a row has to be to be named."""
+"""Factor above which a row is reported as slower than in the last run."""
 
 _SLOWER_IS_MORE = ("s", "ms", "us", "MiB")
 _COMPARED = ("stage", "small")
 
 
-def append(found: Mapping[str, Any], history: Path) -> list[str]:
-    """Add a run to a history file, and say what was slower than in the last run of the same stage and machine.
+def append(measured: Mapping[str, Any], history: Path) -> list[str]:
+    """Add a run to a history file and return the rows that became slower.
 
-    What stands beside a row was measured in the same run: where it is slower too, by as much, the machine was, and
-    nothing is told.
+    A row is compared with the last run of the same stage and machine. If its comparisons, measured in the same run,
+    became slower by the same factor, the machine was slower, and the row is not reported.
 
     Raises
     ------
     ValueError
-        When the file is no such history.
+        If the file is not a history.
     """
     before = None
     if history.exists():
         for line in history.read_text(encoding="utf-8").splitlines():
             run = json.loads(line)
-            if all(run[key] == found[key] for key in _COMPARED) and _machine(run) == _machine(found):
+            if all(run[key] == measured[key] for key in _COMPARED) and _machine(run) == _machine(measured):
                 before = run
-    line = json.dumps({"when": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **found}, ensure_ascii=False)
+    line = json.dumps({"when": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **measured}, ensure_ascii=False)
     with history.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
-    return [] if before is None else list(_slower(before, found))
+    return [] if before is None else list(_slower(before, measured))
 
 
 def _slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -46,9 +46,9 @@ def _slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
             continue
         times = _times(earlier["value"], row["value"], row["unit"])
         of_machine = [
-            _times(earlier["beside"][name]["value"], other["value"], row["unit"])
-            for name, other in row["beside"].items()
-            if name in earlier["beside"]
+            _times(earlier["comparisons"][name]["value"], other["value"], row["unit"])
+            for name, other in row["comparisons"].items()
+            if name in earlier["comparisons"]
         ]
         if times > WORSE * max([1.0, *of_machine]):
             yield (
@@ -58,7 +58,7 @@ def _slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _times(before: float, now: float, unit: str) -> float:
-    """How many times as slow, or as large; one for what is neither a time, a size nor a rate."""
+    """Return the factor by which a value became worse; 1 if its unit has no direction."""
     if before <= 0 or now <= 0:
         return 1.0
     if unit in _SLOWER_IS_MORE:

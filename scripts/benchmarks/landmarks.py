@@ -1,4 +1,4 @@
-"""Landmark losses beside plain temporal leakage, Adaptive beside Uniform, stay points beside the plain algorithm."""
+"""Landmark losses, Adaptive and stay points, compared with plain implementations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from dphmm import landmarks
-from dphmm.leakage import account
+from dphmm.leakage import compute_leakage
 from scripts.benchmarks.report import Report
 
 
@@ -17,16 +17,16 @@ def run(report: Report, _: argparse.Namespace) -> None:
     rng, times = np.random.default_rng(0), np.arange(steps)
     marks = np.sort(rng.choice(times, steps // 5, replace=False))
     back, forth = rng.dirichlet(np.ones(states), size=states), rng.dirichlet(np.ones(states), size=states)
-    uniform, skip = (scheme(times, marks, 1.0) for scheme in (landmarks.uniform, landmarks.skip))
+    uniform, skip = (scheme(times, marks, 1.0) for scheme in (landmarks.uniform_scheme, landmarks.skip_scheme))
     for name, chosen, epsilons in [
         ("Uniform", marks, uniform.epsilons),
         ("Skip", marks, skip.epsilons),
         ("random budgets", marks, rng.exponential(0.1, steps)),
-        ("Uniform, one landmark", times[steps // 2 :][:1], landmarks.uniform(times, [steps // 2], 1.0).epsilons),
+        ("Uniform, one landmark", times[steps // 2 :][:1], landmarks.uniform_scheme(times, [steps // 2], 1.0).epsilons),
     ]:
         what = f"losses, T={steps} L={len(chosen)} n={states}, {name}"
         floor = {
-            "temporal leakage without landmarks": partial(account, back, forth, np.maximum(epsilons, 1e-9)),
+            "temporal leakage without landmarks": partial(compute_leakage, back, forth, np.maximum(epsilons, 1e-9)),
             "the paper's sum": partial(landmarks.paper_leakage, times, chosen, epsilons, back, forth),
         }
         report.time(
@@ -34,7 +34,7 @@ def run(report: Report, _: argparse.Namespace) -> None:
         )
 
     def release(scheme: landmarks.Adaptive | landmarks.LandmarkBudget) -> object:
-        return landmarks.release_series(np.zeros((steps, 2)), scheme, landmarks.lattice(1, rng=2))
+        return landmarks.release_series(np.zeros((steps, 2)), scheme, landmarks.lattice_noise(1, rng=2))
 
     what = f"Adaptive release of {steps} steps, L={len(marks)}"
     adaptive = partial(landmarks.Adaptive, times, marks, 1.0, sensitivity=1.0, rng=1)
@@ -47,15 +47,15 @@ def run(report: Report, _: argparse.Namespace) -> None:
 
 
 def plain(times: np.ndarray, points: np.ndarray, radius: float, least: np.timedelta64) -> list[tuple[int, int]]:
-    """Li et al. 2008 as published."""
-    found, i = [], 0
+    """Find stay points by the algorithm of Li et al. (2008) as published."""
+    rows, i = [], 0
     while i < len(times):
         j = i + 1
         while j < len(times) and np.linalg.norm(points[j] - points[i]) <= radius:
             j += 1
         if times[j - 1] - times[i] >= least:
-            found.append((i, j - 1))
+            rows.append((i, j - 1))
             i = j
         else:
             i += 1
-    return found
+    return rows

@@ -1,8 +1,8 @@
-"""Draws of the exact lattice mechanism beside K-norm noise in floating point by the same cones.
+"""Samples of the exact lattice mechanism compared with K-norm noise in floating point.
 
-The floating-point rows are the K-norm mechanism with numpy: a gamma radius times a uniform point of the hull. "All at
-once" asks for many draws in one call; "a call each" makes one release per call, as a step of a trajectory does, with
-fresh randomness from the operating system for the exact one.
+Floating-point rows are the K-norm mechanism with numpy and the same cones: a gamma radius times a uniform point of the
+hull. "One call" draws many samples in one call. "One call each" draws one sample per call, as a step of a trajectory
+does; the exact mechanism uses fresh randomness of the operating system.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def run(report: Report, options: argparse.Namespace) -> None:
             exact, plain = LatticeKNormMechanism(hull, epsilon), partial(float_noise, hull, epsilon, rng=rng)
             what = f"{name}, epsilon {epsilon:g}"
             many = {PLAIN: (partial(plain, draws), draws)}
-            report.rate(f"{what}, all at once", partial(exact.sample, [0, 0], size=draws), draws, "draws", many)
+            report.rate(f"{what}, one call", partial(exact.sample, [0, 0], size=draws), draws, "draws", many)
             calls = {PLAIN: (partial(repeat, partial(plain, 1), few), few)}
             each = partial(repeat, partial(exact.sample, [0, 0]), few)
-            report.rate(f"{what}, a call each", each, few, "draws", calls)
-            report.time("    preparing it", lambda h=hull, e=epsilon: LatticeKNormMechanism(h, e).log_normaliser)
+            report.rate(f"{what}, one call each", each, few, "draws", calls)
+            report.time("    preparation", lambda h=hull, e=epsilon: LatticeKNormMechanism(h, e).log_normaliser)
 
 
 def repeat(call: partial, times: int) -> None:
@@ -50,7 +50,7 @@ def repeat(call: partial, times: int) -> None:
 
 
 def float_noise(hull: SensitivityHull, epsilon: float, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """K-norm noise ``(draws, d)`` in doubles: a cone by its volume, a uniform point of its simplex, a gamma radius."""
+    """Sample K-norm noise ``(draws, d)`` in floats: a cone, a point of its simplex, a radius."""
     r = hull.dimension
     which = rng.choice(len(hull.cones), size=draws, p=hull.cone_volumes / hull.cone_volumes.sum())
     weights = rng.dirichlet(np.ones(r + 1), size=draws)[:, :r]

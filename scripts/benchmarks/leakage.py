@@ -1,7 +1,7 @@
-"""The leakage stage beside a linear program per pair of rows and the published algorithms in plain Python.
+"""Leakage compared with linear programs for pairs of rows and the published algorithms.
 
-Matrices are random with uniform entries unless the row says otherwise; α = 1 unless it says otherwise. ``--largest
-5000`` adds matrices of 5 000 states (some minutes).
+The published algorithms are in plain Python. By default, matrices are random with uniform entries, and α = 1.
+``--largest 5000`` adds matrices of 5,000 states, which take minutes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from itertools import permutations
 import numpy as np
 from scipy.optimize import linprog
 
-from dphmm.leakage import LossFunction, backward, constant_budget, exact_budgets, loss, smooth, supremum
+from dphmm.leakage import LossFunction, backward_leakage, constant_budget, exact_budgets, loss, smooth, supremum
 from scripts.benchmarks.report import Report, once, peak_mib
 from scripts.benchmarks.town import walk
 from tests.leakage import published
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--largest", type=int, default=1000, metavar="STATES", help="of a dense matrix (default: 1000)")
+    parser.add_argument(
+        "--largest", type=int, default=1000, metavar="STATES", help="largest dense matrix (default: 1000)"
+    )
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    report.row("the first call with 64 states or more (loads or compiles)", once(partial(loss, matrix(64), 1.0)), "s")
+    report.row("first call with 64 states or more (loads or compiles)", once(partial(loss, matrix(64), 1.0)), "s")
     beside_the_literature(report)
     budgets(report, 50 if report.small else 200)
     for n in (100,) if report.small else [n for n in (1000, 5000) if n <= options.largest]:
@@ -34,7 +36,9 @@ def run(report: Report, options: argparse.Namespace) -> None:
         side, times = (20, 10) if report.small else (100, 100)
         town, kind = walk(side, side, np.random.default_rng(1), hub), "with a hub" if hub else "of a grid"
         report.time(f"n = {side * side} sparse {kind}, loss", partial(loss, town, 1.0))
-        report.time(f"n = {side * side} sparse {kind}, BPL, T = {times}", partial(backward, town, [0.1] * times), {}, 3)
+        report.time(
+            f"n = {side * side} sparse {kind}, BPL, T = {times}", partial(backward_leakage, town, [0.1] * times), {}, 3
+        )
     report.row("peak memory of this run", peak_mib(), "MiB")
 
 
@@ -49,24 +53,24 @@ def linear_programs(rows: np.ndarray, alpha: float) -> float:
     bounds = np.vstack([above, np.hstack([-np.eye(n), np.ones((n, 1))])])
     best = 1.0
     for q, d in permutations(rows, 2):
-        found = linprog(-np.append(q, 0), bounds, np.zeros(2 * n), [np.append(d, 0)], [1.0], method="highs")
-        best = max(best, -found.fun)
+        solution = linprog(-np.append(q, 0), bounds, np.zeros(2 * n), [np.append(d, 0)], [1.0], method="highs")
+        best = max(best, -solution.fun)
     return math.log(best)
 
 
 def algorithm_1_of_arrays(rows: np.ndarray, alpha: float) -> float:
-    """Algorithm 1 of the paper as numpy does it best: a row against all others at once."""
-    e, greatest = math.expm1(alpha), 1.0
-    for one in rows:
-        chosen = one > rows
+    """Run Algorithm 1 of the paper vectorised: one row against all others."""
+    e, largest = math.expm1(alpha), 1.0
+    for row in rows:
+        chosen = row > rows
         while True:
-            ratio = (chosen @ one * e + 1) / (np.einsum("kj,kj->k", chosen, rows) * e + 1)
-            kept = chosen & (one > rows * ratio[:, np.newaxis])
+            ratio = (chosen @ row * e + 1) / (np.einsum("kj,kj->k", chosen, rows) * e + 1)
+            kept = chosen & (row > rows * ratio[:, np.newaxis])
             if np.array_equal(kept, chosen):
                 break
             chosen = kept
-        greatest = max(greatest, float(ratio.max()))
-    return math.log(greatest)
+        largest = max(largest, float(ratio.max()))
+    return math.log(largest)
 
 
 def beside_the_literature(report: Report) -> None:
@@ -103,5 +107,9 @@ def dense(report: Report, n: int) -> None:
     report.time(f"n = {n}, loss, smoothed identity, s = .005", partial(loss, strong, 1.0))
     if n <= 1000:
         for epsilon in (0.01, 0.1, 1.0):
-            report.time(f"n = {n}, BPL over T = {n}, ε = {epsilon:g}", partial(backward, rows, [epsilon] * n), {}, 3)
-        report.time(f"n = {n}, BPL, T = {n}, ε = .1, smoothed identity", partial(backward, strong, [0.1] * n), {}, 3)
+            report.time(
+                f"n = {n}, BPL over T = {n}, ε = {epsilon:g}", partial(backward_leakage, rows, [epsilon] * n), {}, 3
+            )
+        report.time(
+            f"n = {n}, BPL, T = {n}, ε = .1, smoothed identity", partial(backward_leakage, strong, [0.1] * n), {}, 3
+        )

@@ -1,7 +1,7 @@
-"""How far the stages are from what the machine allows: a floor or a peer beside each, in the same run.
+"""Stages compared with lower bounds of their work or other libraries, in the same run.
 
-A floor is the work that cannot be left out: one sparse product and one pass over the numbers for a step of a belief, a
-dense product for each observation of a filter, random words for draws. Peers are what hmmlearn and dynamax compile.
+A lower bound is the unavoidable work: one sparse product and one pass over the numbers for a step of a belief, one
+dense product per observation of a filter, random words for samples. Other libraries are hmmlearn and dynamax.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from dphmm.model import (
     Belief,
     Observations,
     filter_releases,
+    find_release_path,
     learn_from_releases,
-    path_of_releases,
     smooth_releases,
 )
-from dphmm.model.time_classes import By
+from dphmm.model.time_classes import ClassScheme
 from scripts.benchmarks.lattice import HULLS
 from scripts.benchmarks.peers import NAMES as PEERS
-from scripts.benchmarks.peers import works_of as peers_of
+from scripts.benchmarks.peers import build_works as peers_of
 from scripts.benchmarks.report import Report, once, seconds
 from scripts.benchmarks.town import RADIUS_KM, forget, model, points, releaser
 
 ROOT = Path(__file__).parents[2]
-_GAPS: tuple[tuple[By | None, float, float], ...] = (
-    ("hours", 300.0, 0.27),
-    ("weekday-hours", 3600.0, 0.5),
+_GAPS: tuple[tuple[ClassScheme | None, float, float], ...] = (
+    ("hour", 300.0, 0.27),
+    ("weekday-hour", 3600.0, 0.5),
     (None, 3600.0, 0.2),
 )
-"""The models of gaps: their classes of time, step in seconds, and cells in kilometres."""
+"""Models of gaps: time classes, step in seconds, and cell size in kilometres."""
 _WARM_AFTER = 2_500
-"""The steps after which all loops are compiled; over more than 100,000 states those that matter are sooner."""
+"""Number of steps after which all loops are compiled. With over 100,000 states, the important ones are sooner."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,24 +64,24 @@ def run(report: Report, options: argparse.Namespace) -> None:
     for side in (32,) if report.small else (32, 100):
         for policy in ("utility", "transition", "complete"):
             changing(report, side, policy)
-    location_set(report, 32 if report.small else 316)
+    delta_location_set(report, 32 if report.small else 316)
     draws(report, 10_000 if report.small else 1_000_000)
     for size in (40,) if report.small else (100, 400, 1000):
         dense(report, size, 50 if report.small else 1000)
     gap(report, 20 if report.small else 128, 100 if report.small else 1440)
     sparse(report, 20 if report.small else 100, 50 if report.small else 1000)
-    people(report, 1 if report.small else 17)
+    measure_users(report, 1 if report.small else 17)
     for by, step, cell in _GAPS:
         gaps(report, by, step, cell)
     nights(report)
 
 
 def spread(report: Report, side: int) -> None:
-    """A warm step once masses are thousands of nats apart, as after many releases about one place."""
+    """Time a warm step with masses thousands of nats apart, as after many releases."""
     engine, state = releaser(side, "utility", "lattice"), side * side // 2
     far = points(side, side)
     away = np.hypot(*(far - far[state]).T)
-    belief = Belief.of(np.full(side * side, 1 / side**2)).update(-(4000 / away.max()) * away)
+    belief = Belief.from_probabilities(np.full(side * side, 1 / side**2)).update(-(4000 / away.max()) * away)
     engine.resume(belief, 1)
     for _ in range(1 if report.small else _warm(side * side)):
         engine.release(state)
@@ -97,7 +97,7 @@ def spread(report: Report, side: int) -> None:
 
 
 def changing(report: Report, side: int, policy: str) -> None:
-    """Steps whose constraint sets are never those of the step before, and the same with every hull made anew."""
+    """Time steps with changing constraint sets, with and without cached hulls."""
     for mechanism in ("lattice", "k-norm"):
         size, f = side * side, Measurements(points(side, side))
         rng, taken, anew = np.random.default_rng(1), [], []
@@ -105,24 +105,24 @@ def changing(report: Report, side: int, policy: str) -> None:
         warm = 0 if report.small else _warm(size)
         for k in range(20 if report.small else warm + 120):
             near = np.hypot(*(f.points - f.points[rng.integers(size)]).T) < 0.4 * f.points.max()
-            engine.resume(Belief.of(near / near.sum()), 1)
+            engine.resume(Belief.from_probabilities(near / near.sum()), 1)
             if k % 2:
                 forget(engine, engine.soundness)
             (anew if k % 2 else taken).append(once(partial(engine.release, int(np.flatnonzero(near)[0]))))
         values = -rng.random(size)
         floor = 1e3 * seconds(partial(np.exp, values), 15)
-        beside = {"with every hull made anew": 1e3 * median(anew[4 + warm // 2 :]), "a pass over the states": floor}
+        beside = {"without cached hulls": 1e3 * median(anew[4 + warm // 2 :]), "a pass over the states": floor}
         name = f"step with new constraints, {size:,} states, {policy}, {mechanism}"
         report.row(name, 1e3 * median(taken[4 + warm // 2 :]), "ms", beside)
 
 
 def _warm(size: int) -> int:
-    """The steps over a number of states after which all that pays is compiled, as for a run of thousands."""
+    """Return the number of warm-up steps after which the relevant loops are compiled."""
     return _WARM_AFTER if size <= 100_000 else 20
 
 
-def location_set(report: Report, side: int) -> None:
-    """A warm step under a set of delta that changes, beside the same without."""
+def delta_location_set(report: Report, side: int) -> None:
+    """Time a warm step with a changing delta-location set, and without delta."""
     f, moves, state = Measurements(points(side, side)), model(side, side), side * side // 2
     taken = {}
     for delta in (0.01, None):
@@ -135,7 +135,7 @@ def location_set(report: Report, side: int) -> None:
 
 
 def draws(report: Report, count: int) -> None:
-    """Exact draws beside as many random words."""
+    """Time exact samples and the same number of random words."""
     words = partial(os.urandom, 8 * count)
     for name, epsilon in (("340 m grid cells", 1.0), ("1 km, coprime vertices", 5.0), ("1 km, coprime vertices", 20.0)):
         mechanism = LatticeKNormMechanism(SensitivityHull(HULLS[name]), epsilon)
@@ -144,7 +144,7 @@ def draws(report: Report, count: int) -> None:
 
 
 def dense(report: Report, size: int, length: int) -> None:
-    """Inference over a full matrix, and a round of learning it from releases."""
+    """Time inference over a full matrix, and one iteration of learning it from releases."""
     rng = np.random.default_rng(size)
     matrix, start = rng.dirichlet(np.ones(size), size), np.full(size, 1 / size)
     moves, rows = MarkovModel(matrix, start), rng.normal(0, 3, (length, size))
@@ -159,11 +159,11 @@ def dense(report: Report, size: int, length: int) -> None:
     peers = {name: peers_of(name, start, matrix, rows) for name in PEERS}
     for name, peer in peers.items():
         if peer is None:
-            report.skip(f"{name} at {size} states", "it is not installed")
+            report.skip(f"{name} at {size} states", "not installed")
     calls = {
         "filter": partial(filter_releases, moves, observed),
         "smoother": lambda: smooth_releases(moves, observed, filter_releases(moves, observed), ()),
-        "path": partial(path_of_releases, moves, observed),
+        "path": partial(find_release_path, moves, observed),
         "learning": partial(learn_from_releases, moves, [observed], 1),
     }
     for work, call in calls.items():
@@ -174,11 +174,11 @@ def dense(report: Report, size: int, length: int) -> None:
 
 
 def gap(report: Report, side: int, steps: int) -> None:
-    """A belief carried over a gap, after a release: by default a day of steps of a minute."""
+    """Time the prediction over a gap after a release: by default a day of one-minute steps."""
     moves = model(side, side)
     far = points(side, side)
     away = np.hypot(*(far - far[len(far) // 2]).T)
-    belief = Belief.of(moves.initial).predict(moves).update(-away)
+    belief = Belief.from_probabilities(moves.initial).predict(moves).update(-away)
     forwards = moves.transition.tocsc().T.tocsr()
 
     def products() -> None:
@@ -186,12 +186,12 @@ def gap(report: Report, side: int, steps: int) -> None:
         for _ in range(steps):
             values = forwards @ values
 
-    beside = {"as many sparse products": products}
+    beside = {"one sparse product per step": products}
     report.time(f"gap of {steps:,} steps, {moves.size:,} states", partial(belief.predict, moves, steps), beside)
 
 
 def sparse(report: Report, side: int, length: int) -> None:
-    """The filter over a town."""
+    """Time the filter over a town."""
     moves, rng = model(side, side), np.random.default_rng(2)
     rows = rng.normal(0, 3, (length, moves.size))
     likelihood, forwards = np.exp(rows - rows.max(axis=1, keepdims=True)), moves.transition.tocsc().T
@@ -206,14 +206,14 @@ def sparse(report: Report, side: int, length: int) -> None:
     report.time(f"filter, {moves.size:,} states of a town, {length:,} releases", call, beside)
 
 
-def people(report: Report, days: int) -> None:
-    """One person's days through the jobs themselves: milliseconds for each release."""
+def measure_users(report: Report, days: int) -> None:
+    """Time the jobs on the days of one user, in milliseconds per release."""
     with tempfile.TemporaryDirectory() as here:
         folder = Path(here)
         space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=1.0 if report.small else 0.27)
         moves = learn(ROOT / "data" / "sample" / "geolife", space, 300).model
-        synthesize(moves, folder / "person.csv", 1, days, rng=3)
-        town, written = Data((str(folder / "person.csv"),)), folder / "released.csv"
+        synthesize(moves, folder / "user.csv", 1, days, rng=3)
+        town, written = Data((str(folder / "user.csv"),)), folder / "released.csv"
         taken = once(lambda: release(town, moves, ReleaseSettings("utility:1km"), output=written))
         count = written.read_bytes().count(b"\n") - 1
         whole = f"{count:,} releases, {moves.size:,} states, {moves.transition.nnz / moves.size**2:.0%} full"
@@ -225,28 +225,28 @@ def people(report: Report, days: int) -> None:
         report.row(f"audit of the session, {whole}", 1e3 * taken / count, "ms", beside)
 
 
-def gaps(report: Report, by: By | None, step: float, cell: float) -> None:
-    """A year without a release, in processor time: the first one, which prepares for it, and any later one."""
+def gaps(report: Report, by: ClassScheme | None, step: float, cell: float) -> None:
+    """Time a year without a release: the first one, with its preparation, and later ones."""
     step, cell = (3600.0, 1.0) if report.small else (step, cell)
     space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=cell)
-    varying = {"by": by, "zone": "UTC"} if by else {}
+    varying = {"time_classes": by, "zone": "UTC"} if by else {}
     moves = learn(ROOT / "data" / "sample" / "geolife", space, step, **varying).model
     day, year, slot = int(86_400 // step), int(365 * 86_400 // step), 470_003 * int(3600 // step)
-    belief = Belief.first(moves, slot)
+    belief = Belief.initial(moves, slot)
     what = f"a year without a release, {moves.size:,} states" + (f" by {by}" if by else "")
     what += f", {step:g} s"
     report.row(f"{what}, the first", once(partial(belief.predict, moves, year, slot), process_time), "s")
     steps = [partial(belief.predict, moves, 1, slot + k) for k in range(day)]
-    beside = {"the steps of a day one by one": sum(once(one, process_time) for one in steps)}
+    beside = {"the steps of a day separately": sum(once(step, process_time) for step in steps)}
     taken = seconds(partial(belief.predict, moves, year, slot), 1 if report.small else 3, process_time)
-    report.row(f"{what}, any later", taken, "s", beside)
+    report.row(f"{what}, later ones", taken, "s", beside)
 
 
 def nights(report: Report) -> None:
-    """A year of gaps of twelve hours, in processor time, under a matrix that leads anywhere from anywhere."""
+    """Time a year of twelve-hour gaps under a full transition matrix."""
     space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=1.0 if report.small else 0.27)
     moves = learn(ROOT / "data" / "sample" / "geolife", space, 3600.0).model
-    belief, hours, count = Belief.first(moves), 12, 10 if report.small else 365
+    belief, hours, count = Belief.initial(moves), 12, 10 if report.small else 365
 
     def walked() -> None:
         now = belief
@@ -255,4 +255,4 @@ def nights(report: Report) -> None:
 
     whole = once(lambda: [belief.predict(moves, hours) for _ in range(count)], process_time)
     what = f"{count} gaps of {hours} steps, {moves.size:,} states, {moves.transition.nnz / moves.size**2:.0%} full"
-    report.row(what, whole, "s", {"their steps one by one": count * seconds(walked, 5, process_time)})
+    report.row(what, whole, "s", {"their steps separately": count * seconds(walked, 5, process_time)})

@@ -1,7 +1,7 @@
-"""Libraries of hidden Markov models beside ours: the same arithmetic on the same numbers, by the name of the work.
+"""Other libraries of hidden Markov models: their filters, smoothers, paths and learning.
 
-hmmlearn is what its models call underneath; dynamax is compiled by JAX, in double precision, and returns nothing that
-is not asked for. Those that are not installed are missing (`pip install hmmlearn dynamax`).
+For hmmlearn, the functions that its models use internally are called. dynamax is compiled by JAX in double precision
+and returns only the required results. Libraries that are not installed are omitted (`pip install hmmlearn dynamax`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Works = dict[str, Callable[[], object]]
 NAMES = ("hmmlearn", "dynamax")
 
 
-def works_of(name: str, start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works | None:
-    """The filter, the smoother, the most probable path, and a round of expectation maximisation; None without it."""
+def build_works(name: str, start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works | None:
+    """Return filter, smoother, path and one EM iteration of a library; None if not installed."""
     if not find_spec(name):
         return None
     return {"hmmlearn": _hmmlearn, "dynamax": _dynamax}[name](start, matrix, log_rows)
@@ -52,17 +52,17 @@ def _dynamax(start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Wor
     from dynamax.hidden_markov_model import inference
 
     jax.config.update("jax_enable_x64", True)
-    given = [jax.numpy.asarray(values) for values in (start, matrix, log_rows)]
+    arrays = [jax.numpy.asarray(values) for values in (start, matrix, log_rows)]
 
-    def learn(*some: object) -> tuple[object, object]:
-        found = inference.hmm_two_filter_smoother(*some)
-        return found.initial_probs, found.trans_probs / found.trans_probs.sum(axis=1, keepdims=True)
+    def learn(*arguments: object) -> tuple[object, object]:
+        posterior = inference.hmm_two_filter_smoother(*arguments)
+        return posterior.initial_probs, posterior.trans_probs / posterior.trans_probs.sum(axis=1, keepdims=True)
 
     loops: dict[str, Callable[..., object]] = {
-        "filter": lambda *some: inference.hmm_filter(*some)[:2],
-        "smoother": lambda *some: inference.hmm_two_filter_smoother(*some).smoothed_probs,
+        "filter": lambda *arguments: inference.hmm_filter(*arguments)[:2],
+        "smoother": lambda *arguments: inference.hmm_two_filter_smoother(*arguments).smoothed_probs,
         "path": inference.hmm_posterior_mode,
         "learning": learn,
     }
-    made = {name: jax.jit(loop) for name, loop in loops.items()}
-    return {name: (lambda loop=loop: jax.block_until_ready(loop(*given))) for name, loop in made.items()}
+    compiled = {name: jax.jit(loop) for name, loop in loops.items()}
+    return {name: (lambda loop=loop: jax.block_until_ready(loop(*arrays))) for name, loop in compiled.items()}

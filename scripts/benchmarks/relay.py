@@ -1,7 +1,7 @@
-"""The relay under load: fixes of a thousand people over HTTP, from this machine, to SQLite or PostgreSQL.
+"""The relay under load: fixes of a thousand users over HTTP, with SQLite or PostgreSQL.
 
-Every fix is of a moment of its own, so that each is drawn, written and on the disk before it is answered. The clients
-run beside the relay on the same processors, and are in the figures.
+Every fix belongs to a separate timestep. Each is released, written and on disk before it is answered. The clients run
+on the same processors as the relay, and the figures include them.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ CONNECTIONS = 16
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path(), help="on the disk to be measured (default: here)"
+        "folder", nargs="?", type=Path, default=Path(), help="folder on the measured disk (default: the current one)"
     )
-    parser.add_argument("--postgres", metavar="URL", help="an empty database; left out, it is skipped")
-    parser.add_argument("--people", type=int, default=1000)
+    parser.add_argument("--postgres", metavar="URL", help="empty database; skipped by default")
+    parser.add_argument("--num-users", type=int, default=1000)
     parser.add_argument("--fixes", type=int, default=6000)
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    people, fixes = (20, 100) if report.small else (options.people, options.fixes)
+    num_users, fixes = (20, 100) if report.small else (options.num_users, options.fixes)
     with tempfile.TemporaryDirectory(dir=options.folder) as here:
         folder = Path(here)
         space = Grid.over((45.0, -30.2, 45.0 + SIDE * CELL_KM / 111.2, -30.2 + SIDE * CELL_KM / 78.6), CELL_KM)
@@ -54,16 +54,16 @@ def run(report: Report, options: argparse.Namespace) -> None:
         moves, first = walk(space.size // columns, columns), np.full(space.size, 1 / space.size)
         MarkovModel(moves, first, space, STEP_S).save(folder / "m.npz")
         box = space.latlon().min(axis=0), space.latlon().max(axis=0)
-        name, load = f"SQLite, {people:,} people, {space.size:,} states", (people, fixes, box)
-        measure(report, folder, name, "people.db", 1, *load)
-        measure(report, folder, "SQLite, two recipients", "told.db", 1, *load, told=2)
+        name, load = f"SQLite, {num_users:,} users, {space.size:,} states", (num_users, fixes, box)
+        measure(report, folder, name, "users.db", 1, *load)
+        measure(report, folder, "SQLite, two recipients", "recipients.db", 1, *load, num_recipients=2)
         if options.postgres:
             measure(report, folder, "PostgreSQL, two workers", options.postgres, 2, *load)
-            later = START + STEP_S * (fixes // people + 2)  # the database has the moments before
+            later = START + STEP_S * (fixes // num_users + 2)  # the database has the earlier timesteps
             both = ("PostgreSQL, two workers, two recipients", options.postgres, 2, *load, 2, later)
             measure(report, folder, *both)
         else:
-            report.skip("PostgreSQL, two workers", "name an empty database with --postgres")
+            report.skip("PostgreSQL, two workers", "pass an empty database with --postgres")
 
 
 def measure(
@@ -72,29 +72,32 @@ def measure(
     name: str,
     store: str,
     workers: int,
-    people: int,
+    num_users: int,
     fixes: int,
     box: Box,
-    told: int = 0,
+    num_recipients: int = 0,
     start: int = START,
 ) -> None:
-    with taking() as address, serving(folder, store, workers, people, address, told) as (url, process, started):
+    with (
+        run_recipient() as address,
+        run_relay(folder, store, workers, num_users, address, num_recipients) as (url, process, started),
+    ):
         report.row(f"{name}: from start to first answer", started, "s")
-        before = memory(process)
-        took, waits = asyncio.run(post(url, people, fixes, box, start))
+        before = measure_memory(process)
+        took, waits = asyncio.run(post_fixes(url, num_users, fixes, box, start))
         report.row(f"{name}: fixes", fixes / took, "a second")
         report.row("    median", 1e3 * median(waits), "ms")
         report.row("    99th percentile", 1e3 * quantiles(waits, n=100)[98], "ms")
-        report.row("    memory of the relay before", before, "MiB", {"after": memory(process)})
-        if told:
-            late = until_told(url, told * (fixes + 1))
-            report.row("    messages to recipients", told * fixes / (took + late), "a second")
+        report.row("    memory of the relay before", before, "MiB", {"after": measure_memory(process)})
+        if num_recipients:
+            late = wait_until_delivered(url, num_recipients * (fixes + 1))
+            report.row("    messages to recipients", num_recipients * fixes / (took + late), "a second")
             report.row("    the last one after the last fix", late, "s")
 
 
 @contextmanager
-def taking() -> Iterator[str]:
-    """A recipient in a process of its own that takes everything: its address."""
+def run_recipient() -> Iterator[str]:
+    """Run a recipient that accepts everything in a separate process; yield its address."""
     code = (
         "import asyncio\n"
         "async def take(reader, writer):\n"
@@ -115,8 +118,8 @@ def taking() -> Iterator[str]:
         process.terminate()
 
 
-def until_told(url: str, messages: int) -> float:
-    """The seconds until recipients were told of everything."""
+def wait_until_delivered(url: str, messages: int) -> float:
+    """Return the seconds until recipients were sent everything."""
     begun = time.perf_counter()
     while time.perf_counter() - begun < 600:
         text = httpx.get(f"{url}/metrics").text
@@ -127,7 +130,9 @@ def until_told(url: str, messages: int) -> float:
 
 
 @contextmanager
-def serving(folder: Path, store: str, workers: int, people: int, address: str = "", told: int = 0) -> Iterator[Running]:
+def run_relay(
+    folder: Path, store: str, workers: int, num_users: int, address: str = "", num_recipients: int = 0
+) -> Iterator[Running]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
@@ -136,8 +141,8 @@ def serving(folder: Path, store: str, workers: int, people: int, address: str = 
         "store": store,
         "listen": listen,
         "release": {"policy": "utility:1km", "epsilon": 0.5},
-        "device": [{"user": f"p{k}", "token": f"{k:040d}"} for k in range(people)],
-        "recipient": [{"name": f"r{k}", "kind": "webhook", "url": address} for k in range(told)],
+        "device": [{"user": f"p{k}", "token": f"{k:040d}"} for k in range(num_users)],
+        "recipient": [{"name": f"r{k}", "kind": "webhook", "url": address} for k in range(num_recipients)],
     }
     (folder / "relay.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
     command = [sys.executable, "-m", "dphmm", "serve", str(folder / "relay.toml"), "--workers", str(workers)]
@@ -147,7 +152,7 @@ def serving(folder: Path, store: str, workers: int, people: int, address: str = 
         try:
             while True:
                 try:
-                    httpx.get(f"http://{listen}/health", verify=False)  # certificates would be read each time
+                    httpx.get(f"http://{listen}/health", verify=False)  # avoids reading certificates each time
                     break
                 except httpx.HTTPError:
                     if process.poll() is not None or time.perf_counter() - begun > 60:
@@ -159,10 +164,10 @@ def serving(folder: Path, store: str, workers: int, people: int, address: str = 
             process.wait(30)
 
 
-async def post(url: str, people: int, fixes: int, box: Box, start: int) -> tuple[float, list[float]]:
-    """The seconds that all took, and how long each waited."""
+async def post_fixes(url: str, num_users: int, fixes: int, box: Box, start: int) -> tuple[float, list[float]]:
+    """Post fixes; return the total seconds and the latency of each."""
     rng = np.random.default_rng(0)
-    places = rng.uniform(*box, size=(fixes, 2)).tolist()
+    positions = rng.uniform(*box, size=(fixes, 2)).tolist()
     waits: list[float] = []
     numbers = iter(range(fixes))
     host, _, port = url.removeprefix("http://").partition(":")
@@ -171,12 +176,12 @@ async def post(url: str, people: int, fixes: int, box: Box, start: int) -> tuple
     async def phone() -> None:
         reader, writer = await asyncio.open_connection(*address)
         for k in numbers:
-            latitude, longitude = places[k]
-            sent = message(address, k % people, start + STEP_S * (k // people), latitude, longitude)
+            latitude, longitude = positions[k]
+            sent = build_request(address, k % num_users, start + STEP_S * (k // num_users), latitude, longitude)
             begun = time.perf_counter()
             writer.write(sent)
             head = await reader.readuntil(b"\r\n\r\n")
-            length = next(one for one in head.lower().split(b"\r\n") if one.startswith(b"content-length:"))
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             await reader.readexactly(int(length.partition(b":")[2]))
             waits.append(time.perf_counter() - begun)
             if not head.startswith(b"HTTP/1.1 200 "):
@@ -184,33 +189,33 @@ async def post(url: str, people: int, fixes: int, box: Box, start: int) -> tuple
         writer.close()
 
     async with httpx.AsyncClient(timeout=60) as client:
-        await phone_once(client, url, box, start)
+        await post_first_fix(client, url, box, start)
     begun = time.perf_counter()
     await asyncio.gather(*(phone() for _ in range(CONNECTIONS)))
     return time.perf_counter() - begun, waits
 
 
-def message(address: tuple[str, str], person: int, moment: int, latitude: float, longitude: float) -> bytes:
-    """A phone's request as bytes: a client of its own comfort would take as much of the processors as the relay."""
-    body = f'{{"_type":"location","tst":{moment},"lat":{latitude!r},"lon":{longitude!r}}}'.encode()
-    known = b64encode(f"p{person}:{person:040d}".encode()).decode()
+def build_request(address: tuple[str, str], user_index: int, second: int, latitude: float, longitude: float) -> bytes:
+    """Build a phone's request as bytes. An HTTP client would need too much CPU."""
+    body = f'{{"_type":"location","tst":{second},"lat":{latitude!r},"lon":{longitude!r}}}'.encode()
+    credentials = b64encode(f"p{user_index}:{user_index:040d}".encode()).decode()
     head = (
-        f"POST /owntracks HTTP/1.1\r\nHost: {':'.join(address)}\r\nAuthorization: Basic {known}\r\n"
+        f"POST /owntracks HTTP/1.1\r\nHost: {':'.join(address)}\r\nAuthorization: Basic {credentials}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
 
-async def phone_once(client: httpx.AsyncClient, url: str, box: Box, start: int) -> None:
-    """A first fix, which meets what is made once."""
+async def post_first_fix(client: httpx.AsyncClient, url: str, box: Box, start: int) -> None:
+    """Post a first fix, which includes one-time preparations."""
     latitude, longitude = box[0].tolist()
     body = {"_type": "location", "tst": start - STEP_S, "lat": latitude, "lon": longitude}
     (await client.post(f"{url}/owntracks", json=body, auth=("p0", f"{0:040d}"))).raise_for_status()
 
 
-def memory(process: subprocess.Popen[bytes]) -> float:
-    """MiB that a process and its workers hold."""
+def measure_memory(process: subprocess.Popen[bytes]) -> float:
+    """Return the memory of a process and its workers in MiB."""
     tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    found = [process.pid, *map(int, tasks.read_text().split())] if tasks.exists() else [process.pid]
-    pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in found)
+    processes = [process.pid, *map(int, tasks.read_text().split())] if tasks.exists() else [process.pid]
+    pages = sum(int(Path(f"/proc/{process_id}/statm").read_text().split()[1]) for process_id in processes)
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

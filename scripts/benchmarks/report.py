@@ -1,4 +1,4 @@
-"""What one run of a benchmark measured: medians, what they stand beside, and ratios."""
+"""Results of a benchmark's run: medians, comparisons and ratios."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from typing import Any
 
 Run = Callable[[], object]
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 5.0
+MAX_REPEATED_SECONDS = 5.0
 
 
 class Report:
-    """Prints every row as soon as it is measured, and keeps it for `to_json`."""
+    """A report that prints every row when it is measured, and stores it for `to_json`."""
 
     def __init__(self, stage: str, small: bool, repeats: int) -> None:
         self.stage, self.small, self.repeats = stage, small, repeats
         self.rows: list[dict[str, Any]] = []
 
     def row(self, what: str, value: float, unit: str, beside: Mapping[str, float] | None = None) -> None:
-        """One figure, and others of the same run and unit with their ratios to it."""
+        """Add a value, and others of the same run and unit with their ratios to it."""
         others = {name: {"value": other, "ratio": other / value} for name, other in (beside or {}).items()}
-        self.rows.append({"what": what, "value": value, "unit": unit, "beside": others})
+        self.rows.append({"what": what, "value": value, "unit": unit, "comparisons": others})
         print(f"{what:<64}{number(value):>12} {unit}")
         for name, other in others.items():
             print(f"    {name:<60}{number(other['value']):>12} {unit}{number(other['ratio']):>12} x", flush=True)
 
     def time(self, what: str, run: Run, beside: Mapping[str, Run] | None = None, repeats: int | None = None) -> None:
-        """Median seconds of a call after one that is not counted, and of others; a slow one is called once."""
+        """Add median seconds of a call and of others after a warm-up; a slow call is run once."""
         count = repeats or self.repeats
 
         def measured(call: Run) -> float:
             first = once(call)
-            return first if first > PATIENCE_S else seconds(call, count)
+            return first if first > MAX_REPEATED_SECONDS else seconds(call, count)
 
         self.row(what, measured(run), "s", {name: measured(other) for name, other in (beside or {}).items()})
 
     def rate(self, what: str, run: Run, count: int, unit: str, beside: Mapping[str, tuple[Run, int]]) -> None:
-        """How many a second, and how many of others."""
+        """Add the number per second of a call, and those of others."""
         for other, _ in ((run, count), *beside.values()):
             other()
-        found = {name: many / seconds(other, self.repeats) for name, (other, many) in beside.items()}
-        self.row(what, count / seconds(run, self.repeats), f"{unit}/s", found)
+        rates = {name: many / seconds(other, self.repeats) for name, (other, many) in beside.items()}
+        self.row(what, count / seconds(run, self.repeats), f"{unit}/s", rates)
 
     def skip(self, what: str, why: str) -> None:
         self.rows.append({"what": what, "skipped": why})
@@ -64,8 +64,8 @@ class Report:
             "python": platform.python_version(),
             **{name: version(name) for name in ("dphmm", "numpy", "scipy")},
         }
-        found = {"stage": self.stage, "small": self.small, "repeats": self.repeats, "machine": machine}
-        return found | {"rows": self.rows}
+        result = {"stage": self.stage, "small": self.small, "repeats": self.repeats, "machine": machine}
+        return result | {"rows": self.rows}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
@@ -86,7 +86,7 @@ def seconds(run: Run, repeats: int, clock: Callable[[], float] = time.perf_count
 
 
 def in_new_process(module: str, function: str, *arguments: object) -> tuple[Any, float]:
-    """What a function of a module gives in a process of its own, and that process's peak memory in MiB."""
+    """Run a function of a module in a separate process; return result and peak memory in MiB."""
     line = [sys.executable, "-m", __spec__.name, module, function, json.dumps(arguments)]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path}
@@ -95,13 +95,14 @@ def in_new_process(module: str, function: str, *arguments: object) -> tuple[Any,
 
 
 def processor_seconds() -> float:
-    """Of this process and of those that it has waited for."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    """Return processor seconds of this process and of its finished child processes."""
+    used = [resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def peak_mib() -> float:
-    """Of this process. On Linux not from getrusage, whose figure a process inherits from the one that started it."""
+    """Return the peak memory of this process in MiB."""
+    # Not from getrusage on Linux: a process inherits its value from its parent.
     status = Path("/proc/self/status")
     if status.exists():
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
@@ -109,5 +110,5 @@ def peak_mib() -> float:
 
 
 if __name__ == "__main__":
-    found = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*json.loads(sys.argv[3]))
-    print(json.dumps([found, peak_mib()]))
+    result = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*json.loads(sys.argv[3]))
+    print(json.dumps([result, peak_mib()]))

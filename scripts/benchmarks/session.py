@@ -1,7 +1,7 @@
-"""What durability costs: a session's step beside the engine's own and an empty commit to the same disk.
+"""Cost of durability: a session's step compared with the engine's and an empty commit.
 
-The three are measured in turn, one of each after the other, so that they meet the same disk; medians of 400 rounds.
-"Added" is the durable step less the commit and the engine.
+The three are measured alternately on the same disk; results are medians of 400 rounds. "Added" is the durable step
+minus the commit and the engine's step.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ UNCOUNTED = 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path(), help="on the disk to be measured (default: here)"
-    )
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="folder on the measured disk (default: .)")
     parser.add_argument("--largest", type=int, default=10_000, metavar="STATES", help="default: 10000")
 
 
@@ -38,7 +36,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
 
 
 def measure(folder: Path, side: int, rounds: int) -> tuple[float, float, float]:
-    """Median milliseconds of an empty commit, an engine's step and a session's."""
+    """Return median milliseconds of an empty commit, an engine's step and a session's step."""
     alone, kept, states = releaser(side), releaser(side), side * side
     empty = sqlite3.connect(folder / "empty.db", isolation_level=None)
     empty.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE tally (value INTEGER)")

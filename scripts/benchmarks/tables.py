@@ -1,7 +1,7 @@
-"""Tables of whole numbers: solving the program of the best one, making it exact, drawing, and a step of an engine.
+"""Integer tables: solving the linear program, exact rounding, sampling, an engine's step.
 
-The policy is one of neighbouring cells with a private corner of 16 cells, and that corner alone as a clique. The floor
-of draws is numpy's search in a row of cumulated doubles.
+The policies are neighbouring cells with a private corner of 16 cells, and a clique of all cells. Sampling is compared
+with numpy's search in a row of cumulative sums.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def run(report: Report, options: argparse.Namespace) -> None:
         for name, graph in (("neighbours and a private corner", mixed), ("one clique", clique)):
             edges, what = graph.edge_array(), f"{side * side} states, {name}"
             prior = np.random.default_rng(0).dirichlet(np.ones(len(points)))
-            report.time(f"{what}: the program", partial(least_error_table, points, edges, np.e, prior))
+            report.time(f"{what}: linear program", partial(least_error_table, points, edges, np.e, prior))
             table = least_error_table(points, edges, np.e, prior)[0]
-            report.time("    made exact", partial(integer_rows, table, edges, ratio_below(1.0)))
-            report.time("    by hops", partial(TableMechanism.graph_exponential, points, edges, 1.0, prior))
+            report.time("    exact rounding", partial(integer_rows, table, edges, ratio_below(1.0)))
+            report.time("    graph-exponential", partial(TableMechanism.graph_exponential, points, edges, 1.0, prior))
     draws = 10_000 if report.small else options.draws
     mechanism = TableMechanism.optimal(points, mixed.edge_array(), 1.0)
     floor = partial(by_doubles, np.cumsum(np.exp(mechanism.log_density(mechanism.points, points[0]))), draws)
@@ -41,21 +41,21 @@ def run(report: Report, options: argparse.Namespace) -> None:
         MarkovModel(np.full((size, size), 1 / size), np.full(size, 1 / size)), points, mixed, 1.0, "optimal"
     )
     step = engine.prepare()
-    report.time(f"a step of {size} states whose belief and component stay", engine.prepare)
-    report.time("    and its last look before a draw", partial(look, engine, step))
+    report.time(f"a step of {size} states with unchanged belief and component", engine.prepare)
+    report.time("    its soundness check", partial(check_soundness, engine, step))
 
 
 def city(side: int) -> tuple[np.ndarray, PolicyGraph, PolicyGraph]:
-    """Cells of 250 m: their centres, neighbours with a private corner of 4 by 4, and all of them private."""
+    """Return centres of cells of 250 m, the policy with a private corner, and the clique."""
     points = np.array([(i / 4, j / 4) for i in range(side) for j in range(side)])
     corner = np.flatnonzero((points < 0.99).all(axis=1))
     mixed = PolicyGraph.utility(points, 0.25) | PolicyGraph.from_groups(len(points), [corner])
     return points, mixed, PolicyGraph.complete(len(points))
 
 
-def look(engine: Releaser, step: object) -> None:
-    engine.soundness._sound = (None,)
-    engine.ready(step, 0)
+def check_soundness(engine: Releaser, step: object) -> None:
+    engine.soundness.clear()
+    engine.soundness(step)
 
 
 def by_doubles(sums: np.ndarray, draws: int) -> np.ndarray:

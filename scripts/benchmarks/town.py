@@ -1,4 +1,4 @@
-"""The town of the benchmarks: square cells of 340 m, and people who stay or go to one of the eight around."""
+"""Town of the benchmarks: square cells of 340 m with moves to the eight neighbours."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
+from dphmm.geometry.measurements import _polygon_forms
 from dphmm.release.soundness import SoundnessCheck
 
 CELL_KM, RADIUS_KM = 0.34, 1.0
 
 
 def points(height: int, width: int) -> np.ndarray:
-    """Kilometres, ``(N, 2)``, a row of the town after the other."""
+    """Return the centres of cells in kilometres, ``(N, 2)``, row by row."""
     y, x = np.divmod(np.arange(height * width), width)
     return CELL_KM * np.stack([x, y], axis=1)
 
 
 def walk(height: int, width: int, rng: np.random.Generator | None = None, hub: bool = False) -> csr_array:
-    """Its matrix: all moves equally likely, or with random weights; with a hub, every cell also leads to the first."""
+    """Return the transition matrix, with equal or random weights.
+
+    With a hub, every cell also leads to the first.
+    """
     size = height * width
     y, x = np.divmod(np.arange(size), width)
     moves = [(np.arange(size), np.zeros(size, dtype=np.int64))] if hub else []
@@ -37,26 +41,25 @@ def model(height: int, width: int, rng: np.random.Generator | None = None) -> Ma
 
 
 def path(moves: MarkovModel, length: int, rng: np.random.Generator) -> list[int]:
-    """Where somebody goes."""
-    found = [int(rng.integers(moves.size))]
-    while len(found) < length:
-        row = slice(*moves.transition.indptr[found[-1] : found[-1] + 2])
-        found.append(int(rng.choice(moves.transition.indices[row], p=moves.transition.data[row])))
-    return found
+    """Sample a path."""
+    path = [int(rng.integers(moves.size))]
+    while len(path) < length:
+        row = slice(*moves.transition.indptr[path[-1] : path[-1] + 2])
+        path.append(int(rng.choice(moves.transition.indices[row], p=moves.transition.data[row])))
+    return path
 
 
 def forget(engine: Releaser, look: SoundnessCheck) -> None:
-    """Let an engine forget plans, hulls and noise that it might meet again; the belief stays."""
-    engine.planner._last, engine.planner._made = None, ()
-    engine.query._made.clear()
-    for measured in (engine.measurements, engine.planner.places):
-        measured._polygons.clear()
+    """Clear an engine's cached plans, hulls and noise; its belief is unchanged."""
+    engine.planner.clear()
+    _polygon_forms.cache_clear()
+    for measured in (engine.measurements, engine.planner.surrogate_measurements):
         measured._extremes = None
-    look._sound = (None,)
+    look.clear()
 
 
 def releaser(side: int, policy: str = "utility", mechanism: str = "lattice") -> Releaser:
-    """An engine over a square town, everything possible."""
+    """Return an engine over a square town with all states possible."""
     f, moves = Measurements(points(side, side)), model(side, side)
     graphs = {
         "utility": lambda: PolicyGraph.utility(f, RADIUS_KM),

@@ -1,9 +1,9 @@
-"""Noise per component: what a step takes beside one hull for all, what the joint repair reaches, how much buffers hide.
+"""Noise by component: time of a step, errors of the joint repair, and effect of buffers.
 
-Check-ins are real where DPHMM_REAL_DATA names a folder with them: possible are the cells of the paper's grid that
-anybody visited, or those that a model learned from all people reaches in three steps from a known start. Entering a
-zone is measured on a town of cells of 250 m whose people stay or go to one of the eight cells around: from the last
-open release on, how probable is the true cell to a reader who knows the model and all releases?
+Check-ins are read from the folder DPHMM_REAL_DATA, if set. The possible states are the visited cells of the paper's
+grid, or those that a model of all users reaches in three steps from a known start. Entering a zone is measured in a
+town of cells of 250 m with moves to the eight neighbours. The measure is the posterior probability of the true cell,
+after the last unprotected release, for an adversary who knows the model and all releases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import RADIUS_KM, model, points, walk
 
 SIDE = 24
-"""Of the town in which a zone of eight by eight cells is entered."""
+"""Cells per side of the town, which contains a zone of eight by eight cells."""
 
 
 def run(report: Report, _: argparse.Namespace) -> None:
@@ -42,47 +42,46 @@ def run(report: Report, _: argparse.Namespace) -> None:
 
 
 def steps(report: Report, side: int) -> None:
-    """Cold steps by component beside one hull for all, under the same policies."""
+    """Time cold steps by component and with one hull under the same policies."""
     f, moves = Measurements(points(side, side)), model(side, side)
     square = (np.stack(np.divmod(np.arange(side * side), side)) < 8).all(axis=0)
     zone = PolicyGraph.categorical(np.where(square, 0, -1))
     town = PolicyGraph.utility(f, RADIUS_KM).restrict(~square)
     policies = {
         "utility": PolicyGraph.utility(f, RADIUS_KM),
-        "a zone beside utility": zone.restrict(square) | town,
-        "a zone, the rest open": zone.with_open(~square),
+        "a zone and utility": zone.restrict(square) | town,
+        "a zone, the rest unprotected": zone.with_open(~square),
     }
     for name, policy in policies.items():
-        found = {}
-        for calibration in ("component", "graph"):
-            engine = Releaser(moves, f, policy, 1.0, calibration=calibration, rng=1)
+        results = {}
+        for noise_scope in ("component", "graph"):
+            engine = Releaser(moves, f, policy, 1.0, noise_scope=noise_scope, rng=1)
             engine.release(side * side - 1)
 
             def cold(engine: Releaser = engine) -> float:
-                fresh = engine.another()
-                fresh.planner._last, fresh.planner._made = None, ()
-                fresh.query._made.clear()  # mechanisms of parts that were met before
+                fresh = engine.spawn()
+                fresh.planner.clear()
                 fresh.resume(engine.belief, 1)
                 return once(partial(fresh.release, side * side - 1))
 
-            found[calibration] = 1e3 * median(cold() for _ in range(report.repeats))
+            results[noise_scope] = 1e3 * median(cold() for _ in range(report.repeats))
         what = f"cold step by component, {side * side:,} states, {name}"
-        report.row(what, found["component"], "ms", {"one hull for all": found["graph"]})
+        report.row(what, results["component"], "ms", {"one hull for all": results["graph"]})
 
 
 def entering(report: Report) -> None:
-    """How probable the true cell is while somebody is in a zone of 64 cells, by the width of its buffer."""
+    """Report the posterior of the true cell in a zone of 64 cells by the width of its buffer."""
     count = 2 if report.small else 250
     for width in (0, 2) if report.small else (0, 1, 2, 3, 4):
         at_entry, inside = posteriors(width, count, np.random.default_rng(1))
         what = f"in a zone of 64 cells with a buffer of {width} cells ({0.25 * width:g} km)"
-        report.row(f"{what}: at entry, 90 % at most", float(np.quantile(at_entry, 0.9)), "of one")
-        report.row("    its median", float(np.median(at_entry)), "of one")
-        report.row("    at all moments in the zone, 90 % at most", float(np.quantile(inside, 0.9)), "of one")
+        report.row(f"{what}: posterior at entry, 90 % quantile", float(np.quantile(at_entry, 0.9)), "of one")
+        report.row("    median", float(np.median(at_entry)), "of one")
+        report.row("    at all timesteps in the zone, 90 % quantile", float(np.quantile(inside, 0.9)), "of one")
 
 
 def zoned(width: int) -> tuple[MarkovModel, np.ndarray, np.ndarray, PolicyGraph]:
-    """A town, kilometres of its cells, which are the home's, and the policy that hides them with a buffer."""
+    """Return a model, centres in km, mask of the home, and the policy with a buffer."""
     y, x = np.divmod(np.arange(SIDE * SIDE), SIDE)
     far = np.maximum(np.maximum(8 - x, x - 15), np.maximum(8 - y, y - 15))
     home, hidden = far <= 0, far <= width
@@ -92,9 +91,9 @@ def zoned(width: int) -> tuple[MarkovModel, np.ndarray, np.ndarray, PolicyGraph]
 
 
 def posteriors(width: int, count: int, rng: np.random.Generator) -> tuple[list[float], list[float]]:
-    """The probability of the true cell at the first release from the home, and at all of them, of walks into it."""
+    """Return posteriors of the true cell at the first and at all releases from the home."""
     moves, f, home, policy = zoned(width)
-    engine = Releaser(moves, f, policy, 1.0, calibration="component", rng=2, spacing=0.25)
+    engine = Releaser(moves, f, policy, 1.0, noise_scope="component", rng=2, spacing=0.25)
     rows = [moves.transition.indices[a:b] for a, b in pairwise(moves.transition.indptr.tolist())]
     at_entry, inside = [], []
     while len(at_entry) < count:
@@ -118,54 +117,64 @@ def posteriors(width: int, count: int, rng: np.random.Generator) -> tuple[list[f
 def check_ins(report: Report, file: Path) -> None:
     grid = Grid.preset("gowalla")
     f = grid.measurements()
-    people = read(file, skip_bad=True).trajectories
-    states = np.concatenate([grid.locate(one.latitude, one.longitude) for one in people])
+    tracks = read(file, skip_bad=True).trajectories
+    states = np.concatenate([grid.locate(track.latitude, track.longitude) for track in tracks])
     visits = np.bincount(states[states >= 0], minlength=grid.size).astype(float)
     possible, policy = visits > 0, PolicyGraph.utility(f, 1.0)
-    lone = len(exposed_states(policy, f, possible, calibration="component"))
+    lone = len(exposed_states(policy, f, possible, noise_scope="component"))
     for name, prior in (("uniform", None), ("visits", visits)):
-        repair = partial(protect, policy, f, possible, calibration="component", prior=prior)
+        repair = partial(protect, policy, f, possible, noise_scope="component", prior=prior)
         taken = median(once(repair) for _ in range(report.repeats))
-        found, nearest = repair(), repair(method="greedy")
+        repaired, nearest = repair(), repair(method="greedy")
         report.row(f"joint repair, {lone} exposed of {possible.sum():,} cells, prior {name}", taken, "s")
-        report.row("    mean squared error", found.value, "km²", {"nearest partners": nearest.value})
-        report.row("    its gap", found.gap, "of the error")
+        report.row(
+            "    mean squared error", repaired.objective_value, "km²", {"nearest partners": nearest.objective_value}
+        )
+        report.row("    its optimality gap", repaired.optimality_gap, "of the error")
     for radius in (1.0, 2.0, 4.0):
         three_steps(report, grid, file, radius)
 
 
 def three_steps(report: Report, grid: Grid, file: Path, radius: float) -> None:
-    """Three steps from a known start: one hull for all, nearest partners and the joint repair by component, tables.
+    """Report errors three steps after a known start, for hulls, repairs and tables.
 
-    All of them at one budget, from the same starts, under the belief after the three steps; errors are those of what is
-    released, and of the posterior mean of noise by component.
+    All have one budget, the same starts and the belief after three steps. Errors are those of the releases, and of the
+    posterior mean for noise by component.
     """
     chain = learn(Data((file,), skip_bad=True), grid, step_seconds=3600, smoothing=0.0).model
     policy, f = PolicyGraph.utility(grid.measurements(), radius), grid.measurements()
-    engine = Releaser(chain, f, policy, 1.0, mechanism="optimal", optimal_limit=128, repair_limit=500, rng=1)
+    engine = Releaser(chain, f, policy, 1.0, mechanism="optimal", optimal_max_states=128, repair_max_work=500, rng=1)
     rng, errors, gaps, sizes = np.random.default_rng(3), [], [], []
     leads = np.flatnonzero(np.diff(chain.transition.indptr) > 1)
     for start in rng.choice(leads, 40, replace=False):
-        belief = Belief.first(chain, None, np.eye(1, grid.size, start)[0]).predict(chain, 3)
+        belief = Belief.initial(chain, None, np.eye(1, grid.size, start)[0]).predict(chain, 3)
         possible, prior = belief.support, belief.probabilities
-        if not 3 <= possible.sum() <= 128:  # of which the program is solved in seconds
+        if not 3 <= possible.sum() <= 128:  # sizes for which the linear program is solved in seconds
             continue
-        shared = protect(policy, f, possible, repair_limit=500)
-        nearest = protect(policy, f, possible, "greedy", calibration="component", prior=prior)
-        plan = engine.plan(belief)
-        joint, tables = plan.protection, engine.noise(plan, 1.0).comparison(belief)
-        table = tables["mean_error"] * (1 - tables["gain"])
-        errors.append([shared.value**0.5, nearest.value**0.5, joint.value**0.5, tables["mean_error"], table])
-        gaps.append(joint.gap)
+        shared = protect(policy, f, possible, repair_max_work=500)
+        nearest = protect(policy, f, possible, "greedy", noise_scope="component", prior=prior)
+        plan = engine.build_plan(belief, 1.0)
+        joint, tables = plan.protection, plan.noise.compare_with_knorm(belief)
+        table = tables["knorm_estimate_error"] * (1 - tables["table_gain"])
+        errors.append(
+            [
+                shared.objective_value**0.5,
+                nearest.objective_value**0.5,
+                joint.objective_value**0.5,
+                tables["knorm_estimate_error"],
+                table,
+            ]
+        )
+        gaps.append(joint.optimality_gap)
         sizes.append(int(possible.sum()))
     names = "best hull for all", "nearest partners", "joint repair", "its posterior mean", "optimal"
-    found = np.array(errors)
-    what = f"three steps from a start, {radius:g} km, {len(found)} starts, {min(sizes)} to {max(sizes)} cells"
+    values = np.array(errors)
+    what = f"three steps from a start, {radius:g} km, {len(values)} starts, {min(sizes)} to {max(sizes)} cells"
     for number, name in enumerate(names):
-        report.row(f"{what}: {name}, median RMS", float(np.median(found[:, number])), "km")
+        report.row(f"{what}: {name}, median RMS", float(np.median(values[:, number])), "km")
         if number:
             report.row(
-                "        best hull for all over it, median", float(np.median(found[:, 0] / found[:, number])), "x"
+                "        best hull for all over it, median", float(np.median(values[:, 0] / values[:, number])), "x"
             )
         what = "   "
     report.row("    the joint repair's largest gap", max(gaps), "of the error")

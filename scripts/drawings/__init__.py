@@ -1,1 +1,1 @@
-"""The figures of the documentation; see ``scripts/figures --help``."""
+"""Figures of the documentation; see ``scripts/figures --help``."""

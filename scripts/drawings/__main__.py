@@ -1,4 +1,4 @@
-"""Draws the figures whose numbers the documentation quotes into a folder, and writes their tables."""
+"""Draw figures of the documentation and write their tables to a folder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.drawings import budgets, flows, noises
+from scripts.drawings import budgets, flow_rows, flows, noises, policies
 
 FIGURES = {
     "budgets": budgets,
+    "flow_rows": flow_rows,
     "flows": flows,
     "noises": noises,
+    "policies": policies,
 }
 
 
@@ -20,17 +22,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures = parser.add_subparsers(dest="figure", required=True, metavar="FIGURE")
     for name, module in FIGURES.items():
         text = module.__doc__ or ""
-        one = figures.add_parser(
+        figure_parser = figures.add_parser(
             name, help=text.splitlines()[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         for data in module.DATA:
-            one.add_argument(data, type=Path, metavar=data.upper())
-        one.add_argument("folder", type=Path, metavar="FOLDER", help="for pictures and tables; made if it is not there")
-        one.add_argument("--small", action="store_true", help="few runs and settings, to see that it works")
-        one.add_argument("--runs", type=int, default=module.RUNS, help=f"behind each point (default: {module.RUNS})")
-        one.add_argument("--seed", type=int, default=1)
+            figure_parser.add_argument(data, type=Path, metavar=data.upper())
+        figure_parser.add_argument(
+            "folder", type=Path, metavar="FOLDER", help="folder for pictures and tables, created if missing"
+        )
+        figure_parser.add_argument("--small", action="store_true", help="few runs and settings, for a quick test")
+        figure_parser.add_argument(
+            "--runs", type=int, default=module.RUNS, help=f"runs per point (default: {module.RUNS})"
+        )
+        figure_parser.add_argument("--seed", type=int, default=1)
         if hasattr(module, "arguments"):
-            module.arguments(one)
+            module.arguments(figure_parser)
     options = parser.parse_args(arguments)
     if options.small:
         options.runs = 1

@@ -1,6 +1,6 @@
-"""Kinds of noise on a city of 6 by 6 cells of 250 m with a private corner of 1 km; picture and table.
+"""Noise mechanisms on a city of 6 by 6 cells of 250 m with a private corner of 1 km.
 
-Neighbouring cells are joined, and all cells of the corner. People walk by a model that everybody knows.
+The policy connects neighbouring cells, and all cells of the corner. Users move by the public model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def draw(options: argparse.Namespace) -> None:
     for row in rows:
         print(
             f"{row.equal:8} {row.noise:28} epsilon {row.epsilon:.3f} factor {row.factor:.2f} "
-            f"released {row.released:.3f} mean {row.estimate:.3f} hindsight {row.hindsight:.3f}"
+            f"released {row.released:.3f} estimate {row.estimate:.3f} smoothed {row.smoothed:.3f}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Panels and files that the figures share."""
+"""Panels and files of the figures."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Hostile files for every reader: valid small documents, changed in their bytes and in their structure."""
+"""Fuzzing of every reader with small valid documents, mutated in bytes and structure."""

@@ -1,4 +1,4 @@
-"""Hostile files for every reader: see ``scripts/fuzz --help``."""
+"""Fuzz every reader; see ``scripts/fuzz --help``."""
 
 from __future__ import annotations
 
@@ -17,59 +17,62 @@ _CHUNK = 50_000
 
 
 def main(words: list[str] | None = None) -> int:
-    """Try hostile inputs on the readers and print what became of them; 1 where one was neither accepted nor refused."""
+    """Fuzz the readers and print the outcomes; return 1 if an input is not handled cleanly."""
     parser = argparse.ArgumentParser("scripts/fuzz", description=main.__doc__)
-    parser.add_argument("--inputs", type=int, default=10_000, help="how many inputs, over all readers")
-    parser.add_argument("--commands", type=int, default=0, help="how many command lines, over all commands")
-    parser.add_argument("--seed", type=int, default=0, help="of the inputs: the same seed makes the same ones")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first input of each reader")
+    parser.add_argument("--inputs", type=int, default=10_000, help="total number of inputs of readers")
+    parser.add_argument("--commands", type=int, default=0, help="total number of command lines")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the inputs")
+    parser.add_argument("--first", type=int, default=0, help="index of the first input of each reader")
     readers = [*TARGETS, *COMMANDS]
     parser.add_argument(
-        "--reader", action="append", choices=readers, metavar="NAME", help="this one alone; several times"
+        "--reader", action="append", choices=readers, metavar="NAME", help="only this reader; may be repeated"
     )
-    parser.add_argument("--workers", type=int, default=1, help="how many processes")
-    parser.add_argument("--memory", type=int, default=1024, help="what an input may take, MiB")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long an input may take")
-    parser.add_argument("--keep", type=Path, help="a folder for the inputs that failed, three of each kind")
-    given = parser.parse_args(words)
-    limits = Limits(given.memory << 20, given.seconds)
+    parser.add_argument("--workers", type=int, default=1, help="number of processes")
+    parser.add_argument("--memory", type=int, default=1024, help="memory limit of an input in MiB")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time limit of an input in seconds")
+    parser.add_argument("--keep", type=Path, help="folder for failed inputs, three of each kind")
+    arguments = parser.parse_args(words)
+    limits = Limits(arguments.memory << 20, arguments.seconds)
     tallies: dict[str, Tally] = {}
     print(f"{'reader':<27}{'inputs':>9}{'accepted':>10}{'refused':>10}{'wrong':>7}{'kinds':>7}{'seconds':>9}")
-    with ThreadPoolExecutor(given.workers) as crew:
+    with ThreadPoolExecutor(arguments.workers) as pool:
         pending = {}
-        for inputs, names in ((given.inputs, given.reader or list(TARGETS)), (given.commands, list(COMMANDS))):
+        for inputs, names in (
+            (arguments.inputs, arguments.reader or list(TARGETS)),
+            (arguments.commands, list(COMMANDS)),
+        ):
             for at, name in enumerate(names):
                 count = inputs // len(names) + (at < inputs % len(names))
-                stop = given.first + count
-                parts = [range(start, min(start + _CHUNK, stop)) for start in range(given.first, stop, _CHUNK)]
+                stop = arguments.first + count
+                parts = [range(start, min(start + _CHUNK, stop)) for start in range(arguments.first, stop, _CHUNK)]
                 if parts:
-                    pending[name] = [crew.submit(try_range, name, given.seed, part, limits) for part in parts]
+                    pending[name] = [pool.submit(try_range, name, arguments.seed, part, limits) for part in parts]
         for name, futures in pending.items():
-            tallies[name] = _joined([future.result() for future in futures])
-            _say(name, tallies[name])
-            if given.keep is not None:
-                _keep(given.keep, name, tallies[name], given.seed)
-    total = _joined(list(tallies.values()))
-    _say("together", total)
+            tallies[name] = _merge_tallies([future.result() for future in futures])
+            _print_row(name, tallies[name])
+            if arguments.keep is not None:
+                _write_failures(arguments.keep, name, tallies[name], arguments.seed)
+    total = _merge_tallies(list(tallies.values()))
+    _print_row("together", total)
     for name, tally in tallies.items():
         for kind, count in sorted(tally.wrong.items()):
             number = next(number for number, outcome in tally.failures if outcome.kind == kind)
-            print(f"{name}: {count} × {kind}, the first at input {number}")
+            print(f"{name}: {count} × {kind}, first at input {number}")
     return int(bool(total.wrong))
 
 
-def _joined(parts: list[Tally]) -> Tally:
+def _merge_tallies(parts: list[Tally]) -> Tally:
     kinds = sum((part.kinds for part in parts), Counter[str]())
-    return Tally(kinds, [one for part in parts for one in part.failures], sum(part.seconds for part in parts))
+    return Tally(kinds, [failure for part in parts for failure in part.failures], sum(part.seconds for part in parts))
 
 
-def _say(name: str, tally: Tally) -> None:
+def _print_row(name: str, tally: Tally) -> None:
     counts = (tally.kinds.total(), tally.kinds[ACCEPTED], tally.kinds[REFUSED], sum(tally.wrong.values()))
-    said = "".join(f"{count:>{width}}" for count, width in zip(counts, (9, 10, 10, 7), strict=True))
-    print(f"{name:<27}{said}{len(tally.wrong):>7}{tally.seconds:>9.1f}", flush=True)
+    cells = "".join(f"{count:>{width}}" for count, width in zip(counts, (9, 10, 10, 7), strict=True))
+    print(f"{name:<27}{cells}{len(tally.wrong):>7}{tally.seconds:>9.1f}", flush=True)
 
 
-def _keep(folder: Path, name: str, tally: Tally, seed: int) -> None:
+def _write_failures(folder: Path, name: str, tally: Tally, seed: int) -> None:
     for number, outcome in tally.failures:
         kind = re.sub(r"\W+", "-", outcome.kind)[:80]
         place = folder / name / f"{kind}-{number}"
@@ -77,8 +80,8 @@ def _keep(folder: Path, name: str, tally: Tally, seed: int) -> None:
         if not outcome.kind.startswith("the fuzzer itself"):
             file, data = hostile(every_target()[name], name, seed, number)
             (place / file).write_bytes(data)
-        said = f"{outcome.kind}\n{outcome.detail}\n"
-        (place / "traceback.txt").write_text(said, encoding="utf-8", errors="backslashreplace")
+        report = f"{outcome.kind}\n{outcome.detail}\n"
+        (place / "traceback.txt").write_text(report, encoding="utf-8", errors="backslashreplace")
 
 
 if __name__ == "__main__":

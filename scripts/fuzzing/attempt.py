@@ -1,4 +1,7 @@
-"""Hostile inputs, given to readers in processes under limits of memory and time, so that a crash or a hang is found."""
+"""Attempts of fuzzed inputs in processes with limits of memory and time.
+
+The processes make crashes and hangs detectable.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from typing import Any, NamedTuple
 from dphmm.errors import DphmmError
 
 Seed = tuple[str, bytes]
-"""The name of a file, and its content."""
+"""Name of a file, and its content."""
 
 ACCEPTED, REFUSED = "accepted", "refused"
-_MAX_REFUSAL = 8000  # a refusal of more characters is not one line
+_MAX_REFUSAL = 8000  # longer messages do not count as one line
 
 
 class Target(NamedTuple):
-    """A reader or a command: valid files, how their content is made hostile, and what its callers do with a file."""
+    """A reader or a command: its valid files, their mutation, and the use of a file."""
 
     seeds: Callable[[], list[Seed]]
     change: Callable[[bytes, Random], bytes]
@@ -36,21 +39,24 @@ class Target(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Whether an input was accepted, or refused in one line by an error of the package, or what went wrong where."""
+    """The outcome of an input: accepted, refused in one line, or a failure with its place."""
 
     kind: str
     detail: str = ""
 
 
 def hostile(target: Target, name: str, seed: int, number: int) -> tuple[str, bytes]:
-    """The input of a number: the name of its file, and its content; the same at every call."""
+    """Return the input with an index: name of the file, and content. It is deterministic."""
     rng = Random(f"{seed}/{name}/{number}")
     file, data = rng.choice(target.seeds())
     return file, target.change(data, rng)
 
 
 def attempt(target: Target, file: str, data: bytes, folder: Path) -> Outcome:
-    """Give an input to its reader. A warning counts as a failure: the command would print it as a second line."""
+    """Pass an input to its reader.
+
+    A warning is a failure: the command would print it as a second line.
+    """
     (folder / file).write_bytes(data)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -58,9 +64,11 @@ def attempt(target: Target, file: str, data: bytes, folder: Path) -> Outcome:
         try:
             target.use(folder / file)
         except DphmmError as problem:
-            said = str(problem)
-            if "\n" in said or not said or len(said) > _MAX_REFUSAL:
-                return Outcome(f"a refusal of {len(said)} characters in {said.count(chr(10)) + 1} lines", said[:2000])
+            message = str(problem)
+            if "\n" in message or not message or len(message) > _MAX_REFUSAL:
+                return Outcome(
+                    f"a refusal of {len(message)} characters in {message.count(chr(10)) + 1} lines", message[:2000]
+                )
             return Outcome(REFUSED)
         except BaseException as problem:
             if isinstance(problem, KeyboardInterrupt):
@@ -74,7 +82,7 @@ def attempt(target: Target, file: str, data: bytes, folder: Path) -> Outcome:
 
 @dataclass
 class Tally:
-    """The outcomes of a reader's inputs by kind, the first failures of each kind, and seconds over all processes."""
+    """Outcomes of a reader's inputs by kind, first failures of each kind, and total seconds."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, Outcome]] = field(default_factory=list)
@@ -88,20 +96,20 @@ class Tally:
 
     @property
     def wrong(self) -> dict[str, int]:
-        """The kinds that should not be."""
+        """The kinds of failures with their numbers."""
         return {kind: count for kind, count in self.kinds.items() if kind not in (ACCEPTED, REFUSED)}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one input may take: bytes of memory beyond what the process has when it begins, and seconds."""
+    """Limits of one input: bytes of memory in addition to those at the start, and seconds."""
 
     memory: int = 1 << 30
     seconds: float = 20.0
 
 
 def every_target() -> Mapping[str, Target]:
-    """The readers and the commands of the package."""
+    """Return the readers and the commands of the package."""
     from scripts.fuzzing.commands import COMMANDS
     from scripts.fuzzing.targets import TARGETS
 
@@ -111,18 +119,18 @@ def every_target() -> Mapping[str, Target]:
 def try_range(
     name: str, seed: int, numbers: range, limits: Limits, targets: Callable[[], Mapping[str, Target]] = every_target
 ) -> Tally:
-    """Try inputs in a process of its own, and in another from the next one on whenever one dies or does not end."""
+    """Try inputs in a separate process; if it dies or hangs, continue in another process."""
     context = multiprocessing.get_context("spawn")
     tally, start, begun = Tally(), numbers.start, time.monotonic()
     while start < numbers.stop:
-        ours, theirs = context.Pipe(duplex=False)
+        ours, sender = context.Pipe(duplex=False)
         at = context.Array("d", [float(start), time.monotonic() + 60.0], lock=False)
         counts = context.Array("q", [0, 0], lock=False)
-        work = (targets, name, seed, range(start, numbers.stop), limits.memory, theirs, at, counts)
+        work = (targets, name, seed, range(start, numbers.stop), limits.memory, sender, at, counts)
         process = context.Process(target=_work, args=work, daemon=True)
         process.start()
-        theirs.close()
-        hung = _watched(process, ours, at, limits, tally)
+        sender.close()
+        hung = _collect_reports(process, ours, at, limits, tally)
         tally.kinds[ACCEPTED] += counts[0]
         tally.kinds[REFUSED] += counts[1]
         number = int(at[0])
@@ -139,8 +147,8 @@ def try_range(
     return tally
 
 
-def _watched(process: Any, ours: Connection, at: Any, limits: Limits, tally: Tally) -> bool:
-    """Take what a process reports until it ends; whether it had to be ended."""
+def _collect_reports(process: Any, ours: Connection, at: Any, limits: Limits, tally: Tally) -> bool:
+    """Collect the reports of a process until it ends; return whether it was killed."""
     try:
         while process.is_alive() or ours.poll():
             if ours.poll(0.25):
@@ -157,7 +165,7 @@ def _watched(process: Any, ours: Connection, at: Any, limits: Limits, tally: Tal
 
 
 def _work(targets: Any, name: str, seed: int, numbers: range, memory: int, report: Any, at: Any, counts: Any) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libraries in C say to the terminal
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # output of C libraries
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] # commands may have workers
     target: Target = targets()[name]
     target.seeds()

@@ -1,4 +1,4 @@
-"""Hostile content made from valid content: tables, JSON, TOML, XML, archives, arrays, databases, columns."""
+"""Mutations of valid content: tables, JSON, TOML, XML, archives, arrays and databases."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dphmm.release import checkpoint
 from dphmm.release.session_store import _digest
 from scripts.fuzzing.values import FLOATS, INTEGERS, text, words
 
@@ -42,13 +43,13 @@ def changed(data: bytes, rng: Random) -> bytes:
     return (of_json if data.startswith((b"{", b"[")) and b"= " not in data else of_text)(data, rng)
 
 
-def _encoded(said: str) -> bytes:
-    return said.encode("utf-8", "surrogatepass")
+def _encoded(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
 
 
-def _clean(said: str) -> str:
-    """A text without the halves of pairs that NumPy, Arrow and SQLite do not take."""
-    return said.encode("utf-8", "replace").decode()
+def _clean(value: str) -> str:
+    """Replace lone surrogates, which NumPy, Arrow and SQLite reject."""
+    return value.encode("utf-8", "replace").decode()
 
 
 # ---- bytes and lines -----------------------------------------------------------------------------------------------
@@ -56,26 +57,26 @@ def _clean(said: str) -> str:
 
 def of_bytes(data: bytes, rng: Random) -> bytes:
     """Change, insert, delete or repeat some bytes, or cut off the rest."""
-    made = bytearray(data)
+    buffer = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
-        at, kind, width = rng.randrange(len(made) + 1), rng.randrange(8), rng.choice((1, 2, 4, 8))
-        if kind == 0 and made:
-            made[at - 1] ^= 1 << rng.randrange(8)
-        elif kind == 1 and made:
-            made[at - 1] = rng.choice((0, 1, 9, 10, 13, 27, 34, 39, 44, 92, 127, 128, 255, rng.randrange(256)))
+        at, kind, width = rng.randrange(len(buffer) + 1), rng.randrange(8), rng.choice((1, 2, 4, 8))
+        if kind == 0 and buffer:
+            buffer[at - 1] ^= 1 << rng.randrange(8)
+        elif kind == 1 and buffer:
+            buffer[at - 1] = rng.choice((0, 1, 9, 10, 13, 27, 34, 39, 44, 92, 127, 128, 255, rng.randrange(256)))
         elif kind == 2:
-            made[at : at + rng.choice((1, 2, 4, 8, 50))] = b""
+            buffer[at : at + rng.choice((1, 2, 4, 8, 50))] = b""
         elif kind == 3:
-            made[at:at] = rng.randbytes(width)
+            buffer[at:at] = rng.randbytes(width)
         elif kind == 4:
-            made[at:at] = made[at : at + rng.choice((1, 4, 16, 100))] * rng.choice((1, 2, 20))
+            buffer[at:at] = buffer[at : at + rng.choice((1, 4, 16, 100))] * rng.choice((1, 2, 20))
         elif kind == 5:
-            del made[at:]
+            del buffer[at:]
         elif kind == 6:
-            made[at : at + width] = (rng.choice(INTEGERS) % 256**width).to_bytes(width, rng.choice(("little", "big")))
+            buffer[at : at + width] = (rng.choice(INTEGERS) % 256**width).to_bytes(width, rng.choice(("little", "big")))
         else:
-            made[at:at] = _encoded(text(rng))[:5000]
-    return bytes(made)
+            buffer[at:at] = _encoded(text(rng))[:5000]
+    return bytes(buffer)
 
 
 _TOKENS = re.compile(r'"[^"\n]*"|[^\s,;&="<>{}\[\]]+|.', re.DOTALL)
@@ -91,14 +92,16 @@ def of_text(data: bytes, rng: Random) -> bytes:
         while not tokens[at].strip(',;\t &="<>\n') and rng.random() < 0.8:
             at = rng.randrange(len(tokens))
         quote = '"' if tokens[at].startswith('"') and rng.random() < 0.9 else ""
-        said = text(rng) if rng.random() < 0.9 else rng.choice(_PIECES)
+        value = text(rng) if rng.random() < 0.9 else rng.choice(_PIECES)
         if data[:1] in (b"{", b"[") and rng.random() < 0.9:
-            said = rng.choice((json.dumps(said), json.dumps(said), *rng.sample(_VALUES, 2), repr(rng.choice(INTEGERS))))
+            value = rng.choice(
+                (json.dumps(value), json.dumps(value), *rng.sample(_VALUES, 2), repr(rng.choice(INTEGERS)))
+            )
             quote = ""
         if kind < 7:
             if data[:1] == b"<" and rng.random() < 0.7:
-                said = said.replace("&", "&amp;").replace("<", "&lt;")
-            tokens[at] = quote + said + quote
+                value = value.replace("&", "&amp;").replace("<", "&lt;")
+            tokens[at] = quote + value + quote
         elif kind == 7:
             tokens[at] *= rng.choice((2, 3, 100))
         elif kind == 8:
@@ -118,7 +121,7 @@ _VALUES = [*words("json"), "9" * 4301, "-" + "9" * 700, "[" * 900 + "]" * 900, '
 
 
 def of_json(data: bytes, rng: Random) -> bytes:
-    """Replace, remove or exchange keys and values of a JSON text; one that is not valid is changed as bytes."""
+    """Replace, remove or exchange keys and values of JSON, or bytes of invalid JSON."""
 
     def lossy(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         kept = [pair for pair in pairs if rng.random() > 0.06]
@@ -141,10 +144,10 @@ def _within(data: bytes, start: int, stop: int, rng: Random) -> bytes:
 
 
 def of_zip(data: bytes, rng: Random) -> bytes:
-    """Change numbers in the headers of an archive, or its members, their names or their number."""
+    """Change numbers in the headers of an archive, or its members or their names."""
     if rng.random() < 0.25:
-        found = rng.choice([*re.finditer(b"PK(\3\4|\1\2|\5\6)", data)])
-        return _within(data, found.end(), found.end() + 42, rng)
+        match = rng.choice([*re.finditer(b"PK(\3\4|\1\2|\5\6)", data)])
+        return _within(data, match.end(), match.end() + 42, rng)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     for _ in range(rng.choice((1, 1, 1, 2))):
@@ -160,7 +163,7 @@ def of_zip(data: bytes, rng: Random) -> bytes:
             members = members[:at] + members[at + 1 :] if len(members) > 1 and rng.random() < 0.7 else members * 2
     stream, method = io.BytesIO(), rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA))
     with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", method) as archive:
-        warnings.simplefilter("ignore")  # two members of one name
+        warnings.simplefilter("ignore")  # duplicate names of members
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(_clean(name) or "a"), content, method)
     return stream.getvalue()
@@ -172,7 +175,7 @@ def of_tar(data: bytes, rng: Random) -> bytes:
     header = bytearray(of_bytes(data[block : block + 512], rng)[:512].ljust(512, b"\0"))
     at, width = rng.choice(((100, 8), (124, 12), (136, 12), (156, 1), (386, 12), (483, 12)))
     number = rng.choice(INTEGERS)
-    octal, binary = b"%o" % (abs(number) % 8**width), b"\xff" + (number % 256**11).to_bytes(11, "big")  # a negative one
+    octal, binary = b"%o" % (abs(number) % 8**width), b"\xff" + (number % 256**11).to_bytes(11, "big")  # negative
     header[at : at + width] = rng.choice((octal, binary, b"S", b"L", b"K", b"x", b"g"))[:width].ljust(width, b"\0")
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
     return data[:block] + bytes(header) + data[block + 512 :]
@@ -180,8 +183,8 @@ def of_tar(data: bytes, rng: Random) -> bytes:
 
 def of_gzip(data: bytes, rng: Random) -> bytes:
     """Change the packed content, or pack it twice or next to itself."""
-    kind, made = rng.random(), gzip.compress(changed(gzip.decompress(data), rng), 1, mtime=0)
-    return gzip.compress(made, 1, mtime=0) if kind > 0.97 else made * (1 + (kind > 0.9))
+    kind, packed = rng.random(), gzip.compress(changed(gzip.decompress(data), rng), 1, mtime=0)
+    return gzip.compress(packed, 1, mtime=0) if kind > 0.97 else packed * (1 + (kind > 0.9))
 
 
 _TYPES = words("types")
@@ -190,29 +193,29 @@ _SHAPES += (lambda a: a.ravel()[:0], lambda a: a.ravel()[:-1], lambda a: np.sort
 
 
 def of_npy(data: bytes, rng: Random) -> bytes:
-    """Change the header of an array, its values, its shape and type, or the JSON that it contains."""
+    """Change the header of an array, its values, shape, type, or the contained JSON."""
     kind, stream = rng.random(), io.BytesIO()
     try:
         array = np.load(io.BytesIO(data))
-    except (ValueError, EOFError, OSError, SyntaxError, OverflowError, MemoryError):  # one that was changed before
+    except (ValueError, EOFError, OSError, SyntaxError, OverflowError, MemoryError):  # already mutated
         return of_bytes(data, rng)
     if kind < 0.2:
         return _within(data, 0, 128, rng)
     if kind < 0.4:
         shape = tuple(rng.choice((*array.shape, *INTEGERS)) for _ in range(rng.choice((0, 1, 2, 3, 40))))
-        said = repr({"descr": rng.choice(_TYPES), "fortran_order": rng.choice((True, False, None)), "shape": shape})
-        return b"\x93NUMPY\1\0" + len(said).to_bytes(2, "little") + said.encode() + data[128:]
+        header = repr({"descr": rng.choice(_TYPES), "fortran_order": rng.choice((True, False, None)), "shape": shape})
+        return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + data[128:]
     if array.dtype.kind == "U" and array.size == 1:
-        made = np.array(_clean(of_json(array.item().encode(), rng).decode("utf-8", "replace")))
+        result = np.array(_clean(of_json(array.item().encode(), rng).decode("utf-8", "replace")))
     elif kind < 0.8 and array.size and array.dtype.kind in "fi":
         pool = FLOATS if array.dtype.kind == "f" else [number for number in INTEGERS if -(2**31) <= number < 2**31]
-        made = array.copy()
-        made.flat[rng.randrange(made.size)] = rng.choice(pool)
+        result = array.copy()
+        result.flat[rng.randrange(result.size)] = rng.choice(pool)
     else:
-        made = rng.choice(_SHAPES)(array)
+        result = rng.choice(_SHAPES)(array)
         if array.dtype.kind in "fi" and rng.random() < 0.3:
-            made = made.astype(rng.choice(("<f8", ">f4", "<i4", "<i8", "|b1", "<f2")))
-    np.save(stream, made)
+            result = result.astype(rng.choice(("<f8", ">f4", "<i4", "<i8", "|b1", "<f2")))
+    np.save(stream, result)
     return stream.getvalue()
 
 
@@ -225,11 +228,11 @@ _ENDLESS = "CREATE VIEW {} AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT 
 
 @cache
 def _content(data: bytes) -> tuple[list[str], dict[str, list[Any]]]:
-    """The statements that make a database, among them those of its identifiers, and the rows of its tables."""
+    """Return the statements that create a database, including pragmas, and its rows."""
     with closing(sqlite3.connect(":memory:")) as opened:
         opened.deserialize(
             data[:18] + b"\1\1" + data[20:]
-        )  # a file in WAL mode, whose header says so; memory has no log
+        )  # clear the flag of WAL mode in the header: databases in memory have no log
         objects = opened.execute(_OBJECTS).fetchall()
         tables = [name for name, sql in objects if sql.upper().startswith("CREATE TABLE")]
         rows = {name: opened.execute(f'SELECT * FROM "{name}"').fetchall() for name in tables}
@@ -238,16 +241,28 @@ def _content(data: bytes) -> tuple[list[str], dict[str, list[Any]]]:
 
 
 def _cell(cell: Any, rng: Random) -> Any:
-    """Another cell: its JSON or bytes changed, or a value of any type."""
+    """Return a mutated cell: its JSON or bytes changed, or a value of any type."""
     if isinstance(cell, str | bytes) and rng.random() < 0.7:
-        made = changed(cell.encode() if isinstance(cell, str) else cell, rng)
-        return made if isinstance(cell, bytes) else made.decode("utf-8", "replace")
+        result = changed(cell.encode() if isinstance(cell, str) else cell, rng)
+        return result if isinstance(cell, bytes) else result.decode("utf-8", "replace")
     number = rng.choice([number for number in INTEGERS if -(2**63) <= number < 2**63])
     return rng.choice((number, rng.choice(FLOATS), None, _clean(text(rng)), _clean(text(rng)).encode()))
 
 
+def of_checkpoint(data: bytes, rng: Random) -> bytes:
+    """Change the JSON or the binary data of an engine's checkpoint, and correct its digest."""
+    head, _, content = data.split(b"\n", 2)
+    text, _, binary = content.partition(b"\n")
+    if rng.random() < 0.7:
+        text = of_json(text, rng)
+    else:
+        binary = of_bytes(binary, rng)
+    content = text + b"\n" + binary
+    return b"\n".join([head, checkpoint.digest(content), content])
+
+
 def _signed(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row of a file of sessions with a correct digest, if it does not depend on another row."""
+    """Return a session's row with a corrected digest, unless it depends on other rows."""
     if (table == "session" and len(row) == 5) or table == "progress":
         return (*row[:-1], _digest(*row[:-1]))
     if table == "record" and len(row) == 6 and row[1] == 0:
@@ -256,7 +271,7 @@ def _signed(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def of_sqlite(data: bytes, rng: Random) -> bytes:
-    """Change the header or a page of a database, its schema, or rows of which digests are corrected."""
+    """Change the header or a page of a database, its schema, or rows with new digests."""
     kind = rng.random()
     if kind < 0.3:
         start = rng.choice((0, 4096 * rng.randrange(len(data) // 4096)))
@@ -316,13 +331,14 @@ def of_parquet(data: bytes, rng: Random) -> bytes:
                 columns[_clean(text(rng))] = columns.pop(name) if kind == 6 else columns[name]
         if b"geo" in metadata and rng.random() < 0.5:
             metadata[b"geo"] = of_json(metadata[b"geo"], rng)
-        made = pa.table(columns).replace_schema_metadata(metadata).slice(0, 0 if rng.random() < 0.05 else len(table))
+        result = pa.table(columns).replace_schema_metadata(metadata).slice(0, 0 if rng.random() < 0.05 else len(table))
         packing, groups = rng.choice(("none", "snappy", "zstd", "gzip")), rng.choice((1, 2, 1000))
-        pq.write_table(made, stream, compression=packing, row_group_size=groups, store_schema=rng.random() < 0.8)
-    except (pa.ArrowException, OverflowError, ValueError, TypeError):  # Arrow does not write such a column
+        pq.write_table(result, stream, compression=packing, row_group_size=groups, store_schema=rng.random() < 0.8)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):  # Arrow cannot write this column
         return of_bytes(data, rng)
     return stream.getvalue()
 
 
 _BY_START: dict[bytes, Callable[[bytes, Random], bytes]]
 _BY_START = {b"PK\3": of_zip, b"\x1f\x8b": of_gzip, b"\x93NUMPY": of_npy, b"SQLite": of_sqlite, b"PAR1": of_parquet}
+_BY_START[b"dphmm-checkpoint"] = of_checkpoint

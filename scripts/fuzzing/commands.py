@@ -1,4 +1,7 @@
-"""Every command with extreme values for its options: exit code 0, or 2 and one line, and nothing half-written."""
+"""Fuzzing of every command with extreme values of its options.
+
+A command must exit with 0, or with 2 and one line, and leave no partial output.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -15,33 +19,47 @@ from random import Random
 from typing import Any
 
 import click
+import tomli_w
 from click.testing import CliRunner
 
 from dphmm import Limits, ReleaseSettings, Session
 from dphmm.cli import main
+from dphmm.cli.keys import Key, get_key
 from dphmm.jobs.input_data import Data
-from dphmm.jobs.releases import release
+from dphmm.jobs.release.release import release
 from scripts.fuzzing import seeds, values
 from scripts.fuzzing.attempt import Seed, Target
 
-BASES = {name: shlex.split(said) for name, _, said in (line.partition(": ") for line in values.words("commands"))}
-"""What each command is run with before it is changed: words that do well. The first words name the command."""
+
+def _word(text: str) -> str | dict[str, Any]:
+    """Return a word, or the settings of the TOML text after @."""
+    return tomllib.loads(text[1:]) if text.startswith("@") else text
+
+
+BASES = {
+    name: [_word(word) for word in shlex.split(line_words)]
+    for name, _, line_words in (line.partition(": ") for line in values.words("commands"))
+}
+"""Name → valid words and settings of a command before mutation.
+
+The name starts with the command.
+"""
 
 EXTREMES = [*values.words("options"), "", " ", "9" * 400, "9" * 5000, "-9" * 50, "x" * 100_000, "a\udc80b"]
 EXTREMES += ["\x1b[2J\x07\r\n\x9b"]
 
 SLOW = {"evaluate", "report", "report sessions", "show picture"}
-"""Commands of seconds, of which tests do without."""
+"""Commands that take seconds, which tests omit."""
 
 ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class BadEndError(Exception):
-    """A command that ended in another way than it says."""
+    """A command ended in an unexpected way."""
 
-    def __init__(self, kind: str, said: str = "") -> None:
+    def __init__(self, kind: str, detail: str = "") -> None:
         self.kind = kind
-        super().__init__(f"{kind}: {said!r}")
+        super().__init__(f"{kind}: {detail!r}")
 
 
 def _words(name: str) -> list[Seed]:
@@ -49,14 +67,17 @@ def _words(name: str) -> list[Seed]:
 
 
 def changed(data: bytes, rng: Random) -> bytes:
-    """The words with an option or two at extreme values, a value replaced, or a word gone."""
+    """Return the words with extreme values of options, a replaced value, or a word removed."""
     name, *words = json.loads(data)
     extreme = lambda: rng.choice((*EXTREMES, values.text(rng).replace("\x00", "")[:5000]))  # noqa: E731
-    options = [found for found in _command(name).params if isinstance(found, click.Option)]
+    options = [parameter for parameter in _command(name).params if isinstance(parameter, click.Option | Key)]
     for _ in range(rng.choice((1, 1, 1, 2))):
         kind = rng.random()
         if kind < 0.75 and options:
             option = rng.choice(options)
+            if isinstance(option, Key):
+                words.append({get_key(option): _toml_value(extreme(), rng)})
+                continue
             flag = rng.choice(option.opts)
             if flag in words:
                 at = words.index(flag)
@@ -69,10 +90,30 @@ def changed(data: bytes, rng: Random) -> bytes:
     return json.dumps([name, *words]).encode()
 
 
+def _toml_value(text: str, rng: Random) -> Any:
+    """Return a value of a key from an extreme text: number, boolean, text, list or table."""
+    value: Any = text
+    with contextlib.suppress(ValueError):
+        parsed = tomllib.loads(f"x = {text}")["x"]
+        value = rng.choice((text, parsed if isinstance(parsed, int | float) else text))
+    return rng.choice((value, value, value, [value], [value, value], {"time": value}, [{"event": value}]))
+
+
+def with_settings(words: list[Any], file: Path) -> list[str]:
+    """Return the words, with the keys among them written to a settings file."""
+    keys = {key: value for word in words if isinstance(word, dict) for key, value in word.items()}
+    texts = [word for word in words if not isinstance(word, dict)]
+    if not keys:
+        return texts
+    file.write_bytes(tomli_w.dumps(keys).encode("utf-8", "surrogatepass"))
+    return [*texts, "--settings", str(file)]
+
+
 def use(path: Path) -> None:
-    """Run the command in a small world of its own, and look at how it ended."""
+    """Run the command in a separate folder and check how it ends."""
     name, *words = json.loads(path.read_bytes())
     with _world() as folder:
+        words = with_settings(words, folder / "keys.toml")
         before = {file.name for file in folder.iterdir()}
         stdin = (folder / "lines.json").read_text()
         done = CliRunner().invoke(main, [*_path(name), *words], input=stdin, prog_name="dphmm")
@@ -81,26 +122,26 @@ def use(path: Path) -> None:
             raise done.exception
         if done.exit_code not in (0, 1, 2) or (done.exit_code == 1 and _path(name)[0] != "audit"):
             raise BadEndError(f"exit code {done.exit_code}", done.stderr[-300:])
-        if done.exit_code == 2 and not [line for line in done.stderr.splitlines() if line.startswith("dphmm")]:
+        if done.exit_code == 2 and not [line for line in done.stderr.splitlines() if line.startswith("Error: ")]:
             raise BadEndError("no line says why", done.stderr[-300:])
-        if any(not line.startswith(("dphmm", "Report")) for line in done.stderr.splitlines()):
+        if any(not line.startswith(("Error: ", "Warning: ", "dphmm", "Report")) for line in done.stderr.splitlines()):
             raise BadEndError("other lines than ours", done.stderr[-300:])
         if ORDERS.search(done.stdout + done.stderr):
             raise BadEndError("control characters reach the terminal")
-        kept = {"new"} | ({"new.session"} if "'dphmm session export' has what" in done.stderr else set())
+        kept = {"new"} | ({"new.session"} if "see 'dphmm session export'" in done.stderr else set())
         if any(".part" in file for file in left) or (done.exit_code == 2 and left - kept):
             raise BadEndError("left behind", str(sorted(left)))
 
 
 def _path(name: str) -> list[str]:
-    """The words that name a command."""
+    """Return the words that name a command."""
     command: click.Command = main
     path = []
     for word in name.split():
-        found = command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
-        if found is None:
+        inner = command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
+        if inner is None:
             break
-        command = found
+        command = inner
         path.append(word)
     return path
 
@@ -113,7 +154,7 @@ def _command(name: str) -> click.Command:
 
 
 COMMANDS = {f"dphmm {name}": Target(partial(_words, name), changed, use) for name in BASES}
-"""Command → how it is attacked."""
+"""Command → its target."""
 
 
 @contextlib.contextmanager
@@ -129,7 +170,7 @@ _ROOM = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 @cache
 def _template() -> Path:
-    """The files that the words name, made once for each process."""
+    """Return the folder of the files that the words name, written once per process."""
     folder = Path(tempfile.mkdtemp(dir=_ROOM))
     for name, data in seeds.documents("world"):
         (folder / name).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Every reader of the package, and what is done with what was read."""
+"""Every reader of the package, and the use of its results."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ import numpy as np
 
 from dphmm import Measurements, PolicyGraph, ReleaseSettings, read
 from dphmm.attack import TableChannel
-from dphmm.audit.tables import edges_graph, read_edges, read_prior, read_secrets, read_states
-from dphmm.cli.models import show as show_model
-from dphmm.cli.release import answer_lines, load_job
+from dphmm.audit.tables import build_policy_graph, read_edges, read_prior, read_secrets, read_states
+from dphmm.cli.model import show as show_model
+from dphmm.cli.options import build_caps, build_settings
+from dphmm.cli.release import answer_lines, release_command
 from dphmm.errors import DphmmError
 from dphmm.evaluation.config import load_config
 from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
 from dphmm.events import read_priors
+from dphmm.hide.recordings import write_recording
 from dphmm.jobs import hide
-from dphmm.jobs.counting import Counts
+from dphmm.jobs.batch.run_folder import Checkpoint, Published
+from dphmm.jobs.counts import Counts
 from dphmm.jobs.input_data import Data
-from dphmm.jobs.landmarks import moments_of
-from dphmm.jobs.leaks import leak_of_releases
-from dphmm.jobs.models import load_model, people_seen
-from dphmm.jobs.releases import live
-from dphmm.jobs.run_folder import Checkpoint, Published
-from dphmm.jobs.stored_releases import export_sessions, read_released, replay
+from dphmm.jobs.landmarks import parse_landmarks
+from dphmm.jobs.leakage import compute_release_leakage
+from dphmm.jobs.model.learn import find_training_users, load_model
+from dphmm.jobs.release.release import live
+from dphmm.jobs.release.stored import export_sessions, read_released, replay
 from dphmm.leakage import LossFunction
 from dphmm.leakage.loss_function import read_matrix, read_numbers
 from dphmm.model.belief import Belief
 from dphmm.plots.basemap import read_basemap
-from dphmm.plots.figures import new_figure
+from dphmm.plots.canvas import new_figure
 from dphmm.plots.maps import draw_basemap
-from dphmm.plots.releases import show
+from dphmm.plots.release import show
 from dphmm.plots.webmap import web_map
 from dphmm.policy.zones import categories
 from dphmm.readers import read_places
@@ -51,41 +53,40 @@ from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_terms import Terms
-from dphmm.serve import message_formats
+from dphmm.serve import incoming
 from dphmm.serve.config import RelayConfig
 from dphmm.space.states import LocalProjection
 from dphmm.tables import Table, TimedTable
 from dphmm.writers import read_releases, summarise
-from dphmm.writers.flow_files import FlowRows
+from dphmm.writers.flows import FlowRows
 from dphmm.writers.formats import FORMATS
-from dphmm.writers.recordings import write_recording
 from scripts.fuzzing import seeds
 from scripts.fuzzing.attempt import Target
 from scripts.fuzzing.changes import changed
 from scripts.fuzzing.commands import ORDERS
 
 _SUPPRESSED = contextlib.suppress(DphmmError)
-"""For the first of several readings of one file: each may refuse it."""
+"""For earlier readings of a file that is read several times: each may refuse it."""
 
 
 def _trajectories(path: Path, **options: Any) -> None:
     with _SUPPRESSED:
         read(path, skip_bad=True)
-    people = Data((path,), user_per_file=True, **options).read()
-    assert people.fixes > 0
-    for one in people.trajectories:
-        one.user.encode("utf-8")
-        seeds.grid().locate(one.latitude, one.longitude)
-        one.resample(60.0)
+    user_tracks = Data((path,), user_per_file=True, **options).read()
+    assert user_tracks.fixes > 0
+    for track in user_tracks.trajectories:
+        track.user.encode("utf-8")
+        seeds.grid().locate(track.latitude, track.longitude)
+        track.resample(60.0)
 
 
 def _zoned(path: Path) -> None:
-    """Times that count milliseconds, or are in a zone whose clocks are put forward; and a table people by people."""
+    """Read times in milliseconds, or in a zone with daylight saving; and a table by user."""
     for options in ({"time_unit": "ms"}, {"time_zone": "America/New_York"}, {"time_unit": "ns", "time_zone": "+05:45"}):
         with _SUPPRESSED:
             read(path, **options)
-    if path.suffix == ".parquet" and (found := ParquetFixes(path, ReadOptions(skip_bad=True))).names_people:
-        assert all(part.points >= 0 for part in found.by_people(2))
+    if path.suffix == ".parquet" and (fixes := ParquetFixes(path, ReadOptions(skip_bad=True))).has_users:
+        assert all(part.points >= 0 for part in fixes.gather().read_by_users(2))
 
 
 def _recording(path: Path) -> None:
@@ -122,15 +123,16 @@ def _places(path: Path) -> None:
 
 
 def _model(path: Path) -> None:
-    """Follow a model, and print how it was learned: every line of that is the command's own."""
+    """Use a model and print its provenance, of which the command must print every line."""
     model = load_model(path)
     _ = model.content_hash, model.structure, model.space.content_hash, model.space.latlon()
     for steps in (1, 3, 500):
-        model.operator(steps, 0).forward(model.first_logs(0))
+        model.operator(steps, 0).forward(model.initial_logs(0))
     PolicyGraph.transition(model.structure).edge_array()
     shown = [_printed(show_model, [str(path), *more]) for more in ([], ["--json"])]
     facts = json.loads(shown[1])
-    assert len(shown[0].splitlines()) == 1 + sum(fact is not None for fact in facts.values())
+    headings = [line for line in shown[0].splitlines() if not line.startswith(" ")]
+    assert len(shown[0].splitlines()) == len(headings) + sum(fact is not None for fact in facts.values())
     assert facts["hash"] == model.content_hash
 
 
@@ -142,8 +144,8 @@ def _printed(command: click.Command, words: list[str]) -> str:
 
 
 def _layer(path: Path) -> None:
-    found = categories(path, seeds.grid())
-    PolicyGraph.from_groups(seeds.grid().size, list(found.values())).edge_array()
+    groups = categories(path, seeds.grid())
+    PolicyGraph.from_groups(seeds.grid().size, list(groups.values())).edge_array()
 
 
 def _graph(path: Path) -> None:
@@ -156,23 +158,23 @@ def _releases(path: Path) -> None:
     json.dumps(list(table.rows()), allow_nan=False)
     summarise(table)
     FORMATS[".csv"].write(path.with_name("again.csv"), table)
-    if path.suffix == ".csv":  # what else is done with released files, of whichever format
+    if path.suffix == ".csv":  # further uses of released files, independent of the format
         with _SUPPRESSED:
             show(path, path.with_name("again.html"), overwrite=True)
         with _SUPPRESSED:
-            leak_of_releases(seeds.model(), path, "a")
+            compute_release_leakage(seeds.model(), path, "a")
         list(replay(path, seeds.model(), "complete"))
 
 
 def _grounded(path: Path) -> None:
-    found = read_basemap(path, (44.9, -30.1, 45.1, -29.9))
-    web_map([], "a", basemap=found)
-    draw_basemap(new_figure()[1], found, LocalProjection(45.0, -30.0))
+    ground = read_basemap(path, (44.9, -30.1, 45.1, -29.9))
+    web_map([], "a", basemap=ground)
+    draw_basemap(new_figure()[1], ground, LocalProjection(45.0, -30.0))
 
 
 def _session(path: Path) -> None:
     for content in export_sessions(path, path.with_name("again.jsonl"), overwrite=True):
-        json.dumps(content.facts(), allow_nan=False)
+        json.dumps(content.to_dict(), allow_nan=False)
 
 
 def _text(use: Callable[[str], object]) -> Callable[[Path], object]:
@@ -180,23 +182,24 @@ def _text(use: Callable[[str], object]) -> Callable[[Path], object]:
 
 
 def _settings(text: str) -> None:
-    made = ReleaseSettings.from_json(text) if text.lstrip()[:1] in ("{", "[") else ReleaseSettings.from_toml(text)
-    _ = made.to_json(), made.to_toml()
+    settings = ReleaseSettings.from_json(text) if text.lstrip()[:1] in ("{", "[") else ReleaseSettings.from_toml(text)
+    _ = settings.to_json(), settings.to_toml()
 
 
-def _job(path: Path) -> None:
-    job = load_job(path, {})
-    _ = job.people, job.limits, job.settings.to_json()
+def _settings_file(path: Path) -> None:
+    with release_command.make_context("release", ["--settings", str(path), "--model", "m.npz"]) as context:
+        params = context.params
+        build_settings({**params, "caps": build_caps(params)}, for_a_day=True).to_json()
 
 
 def _moments(path: Path) -> None:
     with _SUPPRESSED:
-        moments_of(path, np.arange(5))
-    moments_of(path, np.datetime64("2024-03-07T09:00", "us") + np.arange(5) * np.timedelta64(1, "m"))
+        parse_landmarks(path, np.arange(5))
+    parse_landmarks(path, np.datetime64("2024-03-07T09:00", "us") + np.arange(5) * np.timedelta64(1, "m"))
 
 
 def _checksums(path: Path) -> None:
-    """Refused, or the file that is present: the address leads nowhere."""
+    """Refuse the checksums, or accept the present file: the address is not reachable."""
     (path.parent / "loc-gowalla_totalCheckins.txt.gz").write_bytes(b"")
     fetch_data("gowalla", path.parent, base_url="http://127.0.0.1:9", timeout_seconds=0.01)
 
@@ -220,8 +223,8 @@ def _lines(path: Path) -> None:
     kept = sys.stdin, sys.stdout
     sys.stdin, sys.stdout = SimpleNamespace(buffer=io.BytesIO(path.read_bytes())), io.StringIO()  # type: ignore[assignment]
     try:
-        with live(seeds.model(), ReleaseSettings(policy="complete"), accept_epsilon=1.0, rng=1) as people:
-            answer_lines(people)
+        with live(seeds.model(), ReleaseSettings(policy="complete"), max_requested_epsilon=1.0, rng=1) as stream:
+            answer_lines(stream)
         for line in sys.stdout.getvalue().splitlines():
             json.loads(line)
     finally:
@@ -229,22 +232,29 @@ def _lines(path: Path) -> None:
 
 
 def _phone(path: Path) -> None:
-    """What an app posts: JSON, or the fields of a form."""
+    """Read the message of an app: JSON, or fields of a form."""
     body, name = path.read_bytes(), path.name.removesuffix("_fields")
-    use = getattr(message_formats, f"read_{name}")
+    use = getattr(incoming, f"read_{name}")
     use(body if name == path.name else dict(parse_qsl(body.decode("utf-8", "surrogateescape"))))
+
+
+def _checkpoint(path: Path) -> None:
+    engine = seeds.checkpoint_engine()
+    engine.restore(path.read_bytes())
+    engine.release(0)
+    assert engine.checkpoint()
 
 
 _USES: Mapping[str, Callable[[Path], object]] = {
     **dict.fromkeys(
         ("csv", "csv-gz", "geojson", "parquet", "geoparquet", "gpx", "unnamed", "zip", "tar"), _trajectories
     ),
-    **{name: partial(_trajectories, format=name) for name in ("owntracks", "geolife", "cabspotting", "checkins")},
+    **{name: partial(_trajectories, input_format=name) for name in ("owntracks", "geolife", "cabspotting", "checkins")},
     "recording": _recording,
     "hidden-places": lambda path: hide(seeds.RIDE, [seeds.HOME], session=path),
     "flows": FlowRows.read,
     "states": _states,
-    "edges": lambda path: edges_graph(("a", "b", "c"), read_edges(path)).edge_array(),
+    "edges": lambda path: build_policy_graph(("a", "b", "c"), read_edges(path)).edge_array(),
     "prior": lambda path: read_prior(path, ("a", "b", "c")),
     "secrets": lambda path: read_secrets(path, ["kind=x"]),
     "channel": lambda path: TableChannel.read(path, 3),
@@ -260,16 +270,17 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     **{f"releases-{end}": _releases for end in seeds.ENDS},
     "session": _session,
     "belief": lambda path: Belief.from_bytes(path.read_bytes()).predict(seeds.model(), 2),
+    "checkpoint": _checkpoint,
     "record": _text(lambda text: ReleaseRecord.from_json(text).to_json()),
     "settings": _text(_settings),
     "terms": _text(lambda text: Terms.from_json(text).to_json()),
-    "job": _job,
+    "settings-file": _settings_file,
     "evaluation": load_config,
     "landmarks": _moments,
     "checksums": _checksums,
     "run": lambda path: Checkpoint.open(path.parent, {"seed": 1, "kind": "csv"}, resume=True).close(),
     "split": _split,
-    "people-seen": lambda path: people_seen(path.with_name("m.npz"), seeds.model()),
+    "training-users": lambda path: find_training_users(path.with_name("m.npz"), seeds.model()),
     "journal": _journal,
     "steps": lambda path: StepTable.read([path]),
     "stream": _lines,
@@ -277,9 +288,9 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     "relay": RelayConfig.read,
     **{"csv-times": _zoned, "parquet-times": _zoned, "table-parquet": _table},
 }
-_SAME = {"recording": "gpx", "csv-times": "csv", "parquet-times": "parquet", "table-parquet": "parquet"}
-"""Targets that read the documents of another one."""
+_SHARED_DOCUMENTS = {"recording": "gpx", "csv-times": "csv", "parquet-times": "parquet", "table-parquet": "parquet"}
+"""Target → another target, the documents of which it reads."""
 TARGETS: Mapping[str, Target] = {
-    name: Target(partial(seeds.seeds, _SAME.get(name, name)), changed, use) for name, use in _USES.items()
+    name: Target(partial(seeds.seeds, _SHARED_DOCUMENTS.get(name, name)), changed, use) for name, use in _USES.items()
 }
-"""Reader → how it is attacked."""
+"""Reader → its target."""

@@ -1,4 +1,4 @@
-"""Values that break readers, and how to choose one."""
+"""Extreme values for readers, and their random choice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOATS += (90.0, 90.0000001, -180.0, 180.0000001, 1.000000001, float("inf"), flo
 
 
 def words(name: str) -> list[str]:
-    """The lines of a file in the folder of words."""
+    """Return the lines of a file in the folder of words."""
     return (Path(__file__).parent / "words" / f"{name}.txt").read_text(encoding="utf-8").split("\n")[:-1]
 
 
@@ -27,7 +27,7 @@ DEEP = ("[" * 900 + "]" * 900, "[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, "
 
 
 def text(rng: Random) -> str:
-    """Any text: a number, a time, a text, or nested brackets."""
+    """Return a random text: a number, a time, words, or nested brackets."""
     numbers = (rng.choice(NUMBERS), repr(rng.choice(INTEGERS)), repr(rng.choice(FLOATS)))
-    (found,) = rng.choices((*numbers, rng.choice(TIMES), rng.choice(TEXTS), rng.choice(DEEP)), (18, 9, 8, 20, 42, 3))
-    return found
+    (chosen,) = rng.choices((*numbers, rng.choice(TIMES), rng.choice(TEXTS), rng.choice(DEEP)), (18, 9, 8, 20, 42, 3))
+    return chosen

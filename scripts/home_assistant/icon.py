@@ -1,4 +1,7 @@
-"""Draws icon.png, a place in the hull of those that it is hidden among: `python -m scripts.home_assistant.icon`."""
+"""Draw icon.png, a location in its sensitivity hull.
+
+python -m scripts.home_assistant.icon
+"""
 
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from dphmm import SensitivityHull
 
 
 def draw(to: Path) -> None:
-    """The icon, 128 by 128 pixels."""
+    """Draw the icon with 128 by 128 pixels."""
     cells = np.array([(x, y) for x in range(-2, 3) for y in range(-2, 3) if x * x + y * y + x * y <= 4])
     around = SensitivityHull(cells).vertices
     figure, axes = plt.subplots(figsize=(1.28, 1.28), dpi=100)

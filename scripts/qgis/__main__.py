@@ -1,4 +1,4 @@
-"""Packs the plugin as QGIS's repository of plugins wants it, which asks for addresses of those who publish it.
+"""Pack the QGIS plugin for its repository, which requires addresses of the publisher.
 
 Usage: python -m scripts.qgis [--url ADDRESS --email ADDRESS] [FILE]      (build/dphmm_processing.zip)
 """
@@ -13,8 +13,8 @@ PLUGIN = Path(__file__).with_name("dphmm_processing")
 LICENCE = Path(__file__).parents[2] / "LICENSE"
 
 
-def packed(to: Path, url: str | None = None, email: str | None = None) -> Path:
-    """One folder of the plugin's name, with its licence and nothing compiled."""
+def pack(to: Path, url: str | None = None, email: str | None = None) -> Path:
+    """Pack a folder with the plugin's name, its licence and no compiled files."""
     metadata = (PLUGIN / "metadata.txt").read_text(encoding="utf-8")
     metadata += f"repository={url}\nhomepage={url}\ntracker={url}/issues\n" if url else ""
     metadata += f"email={email}\n" if email else ""
@@ -31,5 +31,5 @@ if __name__ == "__main__":
     parser.add_argument("--url")
     parser.add_argument("--email")
     parser.add_argument("file", nargs="?", type=Path, default=Path("build/dphmm_processing.zip"))
-    given = parser.parse_args()
-    print(packed(given.file, given.url, given.email))
+    arguments = parser.parse_args()
+    print(pack(arguments.file, arguments.url, arguments.email))

@@ -1,6 +1,6 @@
-"""Runs what the image is for with every inner loop compiled at once, so that NUMBA_CACHE_DIR holds them.
+"""Runs typical commands with eager compilation, which fills NUMBA_CACHE_DIR.
 
-Where numba is not installed there is nothing to compile, and nothing is run.
+Without numba nothing is run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMANDS = (
 
 
 def run(data: Path) -> int:
-    """The number of compiled loops that the folder holds then."""
+    """Run the commands and return the number of compiled loops in the folder."""
     compilation._WORTH = 0
     for line in COMMANDS:
         sys.argv = ["dphmm", *line.format(data=data).split()]

@@ -1,4 +1,4 @@
-"""A PostgreSQL server and an MQTT broker of our own, on ports of this machine, that are ended and started again."""
+"""A PostgreSQL server and an MQTT broker on local ports, which can be restarted."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from pathlib import Path
 from typing import Any
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens at."""
+def find_free_port() -> int:
+    """Return a free port of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
-def program(name: str) -> str | None:
-    """Where a program is, also in folders of servers; None where it is not installed."""
+def find_program(name: str) -> str | None:
+    """Return the path of a program, also from folders of servers, or None."""
     folders = ["/usr/sbin", "/usr/local/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin")))]
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
 class Server(ABC):
-    """A server whose data are in a folder."""
+    """A server with its data in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder, self.port = folder, find_free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What starts it."""
+        """Return the command that starts the server."""
 
     def user(self) -> dict[str, Any]:
-        """As whom it runs."""
+        """Return the user and group under which it runs."""
         return {}
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the server and wait until it listens."""
         self._process = subprocess.Popen(
             self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder, **self.user()
         )
@@ -55,7 +55,7 @@ class Server(ABC):
         raise SystemExit(f"{self.command()[0]} did not start")
 
     def stop(self) -> None:
-        """End it, as a restart of the machine would: it keeps what it promised to."""
+        """End the server regularly, as a restart of the machine would."""
         if self._process is not None:
             self._process.send_signal(self.ending)
             self._process.wait(30)
@@ -64,48 +64,48 @@ class Server(ABC):
 
 
 class Mosquitto(Server):
-    """An MQTT broker that keeps its sessions and lets anybody in."""
+    """An MQTT broker with persistent sessions and anonymous access."""
 
     def command(self) -> list[str]:
-        """As `Server`."""
+        """See `Server`."""
         file = self.folder / "mosquitto.conf"
         lines = [f"listener {self.port} 127.0.0.1", "allow_anonymous true", "persistence true", "max_queued_messages 0"]
         lines += [f"persistence_location {self.folder}/", f"user {pwd.getpwuid(os.getuid()).pw_name}", ""]
         file.write_text("\n".join(lines))
-        return [str(program("mosquitto")), "-c", str(file)]
+        return [str(find_program("mosquitto")), "-c", str(file)]
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """URL of the server."""
         return f"mqtt://127.0.0.1:{self.port}"
 
 
 class Postgres(Server):
     """A PostgreSQL server with a new cluster."""
 
-    ending = 2  # a fast shutdown, which breaks connections off
+    ending = 2  # fast shutdown, which closes connections
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         data = folder / "data"
         data.mkdir()
-        if os.getuid() == 0:  # it refuses to run as root
-            for one in (folder, data):
-                shutil.chown(one, "postgres", "postgres")
-            folder.parent.chmod(folder.parent.stat().st_mode | 0o11)  # a temporary one, which it must pass
-        make = [str(program("initdb")), "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync"]
+        if os.getuid() == 0:  # PostgreSQL refuses to run as root
+            for path in (folder, data):
+                shutil.chown(path, "postgres", "postgres")
+            folder.parent.chmod(folder.parent.stat().st_mode | 0o11)  # a temporary folder that it must traverse
+        make = [str(find_program("initdb")), "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync"]
         subprocess.run(make, check=True, stdout=subprocess.DEVNULL, cwd=folder, **self.user())
 
     def command(self) -> list[str]:
-        """As `Server`."""
+        """See `Server`."""
         options = ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
-        return [str(program("postgres")), "-D", str(self.folder / "data"), *options]
+        return [str(find_program("postgres")), "-D", str(self.folder / "data"), *options]
 
     def user(self) -> dict[str, Any]:
-        """As `Server`."""
+        """See `Server`."""
         return {"user": "postgres", "group": "postgres"} if os.getuid() == 0 else {}
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """URL of the server."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"

@@ -1,1 +1,4 @@
-"""The documentation site: pages whose code is run, a reference out of the package, one folder that needs no network."""
+"""Build of the documentation site: pages with executed code, and a generated reference.
+
+The result is a folder that needs no network.
+"""

@@ -1,4 +1,4 @@
-"""Build the site: ``python -m scripts.site [--external] [FOLDER]``; `scripts/docs` calls it."""
+"""Build the site: ``python -m scripts.site [--external] [FOLDER]`` (`scripts/docs`)."""
 
 from __future__ import annotations
 
@@ -9,86 +9,91 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from scripts.site import commands, links, look, names, notebook
 from scripts.site.pages import ROOT, FailedPages, run_pages, with_outputs
 
 BUILD = ROOT / "build" / "docs"
-BESIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
-"""Pages that stand beside the documentation, and what they are called in the site."""
+ROOT_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+"""File in the root of the project → its name in the site."""
 NOTEBOOK = "tutorial/first.md"
-"""The page that is a notebook too."""
+"""The page that is also built as a notebook."""
 
 
 def stage(source: Path, folder: Path) -> None:
-    """A copy of the documentation with what its code printed and drew, and with the pages that are made.
+    """Copy the documentation, with the outputs of its code and the generated pages.
 
     Raises
     ------
     FailedPages
-        When a page's code does not do what the page says.
+        If a page's code fails or its output differs from the page.
     """
     pages = sorted(source.rglob("*.md"))
-    outputs = run_pages(pages, BUILD / "runs")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    book = BUILD / "first.ipynb"
+    # The notebook runs in its own kernel process, at the same time as the processes of the pages.
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(notebook.run, source / NOTEBOOK, book)
+        outputs = run_pages(pages, BUILD / "runs")
+        running.result()
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
-    # A figure's code is run where it stands; the sample's README would be taken for a gallery of its own.
+    # Code of the gallery runs in its folder. The sample's README would be mistaken for another gallery.
     shutil.copytree(ROOT / "data", folder / "gallery" / "data", ignore=shutil.ignore_patterns("README.md"))
-    made = folder / "_static" / "made"
-    made.mkdir()
+    generated = folder / "_static" / "made"
+    generated.mkdir()
     for path in (BUILD / "runs").iterdir():
         if path.suffix not in (".json", ".key"):
-            shutil.copyfile(path, made / path.name)
+            shutil.copyfile(path, generated / path.name)
     for page in pages:
         text = page.read_text(encoding="utf-8")
         if page in outputs:
-            here = os.path.relpath(made, (folder / page.relative_to(source)).parent)
+            here = os.path.relpath(generated, (folder / page.relative_to(source)).parent)
             text = with_outputs(text, outputs[page], here)
         if page == source / NOTEBOOK:
-            notebook.run(page, made / "first.ipynb")
-            text += f"\nThis page is also [a notebook]({here}/first.ipynb), to be run beside the project's `data`.\n"
+            shutil.copyfile(book, generated / "first.ipynb")
+            text += f"\nThis page is also [a notebook]({here}/first.ipynb), to be run next to the project's `data`.\n"
         if page.name == "names.md":
-            text = names.linked(text)
-        text = text.replace("(gallery/README.rst)", "(figures/index.rst)")
+            text = names.with_tables(text)
+        text = text.replace("gallery/README.rst)", "figures/index.rst)")
         (folder / page.relative_to(source)).write_text(text, encoding="utf-8")
     for path, text in (commands.pages() | names.pages()).items():
         (folder / "reference" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "reference" / path).write_text(text, encoding="utf-8")
-    for name in BESIDE:
+    for name in ROOT_PAGES:
         text = re.sub(
             r"\]\((?:docs/)?([^)\s]+)\)",
-            lambda link: f"]({BESIDE.get(link[1], link[1])})",
+            lambda link: f"]({ROOT_PAGES.get(link[1], link[1])})",
             (ROOT / name).read_text("utf-8"),
         )
-        (folder / BESIDE[name]).write_text(text, encoding="utf-8")
+        (folder / ROOT_PAGES[name]).write_text(text, encoding="utf-8")
 
 
 def sphinx(builder: str, source: Path, target: Path) -> int:
-    """Run Sphinx, its warnings errors; its exit code."""
-    told = ["-b", builder, "-W", "--keep-going", "-j", str(os.cpu_count() or 1), "-q", "-d", str(BUILD / "trees")]
-    where = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    """Run Sphinx with warnings as errors and return its exit code."""
+    options = ["-b", builder, "-W", "--keep-going", "-j", str(os.cpu_count() or 1), "-q", "-d", str(BUILD / "trees")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
     return subprocess.run(
-        [sys.executable, "-m", "sphinx", *told, str(source), str(target)], cwd=ROOT, env=where
+        [sys.executable, "-m", "sphinx", *options, str(source), str(target)], cwd=ROOT, env=environment
     ).returncode
 
 
 def main() -> int:
-    """Build, and check what was built."""
-    parser = argparse.ArgumentParser(prog="scripts/docs", description="Build the documentation's site.")
-    parser.add_argument("folder", nargs="?", type=Path, default=BUILD / "html", help="where to [build/docs/html]")
+    """Build the site and check it."""
+    parser = argparse.ArgumentParser(prog="scripts/docs", description="Build the documentation site.")
+    parser.add_argument("folder", nargs="?", type=Path, default=BUILD / "html", help="output folder [build/docs/html]")
+    parser.add_argument("--external", action="store_true", help="also check external links; requires the internet")
+    parser.add_argument("--fresh", action="store_true", help="run all pages and figures, including unchanged ones")
     parser.add_argument(
-        "--external", action="store_true", help="also ask every other machine that is linked; needs the internet"
+        "--look", action="store_true", help="also open every page in Chromium at phone and desktop width"
     )
-    parser.add_argument("--fresh", action="store_true", help="run every page and figure anew, changed or not")
-    parser.add_argument(
-        "--look", action="store_true", help="also open every page in Chromium, as a phone and a desk do"
-    )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     began = time.monotonic()
-    if asked.fresh:
+    if arguments.fresh:
         shutil.rmtree(BUILD, ignore_errors=True)
-    source, target = BUILD / "source", asked.folder.resolve()
+    source, target = BUILD / "source", arguments.folder.resolve()
     try:
         stage(ROOT / "docs", source)
     except FailedPages as problem:
@@ -97,13 +102,13 @@ def main() -> int:
     print(f"pages ran after {time.monotonic() - began:.0f} s", flush=True)
     if code := sphinx("html", source, target):
         return code
-    if found := links.problems(target):
-        print("\n".join(["scripts/docs: links that are wrong:", *found]), file=sys.stderr)
+    if problems := links.problems(target):
+        print("\n".join(["scripts/docs: broken links:", *problems]), file=sys.stderr)
         return 1
-    if asked.look and (found := look.flaws(sorted(target.rglob("*.html")))):
-        print("\n".join(["scripts/docs: pages that do not fit:", *found]), file=sys.stderr)
+    if arguments.look and (problems := look.flaws(sorted(target.rglob("*.html")))):
+        print("\n".join(["scripts/docs: pages with layout problems:", *problems]), file=sys.stderr)
         return 1
-    if asked.external and (code := sphinx("linkcheck", source, BUILD / "linkcheck")):
+    if arguments.external and (code := sphinx("linkcheck", source, BUILD / "linkcheck")):
         return code
     print(f"{target / 'index.html'}: {len(list(target.rglob('*.html')))} pages after {time.monotonic() - began:.0f} s")
     return 0

@@ -1,4 +1,4 @@
-"""The blocks of code in a page of Markdown, and what the page says of how they are to be treated."""
+"""Blocks of code in a Markdown page, and the remarks on how to run them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, or a remark that asks for a file which the blocks before it made.
+    """A fenced block, or a remark that refers to a file written by earlier blocks.
 
     Attributes
     ----------
     start, end
-        Where it stands in the page's text.
+        Position in the page's text.
     language
-        Of the fence: ``console``, ``python``, …; of a remark alone ``picture`` or ``page``, a file to show, or
-        ``check``, an expression in Python that must be true.
+        Language of the fence, such as ``console`` or ``python``. For a remark without a fence: ``picture`` or ``page``,
+        a file to show, or ``check``, a Python expression that must be true.
     body
-        What is in the fence; of a remark alone the path, or the expression's first word.
+        Contents of the fence. For a remark without a fence: the path, or the first word of the expression.
     remark
-        What the comment right above it says: ``not run: why``, ``run where: command`` (if that works), ``file: name``,
-        ``exits with 1``, ``silent``, ``open`` (its output is not folded), ``as printed: within 20 %`` (lines that
-        commands before it printed, with figures as near as that); of a remark alone its words.
+        Comment directly above the fence: ``not run: why``, ``run where: command`` (if the command succeeds),
+        ``file: name``, ``exits with 1``, ``silent``, ``open`` (the output is not folded), or
+        ``as printed: within 20 %`` (lines that earlier commands printed, with figures within this tolerance). For a
+        remark without a fence: its words.
     """
 
     start: int
@@ -39,17 +40,17 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Whether its code is run."""
+        """Whether the block is run."""
         return self.language in ("console", "python") and not self.remark.startswith("not run: ")
 
     @property
     def code(self) -> int:
-        """With what its commands end."""
+        """The expected exit code of the block's commands."""
         return int(self.remark.removeprefix("exits with ")) if self.remark.startswith("exits with ") else 0
 
     @property
     def file(self) -> str | None:
-        """The file that it is the text of, if it is one: named by the remark, or by its first line, a comment."""
+        """The file with this text, named by the remark or by a comment in its first line."""
         if self.remark.startswith("file: "):
             return self.remark.removeprefix("file: ")
         first = re.match(r"# ([\w-]+\.\w+)\n", self.body)
@@ -57,27 +58,27 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The blocks of a page, in order."""
+    """Return the blocks of a page in order."""
     return [
         Block(
-            found.start(),
-            found.end(),
-            found["language"] or found["alone"],
-            found["body"] if found["alone"] is None else found["path"],
-            (found["remark"] if found["alone"] is None else found["words"]) or "",
+            match.start(),
+            match.end(),
+            match["language"] or match["alone"],
+            match["body"] if match["alone"] is None else match["path"],
+            (match["remark"] if match["alone"] is None else match["words"]) or "",
         )
-        for found in _BLOCK.finditer(text)
+        for match in _BLOCK.finditer(text)
     ]
 
 
 def commands(body: str) -> list[tuple[str, str]]:
-    """The commands of a block of a console, each with the output that the page shows under it (empty: none)."""
-    found: list[tuple[str, str]] = []
+    """Return the commands of a console block, each with the output below it (or "")."""
+    pairs: list[tuple[str, str]] = []
     for line in body.splitlines():
         if line.startswith("$ "):
-            found.append((line[2:], ""))
-        elif found and (found[-1][0].endswith("\\") and not found[-1][1]):
-            found[-1] = (f"{found[-1][0]}\n{line}", "")
-        elif found:
-            found[-1] = (found[-1][0], f"{found[-1][1]}{line}\n")
-    return found
+            pairs.append((line[2:], ""))
+        elif pairs and (pairs[-1][0].endswith("\\") and not pairs[-1][1]):
+            pairs[-1] = (f"{pairs[-1][0]}\n{line}", "")
+        elif pairs:
+            pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]}{line}\n")
+    return pairs

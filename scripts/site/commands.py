@@ -1,4 +1,7 @@
-"""Every command and option, and every key of the files that people write, as pages out of the package itself."""
+"""Reference pages of commands, options and keys of TOML files, generated from the package.
+
+``python -m scripts.site.commands`` updates the table of the keys of `--settings` in docs/reference/command.md.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +10,53 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 from numpydoc.docscrape import NumpyDocString
 
 from dphmm.cli import COMMANDS, main
-from dphmm.cli.release import _KEYS, release_command
+from dphmm.cli.keys import Key, get_key, requirement
+from dphmm.evaluation.config import EvaluationConfig
 from dphmm.events import Cap
 from dphmm.release import Limits, ReleaseSettings, Schedule
-from dphmm.serve.config import Broker, Device, Recipient, RelayConfig
+from dphmm.serve.config import Broker, Device, PageAccess, Recipient, RelayConfig
 
 KEYS: Mapping[str, tuple[type, str]] = {
-    "How places are released": (
+    "Release settings": (
         ReleaseSettings,
-        "`ReleaseSettings`, in job files, and under `[release]` in a relay's.",
+        "`ReleaseSettings`, in settings files, and under `[release]` in a relay's.",
     ),
-    "When anything is drawn": (Schedule, "Under `[schedule]` in settings, `[release.schedule]` in a relay's file."),
+    "Schedule": (Schedule, "Under `[schedule]` in settings, `[release.schedule]` in a relay's file."),
     "Caps on events": (Cap, "Each under `[[caps]]` in settings."),
-    "Limits": (Limits, "Under `[limits]` in a relay's file; options `--limit-…` of the command."),
+    "Limits": (Limits, "Under `[limits]` in a relay's file; keys `limit_…` of a settings file."),
     "A relay": (RelayConfig, "At the top of a relay's file."),
     "A device that posts": (Device, "Each under `[[device]]`."),
+    "The page of a user": (PageAccess, "Each under `[[page]]`."),
     "A recipient": (Recipient, "Each under `[[recipient]]`."),
     "An MQTT broker": (Broker, "Under `[mqtt]`."),
+    "An evaluation": (EvaluationConfig, "At the top of the file of `dphmm evaluate`; each sweep changes one key."),
 }
-"""Heading → the class whose fields the keys are, and where they stand."""
+"""Heading → class with a field for each key, and the section that contains the keys."""
 
 
 def escaped(text: str) -> str:
-    """Plain words as Markdown that says the same."""
+    """Escape plain text for Markdown."""
     return re.sub(r"([\\`*_<>\[\]|#~$])", r"\\\1", " ".join(text.split()))
 
 
 def pages() -> dict[str, str]:
-    """The pages on commands and keys: the path below ``reference`` → its Markdown."""
-    listed = "\n".join(f"| [`dphmm {name}`](commands/{name}.md) | {escaped(said)} |" for name, said in COMMANDS.items())
+    """Return the pages of commands and keys: path below ``reference`` → Markdown."""
+    listed = "\n".join(
+        f"| [`dphmm {name}`](commands/{name}.md) | {escaped(summary)} |" for name, summary in COMMANDS.items()
+    )
     order = "\n".join(f"commands/{name}" for name in COMMANDS)
     whole = {
         "commands.md": (
-            "# Commands and options\n\nEvery command with every option, out of the program itself; what they are for, "
-            f"and what comes out, is in [the command](command.md).\n\n"
-            f"| command | what it does |\n| --- | --- |\n{listed}\n\n"
+            "# Commands and options\n\nThis page lists every command and option and is generated from the program. "
+            "[The command](command.md) describes their use and outputs.\n\n"
+            f"| command | description |\n| --- | --- |\n{listed}\n\n"
             f"```{{toctree}}\n:hidden:\n\n{order}\n```\n"
         ),
         "keys.md": keys(),
@@ -56,7 +65,7 @@ def pages() -> dict[str, str]:
     for name in COMMANDS:
         command = main.get_command(root, name)
         if command is None:
-            raise LookupError(f"the command {name} has no file")
+            raise LookupError(f"command {name!r} has no module")
         whole[f"commands/{name}.md"] = "\n".join(_command(command, click.Context(command, root, name), 1))
     return whole
 
@@ -73,6 +82,9 @@ def _command(command: click.Command, context: click.Context, level: int) -> Iter
         record = parameter.get_help_record(context)
         if record is not None and isinstance(parameter, click.Option):
             yield f"`{record[0]}`\n: {escaped(record[1])}\n"
+    if further := sorted(get_key(parameter) for parameter in command.params if isinstance(parameter, Key)):
+        names = ", ".join(f"`{key}`" for key in further)
+        yield f"Further [keys](/reference/command.md#settings-files) of `--settings`: {names}.\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
@@ -81,33 +93,21 @@ def _command(command: click.Command, context: click.Context, level: int) -> Iter
 
 
 def keys() -> str:
-    """The page of keys.
+    """Return the page of keys.
 
     Raises
     ------
     LookupError
-        When a field has no description: a key that nobody could look up.
+        If a field has no description.
     """
     parts = [
         "# Keys of files",
-        "TOML files say how places are released, what a job is, and what a relay does. An unknown key is refused by "
-        "name. The keys of an evaluation are [on its page](../how-to/scaling.md#an-evaluation).",
+        "TOML files contain release settings, options of commands, and the configuration of a relay or an "
+        "[evaluation](../how-to/scaling.md#run-an-evaluation). Unknown keys are rejected by name.",
     ]
     for heading, (owner, where) in KEYS.items():
         parts += [f"## {heading}", where, *_fields(owner)]
-    options = {one.name: one for one in release_command.params}
-    context = click.Context(release_command, info_name="release")
-    parts += [
-        "## A job",
-        "A job file (`dphmm release --job`) has the settings above and these of [the command](commands/release.md):",
-    ]
-    settings = {field.name for field in dataclasses.fields(ReleaseSettings)}
-    for key in _KEYS:
-        if key in settings:
-            continue
-        record = options[key].get_help_record(context) if key in options else None
-        said = escaped(record[1]) if record and record[1] else "see `dphmm release --help`"
-        parts.append(f"`{key}`\n: {said}")
+    parts += ["## A settings file", "See [settings files](command.md#settings-files)."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -115,37 +115,81 @@ def _fields(owner: type) -> Iterator[str]:
     described = {}
     document = NumpyDocString(inspect.getdoc(owner) or "")
     for section in ("Parameters", "Attributes"):
-        for one in document[section]:
-            for name in one.name.split(", "):
-                described[name] = one.desc
+        for entry in document[section]:
+            for name in entry.name.split(", "):
+                described[name] = entry.desc
     for key, default in _defaults(owner):
         if key not in described:
-            raise LookupError(f"{owner.__name__}.{key} has no description in its docstring; every key needs one")
+            raise LookupError(f"{owner.__name__}.{key} has no description: add it to the docstring")
         shown = "required" if default is ... else f"default `{default}`"
         yield f"`{key}` ({shown})\n: {textwrap.indent(_markdown(described[key]), '  ').lstrip()}"
 
 
 def _defaults(owner: Any) -> Iterator[tuple[str, Any]]:
     if dataclasses.is_dataclass(owner):
-        for one in dataclasses.fields(owner):
-            yield one.name, ... if one.default is dataclasses.MISSING else _toml(one.default)
+        for field in dataclasses.fields(owner):
+            yield field.name, ... if field.default is dataclasses.MISSING else _toml(field.default)
         return
-    for name, one in owner.model_fields.items():
-        missing = one.is_required()
-        value = ... if missing else one.get_default(call_default_factory=True)
-        yield getattr(one, "alias", None) or name, ... if missing else _toml(value)
+    for name, field in owner.model_fields.items():
+        missing = field.is_required()
+        value = ... if missing else field.get_default(call_default_factory=True)
+        yield getattr(field, "alias", None) or name, ... if missing else _toml(value)
 
 
 def _toml(value: Any) -> str:
-    """A default as its file would have it."""
+    """Format a default as in a TOML file."""
     if value is None or value == () or value == {} or dataclasses.is_dataclass(value):
-        return "left out"
+        return "none"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     return str(value) if isinstance(value, int | float) else f'"{value}"'
 
 
 def _markdown(lines: list[str]) -> str:
-    """A description in reStructuredText's marks as Markdown."""
+    """Convert a description from reStructuredText to Markdown."""
     text = " ".join(" ".join(lines).split())
-    return re.sub(r"``([^`]+)``|`([^`]+)`", lambda found: f"`{found[1] or found[2]}`", text).replace("δ", "δ")
+    return re.sub(r"``([^`]+)``|`([^`]+)`", lambda match: f"`{match[1] or match[2]}`", text).replace("δ", "δ")
+
+
+_PAGE = Path(__file__).parents[2] / "docs/reference/command.md"
+_DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
+TABLE = re.compile(r"(?<=<!-- keys -->\n).*?(?=<!-- end of keys -->)", re.DOTALL)
+
+
+def key_table() -> str:
+    """Return the table of the keys of `--settings` that are not options, with their commands."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for path, command in _all_commands(main, ()):
+        for parameter in command.params:
+            if isinstance(parameter, Key):
+                rows.setdefault(_key_row(parameter), []).append(f"`{' '.join(path)}`")
+    lines = ["| key | value | default | meaning | commands |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {' | '.join(row)} | {', '.join(paths)} |" for row, paths in sorted(rows.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _all_commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None:
+                yield from _all_commands(inner, (*path, name))
+
+
+def _key_row(key: Key) -> tuple[str, ...]:
+    meaning = key.help or ""
+    written = _DEFAULT.search(meaning)
+    default = written[1] if written else str(key.default) if isinstance(key.default, int | float | str) else ""
+    if requirement(key) == "true or false":
+        default = default.lower() or "false"
+    unit = f", {key.metavar.lower()}" if key.metavar in ("KM", "MINUTES", "HOURS") else ""
+    return f"`{get_key(key)}`", f"{requirement(key)}{unit}", escaped(default), escaped(_DEFAULT.sub("", meaning))
+
+
+if __name__ == "__main__":
+    text = _PAGE.read_text(encoding="utf-8")
+    _PAGE.write_text(TABLE.sub(lambda _: key_table(), text), encoding="utf-8")

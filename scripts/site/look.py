@@ -1,4 +1,4 @@
-"""Whether each page of the built site fits a phone and a desk, runs without an error, and asks no other machine."""
+"""Check of the built site in a browser: width, errors and external requests."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from collections.abc import Iterable
 from pathlib import Path
 
 WIDTHS = (420, 1280)
-"""Pixels of a phone and of a desk."""
+"""Widths in pixels of a phone and of a desktop."""
 
 
 def flaws(pages: Iterable[Path]) -> list[str]:
-    """What a headless Chromium finds wrong with some pages, a line each; empty where nothing is.
+    """Return the problems that headless Chromium finds on pages, one line each.
 
-    The browser is the one of ``DPHMM_CHROMIUM`` or of the system.
+    The browser is that of ``DPHMM_CHROMIUM``, or else that of the system.
 
     Raises
     ------
     FileNotFoundError
-        When there is no Chromium.
+        If Chromium is not installed.
     """
     from playwright.sync_api import sync_playwright
 
     path = os.environ.get("DPHMM_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
-        raise FileNotFoundError("no Chromium: install one, or set DPHMM_CHROMIUM")
-    found: list[str] = []
+        raise FileNotFoundError("Chromium is not installed: install it, or set DPHMM_CHROMIUM")
+    flaws_seen: list[str] = []
     at = ""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:
             opened = [browser.new_page(viewport={"width": width, "height": 900}) for width in WIDTHS]
             for view in opened:
-                view.on("pageerror", lambda error: found.append(f"{at}: {error}"))
+                view.on("pageerror", lambda error: flaws_seen.append(f"{at}: {error}"))
                 view.on(
-                    "request", lambda asked: found.append(f"{at} asks for {asked.url}") if _leaves(asked.url) else None
+                    "request",
+                    lambda request: flaws_seen.append(f"{at} requests {request.url}") if _leaves(request.url) else None,
                 )
             for page in pages:
                 for width, view in zip(WIDTHS, opened, strict=True):
@@ -43,10 +44,10 @@ def flaws(pages: Iterable[Path]) -> list[str]:
                     view.goto(page.resolve().as_uri(), wait_until="load")
                     wide = view.evaluate("document.documentElement.scrollWidth")
                     if wide > width:
-                        found.append(f"{at} is {wide} wide")
+                        flaws_seen.append(f"{at} is {wide} pixels wide")
         finally:
             browser.close()
-    return found
+    return flaws_seen
 
 
 def _leaves(url: str) -> bool:

@@ -1,4 +1,4 @@
-"""A page as a notebook that was run: ``python -m scripts.site.notebook [PAGE.md FILE.ipynb]``."""
+"""Build of a page as a notebook: ``python -m scripts.site.notebook [PAGE.md FILE.ipynb]``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from scripts.site.blocks import Block, blocks, commands
-from scripts.site.pages import PATIENCE, ROOT
+from scripts.site.pages import ROOT, TIME_LIMIT_SECONDS
 
-SHOWN = {"picture": "from IPython.display import Image\n\nImage({!r})", "page": "from IPython.display import IFrame\n\nIFrame({!r}, 900, 600)"}  # fmt: skip  # noqa: E501
+DISPLAY_CODE = {"picture": "from IPython.display import Image\n\nImage({!r})", "page": "from IPython.display import IFrame\n\nIFrame({!r}, 900, 600)"}  # fmt: skip  # noqa: E501
 
 
-def code_of(block: Block) -> str | None:
-    """What a cell says for a block; None where it stays text."""
-    if block.language in SHOWN:
-        return SHOWN[block.language].format(block.body)
+def get_code(block: Block) -> str | None:
+    """Return the code of a block's cell; None if the block remains text."""
+    if block.language in DISPLAY_CODE:
+        return DISPLAY_CODE[block.language].format(block.body)
     if not block.is_run:
         return None
     if block.language == "python":
@@ -31,10 +31,10 @@ def code_of(block: Block) -> str | None:
 
 
 def notebook(text: str) -> nbformat.NotebookNode:
-    """The cells of a page; its links are words, for they lead to pages that are not beside a notebook."""
+    """Return a page as a notebook; relative links, without targets there, become text."""
     cells, at = [], 0
     for block in [*blocks(text), Block(len(text), len(text), "picture", "", "")]:
-        code = code_of(block)
+        code = get_code(block)
         if code is None:
             continue
         words = re.sub(r"!?\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", text[at : block.start])
@@ -42,26 +42,26 @@ def notebook(text: str) -> nbformat.NotebookNode:
         cells += [new_code_cell(code)] if block.body else []
         at = block.end
     for number, cell in enumerate(cells):
-        cell["id"] = f"cell-{number}"  # the same at every build
+        cell["id"] = f"cell-{number}"  # deterministic
     return new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
 
 
 def run(page: Path, to: Path) -> None:
-    """Write the page's notebook with what its cells printed and drew.
+    """Run the page's notebook and write it with its outputs.
 
     Raises
     ------
     nbclient.exceptions.CellExecutionError
-        When a cell fails.
+        If a cell fails.
     """
-    made = notebook(page.read_text(encoding="utf-8"))
-    found = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    book = notebook(page.read_text(encoding="utf-8"))
+    python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "data", Path(folder) / "data")
-        client = NotebookClient(made, timeout=PATIENCE, resources={"metadata": {"path": folder}})
-        client.execute(env={**os.environ, "PYTHONPATH": found, "PATH": path})
-    nbformat.write(made, to)
+        client = NotebookClient(book, timeout=TIME_LIMIT_SECONDS, resources={"metadata": {"path": folder}})
+        client.execute(env={**os.environ, "PYTHONPATH": python_path, "PATH": path})
+    nbformat.write(book, to)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pages with what their code printed and drew put under it."""
+"""Pages with the outputs of their code."""
 
 from __future__ import annotations
 
@@ -16,44 +16,50 @@ from typing import Any
 from scripts.site.blocks import Block, blocks, commands
 
 ROOT = Path(__file__).parents[2]
-WIDEST = 84
-"""Letters of a line of output that is a sentence."""
-PATIENCE = 300
-"""Seconds that the code of a page may take."""
+MAX_LINE_LENGTH = 84
+"""Maximum number of characters of a line of output that is a sentence."""
+TIME_LIMIT_SECONDS = 900
+"""Time limit in seconds for the code of a page, which shares two processors with all tests in CI."""
 
-LONGEST = 14
-"""Lines of output that are shown at once; longer ones unfold."""
+MAX_OPEN_LINES = 14
+"""Maximum number of lines of output that are not folded."""
 
 
 class FailedPages(Exception):
-    """Pages whose code does not do what they say."""
+    """Some pages have code that fails or prints different output than the page shows."""
 
 
 def run_pages(pages: Iterable[Path], folder: Path) -> dict[Path, list[dict[str, Any]]]:
-    """The outputs of each page's blocks, in as many processes as there are processors.
+    """Return the outputs of each page's blocks, using one process per processor.
 
-    What a page printed is kept in the folder, under a digest of the page, the package and the sample, so that only what
-    changed is run again.
+    Outputs are cached in the folder under a digest of the page, the package and the sample. Only changed pages are run
+    again.
 
     Raises
     ------
     FailedPages
-        With the message of every page that failed.
+        If a page fails, with the messages of all failed pages.
     """
     folder.mkdir(parents=True, exist_ok=True)
     package = _package()
-    wanted = [page for page in pages if any(one.is_run for one in blocks(page.read_text(encoding="utf-8")))]
+    wanted = [page for page in pages if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        # tutorials, which come last, take longest: they begin first
-        said = list(pool.map(lambda page: _run(page, folder, package), reversed(wanted)))
-    failed = [message for message in said if message]
+        # The longest pages start first: none of them is left to run alone at the end.
+        messages = list(pool.map(lambda page: _run(page, folder, package), sorted(wanted, key=_num_runs, reverse=True)))
+    failed = [message for message in messages if message]
     if failed:
         raise FailedPages("\n\n".join(failed))
     return {page: json.loads((folder / f"{page.stem}.json").read_text(encoding="utf-8")) for page in wanted}
 
 
+def _num_runs(page: Path) -> int:
+    """Return the number of commands and Python blocks that a page runs."""
+    runs = [block for block in blocks(page.read_text(encoding="utf-8")) if block.is_run]
+    return sum(len(commands(block.body)) if block.language == "console" else 1 for block in runs)
+
+
 def _package() -> str:
-    """A digest of all that pages run."""
+    """Return a digest of the package and the sample, which pages run."""
     return _digest([*sorted((ROOT / "dphmm").rglob("*.py")), *sorted((ROOT / "data").rglob("*"))])
 
 
@@ -66,7 +72,7 @@ def _digest(paths: Iterable[Path]) -> str:
 
 
 def _run(page: Path, folder: Path, package: str) -> str:
-    """Run a page unless its outputs are there; what went wrong, or an empty text."""
+    """Run a page unless its outputs are cached; return an error message or an empty string."""
     key = _digest([page]) + package
     kept = folder / f"{page.stem}.key"
     if kept.is_file() and kept.read_text(encoding="utf-8") == key and (folder / f"{page.stem}.json").is_file():
@@ -76,63 +82,66 @@ def _run(page: Path, folder: Path, package: str) -> str:
     threads = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     try:
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **threads}, timeout=PATIENCE
+            command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **threads}, timeout=TIME_LIMIT_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return f"{page.name}: its code runs for more than {PATIENCE} s; shorten it, or say '<!-- not run: why -->'"
+        return f"{page.name}: its code runs for more than {TIME_LIMIT_SECONDS} s: shorten it or add a 'not run' remark"
     if done.returncode:
         return done.stderr
     kept.write_text(key, encoding="utf-8")
     return ""
 
 
-def with_outputs(text: str, outputs: list[dict[str, Any]], made: str) -> str:
-    """A page with each block's output under it; ``made`` is where pictures are, as the page's links have it."""
+def with_outputs(text: str, outputs: list[dict[str, Any]], generated: str) -> str:
+    """Return a page with each block's output below it.
+
+    ``generated`` is the folder of pictures, relative to the page.
+    """
     parts, at = [], 0
     for block, output in zip(blocks(text), outputs, strict=True):
-        told = output.get("told", ())
-        if any(told):
+        printed_outputs = output.get("printed", ())
+        if any(printed_outputs):
             parts.append(text[at : block.start])
-            for (command, _), printed in zip(commands(block.body), told, strict=True):
+            for (command, _), printed in zip(commands(block.body), printed_outputs, strict=True):
                 parts.append(f"```console\n$ {command}\n```\n{_output(printed, block.remark == 'open')}\n")
         else:
             parts.append(
                 text[at : block.start] if block.language in ("picture", "page", "check") else text[at : block.end]
             )
-            parts.append(_shown(block, output, made))
+            parts.append(_shown(block, output, generated))
         at = block.end
     return "".join([*parts, text[at:]])
 
 
 def _output(text: str, unfolded: bool = False) -> str:
-    """What was printed, under the code that printed it."""
+    """Return a block with the printed text; long output is folded."""
     lines = [part for line in text.rstrip().splitlines() for part in _wrapped(line)]
     if not lines:
         return ""
     block = "\n\n````{code-block} text\n:class: output\n" + "\n".join(lines) + "\n````\n"
-    if len(lines) <= LONGEST or unfolded:
+    if len(lines) <= MAX_OPEN_LINES or unfolded:
         return block
     return f'\n\n<details class="output"><summary>{len(lines)} lines of output</summary>\n{block}\n</details>\n'
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line of output, of which a long sentence takes several; a row of a table does not."""
-    if len(line) <= WIDEST or "  " in line.strip():
+    """Wrap a line of output if it is a long sentence; rows of tables are not wrapped."""
+    if len(line) <= MAX_LINE_LENGTH or "  " in line.strip():
         return [line]
-    return textwrap.wrap(line, WIDEST, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(line, MAX_LINE_LENGTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _shown(block: Block, output: dict[str, Any], made: str) -> str:
+def _shown(block: Block, output: dict[str, Any], generated: str) -> str:
     parts = [_output(output.get("text", ""))]
-    parts += [f"\n\n![What the code above draws]({made}/{name})\n" for name in output.get("pictures", ())]
+    parts += [f"\n\n![Figure of the code above]({generated}/{name})\n" for name in output.get("pictures", ())]
     if block.language in ("picture", "page") and "file" not in output:
         return ""
     if block.language == "picture":
-        parts.append(f"![{block.remark}]({made}/{output['file']})\n\n*{block.remark}*")
+        parts.append(f"![{block.remark}]({generated}/{output['file']})\n\n*{block.remark}*")
     elif block.language == "page":
-        link = f"{made}/{output['file']}"
+        link = f"{generated}/{output['file']}"
         parts.append(
             f'<iframe class="made" src="{link}" title="{block.remark}" loading="lazy"></iframe>\n\n'
-            f'*{block.remark}* (<a href="{link}">on a page of its own</a>)'
+            f'*{block.remark}* (<a href="{link}">on a separate page</a>)'
         )
     return "".join(parts)

@@ -1,8 +1,8 @@
-"""Run the code of one page, in order and in a folder of its own, and say what it printed and drew.
+"""Run the code of one page, in order and in a separate folder, and record its outputs.
 
 ``python -m scripts.site.run_page PAGE FOLDER`` writes ``FOLDER/PAGE.json``: a list of outputs, one for each block of
-the page, and the pictures beside it. A command that fails, an exception, a warning, or output other than what the page
-shows ends it with one message and exit code 1.
+the page. Pictures are written to the same folder. A command that fails, an exception, a warning, or output other than
+that on the page ends the run with one message and exit code 1.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _FIGURE = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 class PageError(Exception):
-    """Code of a page does not do what the page says."""
+    """Code of a page fails or prints different output than the page shows."""
 
 
 class PageRun:
-    """The code of a page as it is run: a folder, a namespace, and what came out.
+    """A run of a page's code: its folder, namespace and outputs.
 
     Parameters
     ----------
     page
-        The page's name, for pictures and messages.
+        Name of the page in pictures and messages.
     work
-        The folder in which the code is run; ``data`` of the project is in it.
+        Folder in which the code runs, with a copy of the project's ``data``.
     pictures
-        Where pictures go.
+        Folder of the pictures.
     text
-        What the page says.
+        Text of the page.
     """
 
     def __init__(self, page: str, work: Path, pictures: Path, text: str) -> None:
@@ -61,65 +61,68 @@ class PageRun:
         self.printed = ""
         self.names: dict[str, Any] = {"__name__": page}
         self.drawn = 0
-        self.left_out = False
+        self.is_skipping = False
 
     def output(self, block: Block) -> dict[str, Any]:
-        """What a block came to, as far as it does.
+        """Run a block and return its outputs.
 
-        ``told``: what each command printed; ``text`` and ``pictures``: what Python printed and drew; ``file``: the copy
-        of the file that a remark points to.
+        ``printed`` contains the output of each command, ``text`` and ``pictures`` the output and figures of Python, and
+        ``file`` the copy of the file to which a remark refers.
         """
         if block.file is not None:
             (self.work / block.file).write_text(block.body, encoding="utf-8")
         if block.language == "check":
             claim = f"{block.body} {block.remark}"
             if not eval(claim, {"dphmm": dphmm, "Path": Path, "printed": self.was_printed, **self.names}):
-                raise PageError(f"it is not so that {claim}")
+                raise PageError(f"the check is false: {claim}")
             return {}
         if block.language in ("picture", "page"):
-            made = self.work / block.body
-            if self.left_out and not made.exists():
+            path = self.work / block.body
+            if self.is_skipping and not path.exists():
                 return {}
-            if not made.is_file() or not made.stat().st_size:
-                raise PageError(f"{block.body} was not made")
+            if not path.is_file() or not path.stat().st_size:
+                raise PageError(f"{block.body} was not written or is empty")
             self.drawn += 1
-            shutil.copyfile(made, self.pictures / f"{self.page}-{self.drawn}-{made.name}")
-            return {"file": f"{self.page}-{self.drawn}-{made.name}"}
+            shutil.copyfile(path, self.pictures / f"{self.page}-{self.drawn}-{path.name}")
+            return {"file": f"{self.page}-{self.drawn}-{path.name}"}
         if block.remark.startswith("as printed: within "):
             share = int(block.remark.split()[-2]) / 100
             for line in block.body.splitlines():
                 if not self.was_printed(line, share):
-                    raise PageError(f"no command printed, its figures within {share:.0%},\n{line}")
+                    raise PageError(f"no command printed this line with figures within {share:.0%}:\n{line}")
         if not block.is_run:
             return {}
         wanted = block.remark.removeprefix("run where: ")
         if wanted != block.remark and subprocess.run(wanted, shell=True, capture_output=True).returncode:
-            self.left_out = True
-            return {"text": f"(not run when this page was built: there, {wanted} did not work)\n"}
+            self.is_skipping = True
+            return {"text": f"(not run when this page was built: `{wanted}` failed)\n"}
         done = self._console(block.body, block.code) if block.language == "console" else self._python(block.body)
         return {} if block.remark == "silent" else done
 
     def was_printed(self, words: str, share: float = 0.0) -> bool:
-        """Whether a command printed these words, each figure within a share of it, and the page has the figures."""
+        """Return whether a command printed these words, and the text has their figures.
+
+        Each printed figure may differ by a share of the stated one.
+        """
         wanted = _figures_in(words)
         spaced = [r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in _FIGURE.split(words.strip())]
-        found = re.finditer(f"({_FIGURE.pattern})".join(spaced), self.printed)
-        near = (zip(wanted, _figures_in(one[0]), strict=True) for one in found)
+        matches = re.finditer(f"({_FIGURE.pattern})".join(spaced), self.printed)
+        near = (zip(wanted, _figures_in(match[0]), strict=True) for match in matches)
         is_printed = any(all(abs(there - here) <= share * here for here, there in pairs) for pairs in near)
         return is_printed and set(wanted) <= set(_figures_in(self.words))
 
     def _console(self, body: str, code: int) -> dict[str, Any]:
-        told = []
+        outputs = []
         for command, expected in commands(body):
             printed = "" if command.startswith("scripts/") else self._command(command, code)
             self.printed += f"{printed}\n"
             if expected and _lines(printed) != _lines(expected):
                 raise PageError(f"$ {command}\nprints\n{printed}\nand not\n{expected}")
-            told.append("" if expected else printed.replace(str(self.work), "."))
-        return {"told": told}
+            outputs.append("" if expected else printed.replace(str(self.work), "."))
+        return {"printed": outputs}
 
     def _command(self, line: str, wanted: int) -> str:
-        """A plain line of the command in this process, which spares the start of another; any other in a shell."""
+        """Run a line: a plain ``dphmm`` command in this process (faster), others in a shell."""
         lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         words = list(lexer)
@@ -132,7 +135,7 @@ class PageRun:
             started = subprocess.run(line, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             printed, code = started.stdout, started.returncode
         if code != wanted:
-            raise PageError(f"$ {line}\nends with exit code {code} and says\n{printed}")
+            raise PageError(f"$ {line}\nends with exit code {code} and prints\n{printed}")
         return printed
 
     def _python(self, body: str) -> dict[str, Any]:
@@ -147,7 +150,7 @@ class PageRun:
             return {"text": printed.getvalue().replace(str(self.work), "."), "pictures": self._figures()}
 
     def _statements(self, body: str) -> None:
-        """A block as a notebook runs it: the value of an expression that stands last is printed."""
+        """Run a block as in a notebook: the value of a final expression is printed."""
         tree = ast.parse(body, self.page)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, self.page, "exec"), self.names)
@@ -158,10 +161,10 @@ class PageRun:
 
     def _doctest(self, body: str) -> None:
         test = doctest.DocTestParser().get_doctest(body, self.names, self.page, self.page, 0)
-        said = io.StringIO()
+        report = io.StringIO()
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-        if runner.run(test, out=said.write, clear_globs=False).failed:
-            raise PageError(said.getvalue())
+        if runner.run(test, out=report.write, clear_globs=False).failed:
+            raise PageError(report.getvalue())
         self.names.update(test.globs)
 
     def _figures(self) -> list[str]:
@@ -185,12 +188,12 @@ def _lines(text: str) -> list[str]:
 
 
 def run_page(page: Path, folder: Path) -> list[dict[str, Any]]:
-    """The outputs of a page's blocks, in order; its pictures are in the folder.
+    """Run a page and return the outputs of its blocks; pictures are written to the folder.
 
     Raises
     ------
     PageError
-        When its code fails, warns, or prints something else than the page shows.
+        If the code fails, warns, or prints different output than the page shows.
     """
     with tempfile.TemporaryDirectory() as name:
         work, tools = Path(name).resolve() / "work", Path(name).resolve() / "bin"
@@ -216,15 +219,15 @@ def run_page(page: Path, folder: Path) -> list[dict[str, Any]]:
 
 
 def start() -> int:
-    """The page and the folder are the two arguments."""
+    """Run the page of the first argument, writing outputs to the folder of the second."""
     page, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
     os.environ["MPLBACKEND"] = "agg"
     try:
-        found = run_page(page, folder)
+        outputs = run_page(page, folder)
     except PageError as problem:
         print(problem, file=sys.stderr)
         return 1
-    (folder / f"{page.stem}.json").write_text(json.dumps(found), encoding="utf-8")
+    (folder / f"{page.stem}.json").write_text(json.dumps(outputs), encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The frontier: an adversary who knows habits against all paths, and what is advised of a table made by hand."""
+"""Tests of the frontier: an adversary who knows habits against all paths, and the advice."""
 
 from __future__ import annotations
 
@@ -8,108 +8,130 @@ from math import nan
 import numpy as np
 import pytest
 
-from dphmm.attack import ChannelResult, Outcome, TableChannel, attack_tracks
-from dphmm.attack.measures import advice, frontier_lines, protection
+from dphmm.attack import AttackOutcome, ChannelResult, TableChannel, attack_tracks
+from dphmm.attack.measures import build_frontier_lines, recommend_channel, select_protection_measure
 from dphmm.errors import InvalidInputError
 from dphmm.model import MarkovModel
 from dphmm.release import ReleaseSettings
 from dphmm.release.settings import Schedule
 from tests.attack.scene import STEP, grid, moves, track
-from tests.attack.test_posterior import over_paths
+from tests.attack.test_posterior import enumerate_paths
 
 DAY, MORE = ReleaseSettings.for_a_day(), ReleaseSettings.for_a_day(12.0)
 TARGET = ReleaseSettings(epsilon=4.0, schedule=Schedule(target_error=0.9))
 
 
 def result(name, near, hindsight, habits=nan, homes=0, settings=None, family=""):
-    """A channel with two people, who differ by 20 m, and one of whom has no habits that are known."""
-    ann = Outcome("ann", 9, near - 10, hindsight - 10, 0.5, 0.5, 100.0 if homes else 900.0, 1.0, 1.0, 0.0, habits)
-    bob = replace(ann, user="bob", at_once_m=near + 10, hindsight_m=hindsight + 10, habits_m=nan)
+    """Return a channel with two users with errors that differ by 20 m.
+
+    The second has no known habits.
+    """
+    ann = AttackOutcome("ann", 9, near - 10, hindsight - 10, 0.5, 0.5, 100.0 if homes else 900.0, 1.0, 1.0, 0.0, habits)
+    bob = replace(ann, user="bob", filtered_error_m=near + 10, smoothed_error_m=hindsight + 10, informed_error_m=nan)
     bob = replace(bob, home_error_m=100.0 if homes > 1 else 900.0)
     return ChannelResult(name, "a test", (ann, bob), 200.0, family, settings)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_knows_habits_is_off_by_what_all_paths_say(seed):
+def test_habit_adversary_error_matches_path_enumeration(seed):
     rng = np.random.default_rng(seed)
-    of = moves(2, 1, seed, redrawn=1.0)
-    own = MarkovModel(rng.dirichlet(np.ones(4), 4), rng.dirichlet(np.ones(4)), grid(2), STEP)
-    people = [track(of, of.grid.points[rng.integers(4, size=4)] + 0.01, np.array([3, 4, 5, 7])) for _ in range(2)]
+    chain = moves(2, 1, seed, redrawn=1.0)
+    habit_model = MarkovModel(rng.dirichlet(np.ones(4), 4), rng.dirichlet(np.ones(4)), grid(2), STEP)
+    tracks = [track(chain, chain.grid.points[rng.integers(4, size=4)] + 0.01, np.array([3, 4, 5, 7])) for _ in range(2)]
     table = rng.dirichlet(np.ones(3), 4)
     channel = TableChannel("any", table, np.full((3, 2), np.nan))
-    (found,) = attack_tracks(people, [channel], of, 200.0, seed, [own, None])
-    drawn = channel.blur(people[0], of, np.random.default_rng([seed, 0, *b"any"])).seen
-    for model, told in ((own, found.outcomes[0].habits_m), (of.model, found.outcomes[0].hindsight_m)):
+    (channel_result,) = attack_tracks(tracks, [channel], chain, 200.0, seed, [habit_model, None])
+    outputs = channel.obfuscate(tracks[0], chain, np.random.default_rng([seed, 0, *b"any"])).observed
+    for model, error in (
+        (habit_model, channel_result.outcomes[0].informed_error_m),
+        (chain.model, channel_result.outcomes[0].smoothed_error_m),
+    ):
         matrix = model.transition.toarray()
-        _, smoothed = over_paths(model.initial, lambda _, to=matrix: to, lambda k: table[:, drawn[k]], [3, 4, 5, 7])
-        away = smoothed @ of.grid.points - people[0].points
-        assert told == pytest.approx(1000 * np.hypot(*away.T).mean(), rel=1e-9)
-    assert np.isnan(found.outcomes[1].habits_m)
-    assert found.figure("habits_m").mean == found.outcomes[0].habits_m
-    with pytest.raises(InvalidInputError, match="2 tracks and habits of 1 people"):
-        attack_tracks(people, [channel], of, 200.0, seed, [own])
+        _, smoothed = enumerate_paths(
+            model.initial, lambda _, to=matrix: to, lambda k: table[:, outputs[k]], [3, 4, 5, 7]
+        )
+        away = smoothed @ chain.grid.points - tracks[0].points
+        assert error == pytest.approx(1000 * np.hypot(*away.T).mean(), rel=1e-9)
+    assert np.isnan(channel_result.outcomes[1].informed_error_m)
+    assert channel_result.estimate_mean("informed_error_m").mean == channel_result.outcomes[0].informed_error_m
+    with pytest.raises(InvalidInputError, match=r"habits must have one entry for each of 2 tracks, got 1"):
+        attack_tracks(tracks, [channel], chain, 200.0, seed, [habit_model])
 
 
-def test_the_setting_is_taken_that_is_nearest_at_once_of_those_that_protect_as_much():
+def test_advice_takes_nearest_setting_that_protects_as_much():
     results = [
         result("rounded", 300, 250, 200, 2),
         result("day", 1500, 1400, 900, 1, DAY),
         result("dear", 900, 800, 600, 2, MORE),
         result("target", 1300, 1350, 910, 1, TARGET),
     ]
-    assert protection(results) == "habits_m"
-    assert advice(results) == [
-        "Take target: a reader is 1,300 m off at once instead of 1,500 m with the default, day (200 ± 0 m nearer, of 2 "
-        "people), and an adversary who knows their habits 910 m instead of 900 m.",
-        "With the default 1 of 2 homes are found; of what is as near at once, no channel gives away fewer.",
+    assert select_protection_measure(results) == "informed_error_m"
+    assert recommend_channel(results) == [
+        "Use target. Compared with the default, day, it reduces the error of recipients from 1,500 m to 1,300 m (by "
+        "200 ± 0 m, 2 users). The error of an informed adversary who knows the user's habits, given all releases, is "
+        "910 m instead of 900 m.",
+        "With the default, 1 of 2 homes are found. No channel with a smaller or equal error of recipients reveals "
+        "fewer.",
     ]
 
 
-def test_the_default_is_kept_where_none_is_better_and_what_is_nearer_without_a_promise_is_named():
+def test_advice_keeps_default_if_no_setting_is_better():
     results = [
         result("coarse", 1200, 1450, 950),
         result("day", 1500, 1400, 900, 1, DAY),
         result("dear", 900, 800, 600, 2, MORE),
     ]
-    assert advice(results) == [
-        "Keep the default, day: a reader is 1,500 m off at once and an adversary who knows their habits 900 m; of the "
-        "2 settings of dphmm that were tried none is nearer at once and protects as much. Nearer at once and no less "
-        "protected from this adversary, without a promise: coarse (1,200 and 950 m).",
-        "With the default 1 of 2 homes are found; of what is as near at once, fewer with coarse (0).",
+    assert recommend_channel(results) == [
+        "Keep the default, day. The error of recipients is 1,500 m. The error of an informed adversary who knows the "
+        "user's habits, given all releases, is 900 m. None of the 2 tested settings of dphmm has a smaller error and "
+        "protects as much. Other channels have a smaller or equal error and protect as much from this adversary, "
+        "without a guarantee: coarse (1,200 and 950 m).",
+        "With the default, 1 of 2 homes are found. Channels with a smaller or equal error of recipients reveal fewer: "
+        "coarse (0).",
     ]
 
 
-def test_the_default_is_kept_where_too_few_people_say_that_another_is_nearer():
-    """Differences of 40 ± 10 m: of two people Student's interval of 99 % reaches 637 m; of 16, 11 m."""
-    people = [replace(result("", 1500, 1400).outcomes[0], user=f"{i}") for i in range(16)]
-    nearer = [replace(one, at_once_m=one.at_once_m - (30 if i % 2 else 50)) for i, one in enumerate(people)]
-    for many, said in (
-        (2, "Keep the default, day: a reader"),
-        (16, "Take target: a reader"),
+def test_advice_keeps_default_if_too_few_users():
+    """Differences are 40 ± 10 m.
+
+    Student's 99 % interval reaches 637 m for 2 users, 11 m for 16.
+    """
+    outcomes = [replace(result("", 1500, 1400).outcomes[0], user=f"{i}") for i in range(16)]
+    nearer = [
+        replace(outcome, filtered_error_m=outcome.filtered_error_m - (30 if i % 2 else 50))
+        for i, outcome in enumerate(outcomes)
+    ]
+    for count, words in (
+        (2, "Keep the default, day. The error of recipients"),
+        (16, "Use target. Compared with the default"),
         (1, "Keep the default, day"),
     ):
         results = [
-            replace(result("day", 1, 1, settings=DAY), outcomes=tuple(people[:many])),
-            replace(result("target", 1, 1, settings=TARGET), outcomes=tuple(nearer[:many])),
+            replace(result("day", 1, 1, settings=DAY), outcomes=tuple(outcomes[:count])),
+            replace(result("target", 1, 1, settings=TARGET), outcomes=tuple(nearer[:count])),
         ]
-        assert advice(results)[0].startswith(said)
-    assert advice(results)[0].endswith("; target was 50 m nearer at once, too little to tell from chance (one person).")
+        assert recommend_channel(results)[0].startswith(words)
+    assert recommend_channel(results)[0].endswith(
+        " The error with target was 50 m smaller, which is not significant (one user)."
+    )
 
 
-def test_without_habits_hindsight_protects_and_without_the_default_nothing_is_advised():
+def test_advice_without_habits_uses_smoothed_error_and_without_default_is_empty():
     results = [result("day", 1500, 1400, settings=DAY), result("target", 1300, 1350, settings=TARGET)]
-    assert protection(results) == "hindsight_m"
-    assert advice(results)[0].startswith("Keep the default, day: a reader is 1,500 m off at once and an adversary in ")
-    assert advice(results[1:]) == []
-    assert advice(results[:1])[0].endswith(" 1,400 m; no other setting of dphmm was tried.")
-    homeless = [replace(one, outcomes=(replace(one.outcomes[0], home_error_m=nan),)) for one in results]
-    assert len(advice(homeless)) == 1
+    assert select_protection_measure(results) == "smoothed_error_m"
+    assert recommend_channel(results)[0].startswith(
+        "Keep the default, day. The error of recipients is 1,500 m. The error of an adversary, given all releases, is "
+    )
+    assert recommend_channel(results[1:]) == []
+    assert recommend_channel(results[:1])[0].endswith(" 1,400 m. No other setting of dphmm was tested.")
+    homeless = [replace(channel, outcomes=(replace(channel.outcomes[0], home_error_m=nan),)) for channel in results]
+    assert len(recommend_channel(homeless)) == 1
 
 
-def test_a_family_is_a_line_from_the_nearest_at_once_and_others_are_points():
-    lines = frontier_lines(
+def test_frontier_lines_connect_families_and_keep_others_as_points():
+    lines = build_frontier_lines(
         [result("b", 400, 300, family="grids"), result("alone", 5, 6), result("a", 100, 90, family="grids")],
-        "hindsight_m",
+        "smoothed_error_m",
     )
     assert {name: line.tolist() for name, line in lines.items()} == {
         "grids": [[100, 90], [400, 300]],

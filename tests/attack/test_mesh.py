@@ -1,4 +1,4 @@
-"""The integrals over cells against shapely's areas, scipy's quadrature, and counted points."""
+"""Tests of integrals over cells against shapely's areas, quadrature and sampled points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.integrate import dblquad
 from scipy.stats import norm
 
 from dphmm.attack.deployed_channels import AndroidCoarse, GridSnapping, Meshtastic, Rounding
-from dphmm.attack.mesh import Mesh, Upright, disc_shares, gaussian_logs, laplace_logs
+from dphmm.attack.mesh import DegreeRectangles, Mesh, disc_shares, gaussian_log_densities, laplace_log_densities
 from dphmm.space import Grid
 from tests.attack.scene import grid, moves
 
@@ -34,100 +34,108 @@ def integral(density, point: np.ndarray, mesh: Mesh, state: int) -> float:
     return total / mesh.cell_km**2
 
 
-def test_gaussian_shares_are_those_of_the_normal_distribution():
-    found = np.exp(gaussian_logs(MESH, RELEASED, 0.2)) * MESH.cell_km**2
+def test_gaussian_shares_match_normal_distribution():
+    shares = np.exp(gaussian_log_densities(MESH, RELEASED, 0.2)) * MESH.cell_km**2
     half = MESH.cell_km / 2
-    for row, point in zip(found, RELEASED, strict=True):
+    for row, point in zip(shares, RELEASED, strict=True):
         low, high = (MESH.points - half - point) / 0.2, (MESH.points + half - point) / 0.2
         np.testing.assert_allclose(row, (norm.cdf(high) - norm.cdf(low)).prod(axis=1), rtol=1e-6, atol=1e-15)
 
 
-def test_gaussian_shares_far_away_underflow_to_no_impossible_cell():
-    assert np.isfinite(gaussian_logs(MESH, np.array([[30.0, 0.0], [-30.0, 5.0]]), 0.05)).all()
+def test_gaussian_shares_far_away_stay_finite():
+    assert np.isfinite(gaussian_log_densities(MESH, np.array([[30.0, 0.0], [-30.0, 5.0]]), 0.05)).all()
 
 
 @pytest.mark.parametrize("scale", [0.02, 0.25, 3.0])
-def test_laplace_shares_are_those_of_adaptive_quadrature(scale):
-    found = np.exp(laplace_logs(MESH, RELEASED, scale))
-    for row, point in zip(found, RELEASED, strict=True):
+def test_laplace_shares_match_adaptive_quadrature(scale):
+    shares = np.exp(laplace_log_densities(MESH, RELEASED, scale))
+    for row, point in zip(shares, RELEASED, strict=True):
         for state in (0, 7, 14, 20, 35):
             wanted = integral(lambda r: np.exp(-r / scale) / (2 * np.pi * scale**2), point, MESH, state)
             assert row[state] == pytest.approx(wanted, rel=2e-3)
 
 
-def test_laplace_shares_of_a_large_region_sum_to_one():
+def test_laplace_shares_sum_to_one_over_large_region():
     wide = Mesh(Grid.over((44.8, -30.2, 45.2, -29.8), 1.0), 2)
-    found = np.exp(laplace_logs(wide, np.array([[0.1, 0.3]]), 0.5)).sum() * wide.cell_km**2
-    assert found == pytest.approx(1.0, abs=1e-4)
+    total = np.exp(laplace_log_densities(wide, np.array([[0.1, 0.3]]), 0.5)).sum() * wide.cell_km**2
+    assert total == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("radius", [0.03, 0.2, 0.6])
-def test_disc_shares_are_the_areas_that_shapely_cuts(radius):
-    found = disc_shares(MESH, RELEASED, radius)
-    for row, point in zip(found, RELEASED, strict=True):
+def test_disc_shares_match_shapely_areas(radius):
+    shares = disc_shares(MESH, RELEASED, radius)
+    for row, point in zip(shares, RELEASED, strict=True):
         disc = shapely.Point(point).buffer(radius, quad_segs=4096)
         areas = shapely.area(shapely.intersection(squares(MESH), disc)) / MESH.cell_km**2
         np.testing.assert_allclose(row, areas, atol=1e-5)
 
 
-@pytest.mark.parametrize("channel", [Rounding(3), Rounding(2), Meshtastic(17), GridSnapping(0.3)])
-def test_overlaps_of_snapping_are_the_areas_that_shapely_cuts(channel):
-    of = moves(3, 2)
+@pytest.mark.parametrize(
+    "channel", [Rounding(3), Rounding(2), Meshtastic(17), GridSnapping(0.3)], ids=lambda channel: channel.name
+)
+def test_snapping_overlaps_match_shapely_areas(channel):
+    chain = moves(3, 2)
     everywhere = np.stack(np.meshgrid(*2 * [np.linspace(-0.3749, 0.3749, 80)]), axis=-1).reshape(-1, 2)
-    released = np.unique(channel.snap(*of.grid.projection.to_latlon(everywhere).T), axis=0)
-    half = channel.around(released)
-    upright = Upright(of.mesh)
-    middle = np.column_stack([released[:, 0], upright.along(released[:, 1])])
-    found = upright.shares(middle - half, middle + half)
-    for row, place, span in zip(found, released, half, strict=True):
+    released = np.unique(channel.snap(*chain.grid.projection.to_latlon(everywhere).T), axis=0)
+    half = channel.half_sizes(released)
+    upright = DegreeRectangles(chain.mesh)
+    middle = np.column_stack([released[:, 0], upright.center_longitude(released[:, 1])])
+    shares = upright.overlap_shares(middle - half, middle + half)
+    for row, place, span in zip(shares, released, half, strict=True):
         box = shapely.segmentize(shapely.box(*(place - span)[::-1], *(place + span)[::-1]), 1e-4)
-        plane = shapely.transform(box, lambda xy: of.grid.projection.to_plane(xy[:, 1], xy[:, 0]))
-        areas = shapely.area(shapely.intersection(squares(of.mesh), plane)) / of.mesh.cell_km**2
+        plane = shapely.transform(box, lambda xy: chain.grid.projection.to_plane(xy[:, 1], xy[:, 0]))
+        areas = shapely.area(shapely.intersection(squares(chain.mesh), plane)) / chain.mesh.cell_km**2
         np.testing.assert_allclose(row, areas, atol=1e-3)
-    np.testing.assert_allclose(found.sum(axis=0), 1.0, atol=2e-3)
+    np.testing.assert_allclose(shares.sum(axis=0), 1.0, atol=2e-3)
 
 
-@pytest.mark.parametrize("channel", [Rounding(3), Meshtastic(18), GridSnapping(0.2)])
-def test_overlaps_of_snapping_are_the_shares_of_points_that_it_sends_there(channel):
-    of = moves(2, 1)
+@pytest.mark.parametrize("channel", [Rounding(3), Meshtastic(18), GridSnapping(0.2)], ids=lambda channel: channel.name)
+def test_snapping_overlaps_match_shares_of_snapped_points(channel):
+    chain = moves(2, 1)
     inner = (np.arange(200) + 0.5) / 200 - 0.5
-    offsets = of.grid.cell_km * np.stack(np.meshgrid(inner, inner), axis=-1).reshape(-1, 2)
-    upright = Upright(of.mesh)
-    for state, middle in enumerate(of.grid.points):
-        places = channel.snap(*of.grid.projection.to_latlon(middle + offsets).T)
+    offsets = chain.grid.cell_km * np.stack(np.meshgrid(inner, inner), axis=-1).reshape(-1, 2)
+    upright = DegreeRectangles(chain.mesh)
+    for state, middle in enumerate(chain.grid.points):
+        places = channel.snap(*chain.grid.projection.to_latlon(middle + offsets).T)
         outputs, counts = np.unique(places, axis=0, return_counts=True)
-        centre = np.column_stack([outputs[:, 0], upright.along(outputs[:, 1])])
-        half = channel.around(outputs)
-        shares = upright.shares(centre - half, centre + half)[:, state]
+        centre = np.column_stack([outputs[:, 0], upright.center_longitude(outputs[:, 1])])
+        half = channel.half_sizes(outputs)
+        shares = upright.overlap_shares(centre - half, centre + half)[:, state]
         np.testing.assert_allclose(shares, counts / len(offsets), atol=0.012)
 
 
-def test_blurred_overlaps_of_android_are_the_shares_of_draws():
-    of, channel = moves(2, 1), AndroidCoarse(2.0)
-    upright, rng = Upright(of.mesh), np.random.default_rng(3)  # 40,000 draws: four standard errors are 0.01
-    offsets, _, _ = channel.lattice()
-    latitude = of.grid.latlon()[:, :1]
-    released = channel.blur_with(of.grid.latlon()[:1], np.zeros((1, 2)))[0]
-    shares = channel.shares(upright, latitude, released, offsets).reshape(of.grid.size, len(offsets), len(offsets))
+def test_android_overlaps_match_shares_of_samples():
+    chain, channel = moves(2, 1), AndroidCoarse(2.0)
+    upright, rng = (
+        DegreeRectangles(chain.mesh),
+        np.random.default_rng(3),
+    )  # 40,000 samples: four standard errors are 0.01
+    offsets, _, _ = channel.build_offset_chain()
+    latitude = chain.grid.latlon()[:, :1]
+    released = channel.obfuscate_with_offsets(chain.grid.latlon()[:1], np.zeros((1, 2)))[0]
+    shares = channel.output_probabilities(upright, latitude, released, offsets).reshape(
+        chain.grid.size, len(offsets), len(offsets)
+    )
     for state, north, east in ((0, 2, 4), (3, 7, 1), (1, 4, 4)):
         side = offsets[1] - offsets[0]
-        places = of.grid.points[state] + of.grid.cell_km * (rng.random((40_000, 2)) - 0.5)
-        drawn = np.array([offsets[north], offsets[east]]) + side * (rng.random((40_000, 2)) - 0.5)
-        out = channel.blur_with(of.grid.projection.to_latlon(places), drawn)
+        places = chain.grid.points[state] + chain.grid.cell_km * (rng.random((40_000, 2)) - 0.5)
+        sampled = np.array([offsets[north], offsets[east]]) + side * (rng.random((40_000, 2)) - 0.5)
+        out = channel.obfuscate_with_offsets(chain.grid.projection.to_latlon(places), sampled)
         share = np.isclose(out, released, atol=1e-9).all(axis=1).mean()
         assert shares[state, north, east] == pytest.approx(share, abs=0.011)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
-def test_the_part_of_a_place_lies_in_its_cell_also_where_cells_are_missing(parts):
+def test_mesh_locates_parts_if_cells_are_missing(parts):
     round_one = Grid.over(shapely.Point(-30.0, 45.0).buffer(0.01), 0.2)
     assert round_one.size < round_one.columns * round_one.rows
     mesh, rng = Mesh(round_one, parts), np.random.default_rng(0)
     points = rng.uniform(-1.5, 1.5, (2000, 2))
-    found = mesh.at(points)
+    part_index = mesh.locate(points)
     np.testing.assert_array_equal(
-        np.where(found < 0, -1, found // parts**2), round_one.locate(*round_one.projection.to_latlon(points).T)
+        np.where(part_index < 0, -1, part_index // parts**2),
+        round_one.locate(*round_one.projection.to_latlon(points).T),
     )
-    inside = found >= 0
-    assert np.abs(points[inside] - mesh.points[found[inside]]).max() <= mesh.cell_km / 2 + 1e-9
+    inside = part_index >= 0
+    assert np.abs(points[inside] - mesh.points[part_index[inside]]).max() <= mesh.cell_km / 2 + 1e-9
     np.testing.assert_allclose(mesh.points.reshape(round_one.size, -1, 2).mean(axis=1), round_one.points, atol=1e-12)

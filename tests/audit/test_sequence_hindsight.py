@@ -1,4 +1,4 @@
-"""What is taken down of releases while they are made tells in hindsight what a replay of them tells."""
+"""Tests of smoothed posteriors: recorded during release, they equal those of a replay."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from dphmm import Grid, MarkovModel, ReleaseSettings
-from dphmm.audit.sequence import HindsightRecorder, ReleasedSequence, in_hindsight, replay_sequence
+from dphmm.audit.sequence import ReleasedSequence, SmoothingRecorder, compute_smoothed_inference, replay_sequence
 from dphmm.errors import InvalidInputError
 from dphmm.model import Observations, filter_releases, smooth_releases
-from dphmm.model.point_estimate import point_estimate
+from dphmm.model.point_estimate import Inference
 from dphmm.release.settings import Schedule
-from dphmm.release.trajectory import moments_of
+from dphmm.release.trajectory import release_records
 from dphmm.space.trajectory import SlottedTrajectory
 from tests.sizes import slow
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
 SETTINGS = {
     "plain": ReleaseSettings("utility:1km", 1.0),
-    "the likeliest alone": ReleaseSettings("utility:1km", 1.0, delta=0.05, mechanism="planar-laplace"),
-    "not always drawn": ReleaseSettings("utility:1km", 1.0, schedule=Schedule(target_error=0.6)),
-    "outside omitted": ReleaseSettings("utility:1km", 0.5, outside="omit"),
+    "delta-location set": ReleaseSettings("utility:1km", 1.0, delta=0.05, mechanism="planar-laplace"),
+    "scheduled": ReleaseSettings("utility:1km", 1.0, schedule=Schedule(target_error=0.6)),
+    "outside dropped": ReleaseSettings("utility:1km", 0.5, outside="drop"),
 }
 
 
@@ -30,64 +30,73 @@ def grid_model(reach: float) -> MarkovModel:
     return MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(GRID.size, 1 / GRID.size), GRID, 60.0)
 
 
-def walk(seed: int, moments: int = 40) -> SlottedTrajectory:
-    """A walk with gaps of up to a day, which leaves the region once."""
+def walk(seed: int, num_steps: int = 40) -> SlottedTrajectory:
+    """Return a walk with gaps of up to a day that leaves the region once."""
     rng = np.random.default_rng(seed)
-    slots = 1000 + np.cumsum(rng.choice([1, 1, 1, 2, 9, 40, 1500], moments))
-    latitude, longitude = GRID.latlon(rng.integers(0, GRID.size, moments)).T
+    slots = 1000 + np.cumsum(rng.choice([1, 1, 1, 2, 9, 40, 1500], num_steps))
+    latitude, longitude = GRID.latlon(rng.integers(0, GRID.size, num_steps)).T
     latitude[7] += 1.0
     return SlottedTrajectory("ann", 60.0, slots, latitude, longitude)
 
 
-def heard_and_replayed(model: MarkovModel, settings: ReleaseSettings, seed: int, dropped: int = 0):
-    """What both find: of all releases, or with the last ones not heard."""
+def record_and_replay(model: MarkovModel, settings: ReleaseSettings, seed: int, dropped: int = 0):
+    """Return the recorded and the replayed result.
+
+    The replay omits the last ``dropped`` releases.
+    """
     engine, track = settings.engine(model, seed), walk(seed)
-    heard, records = HindsightRecorder(model, len(track)), []
-    for _, record in moments_of(engine, GRID, track):
+    recorder, records = SmoothingRecorder(model), []
+    for _, record in release_records(engine, GRID, track):
         records.append(record)
-        heard.record(engine)
+        recorder.record(engine)
     steps = np.array([record.steps for record in records])
     first = int(track.slots[0])
     released = np.array([record.released or (0.0, 0.0) for record in records])
     epsilons = np.array([record.epsilon for record in records])
     end = len(records) - dropped
-    sequence = ReleasedSequence("ann", released[:end], epsilons[:end], steps[:end], first=first)
-    return heard.in_hindsight(engine.measurements.points), in_hindsight(engine.another(), sequence)
+    sequence = ReleasedSequence("ann", released[:end], epsilons[:end], steps[:end], first_slot=first)
+    return recorder.compute_smoothed_inference(engine.measurements.points), compute_smoothed_inference(
+        engine.spawn(), sequence
+    )
 
 
 @pytest.mark.parametrize("reach", [0.8, slow(10.0)])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_was_heard_tells_what_a_replay_tells(name, reach):
+def test_recorded_posterior_matches_replay(name, reach):
     for seed in range(3):
-        found, wanted = heard_and_replayed(grid_model(reach), SETTINGS[name], seed)
-        np.testing.assert_allclose(found, wanted, rtol=1e-9, err_msg=f"seed {seed}")
+        recorded, wanted = record_and_replay(grid_model(reach), SETTINGS[name], seed)
+        np.testing.assert_allclose(recorded, wanted, rtol=1e-9, err_msg=f"seed {seed}")
 
 
-def test_the_oracle_tells_when_later_releases_were_not_heard():
-    """The broken twin: a replay that stops before the last five releases."""
-    found, wanted = heard_and_replayed(grid_model(0.8), SETTINGS["plain"], 1, dropped=5)
-    apart = np.abs(np.array(found)[:, : len(wanted[0])] - wanted)
+def test_recorded_posterior_differs_if_replay_drops_releases():
+    """The replay stops before the last five releases."""
+    recorded, wanted = record_and_replay(grid_model(0.8), SETTINGS["plain"], 1, dropped=5)
+    apart = np.abs(np.array(recorded)[:, : len(wanted[0])] - wanted)
     assert apart[:, -1].max() > 1e-6
 
 
-@pytest.mark.parametrize("begins", [(), (0, 9, 20)])
-def test_what_replaying_found_is_what_filtering_anew_finds(begins):
-    """Also where the releaser forgot what came before some releases, which whoever reads them all does not."""
+@pytest.mark.parametrize("begins", [(), (0, 9, 20)], ids=["no restarts", "three restarts"])
+def test_replayed_posterior_matches_filtering_from_scratch(begins):
+    """This includes restarts, which an adversary who uses all releases ignores."""
     model, rng = grid_model(0.8), np.random.default_rng(3)
     steps = np.array([0, *rng.choice([1, 1, 2, 9], 29)])
     released = GRID.points[rng.integers(0, GRID.size, 30)] + 0.25
     forgets = np.isin(np.arange(30), begins) if begins else np.zeros(0, dtype=np.bool_)
-    sequence = ReleasedSequence("ann", released, np.full(30, 0.3), steps, begins=forgets)
+    sequence = ReleasedSequence("ann", released, np.full(30, 0.3), steps, restarts=forgets)
     engine = ReleaseSettings("utility:1km", 0.3, mechanism="planar-laplace").engine(model, 1)
-    found = np.array(in_hindsight(engine, sequence))
-    rows = np.array([one.log_likelihood for one in replay_sequence(engine.another(), sequence)])
+    result = np.array(compute_smoothed_inference(engine, sequence))
+    rows = np.array([replay.log_likelihood for replay in replay_sequence(engine.spawn(), sequence)])
     observed = Observations(rows, steps)
     smoothed = smooth_releases(model, observed, filter_releases(model, observed))
-    wanted = [point_estimate(one.probabilities, engine.measurements.points) for one in smoothed]
-    np.testing.assert_allclose(found, np.array([(one.least_error, one.certainty) for one in wanted]).T, rtol=1e-9)
+    wanted = [Inference(belief.probabilities, engine.measurements.points) for belief in smoothed]
+    np.testing.assert_allclose(
+        result,
+        np.array([(inference.error_lower_bound, inference.max_probability) for inference in wanted]).T,
+        rtol=1e-9,
+    )
 
 
-def test_nothing_is_heard_of_an_engine_that_has_released_nothing():
+def test_recording_engine_without_release_raises():
     model = grid_model(0.8)
-    with pytest.raises(InvalidInputError, match="made no release"):
-        HindsightRecorder(model, 1).record(SETTINGS["plain"].engine(model, 0))
+    with pytest.raises(InvalidInputError, match="no release"):
+        SmoothingRecorder(model).record(SETTINGS["plain"].engine(model, 0))

@@ -1,4 +1,4 @@
-"""Budgets for events: no output of a release passes the limit at any moment, a little more budget would."""
+"""Tests of event budgets: they keep the limit at every timestep and are nearly maximal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dphmm.calibrate import epsilon_for_event, epsilon_for_odds, simulate
 from dphmm.calibrate.budgets import EventLimit
 from dphmm.errors import BudgetError, EventError, InvalidInputError
 from dphmm.events import Pattern, Presence
-from tests.events.oracles import happens, paths
+from tests.events.oracles import enumerate_paths, happens
 from tests.sizes import few_every_day, fewer
 
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
@@ -28,124 +28,127 @@ def engine(**more) -> Releaser:
 
 
 def noise(epsilon: float) -> np.ndarray:
-    """``(3, Z)``: the probability of each output, by the definition: the norm of two steps is one."""
+    """Return ``(3, Z)`` output probabilities by definition. The norm of two steps is one."""
     weights = np.exp(-epsilon / 2 * np.abs(OUTPUTS - np.arange(3)[:, np.newaxis]))
     return np.asarray(weights / weights[1].sum())
 
 
-def worst(event, epsilon: float, moments: int) -> float:
-    """The highest probability of an event after one release, over all moments and outputs, summing over all paths."""
-    every, weights = paths([MOVES] * max(moments, event.last + 1), FIRST)
-    holds = np.array([happens(event, path) for path in every.tolist()])
+def max_event_probability(event, epsilon: float, num_steps: int) -> float:
+    """Return the highest event probability after one release, over timesteps and outputs."""
+    all_paths, weights = enumerate_paths([MOVES] * max(num_steps, event.last + 1), FIRST)
+    holds = np.array([happens(event, path) for path in all_paths.tolist()])
     table = noise(epsilon)
-    found = []
-    for moment in range(moments):
-        seen = weights[:, np.newaxis] * table[every[:, moment]]
-        possible = seen[:, seen.sum(axis=0) > 0]  # farther out doubles hold nothing
-        found.append((possible[holds].sum(axis=0) / possible.sum(axis=0)).max())
-    return float(max(found))
+    maxima = []
+    for step in range(num_steps):
+        seen = weights[:, np.newaxis] * table[all_paths[:, step]]
+        possible = seen[:, seen.sum(axis=0) > 0]  # outputs farther out underflow to zero
+        maxima.append((possible[holds].sum(axis=0) / possible.sum(axis=0)).max())
+    return float(max(maxima))
 
 
 @pytest.mark.parametrize(
-    ("event", "gain", "moments"),
+    ("event", "gain", "num_steps"),
     [*((event, 0.5, 1) for event in EVENTS), *few_every_day([(event, 0.1, 4) for event in EVENTS], 2)],
     ids=str,
 )
-def test_no_output_passes_the_limit_and_a_little_more_budget_would(event, gain, moments):
+def test_epsilon_for_event_keeps_limit_and_is_nearly_maximal(event, gain, num_steps):
     prior = EventLimit(engine(), event, 1 - 1e-9).prior
     limit = prior + gain * (1 - prior)
     try:
-        epsilon = epsilon_for_event(engine(), event, limit, moments)
+        epsilon = epsilon_for_event(engine(), event, limit, num_steps)
     except BudgetError:
         pytest.fail("some budget holds")
-    assert worst(event, epsilon, moments) <= limit
-    assert epsilon == 100.0 or worst(event, 1.02 * epsilon, moments) > limit
-    assert EventLimit(engine(), event, limit).holds(epsilon, moments)
-    assert epsilon == 100.0 or not EventLimit(engine(), event, limit).holds(1.02 * epsilon, moments)
+    assert max_event_probability(event, epsilon, num_steps) <= limit
+    assert epsilon == 100.0 or max_event_probability(event, 1.02 * epsilon, num_steps) > limit
+    assert EventLimit(engine(), event, limit).is_satisfied(epsilon, num_steps)
+    assert epsilon == 100.0 or not EventLimit(engine(), event, limit).is_satisfied(1.02 * epsilon, num_steps)
 
 
 @pytest.mark.parametrize("event", few_every_day(EVENTS, 2), ids=str)
-def test_what_an_output_can_do_leads_back_to_its_budget(event):
-    reached = worst(event, 0.7, 3)
+def test_epsilon_for_event_inverts_max_event_probability(event):
+    reached = max_event_probability(event, 0.7, 3)
     assert 0.7 * 0.99 <= epsilon_for_event(engine(), event, reached, 3) <= 0.7001
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=str)
-def test_all_releases_together_keep_the_limit_of_the_formula(event):
-    """Three releases, all outputs that count: the formula adds up their diameters."""
+def test_epsilon_for_odds_keeps_limit_over_multiple_releases(event):
+    """Enumerate all relevant outputs of three releases. The formula adds up their diameters."""
     prior = EventLimit(engine(), event, 1 - 1e-9).prior
     limit = prior + 0.3 * (1 - prior)
     epsilon = epsilon_for_odds(3 * 1.0, prior * (1 + 1e-12), limit)
-    every, weights = paths([MOVES] * max(3, event.last + 1), FIRST)
-    holds = np.array([happens(event, path) for path in every.tolist()])
-    table = noise(epsilon)[:, 58:67]  # farther out nothing changes but by a factor for all
+    all_paths, weights = enumerate_paths([MOVES] * max(3, event.last + 1), FIRST)
+    holds = np.array([happens(event, path) for path in all_paths.tolist()])
+    table = noise(epsilon)[:, 58:67]  # farther out all states differ by a constant factor only
     reached = []
     for outputs in product(range(table.shape[1]), repeat=3):
-        seen = weights * np.prod([table[every[:, t], z] for t, z in enumerate(outputs)], axis=0)
+        seen = weights * np.prod([table[all_paths[:, t], z] for t, z in enumerate(outputs)], axis=0)
         reached.append(seen[holds].sum() / seen.sum())
     assert prior < max(reached) <= limit
 
 
 @cache
-def peak() -> float:
-    """The expected highest probability of the first event over three releases, of those who do it."""
+def expected_max_probability() -> float:
+    """Return the expected maximum probability of the first event, given that it happens.
+
+    The maximum is over three releases.
+    """
     event, steps, table = EVENTS[0], 3, noise(2.0)[:, 55:68]
-    every, weights = paths([MOVES] * 3, FIRST)
-    holds = np.array([happens(event, path) for path in every.tolist()])
+    all_paths, weights = enumerate_paths([MOVES] * 3, FIRST)
+    holds = np.array([happens(event, path) for path in all_paths.tolist()])
     total = 0.0
     for outputs in product(range(table.shape[1]), repeat=steps):
         seen, reached = weights, weights[holds].sum()
         for t, z in enumerate(outputs):
-            seen = seen * table[every[:, t], z]
+            seen = seen * table[all_paths[:, t], z]
             reached = max(reached, seen[holds].sum() / seen.sum())
         total += reached * seen[holds].sum()
     return float(total / weights[holds].sum())
 
 
-def test_people_who_do_it_are_as_likely_suspected_as_the_enumeration_says():
-    # 400 people, every day 150, seed 3, a 99 % interval; outputs beyond hold less than 1e-3.
-    figure = simulate(engine(), 2.0, fewer(400, 150), 3, seed=3, event=EVENTS[0]).figure("reached")
-    assert abs(figure.mean - peak()) <= figure.margin + 1e-3
+def test_simulated_event_probability_matches_enumeration():
+    # 400 users (150 in the short run), seed 3, a 99 % interval; the omitted outputs have less than 1e-3 of the mass.
+    figure = simulate(engine(), 2.0, fewer(400, 150), 3, seed=3, event=EVENTS[0]).estimate_mean("max_event_probability")
+    assert abs(figure.mean - expected_max_probability()) <= figure.margin + 1e-3
 
 
-def test_another_budget_is_found_out():
-    figure = simulate(engine(), 1.0, fewer(400, 150), 3, seed=3, event=EVENTS[0]).figure("reached")
-    assert abs(figure.mean - peak()) > figure.margin + 1e-3
+def test_simulated_event_probability_differs_for_other_epsilon():
+    figure = simulate(engine(), 1.0, fewer(400, 150), 3, seed=3, event=EVENTS[0]).estimate_mean("max_event_probability")
+    assert abs(figure.mean - expected_max_probability()) > figure.margin + 1e-3
 
 
-def test_a_share_of_people_has_its_exact_interval():
-    """Clopper and Pearson: of 44 people none means less than a tenth with 99 %, of 43 it does not."""
-    some = simulate(engine(), 0.01, 44, 1, event=EVENTS[0])
-    assert some.share_above(0.9) == (0.0, pytest.approx(1 - 0.01 ** (1 / 44)))
-    assert some.share_above(0.9)[1] < 0.1
-    assert some.share_above(0.0) == (1.0, 1.0)
-    with pytest.raises(InvalidInputError, match="was without an event"):
-        simulate(engine(), 0.01, 2, 1).share_above(0.5)
-    with pytest.raises(InvalidInputError, match="figure 'reached' was not simulated"):
-        simulate(engine(), 0.01, 2, 1).figure("reached")
+def test_share_above_has_exact_interval():
+    """Zero of 44 users gives an upper bound below a tenth (99 %), zero of 43 does not."""
+    simulation = simulate(engine(), 0.01, 44, 1, event=EVENTS[0])
+    assert simulation.estimate_share_above(0.9) == (0.0, pytest.approx(1 - 0.01 ** (1 / 44)))
+    assert simulation.estimate_share_above(0.9)[1] < 0.1
+    assert simulation.estimate_share_above(0.0) == (1.0, 1.0)
+    with pytest.raises(InvalidInputError, match="event must be set"):
+        simulate(engine(), 0.01, 2, 1).estimate_share_above(0.5)
+    with pytest.raises(InvalidInputError, match="'max_event_probability'"):
+        simulate(engine(), 0.01, 2, 1).estimate_mean("max_event_probability")
 
 
-def test_capped_people_are_simulated_too_and_never_suspected_more():
+def test_event_caps_are_respected_in_simulation():
     from dphmm.events import Cap
 
-    people = fewer(20, 8)
-    some = simulate(engine(caps=[Cap(EVENTS[0], 0.5)]), 3.0, people, 4, seed=1, event=EVENTS[0])
-    assert some.reached.max() <= 0.5
-    assert simulate(engine(), 3.0, people, 4, seed=1, event=EVENTS[0]).reached.max() > 0.5
-    assert (some.spent < 12.0).all()
+    num_users = fewer(20, 8)
+    simulation = simulate(engine(caps=[Cap(EVENTS[0], 0.5)]), 3.0, num_users, 4, seed=1, event=EVENTS[0])
+    assert simulation.max_event_probability.max() <= 0.5
+    assert simulate(engine(), 3.0, num_users, 4, seed=1, event=EVENTS[0]).max_event_probability.max() > 0.5
+    assert (simulation.epsilon_spent < 12.0).all()
 
 
-def test_one_release_is_limited_where_several_plans_follow_one_another():
-    """From one state on possible states grow, and so does the noise."""
+def test_epsilon_for_event_is_positive_if_constraint_grows():
+    """From a single initial state the set of possible states grows, and so does the noise."""
     moves = MarkovModel([[0.9, 0.1, 0], [0.1, 0.8, 0.1], [0, 0.1, 0.9]], [1, 0, 0])
-    releaser = Releaser(moves, PLACES, PolicyGraph.complete(3), 1.0, spacing=1, allow_known=True)
+    releaser = Releaser(moves, PLACES, PolicyGraph.complete(3), 1.0, spacing=1, allow_singleton=True)
     assert 0 < epsilon_for_event(releaser, Presence([2], 2, 3), 0.5, steps=4) < 100
 
 
-def test_what_cannot_be_limited_is_refused():
-    with pytest.raises(EventError, match=r"has probability 0\.\d+ before anything is released"):
+def test_unreachable_limit_or_rare_event_raises():
+    with pytest.raises(EventError, match=r"probability must be in \(0\.\d+, 1\), .* got 0\.05"):
         epsilon_for_event(engine(), EVENTS[0], 0.05)
     model = MarkovModel([[1 - 1e-12, 1e-12], [0, 1]], [1, 0])
-    rare = Releaser(model, PLACES[:2], PolicyGraph.complete(2), 1.0, allow_known=True)
-    with pytest.raises(EventError, match="too little to draw 2 people"):
+    rare = Releaser(model, PLACES[:2], PolicyGraph.complete(2), 1.0, allow_singleton=True)
+    with pytest.raises(EventError, match=r"event must be less rare: .* sample 2 users"):
         simulate(rare, 1.0, 2, 2, event=Presence([1], 1, 1))

@@ -1,4 +1,4 @@
-"""Certificates of small worlds, the verifier as a module, and ways to lie in them."""
+"""Certificates of small worlds, the verifier as a module, and tampering with certificates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import numpy as np
 
 from dphmm import MarkovModel, Releaser, ReleaseSettings
 from dphmm.certificate import CertificateWriter
-from dphmm.release.trajectory import place_on_earth
+from dphmm.release.ledger import Account
+from dphmm.release.trajectory import locate_release
 from dphmm.space import Grid
-from dphmm.writers.formats import write_delimited
+from dphmm.writers.formats import write_releases
 from dphmm.writers.table import ReleaseTable
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ Line = dict[str, Any]
 
 @cache
 def verifier() -> ModuleType:
-    """Import the script, which imports nothing of the package."""
+    """Import the script, which does not import the package."""
     loader = importlib.machinery.SourceFileLoader("dphmm_verify", str(VERIFIER))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
@@ -37,34 +38,34 @@ def verifier() -> ModuleType:
     return module
 
 
-class Lies(list[tuple[str, str, Callable[..., None]]]):
-    """Lies: the world of each, why it is refused, and what tells it."""
+class Tamperings(list[tuple[str, str, Callable[..., None]]]):
+    """Tampering functions, each with its world and the reason for its rejection."""
 
-    def lie(self, world: str, reason: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """A lie about a world, and why it is refused."""
+    def tampering(self, world: str, reason: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Register a tampering function for a world with the reason for its rejection."""
 
-        def noted(told: Callable[..., None]) -> Callable[..., None]:
-            self.append((world, reason, told))
-            return told
+        def register(tamper: Callable[..., None]) -> Callable[..., None]:
+            self.append((world, reason, tamper))
+            return tamper
 
-        return noted
+        return register
 
 
 def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def encoded(lines: list[Line | str]) -> list[bytes]:
+def encode(lines: list[Line | str]) -> list[bytes]:
     """Encode the lines of a certificate as they stand in its file."""
     return [(line if isinstance(line, str) else canonical(line)).encode() + b"\n" for line in lines]
 
 
 def verify(lines: list[Line | str], rows: Any = None, file: Any = None) -> Any:
-    return verifier().verify_releases(encoded(lines), rows, file)
+    return verifier().verify_releases(encode(lines), rows, file)
 
 
 def refusal(lines: list[Line | str], rows: Any = None, file: Any = None) -> str | None:
-    """Why the verifier refuses, with the line; None where it does not."""
+    """Return the verifier's reason for rejection with the line, or None if it accepts."""
     try:
         verify(lines, rows, file)
     except verifier().RefusedError as problem:
@@ -72,10 +73,10 @@ def refusal(lines: list[Line | str], rows: Any = None, file: Any = None) -> str 
     return None
 
 
-def certificate(
+def build_certificate(
     engines: Releaser | Mapping[str, Releaser], draw: Callable[[CertificateWriter], None], **begin: Any
 ) -> list[Line]:
-    """The lines of a certificate of what is drawn."""
+    """Build the lines of a certificate of drawn releases."""
     texts: list[str] = []
     writer = CertificateWriter(texts.append)
     writer.begin("ann", {"main": engines} if isinstance(engines, Releaser) else engines, **begin)
@@ -84,8 +85,8 @@ def certificate(
     return [json.loads(text) for text in texts]
 
 
-def walked(engine: Releaser, path: list[tuple[int, int]], **begin: Any) -> list[Line]:
-    """The certificate of an engine that releases each state of a path of (state, slot)."""
+def certify_path(engine: Releaser, path: list[tuple[int, int]], **begin: Any) -> list[Line]:
+    """Certify an engine that releases each state of a path of (state, slot)."""
 
     def draw(writer: CertificateWriter) -> None:
         last = None
@@ -96,11 +97,14 @@ def walked(engine: Releaser, path: list[tuple[int, int]], **begin: Any) -> list[
             assert engine.last is not None
             writer.add(engine.last[1], record.released, slot)
 
-    return certificate(engine, draw, **begin)
+    return build_certificate(engine, draw, **begin)
 
 
 def town(side: int = 5) -> MarkovModel:
-    """Cells of 0.5 km, from each of which people get to those beside it; the first release may be in some of them."""
+    """Build a model over cells of 0.5 km with moves to adjacent cells.
+
+    The first release may be in some of the cells.
+    """
     space = Grid.over((44.99, -30.01, 44.99 + side * 0.0045, -30.01 + side * 0.0063), 0.5)
     apart = np.abs(space.lattice[:, None] - space.lattice[None]).max(axis=2)
     near = (apart <= 1).astype(float)
@@ -111,41 +115,54 @@ def town(side: int = 5) -> MarkovModel:
 def town_certificate(
     folder: Path, settings: ReleaseSettings | None = None
 ) -> tuple[list[Line], dict[str, Any], MarkovModel]:
-    """A certificate, the published rows, and the model."""
+    """Build a certificate, the published rows and the model."""
     model = town()
-    lines = published((settings or ReleaseSettings("utility:1km", 1)).engine(model, 7), folder / "rows.csv", PATH)
+    lines = publish_path((settings or ReleaseSettings("utility:1km", 1)).engine(model, 7), folder / "rows.csv", PATH)
     return lines, verifier().read_rows(str(folder / "rows.csv")), model
 
 
 PATH = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005), (8, 5_700_300)]
 
 
-def published(engine: Releaser, file: Path, path: list[tuple[int, int]]) -> list[Line]:
-    """The certificate of an engine that releases each state of a path of (state, slot), and a file of its rows."""
-    made, texts, space = [], list[str](), engine.model.space
+def publish_path(engine: Releaser, file: Path, path: list[tuple[int, int]]) -> list[Line]:
+    """Certify an engine that releases each state of a path, and write its rows."""
+    return publish_sessions(engine, file, {"ann": [path]})
+
+
+def publish_sessions(
+    engine: Releaser, file: Path, sessions: Mapping[str, list[list[tuple[int, int]]]], **begin: Any
+) -> list[Line]:
+    """Certify users with several sessions, each a path of (state, slot), and write their rows."""
+    releases, texts, space = [], list[str](), engine.model.space
     writer = CertificateWriter(texts.append)
-    writer.begin("ann", {"main": engine})
-    engine.restart(first=path[0][1])
-    for (state, slot), (_, before) in zip(path, [(0, path[0][1] - 1), *path], strict=False):
-        record = engine.release(state, steps=slot - before)
-        assert engine.last is not None
-        writer.add(engine.last[1], record.released, slot)
-        made.append(place_on_earth("ann", np.datetime64(slot * 300, "s").astype("datetime64[us]"), record, space))
+    for user, paths in sessions.items():
+        account = Account()
+        for path in paths:
+            num_ignored = account.count
+            writer.begin(user, {"main": engine}, **begin)
+            engine.restart(first=path[0][1])
+            engine.filter_state.account = account
+            for (state, slot), (_, before) in zip(path, [(0, path[0][1] - 1), *path], strict=False):
+                record = engine.release(state, steps=slot - before)
+                assert engine.last is not None
+                writer.add(engine.last[1], record.released, slot)
+                time = np.datetime64(slot * 300, "s").astype("datetime64[us]")
+                releases.append(locate_release(user, time, record, space, num_ignored))
     writer.end()
-    write_delimited(file, ReleaseTable.from_releases(made))
+    write_releases(file, ReleaseTable.from_releases(releases), overwrite=True)
     return [json.loads(text) for text in texts]
 
 
-def parts_of(lines: list[Line], kind: str) -> list[Line]:
+def find_parts(lines: list[Line], kind: str) -> list[Line]:
     return [line for line in lines if "part" in line and line["value"]["is"] == kind]
 
 
-def steps_of(lines: list[Line]) -> list[Line]:
+def find_steps(lines: list[Line]) -> list[Line]:
     return [line for line in lines if "step" in line]
 
 
-def told_anew(lines: list[Line], part: Line) -> None:
-    """Give a part that was changed its new digest, wherever it is referred to, as a careful liar would."""
+def update_digest(lines: list[Line], part: Line) -> None:
+    """Update the digest of a changed part at every reference, as careful tampering would."""
     digest = hashlib.sha256(canonical(part["value"]).encode()).hexdigest()
     before, part["part"] = part["part"][:16], digest
     for line in lines:

@@ -1,7 +1,7 @@
-"""What the verifier finds where the engine is broken on purpose: defects that it once had among readers, and more.
+"""The verifier against engines that are broken on purpose.
 
-Each engine is broken in one place, its own last look is taken away, and what it releases is certified as if nothing
-were wrong. Where a defect leaves no trace in a certificate, the verifier has to say that it did not look.
+Each engine is broken in one place, its own soundness check is disabled, and its releases are certified as if they
+were valid. If a defect leaves no trace in a certificate, the verifier must list it as not verified.
 """
 
 from __future__ import annotations
@@ -17,112 +17,120 @@ from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.model.belief import Belief
 from dphmm.release.soundness import SoundnessCheck
-from dphmm.release.trajectory import place_on_earth
+from dphmm.release.trajectory import locate_release
 from dphmm.writers.formats import write_delimited
 from dphmm.writers.table import ReleaseTable
-from tests.certificate.certificates import certificate, refusal, town, verifier, verify, walked
+from tests.certificate.certificates import build_certificate, certify_path, refusal, town, verifier, verify
 
 PATH = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005)]
 SETTINGS = ReleaseSettings("utility:1km", 1)
 
 
 @pytest.fixture(autouse=True)
-def no_last_look(monkeypatch):
-    """The engine's own check would stop most of this before anything is drawn."""
+def disable_soundness_check(monkeypatch):
+    """The engine's own check would stop most defects before a draw."""
     monkeypatch.setattr(SoundnessCheck, "__call__", lambda *_: None)
 
 
-def test_an_engine_that_is_not_broken_is_verified():
-    assert refusal(walked(SETTINGS.engine(town(), 1), PATH)) is None
+def test_correct_engine_is_verified():
+    assert refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) is None
 
 
 # ---- one query -------------------------------------------------------------------------------------------------------
 
 
-def test_noise_of_a_smaller_body_is_found(monkeypatch):
+def test_too_small_noise_body_is_rejected(monkeypatch):
     whole = LatticeKNormMechanism.__init__
 
     def less(self: Any, hull: SensitivityHull, *rest: Any) -> None:
         whole(self, SensitivityHull(hull.vertices.astype(int) * 4 // 5), *rest)
 
     monkeypatch.setattr(LatticeKNormMechanism, "__init__", less)
-    assert "a body is too small" in (refusal(walked(SETTINGS.engine(town(), 1), PATH)) or "")
+    assert "a body is too small" in (refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) or "")
 
 
-def test_a_possible_state_that_underflows_is_found(monkeypatch):
+def test_missing_possible_state_is_rejected(monkeypatch):
     def support(belief: Belief) -> np.ndarray:
-        found = belief.log_mass > -np.inf
-        found[np.argmin(np.where(found, belief.log_mass, np.inf))] = False
-        return found
+        support_mask = belief.log_mass > -np.inf
+        support_mask[np.argmin(np.where(support_mask, belief.log_mass, np.inf))] = False
+        return support_mask
 
     monkeypatch.setattr(Belief, "support", property(support))
-    assert "a possible state is left out" in (refusal(walked(SETTINGS.engine(town(), 1), PATH)) or "")
+    assert "a possible state is omitted" in (refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) or "")
 
 
 @pytest.mark.parametrize(
     ("share", "cells", "reason"),
-    [(1.0, 0.0, "the cells are not those"), (0.5, 1.0, "the radius is not that")],
-    ids=["centres for places", "half the radius"],
+    [(1.0, 0.0, "the cells must be those of the settings"), (0.5, 1.0, "the radius must be that of the settings")],
+    ids=["centres instead of places", "half the radius"],
 )
-def test_a_policy_that_joins_less_than_it_says_is_found(monkeypatch, share, cells, reason):
-    """A promise about places that is kept for centres of cells, say, holds for real places at half the distance."""
+def test_policy_weaker_than_stated_is_rejected(monkeypatch, share, cells, reason):
+    """A radius that is applied to cell centres covers fewer places than stated."""
     utility = PolicyGraph.utility
     monkeypatch.setattr(PolicyGraph, "utility", lambda f, radius, cell=0.0: utility(f, share * radius, cells * cell))
-    assert reason in (refusal(walked(SETTINGS.engine(town(), 1), PATH)) or "")
+    assert reason in (refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) or "")
 
 
-def test_nothing_at_home_is_found(monkeypatch):
-    """Withheld where the person is at home, and for no reason that the settings know."""
+def test_release_withheld_by_true_state_is_rejected(monkeypatch):
+    """Withhold the release at home, for no reason in the settings."""
     engine = SETTINGS.engine(town(), 1)
 
     def draw(writer: CertificateWriter) -> None:
         for number, (state, slot) in enumerate(PATH):
             steps = slot - PATH[max(0, number - 1)][1]
-            engine.person.first = PATH[0][1]
-            at_home = engine.prepare_nothing(engine.prior(steps), steps, "budget")
+            engine.filter_state.first = PATH[0][1]
+            at_home = engine.prepare_withheld(engine.predict(steps), steps, "budget")
             step = at_home if state == 7 else engine.prepare(None, steps)
             record = engine.draw(step, state)
             writer.add(step, record.released, slot)
 
-    assert "nothing in the settings lets a release be withheld" in (refusal(certificate(engine, draw)) or "")
+    assert "the settings do not allow to withhold a release for that reason" in (
+        refusal(build_certificate(engine, draw)) or ""
+    )
 
 
-def test_budgets_chosen_by_the_true_place_are_not_found_and_that_is_said():
+def test_budgets_chosen_by_true_state_are_listed_as_not_verified():
     engine = SETTINGS.engine(town(), 1)
 
     def draw(writer: CertificateWriter) -> None:
         last = PATH[0][1] - 1
         for state, slot in PATH:
-            engine.person.first = PATH[0][1]
+            engine.filter_state.first = PATH[0][1]
             record = engine.release(state, 0.5 if state == 7 else None, slot - last)
             writer.add(engine.last[1], record.released, slot)
             last = slot
 
-    assert "that smaller budgets were chosen by public things alone" in verify(certificate(engine, draw))["not"]
+    assert (
+        "that smaller budgets were chosen from public information only"
+        in verify(build_certificate(engine, draw))["not"]
+    )
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "statement"),
     [
-        (ReleaseSettings("utility:1km", 1, schedule=Schedule(target_error=0.6)), "as the schedule says"),
-        (ReleaseSettings("utility:1km", 1, delta=0.05), "what delta leaves out"),
+        (ReleaseSettings("utility:1km", 1, schedule=Schedule(target_error=0.6)), "follow from the schedule"),
+        (ReleaseSettings("utility:1km", 1, delta=0.05), "the states omitted with delta"),
         (ReleaseSettings("transition", 1), "the edges listed are those of the policy 'transition'"),
     ],
     ids=["schedule", "delta", "edges of another text"],
 )
-def test_what_leaves_no_trace_is_said_not_to_be_verified(settings, said):
-    report = verify(walked(settings.engine(town(), 1), PATH))
-    assert any(said in one for one in report["not"])
+def test_unverifiable_settings_are_listed_as_not_verified(settings, statement):
+    report = verify(certify_path(settings.engine(town(), 1), PATH))
+    assert any(statement in limitation for limitation in report["not"])
 
 
-# ---- several readers and queries -------------------------------------------------------------------------------------
+# ---- several recipients and queries ----------------------------------------------------------------------------------
 
 
-def test_a_sum_that_counts_what_a_reader_was_not_told_is_found(tmp_path):
-    """After a pause the reader's row says how much all releases cost, those of the pause among them."""
+def test_total_of_unreleased_rows_is_rejected(tmp_path):
+    """After a pause the recipient's row contains the cost of all releases.
+
+    The cost includes the releases of the pause.
+    """
     model = town()
     engine = SETTINGS.engine(model, 7)
-    made: list[Any] = []
+    releases: list[Any] = []
 
     def draw(writer: CertificateWriter) -> None:
         engine.restart(first=5_700_000)
@@ -131,22 +139,22 @@ def test_a_sum_that_counts_what_a_reader_was_not_told_is_found(tmp_path):
             record = engine.release(state)
             if number != 1:  # a pause
                 time = np.datetime64(slot * 300, "s").astype("datetime64[us]")
-                made.append(place_on_earth("ann", time, record, model.space))
+                releases.append(locate_release("ann", time, record, model.space))
                 writer.add(engine.last[1], record.released, slot)
 
-    lines = certificate(engine, draw)
-    write_delimited(tmp_path / "rows.csv", ReleaseTable.from_releases(made))
-    found = refusal(lines, verifier().read_rows(str(tmp_path / "rows.csv")))
-    assert "the row says epsilon_so_far '3.0', and not 2" in (found or "")
+    lines = build_certificate(engine, draw)
+    write_delimited(tmp_path / "rows.csv", ReleaseTable.from_releases(releases))
+    reason = refusal(lines, verifier().read_rows(str(tmp_path / "rows.csv")))
+    assert "the row has epsilon_total '3.0', expected 2" in (reason or "")
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_state_that_every_answer_hides_among_others_is_found(together):
-    """Two answers, each repaired by itself: a state has a partner in each, and none in both."""
+def test_state_exposed_by_separate_repairs_is_rejected(together):
+    """Two answers, repaired separately: a state has a partner in each, but none in both."""
     model = MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25))
     policy = PolicyGraph.from_edges(4, [[2, 3]])
     first = Releaser(model, [[0, 0], [9, 0], [1, 0], [0, 1]], policy, 1.0, rng=1, spacing=1)
-    other = first.beside([[0, 0], [0, 1], [9, 9], [8, 9]], spacing=1)
+    other = first.for_query([[0, 0], [0, 1], [9, 9], [8, 9]], spacing=1)
 
     def draw(writer: CertificateWriter) -> None:
         if together:
@@ -157,5 +165,9 @@ def test_a_state_that_every_answer_hides_among_others_is_found(together):
         for query, engine, record in zip(("main", "other"), (first, other), records, strict=True):
             writer.add(engine.last[1], record.released, 0, query)
 
-    found = refusal(certificate({"main": first, "other": other}, draw))
-    assert found is None if together else "among no other one in all of them" in (found or "")
+    reason = refusal(build_certificate({"main": first, "other": other}, draw))
+    assert (
+        reason is None
+        if together
+        else "has a partner in each release of the timestep, but none in all of them" in (reason or "")
+    )

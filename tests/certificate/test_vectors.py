@@ -1,11 +1,12 @@
-"""The vectors are the lies that are tested, and the verifier judges every one as its file states."""
+"""The vectors match the tested tampering, and the verifier judges every one as stated."""
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
@@ -17,14 +18,14 @@ import pytest
 
 from tests.certificate import capped, streams, test_lies
 from tests.certificate.certificates import VERIFIER, verifier
-from tests.certificate.vectors import FILE, number_of
+from tests.certificate.vectors import FILE, parse_line_number
 
 FILES = {"releases": FILE, "caps": capped.FILE, "streams": streams.FILE}
 
 
 @dataclass
 class Vector:
-    """A certificate, what was published with it, and the line that is refused (0 if none is)."""
+    """A certificate, the published files, and the rejected line (0 if none is)."""
 
     lines: list[bytes]
     published: str | None
@@ -34,149 +35,158 @@ class Vector:
     def arguments(self, folder: Path) -> list[str]:
         """Write the files and return the arguments of the command."""
         (folder / "proof.jsonl").write_bytes(b"".join(self.lines))
-        found = [str(folder / "proof.jsonl")]
+        arguments = [str(folder / "proof.jsonl")]
         for options, text in (([], self.published), (["--noisy"], self.noisy)):
             if text is not None:
                 path = folder / f"{len(options)}.csv"
                 path.write_text(text)
-                found += [*options, str(path)]
-        return found
+                arguments += [*options, str(path)]
+        return arguments
 
 
 @cache
 def vectors(kind: str) -> dict[str, Vector]:
     """Read the vectors of a file by name."""
-    given, found = json.loads(FILES[kind].read_text()), {}
-    for one in given["vectors"]:
-        base = given["bases"][one["base"]]
-        lines, rows, noisy = list(base["lines"]), one.get("rows", base["rows"]), None
-        for first, count, put in one["replaced"]:
+    content, vectors_by_name = json.loads(FILES[kind].read_text()), {}
+    for entry in content["vectors"]:
+        base = content["bases"][entry["base"]]
+        lines, rows, noisy = list(base["lines"]), entry.get("rows", base["rows"]), None
+        for first, count, put in entry["replaced"]:
             lines[first : first + count] = put
         if base.get("halves"):  # the noisy counts come before the repaired ones
             head, *rest = rows.splitlines(keepends=True)
             middle = len(rest) // 2
             noisy, rows = "".join([head, *rest[:middle]]), "".join([head, *rest[middle:]])
-        found[one["name"]] = Vector([line.encode() + b"\n" for line in lines], rows, noisy, one["refused"])
-    assert len(found) == len(given["vectors"]), "two vectors have one name"
-    return found
+        vectors_by_name[entry["name"]] = Vector(
+            [line.encode() + b"\n" for line in lines], rows, noisy, entry["refused"]
+        )
+    assert len(vectors_by_name) == len(content["vectors"]), "two vectors have one name"
+    return vectors_by_name
 
 
-def judged(kind: str, module: ModuleType, folder: Path) -> dict[str, int]:
-    """Return, for each vector of a file, the line that the check of its kind refuses."""
+def judge_vectors(kind: str, module: ModuleType, folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield each vector of a file with the line that the check of its kind refuses."""
 
-    def releases(one: Vector) -> Any:
-        rows = None if one.published is None else module.read_rows(one.arguments(folder)[1])
-        return module.verify_releases(one.lines, rows)
+    def releases(vector: Vector) -> Any:
+        rows = None if vector.published is None else module.read_rows(vector.arguments(folder)[1])
+        return module.verify_releases(vector.lines, rows)
 
-    def stream(one: Vector) -> Any:
-        tables = (text and list(csv.DictReader(io.StringIO(text))) for text in (one.published, one.noisy))
-        return module.verify_stream(one.lines, *tables)
+    def stream(vector: Vector) -> Any:
+        tables = (text and list(csv.DictReader(io.StringIO(text))) for text in (vector.published, vector.noisy))
+        return module.verify_stream(vector.lines, *tables)
 
     checks: dict[str, Callable[[Vector], Any]]
-    checks = {"releases": releases, "streams": stream, "caps": lambda one: module.verify_caps(one.lines)}
-    found = {}
-    for name, one in vectors(kind).items():
+    checks = {"releases": releases, "streams": stream, "caps": lambda vector: module.verify_caps(vector.lines)}
+    # Tampered vectors come first: each ends at its line, and a verifier without a check fails early.
+    for name, vector in sorted(vectors(kind).items(), key=lambda item: item[1].refused == 0):
+        line = 0
         try:
-            checks[kind](one)
-            found[name] = 0
+            checks[kind](vector)
         except module.RefusedError as problem:
-            found[name] = number_of(str(problem))
-    return found
+            line = parse_line_number(str(problem))
+        yield name, line
 
 
-def expected(kind: str) -> dict[str, int]:
-    return {name: one.refused for name, one in vectors(kind).items()}
+def get_expected_lines(kind: str) -> dict[str, int]:
+    return {name: vector.refused for name, vector in vectors(kind).items()}
 
 
-def test_every_lie_has_a_vector(tmp_path):
+def test_every_tampering_has_a_vector(tmp_path):
     names = {
-        "releases": {"town", "flat", "anew", "tables", "components"},
+        "releases": set(test_lies.build_worlds(tmp_path)),
         "caps": set(capped.WORLDS),
-        "streams": set(streams.worlds(tmp_path)),
+        "streams": set(streams.build_worlds(tmp_path)),
     }
     for kind, module in (("releases", test_lies), ("caps", capped), ("streams", streams)):
-        assert {told.__name__ for _, _, told in module.LIES} | names[kind] == set(vectors(kind))
+        assert {tamper.__name__ for _, _, tamper in module.TAMPERINGS} | names[kind] == set(vectors(kind))
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_every_vector_is_judged_as_its_file_states(kind, tmp_path):
-    assert judged(kind, verifier(), tmp_path) == expected(kind)
+def test_vectors_are_judged_as_stated(kind, tmp_path):
+    assert dict(judge_vectors(kind, verifier(), tmp_path)) == get_expected_lines(kind)
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_the_command_recognises_and_judges_every_vector(kind, tmp_path, monkeypatch):
-    """Lies about caps that also break what every release has to satisfy may be refused at an earlier line."""
+def test_command_recognizes_and_judges_every_vector(kind, tmp_path, monkeypatch):
+    """Tampered caps may be rejected at an earlier line by a check of all releases."""
     monkeypatch.setattr(verifier(), "limit", lambda _: None)
-    for name, one in vectors(kind).items():
-        said = io.StringIO()
-        with redirect_stdout(said), redirect_stderr(said):
-            code = verifier().main(one.arguments(tmp_path))
-        assert code == (one.refused > 0), (name, said.getvalue())
-        if one.refused:
-            line = number_of(said.getvalue().removeprefix(f"REFUSED: {tmp_path / 'proof.jsonl'}: "))
-            assert 0 < line <= one.refused if kind == "caps" else line == one.refused, (name, said.getvalue())
+    for name, vector in vectors(kind).items():
+        output = io.StringIO()
+        with redirect_stdout(output), redirect_stderr(output):
+            code = verifier().main(vector.arguments(tmp_path))
+        assert code == (vector.refused > 0), (name, output.getvalue())
+        if vector.refused:
+            line = parse_line_number(output.getvalue().removeprefix(f"REFUSED: {tmp_path / 'proof.jsonl'}: "))
+            assert 0 < line <= vector.refused if kind == "caps" else line == vector.refused, (name, output.getvalue())
         else:
-            assert "NOT VERIFIED" in said.getvalue()
+            assert "NOT VERIFIED" in output.getvalue()
+
+
+def _joined(lines: list[str], statement: ast.stmt) -> str:
+    """Return a statement on one line, without the blanks and commas of its formatting."""
+    text = " ".join(line.strip() for line in lines[statement.lineno - 1 : statement.end_lineno])
+    return text.replace("( ", "(").replace(" )", ")").replace(",)", ")")
 
 
 @pytest.mark.parametrize(
     ("kind", "check"),
     [
-        ("releases", "hold(needed == body.upper or own"),
-        ("releases", "hold(hashlib.sha256(text).hexdigest() == digest"),
-        ("releases", "hold(possible == follows or"),
-        ("releases", "hold(self.window is None or self.window.add"),
-        ("releases", "hold(all(a * under <= b * over"),
-        ("releases", 'hold(datetime.fromisoformat(row["time"])'),
-        ("caps", "hold(above * 35"),
-        ("caps", 'hold(kinds, "the event is another than its text")'),
-        ("caps", 'hold(next(signs, None) is None, "there are more cells than that")'),
+        ("releases", "require(needed == body.upper or added"),
+        ("releases", "require(hashlib.sha256(text).hexdigest() == digest"),
+        ("releases", "require(possible == follows or"),
+        ("releases", "require(self.in_window is None or account.window"),
+        ("releases", "require(all(a * under <= b * over"),
+        ("releases", 'require(TIME.fullmatch(row["time"]) and datetime'),
+        ("caps", "require(above * 35"),
+        ("caps", 'require(event.matches_text(text_event, at, where), "the event is not that of its text")'),
+        ("caps", 'require(next(signs, None) is None, "there are unused cells")'),
         ("caps", "for _, belief, *_ in watched: belief.update(likelihood)"),
-        ("caps", "hold(not self.known or of.hash in"),
-        ("streams", "hold(value - unit <= 0 or exponential(value - unit, True) <= least"),
-        ("streams", 'hold(off <= claim, f"the gap is'),
-        ("streams", "hold(max(with_each) <= most"),
-        ("streams", "hold(spent[t] or last is None or told == last"),
+        ("caps", "require(not self.is_hash_checked or of.hash in"),
+        ("streams", "require(value - unit <= 0 or exponential(value - unit, True) <= least"),
+        ("streams", 'require(off <= claim, f"the gap is'),
+        ("streams", "require(max(with_each) <= most"),
+        ("streams", "require(spent[t] or last is None or published == last"),
     ],
 )
-def test_a_verifier_without_a_check_is_noticed(kind, check, tmp_path):
-    """A broken twin, which lacks one check, judges some vector otherwise than its file states."""
+def test_verifier_without_a_check_is_detected(kind, check, tmp_path):
+    """A verifier without one check judges some vector differently."""
     lines = VERIFIER.read_text().split("\n")
-    (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith(check))
-    indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
-    lines[at] = indent + "pass"
+    statements = [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.stmt)]
+    (statement,) = (node for node in statements if _joined(lines, node).startswith(check))
+    lines[statement.lineno - 1 : statement.end_lineno] = [" " * statement.col_offset + "pass"]
     broken = ModuleType("broken")
     exec(compile("\n".join(lines), "broken", "exec"), broken.__dict__)
-    assert judged(kind, broken, tmp_path) != expected(kind)
+    wanted = get_expected_lines(kind)
+    assert any(line != wanted[name] for name, line in judge_vectors(kind, broken, tmp_path))
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"end":0,"end":0}', "a key stands twice"),
-        ('{"end":0,"__proto__":{"begin":"ann"}}', "unknown key '__proto__'"),
-        ('{"end":0.0}', "is no whole number"),
-        ('{"end":9007199254740993}', "is beyond 2"),
+        ('{"end":0,"end":0}', "keys of an object must be unique"),
+        ('{"end":0,"__proto__":{"begin":"ann"}}', "unknown field '__proto__'"),
+        ('{"end":0.0}', "numbers must be integers, with fractions as strings such as 1/2, got"),
+        ('{"end":9007199254740993}', "integers must be at most 2**53, got"),
         ("[" * 100_000, "malformed"),
         (b'{"end":"\xff"}', "malformed"),
         ("[" + "1," * (1 << 25) + "1]", "too long"),
         ("", "malformed"),
-        ('{"slot":0,"step":0}', "there is no published row|a release of nobody|it lacks one of"),
+        ('{"slot":0,"step":0}', "there is no published row|a release of nobody|it must have the fields"),
     ],
-    ids=lambda one: one[:12],
+    ids=lambda value: value[:12],
 )
-def test_hostile_lines_are_refused(tmp_path, monkeypatch, capsys, line, reason):
+def test_hostile_lines_are_rejected(tmp_path, monkeypatch, capsys, line, reason):
     monkeypatch.setattr(verifier(), "limit", lambda _: None)
     text = b'{"certificate":1}\n' + (line.encode() if isinstance(line, str) else line) + b'\n{"end":0}\n'
     (tmp_path / "proof.jsonl").write_bytes(text)
     assert verifier().main([str(tmp_path / "proof.jsonl")]) == 1
-    said = capsys.readouterr().out
-    assert said.startswith(f"REFUSED: {tmp_path / 'proof.jsonl'}: line 2: ")
-    assert any(one in said for one in reason.split("|"))
+    output = capsys.readouterr().out
+    assert output.startswith(f"REFUSED: {tmp_path / 'proof.jsonl'}: line 2: ")
+    assert any(alternative in output for alternative in reason.split("|"))
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"certificate":1,"of":null}', b'{"certificate":1,"of":[]}'])
-def test_what_is_no_certificate_is_refused(tmp_path, monkeypatch, text):
+def test_invalid_certificate_is_rejected(tmp_path, monkeypatch, text):
     monkeypatch.setattr(verifier(), "limit", lambda _: None)
     (tmp_path / "proof.jsonl").write_bytes(text + b"\n")
     assert verifier().main([str(tmp_path / "proof.jsonl")]) == 1

@@ -1,4 +1,4 @@
-"""A small world on disk, and the command run in it as people run it."""
+"""A small model and data set on disk, and the command run in them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from dphmm.cli import main
 from dphmm.model.model import MarkovModel
 from dphmm.space import Grid
+from tests import command_line
 
 HEADER = "user_id,tracked_at,latitude,longitude\n"
 
 
 def fixes(user: str = "a", count: int = 6, start: int = 0) -> str:
-    """Lines of a table: a walk east, one fix a minute."""
+    """Return lines of a table: a walk to the east with one fix per minute."""
     return "".join(f"{user},2024-03-07T09:{start + k:02d}:00Z,45.001,{-30.012 + 0.004 * k:.6f}\n" for k in range(count))
 
 
 @pytest.fixture
 def world(tmp_path, monkeypatch) -> Path:
-    """A folder with a model ``m.npz`` and a table ``walk.csv`` of two people; the working directory."""
+    """Return a folder with a model ``m.npz`` and a table ``walk.csv`` of two users.
+
+    It is the working directory.
+    """
     monkeypatch.chdir(tmp_path)
     grid = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
     matrix = np.full((grid.size, grid.size), 1 / grid.size)
@@ -36,15 +39,11 @@ def world(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def run() -> Callable[..., Result]:
-    """Runs the command in this process."""
-
-    def run_it(*words: object, stdin: str | bytes | None = None) -> Result:
-        return CliRunner().invoke(main, [str(word) for word in words], input=stdin)
-
-    return run_it
+    """Run the command in this process. See `tests.command_line.run`."""
+    return command_line.run
 
 
 def start(*words: str) -> subprocess.Popen[bytes]:
-    """The command in a process of its own, with pipes."""
+    """Start the command in a separate process with pipes."""
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-m", "dphmm", *words], stdin=pipe, stdout=pipe, stderr=pipe)

@@ -1,4 +1,4 @@
-"""States that lie on no lattice of whole metres go through every command: places anywhere, cells of 333.3 m."""
+"""Tests of all commands with states off the lattice of metres: places and 333.3 m cells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from dphmm.jobs.run_folder import user_file
+from dphmm.jobs.batch.run_folder import user_file
 from dphmm.model.model import MarkovModel
 from dphmm.writers import read_releases
 from tests.sizes import slow
@@ -20,7 +20,7 @@ RELEASE = ("--policy", "utility:1km", "--epsilon", "1")
 
 @pytest.fixture(params=["places", slow("cells")])
 def region(request, tmp_path, monkeypatch, pytestconfig) -> tuple[str, ...]:
-    """The options of a region, in a folder with the sample data."""
+    """Return the options of a region, in a folder with the sample data."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(pytestconfig.rootpath / "data")
     if request.param == "cells":
@@ -38,18 +38,20 @@ def model(region, run, tmp_path) -> MarkovModel:
     return MarkovModel.load(tmp_path / "m.npz")
 
 
-def off_the_metre(model: MarkovModel) -> bool:
+def is_off_lattice(model: MarkovModel) -> bool:
     metres = model.space.points * 1000
     return bool(np.abs(metres - np.rint(metres)).max() > 0.01)
 
 
-def test_release_batch_and_session(model, run, tmp_path):
-    assert off_the_metre(model)
+def test_release_batch_and_session_accept_states_off_lattice(model, run, tmp_path):
+    assert is_off_lattice(model)
     done = run("release", HERE, "--users", "002", "--model", "m.npz", *RELEASE, "--session", "s.db", "-o", "r.csv")
     assert done.exit_code == 0, done.stderr
     table = read_releases(tmp_path / "r.csv")
-    assert np.abs(table["x_km"] * 1000 - np.rint(table["x_km"] * 1000)).max() < 1e-6, "exact noise, on whole metres"
-    assert table["least_protection"].min() >= 2
+    assert np.abs(table["x_km"] * 1000 - np.rint(table["x_km"] * 1000)).max() < 1e-6, (
+        "exact noise, on a lattice of metres"
+    )
+    assert table["min_degree_of_protection"].min() >= 2
     shown = json.loads(run("session", "show", "s.db", "002", "--json").stdout)
     assert shown["releases"] == len(table)
     batch = run("batch", HERE, "--users", "002", "--model", "m.npz", *RELEASE, "-o", "out", "--workers", "1")
@@ -57,7 +59,7 @@ def test_release_batch_and_session(model, run, tmp_path):
     assert len(read_releases(user_file(tmp_path / "out", "002", "parquet"))) == len(table)
 
 
-def test_evaluate(region, run, tmp_path):
+def test_evaluate_accepts_states_off_lattice(region, run, tmp_path):
     keys = {"--bbox": "bbox = [44.97, -30.04, 45.03, -29.96]\ncell_km = 0.3333", "--places": 'places = "stops.csv"'}
     (tmp_path / "e.toml").write_text(
         f'data = ["{HERE}"]\n{keys[region[0]]}\nstep_seconds = 300.0\nsequences = 2\nlength = 20\n'
@@ -65,4 +67,6 @@ def test_evaluate(region, run, tmp_path):
     )
     done = run("evaluate", "e.toml", "-o", "run", "--workers", "1", "--no-pictures", "--json")
     assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["tasks_run"] == 8, "two policies, two mechanisms, two people under models of others"
+    assert json.loads(done.stdout)["num_tasks_run"] == 8, (
+        "two policies, two mechanisms and two users with models of others"
+    )

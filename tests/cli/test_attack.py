@@ -1,4 +1,4 @@
-"""``dphmm attack``: what it prints and writes, what it refuses, and that the page about it names every channel."""
+"""Tests of ``dphmm attack``: output, files and errors, and the page on attacks."""
 
 from __future__ import annotations
 
@@ -7,38 +7,37 @@ import re
 from functools import cache
 
 import pytest
-from click.testing import CliRunner
 
 from dphmm.attack import DEFAULT_CHANNELS, parse_channel
-from dphmm.cli import main
-from dphmm.jobs import attacks
+from dphmm.jobs.attack import tracks
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from tests import command_line
 from tests.documents import ROOT, page
 
 PAGE = page("attack.md")
-PEOPLE = cache(lambda *numbers: synthetic_trajectories(*numbers, city=build_city()))
+make_trajectories = cache(lambda *numbers: synthetic_trajectories(*numbers, city=build_city()))
 
 
 @pytest.fixture(autouse=True)
 def one_city(monkeypatch):
-    """The synthetic city's people, who are the same at every run, are made once."""
-    monkeypatch.setattr(attacks, "synthetic_trajectories", lambda *numbers, city: PEOPLE(*numbers))
+    """Create the synthetic city's users only once. They are equal in every run."""
+    monkeypatch.setattr(tracks, "synthetic_trajectories", lambda *numbers, city: make_trajectories(*numbers))
 
 
 def run(*words: str):
-    return CliRunner().invoke(main, ["attack", *words])
+    return command_line.run("attack", *words)
 
 
-def test_it_prints_a_table_and_json_of_the_same(monkeypatch):
+def test_table_and_json_agree(monkeypatch):
     monkeypatch.chdir(ROOT)
-    words = ("--channel", "round:2", "--channel", "nothing", "--most-steps", "6")
+    words = ("--channel", "round:2", "--channel", "nothing", {"max_steps": 6})
     table, stated = run(*words), run(*words, "--json")
     assert table.exit_code == stated.exit_code == 0, table.output
     facts = json.loads(stated.stdout)
     row = next(line for line in table.stdout.splitlines() if line.startswith("rounded to 2 digits"))
-    assert f"{facts['channels'][0]['hindsight_m']:,.0f}" in row
-    assert "8 people of the synthetic city, who do not exist, 48 times, habits of 8 known" in table.stdout
-    assert f"{facts['channels'][0]['habits_m']:,.0f}" in row
+    assert f"{facts['channels'][0]['smoothed_error_m']:,.0f}" in row
+    assert "8 users of the synthetic city, 48 times, 8 with known habits" in table.stdout
+    assert f"{facts['channels'][0]['informed_error_m']:,.0f}" in row
     assert not table.stderr
 
 
@@ -46,8 +45,8 @@ def test_it_prints_a_table_and_json_of_the_same(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "channel"), [("attack.html", "trim:500m"), ("attack.csv", "nothing"), ("attack.png", "nothing")]
 )
-def test_it_writes_a_page_a_table_or_a_picture(tmp_path, name, channel):
-    words = ("--channel", "round:2", "--channel", channel, "--most-steps", "6", "-o", str(tmp_path / name))
+def test_page_table_or_picture_is_written(tmp_path, name, channel):
+    words = ("--channel", "round:2", "--channel", channel, {"max_steps": 6}, "-o", str(tmp_path / name))
     done = run(*words)
     assert done.exit_code == 0, done.output
     content = (tmp_path / name).read_bytes()
@@ -59,25 +58,28 @@ def test_it_writes_a_page_a_table_or_a_picture(tmp_path, name, channel):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("--channel", "round:9"), "a whole number from 0 to 7"),
-        (("--home-within", "200"), "--home-within is '200'"),
-        (("-o", "out.txt"), "name an .html, .csv, .png, .svg or .pdf file"),
-        (("data/sample/geolife",), "data and a model go together"),
-        (("data/sample/geolife", "--model", "model.npz", "-o", "attack.csv"), "the file tells true places"),
-        (("--most-steps", "0"), "most_steps 0"),
+        (("--channel", "round:9"), "an integer from 0 to 7"),
+        (
+            ({"home_within": "200"},),
+            "key 'home_within' must be a length with its unit, such as 500m or 1.2km, got '200'",
+        ),
+        (("-o", "out.txt"), "--output must be an .html, .csv, .png, .svg or .pdf file"),
+        (("data/sample/geolife",), "data and model must be given together"),
+        (("data/sample/geolife", "--model", "model.npz", "-o", "attack.csv"), "must contain 'private'; use"),
+        (({"max_steps": 0},), "max_steps"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_exit_code_2(words, said):
+def test_invalid_input_prints_one_line_and_exits_with_2(words, message):
     done = run(*words)
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not done.stdout
 
 
-def test_the_page_names_every_channel_that_is_tried_and_every_kind_that_there_is():
+def test_page_names_all_default_channels_and_types():
     for text in DEFAULT_CHANNELS:
         assert f"| {parse_channel(text).name} |" in PAGE
     kinds = set(re.findall(r"`([a-z-]+)(?::[^`]*)?`", PAGE.partition("## The channels")[2].partition("## Your")[0]))
@@ -85,21 +87,21 @@ def test_the_page_names_every_channel_that_is_tried_and_every_kind_that_there_is
 
 
 @pytest.mark.slow
-def test_the_table_of_the_page_is_what_the_command_finds():
-    """Of three channels that are quick; what is found of one does not depend on the others."""
+def test_table_of_page_matches_command():
+    """Three quick channels are compared. The results of a channel do not depend on the others."""
     done = run("--json", *(f"--channel={text}" for text in ("round:2", "hourly:4", "nothing")))
-    for one in json.loads(done.stdout)["channels"]:
-        row = next(line for line in PAGE.splitlines() if line.startswith(f"| {one['channel']} |"))
-        said = [cell.strip() for cell in row.strip("|").split("|")]
-        names = ("released_error_m", "at_once_m", "hindsight_m", "habits_m")
-        assert said[1:5] == ["–" if one[name] is None else f"{one[name]:,.0f}" for name in names]
-        assert said[5] == f"{one['homes_found']} of {one['homes']}"
-        for cell, name in zip(said[6:], ("certainty", "right", "length_ratio", "withheld"), strict=True):
-            assert cell == ("–" if one[name] is None else f"{one[name]:.2f}")
+    for channel in json.loads(done.stdout)["channels"]:
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| {channel['channel']} |"))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        names = ("released_error_m", "filtered_error_m", "smoothed_error_m", "informed_error_m")
+        assert cells[1:5] == ["–" if channel[name] is None else f"{channel[name]:,.0f}" for name in names]
+        assert cells[5] == f"{channel['num_homes_found']} of {channel['num_homes']}"
+        for cell, name in zip(
+            cells[6:], ("max_posterior", "top_1_accuracy", "length_ratio", "withheld_share"), strict=True
+        ):
+            assert cell == ("–" if channel[name] is None else f"{channel[name]:.2f}")
 
 
-def test_the_sentence_of_what_to_take_follows_the_table():
-    """The numbers of the page are in the sentence that it quotes: of what the command made of its own table."""
-    quoted = next(line for line in PAGE.splitlines() if line.startswith("> Keep the default, "))
+def test_advice_on_page_matches_table():
     row = next(line for line in PAGE.splitlines() if line.startswith("| dphmm utility:1km, ε 3 a day |")).split(" | ")
-    assert f"{row[2]} m off at once and an adversary who knows their habits {row[4]} m" in quoted
+    assert f"The filtered error is {row[2]} m and the informed error is {row[4]} m." in " ".join(PAGE.split())

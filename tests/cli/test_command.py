@@ -1,4 +1,4 @@
-"""The frame: help without numerics, one-line failures, quiet ends."""
+"""Tests of the command's frame: fast help, one-line errors and quiet termination."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dphmm.cli import COMMANDS
 PYTHON = [sys.executable, "-m", "dphmm"]
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["-h"]])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["-h"]], ids=" ".join)
 def test_help_and_version_import_no_numerics(words):
     code = (
         "import sys; from dphmm.cli import main\n"
@@ -29,11 +29,11 @@ def test_help_and_version_import_no_numerics(words):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_version_is_the_package_s(run):
+def test_version_matches_package(run):
     assert run("--version").output == f"dphmm {dphmm.__version__}\n"
 
 
-def test_help_lists_every_subcommand_and_each_has_help(run):
+def test_help_lists_every_subcommand(run):
     listed = run("--help").output
     for name, short in COMMANDS.items():
         assert f"  {name} " in listed
@@ -41,16 +41,18 @@ def test_help_lists_every_subcommand_and_each_has_help(run):
         assert run(name, "--help").exit_code == 0
 
 
-def test_a_subcommand_without_a_module_is_not_listed(run, monkeypatch):
+def test_subcommand_without_module_is_not_listed(run, monkeypatch):
     monkeypatch.setitem(COMMANDS, "nowhere", "Does not exist.")
     assert "nowhere" not in run("--help").output
     assert run("nowhere").exit_code == 2
 
 
 @pytest.mark.parametrize(
-    "words", [["nowhere"], ["--nowhere"], ["learn"], ["release", "--nowhere"], ["data", "nowhere"]]
+    "words",
+    [["nowhere"], ["--nowhere"], ["learn"], ["release", "--nowhere"], ["data", "nowhere"]],
+    ids=" ".join,
 )
-def test_a_wrong_call_is_one_line_and_exit_code_2(run, words):
+def test_invalid_call_prints_one_line_and_exits_with_2(run, words):
     result = run(*words)
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -58,7 +60,7 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(run, words):
     assert "--help" in result.stderr
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(world):
+def test_closed_output_pipe_ends_command_quietly(world):
     line = '{"user": "a", "time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": -30}\n'
     words = [*PYTHON, "release", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -72,10 +74,10 @@ def test_a_reader_that_goes_away_ends_it_quietly(world):
         assert process.stderr.read() == b""
 
 
-def test_an_interrupt_ends_it_quietly(world):
+def test_interrupt_ends_command_quietly(world):
     words = [*PYTHON, "release", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    # A shell in the background starts its children deaf to interrupts; this one listens, as in a terminal.
+    # Background shells ignore interrupts in children; this process handles them as in a terminal.
     listen = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(words, **pipes, env=_environment(), preexec_fn=listen) as process:
         line = b'{"user": "a", "time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": -30}\n'

@@ -1,36 +1,38 @@
-"""What files say of themselves reaches the terminal as words and never as orders."""
+"""Tests that text from files cannot control the terminal."""
 
 from __future__ import annotations
 
 import ast
 import json
+import logging
 import re
 from pathlib import Path
 
 import pytest
 
 import dphmm.cli
-from dphmm.cli.console import cell, echo
+from dphmm.cli.console import Block, cell, echo, logging_shown, render, rows, say, say_paragraph
+from dphmm.jobs.input_data import Dropped
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import Terms
 
 EVIL = "eve\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\nbob: 0"
-ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def test_orders_are_shown_and_everything_else_is_as_it_was(capsys):
+def test_control_characters_are_escaped_and_other_text_is_unchanged(capsys):
     plain = 'née, "quoted" 中文 \U0001f600 عربى'
     echo(f"{plain}\t{EVIL}\n\ud800")
-    said = capsys.readouterr().out
-    assert said.startswith(plain + "\teve\\u001b[2J")
-    assert not ORDERS.search(said)
-    assert said.endswith("\\ud800\n")
+    output = capsys.readouterr().out
+    assert output.startswith(plain + "\teve\\u001b[2J")
+    assert not CONTROL.search(output)
+    assert output.endswith("\\ud800\n")
     assert json.loads(f'"{cell(EVIL)}"') == EVIL
 
 
-def test_only_the_terminal_prints():
+def test_only_console_module_prints():
     folder = Path(dphmm.cli.__file__).parent
     for path in set(folder.glob("*.py")) - {folder / "console.py"}:
         calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
@@ -39,34 +41,78 @@ def test_only_the_terminal_prints():
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_names_of_sessions_are_shown_on_one_line(world, run, as_json):
+def test_session_names_are_printed_on_one_line(world, run, as_json):
     from dphmm import MarkovModel
 
     engine = ReleaseSettings(policy="complete", epsilon=1.0).engine(MarkovModel.load("m.npz"))
-    with SessionStore(world / "s.session") as store:  # `Session` refuses such a name; who made the file need not
+    with SessionStore(world / "s.session") as store:  # `Session` rejects such a name; the author of the file need not
         store.add(EVIL, {"main": Terms.from_engine(engine)}, Limits())
     more = ["--json"] if as_json else []
     result = run("session", "list", "s.session", *more)
     assert result.exit_code == 0
     assert result.stdout.count("\n") == 1
-    assert not ORDERS.search(result.stdout)
+    assert not CONTROL.search(result.stdout)
     if as_json:
         assert json.loads(result.stdout)["name"] == EVIL
-    assert not ORDERS.search(run("session", "show", "s.session", EVIL, *more).stdout)
+    assert not CONTROL.search(run("session", "show", "s.session", EVIL, *more).stdout)
 
 
-def test_names_of_files_and_cells_in_errors_are_shown_on_one_line(world, run):
+def test_names_of_files_and_cells_in_errors_are_printed_on_one_line(world, run):
     path = world / "a\x1b[2J\nb.csv"
     path.write_text("state,x\na,1\n")
     result = run("audit", "policy", "--states", path.name, "--category", EVIL)
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-    assert not ORDERS.search(result.stderr)
+    assert not CONTROL.search(result.stderr)
 
 
-def test_users_with_control_characters_are_refused_by_every_reader(world, run):
+def test_users_with_control_characters_raise_in_every_reader(world, run):
     (world / "walk.csv").write_text(f'user,time,lat,lon\n"{EVIL}",2024-03-07T09:00:00Z,45.001,-30.001\n')
     result = run("learn", "walk.csv", "-o", "out.npz", "--preset", "geolife")
     assert result.exit_code == 2
-    assert "line 3: the user is 'eve\\x1b[2J" in result.stderr
-    assert not ORDERS.search(result.stderr)
+    assert "line 3: user must not contain control characters, got 'eve\\x1b[2J" in result.stderr
+    assert not CONTROL.search(result.stderr)
+
+
+def test_results_are_printed_in_sections_and_private_values_last(capsys):
+    result = {"private_names": "x", "rmse_m": 12.0, "epsilon": 0.5, "users": 3, "num_errors": 0}
+    say("Learned", result, False, [Dropped("excluded by --users", 1632, 2)])
+    assert capsys.readouterr().out.splitlines() == [
+        "Learned",
+        "  users                3",
+        "Privacy",
+        "  epsilon              0.5",
+        "Utility",
+        "  rmse (m)             12",
+        "  errors               0",
+        "Private: do not publish",
+        "  names                x",
+        "  excluded by --users  1,632 fixes of 2 users",
+    ]
+
+
+def test_values_have_their_labels_and_empty_sections_no_heading(capsys):
+    say("Learned", {"epsilon": 0.5}, False, labels={"epsilon": "total epsilon"})
+    assert capsys.readouterr().out.splitlines() == ["Privacy", "  total epsilon  0.5"]
+
+
+def test_zeros_of_a_block_are_omitted_except_with_details(capsys):
+    block = Block("Result", rows("a", "b"), omits_zeros=True)
+    for details, lines in ((False, ["Result", "  b  2"]), (True, ["Result", "  a  0", "  b  2"])):
+        render({"a": 0, "b": 2}, block, details=details)
+        assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_paragraphs_are_wrapped_at_80_columns_below_their_label(capsys):
+    say_paragraph("Guarantee:", "word " * 40)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("Guarantee: word")
+    assert all(line.startswith(" " * 11 + "word") for line in others)
+    assert max(map(len, [first, *others])) <= 80
+
+
+@pytest.mark.parametrize("log", ["text", "dphmm: text"])
+def test_logged_warnings_are_printed_with_their_prefix(capsys, log):
+    with logging_shown():
+        logging.getLogger("dphmm.readers").warning(log)
+    assert capsys.readouterr().err == "Warning: text\n"

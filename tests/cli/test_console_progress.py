@@ -1,4 +1,4 @@
-"""Who waits for a loop to be compiled is told, on a terminal alone and only once it takes long."""
+"""Tests of the message about slow compilation: only on a terminal and only if it is slow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from dphmm import compilation
 
-# A command that has a loop compiled, by something that only takes as long as it is told, in a copy of the process for
-# each standard error.
+# A command that compiles a loop, simulated by a function with a given duration. It runs in a fork for each standard
+# error.
 DRIVER = """
 import os, sys, time, types
 def slowly(function, **options):
@@ -22,7 +22,7 @@ def slowly(function, **options):
 sys.modules["numba"] = types.SimpleNamespace(njit=slowly)
 from dphmm import compilation
 from dphmm.cli import Program, main
-compilation._PATIENCE_S = 0.05
+compilation._NOTICE_SECONDS = 0.05
 Program.get_command = lambda self, ctx, name: command
 import click
 @click.command()
@@ -38,45 +38,48 @@ for where in sys.argv[2:]:
 """
 
 
-def said_on_each(pause: str) -> list[str]:
-    """What a process says on standard error, which is a terminal, and which is a pipe."""
+def read_each_stderr(pause: str) -> list[str]:
+    """Return the standard error of a process with a terminal and with a pipe."""
     pairs = [pty.openpty(), os.pipe()]
     words = [sys.executable, "-c", DRIVER, pause, *(str(writer) for _, writer in pairs)]
     done = subprocess.run(words, capture_output=True, pass_fds=[two for _, two in pairs], text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("2 3\n" * 2, "")
     for _, writer in pairs:
         os.close(writer)
-    return [everything(reader) for reader, _ in pairs]
+    return [read_all(reader) for reader, _ in pairs]
 
 
-def everything(reader: int) -> str:
-    said = b""
+def read_all(reader: int) -> str:
+    output = b""
     try:
         while part := os.read(reader, 4096):
-            said += part
-    except OSError:  # a terminal that nobody writes to any more
+            output += part
+    except OSError:  # a terminal without writers
         pass
     os.close(reader)
-    return click.unstyle(said.decode())
+    return click.unstyle(output.decode())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
-def test_a_terminal_is_told_once_that_a_loop_is_compiled():
+def test_terminal_is_notified_once_of_compilation():
     pytest.importorskip("numba")
-    terminal, pipe = said_on_each("0.4")
-    assert terminal.splitlines() == ["dphmm: compiling once for this machine, some seconds: <lambda>; it is kept"]
+    terminal, pipe = read_each_stderr("0.4")
+    assert terminal.splitlines() == ["compiling <lambda> once for this machine, which takes some seconds"]
     assert pipe == ""
 
 
-def test_nobody_is_told_of_loops_that_are_there_at_once(caplog, monkeypatch):
+def test_fast_compilation_is_not_reported(caplog, monkeypatch):
     pytest.importorskip("numba")
-    monkeypatch.setattr(compilation, "_PATIENCE_S", 600.0)
+    monkeypatch.setattr(compilation, "_NOTICE_SECONDS", 600.0)
     with caplog.at_level(logging.INFO, logger="dphmm.compilation"):
         assert compilation.compiled(lambda x: x + 2)(1) == 3
     assert not caplog.records
 
 
-def test_where_compiled_code_cannot_be_kept_that_is_said(caplog):
+def test_missing_cache_for_compiled_code_is_reported(caplog):
     with caplog.at_level(logging.INFO, logger="dphmm.compilation"):
-        compilation._say_so("loop", False)
-    assert "at every start: loop; to keep it, set NUMBA_CACHE_DIR" in caplog.text
+        compilation._log_compilation("loop", False)
+    assert (
+        "compiling loop, which takes some seconds at every start; set NUMBA_CACHE_DIR to a writable folder"
+        in caplog.text
+    )

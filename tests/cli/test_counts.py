@@ -1,4 +1,4 @@
-"""``dphmm counts`` as a person runs it."""
+"""Tests of ``dphmm counts`` from the command line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from dphmm.cli import main
 from dphmm.counts import post_process
 from dphmm.leakage import exact_budgets
 from dphmm.model import reverse
 from dphmm.readers import read
 from dphmm.space.grid import Grid
 from dphmm.tables import TimedTable
+from tests import command_line
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
 BOX = (44.97, -30.04, 45.03, -29.96)
@@ -26,7 +25,7 @@ TRUE = np.array([[8, 1, 1], [3, 6, 1], [2, 3, 5], [4, 3, 3]])
 
 
 def run(*arguments):
-    return CliRunner().invoke(main, ["counts", *(str(argument) for argument in arguments)])
+    return command_line.run("counts", *arguments)
 
 
 @pytest.fixture
@@ -43,61 +42,61 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_counts_of_trajectories_are_those_of_their_states(folder):
+def test_counts_of_trajectories_match_their_states(folder):
     done = run("release", SAMPLE, *REGION, "--epsilon", 1, "-o", "noisy.csv", "--private-counts", "PRIVATE.csv")
     assert done.exit_code == 0, done.output
     true = TimedTable.read("PRIVATE.csv")
     counts = true.matrix(list(true.columns))
-    people = read(SAMPLE).trajectories
-    assert (counts.sum(axis=1) == len(people)).all()
+    tracks = read(SAMPLE).trajectories
+    assert (counts.sum(axis=1) == len(tracks)).all()
     grid, last = Grid.over(BOX, 2.0), true.times[-1]
-    states = [grid.locate(one.latitude, one.longitude)[one.times <= last][-1] for one in people]
+    states = [grid.locate(track.latitude, track.longitude)[track.times <= last][-1] for track in tracks]
     np.testing.assert_array_equal(counts[-1], np.bincount(states, minlength=grid.size))
 
 
-def test_days_are_laid_over_each_other(folder):
-    options = ("--daily", "--hours", 8, 20, "--utc-offset", -2, "--epsilon", 1, "--json")
+def test_daily_option_aligns_days(folder):
+    options = ("--daily", {"hours": [8, 20]}, {"utc_offset": -2}, "--epsilon", 1, "--json")
     facts = json.loads(run("release", SAMPLE, *REGION, *options, "-o", "noisy.parquet").stdout)
-    assert facts["times"] == 72
-    assert facts["users"] > 3
-    assert (facts["randomness"], facts["epsilon_of_all_times"]) == ("system", 72)
+    assert facts["num_times"] == 72
+    assert facts["num_users"] > 3
+    assert (facts["randomness"], facts["epsilon_total"]) == ("system", 72)
     assert len(TimedTable.read("noisy.parquet")) == 72
 
 
-def test_noise_is_exact_unless_another_is_asked_for_and_listed_budgets_are_kept(folder):
+def test_noise_is_exact_by_default_and_listed_budgets_are_used(folder):
     done = run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "-o", "noisy.csv", "--json")
-    assert json.loads(done.stdout)["exact"]
+    assert json.loads(done.stdout)["is_exact"]
     noisy = TimedTable.read("noisy.csv")
     assert noisy.columns["epsilon"].tolist() == [1, 0.5, 1, 2]
-    assert noisy.columns["exact"].all()
+    assert noisy.columns["is_exact"].all()
     assert (noisy.matrix(["place_0"]) % 1 == 0).all()
     assert "." not in (folder / "noisy.csv").read_text().splitlines()[1].split(",", 2)[2]
 
 
-def test_every_file_and_summary_says_whether_noise_was_exact(folder):
+def test_files_and_summaries_state_whether_noise_is_exact(folder):
     for mechanism, exact in (("lattice", True), ("laplace", False)):
         noisy, repaired = f"{mechanism}.csv", f"{mechanism}-repaired.csv"
         options = ("--epsilon", 1, "--mechanism", mechanism, "--json")
         done = run("release", "--counts", "true.csv", *options, "-o", noisy)
-        assert json.loads(done.stdout)["exact"] == exact
+        assert json.loads(done.stdout)["is_exact"] == exact
         values = TimedTable.read(noisy)
-        assert values.columns["exact"].all() == exact
+        assert values.columns["is_exact"].all() == exact
         assert (values.matrix(["place_0", "place_1", "place_2"]) % 1 == 0).all() == exact
-        done = run("postprocess", noisy, "--users", 10, "--transition", "move.csv", "-o", repaired, "--json")
-        assert json.loads(done.stdout)["exact"] == exact
-        assert TimedTable.read(repaired).columns["exact"].all() == exact
-        assert json.loads(run("evaluate", "true.csv", *options, "--runs", 1).stdout)["exact"] == exact
-        assert json.loads(run("evaluate", "true.csv", "--noisy", noisy, "--json").stdout)["exact"] == exact
+        done = run("postprocess", noisy, "--num-users", 10, "--transition", "move.csv", "-o", repaired, "--json")
+        assert json.loads(done.stdout)["is_exact"] == exact
+        assert TimedTable.read(repaired).columns["is_exact"].all() == exact
+        assert json.loads(run("evaluate", "true.csv", *options, "--runs", 1).stdout)["is_exact"] == exact
+        assert json.loads(run("evaluate", "true.csv", "--noisy", noisy, "--json").stdout)["is_exact"] == exact
 
 
-def test_a_release_that_does_not_say_is_not_called_exact(folder):
+def test_release_without_statement_is_not_called_exact(folder):
     released = TimedTable.read("true.csv")
     TimedTable(released.times, {"epsilon": np.ones(4), **released.columns}).write("old.csv")
-    done = run("postprocess", "old.csv", "--users", 10, "--transition", "move.csv", "-o", "o.csv", "--json")
-    assert json.loads(done.stdout)["exact"] is False
+    done = run("postprocess", "old.csv", "--num-users", 10, "--transition", "move.csv", "-o", "o.csv", "--json")
+    assert json.loads(done.stdout)["is_exact"] is False
 
 
-def test_budgets_for_temporal_leakage_are_those_of_the_package(folder):
+def test_budgets_for_temporal_leakage_match_package(folder):
     done = run("release", "--counts", "true.csv", "--transition", "move.csv", "--alpha", 1, "-o", "noisy.csv", "--json")
     assert json.loads(done.stdout)["temporal_leakage"] == pytest.approx(1.0, rel=1e-6)
     values, vectors = np.linalg.eig(MATRIX.T)
@@ -107,20 +106,20 @@ def test_budgets_for_temporal_leakage_are_those_of_the_package(folder):
 
 
 @pytest.mark.parametrize(("name", "coupled"), [("coupled", True), ("online", "online"), ("single", False)])
-def test_postprocess_is_the_function_of_the_package(folder, name, coupled):
+def test_postprocess_matches_package(folder, name, coupled):
     run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "--seed", 1, "-o", "noisy.csv")
     done = run(
-        "postprocess", "noisy.csv", "--users", 10, "--transition", "move.csv", "--estimator", name, "-o", "o.csv"
+        "postprocess", "noisy.csv", "--num-users", 10, "--transition", "move.csv", "--estimator", name, "-o", "o.csv"
     )
     assert done.exit_code == 0, done.output
     noisy = TimedTable.read("noisy.csv").matrix([f"place_{at}" for at in range(3)])
     expected = post_process(noisy, MATRIX, 10, [2, 4, 2, 1], coupled=coupled)
-    found = TimedTable.read("o.csv")
-    assert list(found.columns) == ["exact", "place_0", "place_1", "place_2"]
-    np.testing.assert_array_equal(found.matrix(list(found.columns)[1:]), expected)
+    repaired = TimedTable.read("o.csv")
+    assert list(repaired.columns) == ["is_exact", "place_0", "place_1", "place_2"]
+    np.testing.assert_array_equal(repaired.matrix(list(repaired.columns)[1:]), expected)
 
 
-def test_evaluate_compares_all_estimators_and_repeats_with_a_seed(folder):
+def test_evaluate_compares_all_estimators_and_is_reproducible(folder):
     options = ("evaluate", "true.csv", "--transition", "move.csv", "--epsilon", "1/2", "--seed", 4, "--json")
     facts = json.loads(run(*options).stdout)
     assert facts == json.loads(run(*options).stdout)
@@ -128,7 +127,7 @@ def test_evaluate_compares_all_estimators_and_repeats_with_a_seed(folder):
     assert facts["coupled"] < facts["noisy"]
 
 
-def test_evaluate_judges_a_release_that_exists(folder):
+def test_evaluate_accepts_existing_release(folder):
     run("release", "--counts", "true.csv", "--epsilon", 1, "-o", "noisy.csv")
     facts = json.loads(run("evaluate", "true.csv", "--noisy", "noisy.csv", "--json").stdout)
     noisy = TimedTable.read("noisy.csv").matrix([f"place_{at}" for at in range(3)])
@@ -143,39 +142,54 @@ REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("release", "--counts", "negative.csv", "--epsilon", 1, "-o", "out.csv"), "place 1 is -1"),
+        (
+            ("release", "--counts", "negative.csv", "--epsilon", 1, "-o", "out.csv"),
+            "must be non-negative, got -1.0 at time",
+        ),
         (
             ("release", "--counts", "uneven.csv", "--epsilon", 1, "-o", "out.csv"),
-            "time 3 has 10 users and time 0 has 11",
+            "must have one sum at all times, got 10 at time 3 and 11 at time 0",
         ),
-        ((*RELEASE, "--epsilon", 0), "epsilon is '0'"),
-        ((*RELEASE, "--epsilon", "much"), "epsilon is 'much'"),
-        ((*RELEASE, "--epsilons", "short.csv"), "there are 2 budgets"),
-        ((*RELEASE, "--alpha", 1), "--alpha depends on how people move"),
+        ((*RELEASE, "--epsilon", 0), "epsilon must be a positive, finite number"),
+        ((*RELEASE, "--epsilon", "much"), "epsilon must be a positive, finite number"),
+        ((*RELEASE, "--epsilons", "short.csv"), "got 2 budgets"),
+        ((*RELEASE, "--alpha", 1), "--alpha requires a mobility model: use --model or --transition"),
         ((*RELEASE, "--alpha", 1, "--transition", "two.csv"), "disjoint supports"),
-        (RELEASE, "no single budget"),
-        ((*RELEASE, "--epsilon", 1, "--private-counts", "t.csv"), "call it"),
-        (("release", "--counts", "true.csv", "--epsilon", 1, "-o", "out.txt"), "name it so"),
+        (RELEASE, "exactly one budget is required: use one of --epsilon, --epsilons and --alpha"),
+        ((*RELEASE, "--epsilon", 1, "--private-counts", "t.csv"), "must contain 'private'; use PRIVATE-t.csv"),
+        (
+            ("release", "--counts", "true.csv", "--epsilon", 1, "-o", "out.txt"),
+            "the extension of a table must be .csv or .parquet",
+        ),
         (("release", "--counts", "no.csv", "--epsilon", 1, "-o", "out.csv"), "no such file"),
         (("release", SAMPLE, "--bbox", *BOX, "--cell", 2, "--epsilon", 1, "-o", "out.csv"), "no time step"),
-        (("release", SAMPLE, "--bbox", 0, 0, 1, 1, "--cell", 9, "--step", 60, "--epsilon", 1, "-o", "o.csv"), "no one"),
-        (("release", "--epsilon", 1, "-o", "out.csv"), "no data"),
-        ((*REPAIR, "--users", 0, "--scale", 2), "number of users is 0"),
-        ((*REPAIR, "--users", 10, "--scale", 0), "noise scale is 0"),
-        ((*REPAIR, "--users", 10, "--scale", -1), r"noise scale is -1"),
-        ((*REPAIR, "--users", 10), "no column 'epsilon'"),
         (
-            ("postprocess", "true.csv", "-o", "out.csv", "--transition", "two.csv", "--users", 10, "--scale", 2),
+            ("release", SAMPLE, "--bbox", 0, 0, 1, 1, "--cell", 9, "--step", 60, "--epsilon", 1, "-o", "o.csv"),
+            "no user has a fix",
+        ),
+        (("release", "--epsilon", 1, "-o", "out.csv"), "no data"),
+        ((*REPAIR, "--num-users", 0, {"scale": 2}), "users must be a positive integer"),
+        ((*REPAIR, "--num-users", 10, {"scale": 0}), "noise scale must be in"),
+        ((*REPAIR, "--num-users", 10, {"scale": -1}), "got -1"),
+        ((*REPAIR, "--num-users", 10), "no column 'epsilon'"),
+        (
+            ("postprocess", "true.csv", "-o", "out.csv", "--transition", "two.csv", "--num-users", 10, {"scale": 2}),
             "(2, 2)",
         ),
-        (("postprocess", "true.csv", "-o", "out.csv", "--users", 10, "--scale", 2), "how people move"),
-        ((*REPAIR, "--users", 10, "--scale", 2, "--prior", "model"), "--prior model needs --model"),
-        (("evaluate", "true.csv", "--noisy", "true.csv", "--epsilon", 1), "both given"),
-        (("evaluate", "true.csv", "--noisy", "other.csv"), "other.csv: times or places are not those"),
+        (
+            ("postprocess", "true.csv", "-o", "out.csv", "--num-users", 10, {"scale": 2}),
+            "needs transitions: use a model or a matrix",
+        ),
+        ((*REPAIR, "--num-users", 10, {"scale": 2}, {"prior": "model"}), "prior = 'model' needs --model"),
+        (("evaluate", "true.csv", "--noisy", "true.csv", "--epsilon", 1), "--noisy cannot be combined with budgets"),
+        (
+            ("evaluate", "true.csv", "--noisy", "other.csv"),
+            "other.csv: times and places must be those of the true counts",
+        ),
         (("evaluate", "true.csv", "--epsilon", 1, "--runs", 0), "range 1<=x<=10000"),
     ],
 )
-def test_bad_input_ends_in_one_line_and_writes_nothing(folder, arguments, message):
+def test_invalid_input_prints_one_line_and_writes_nothing(folder, arguments, message):
     before = sorted(folder.iterdir())
     done = run(*arguments)
     assert done.exit_code == 2, done.output
@@ -185,27 +199,28 @@ def test_bad_input_ends_in_one_line_and_writes_nothing(folder, arguments, messag
     assert sorted(folder.iterdir()) == before
 
 
-def test_the_summary_says_what_is_promised_and_never_that_it_is_private(folder):
+def test_summary_states_guarantee_and_no_private_field(folder):
     done = run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "-o", "noisy.csv")
     assert done.exit_code == 0, done.output
     assert not re.search(r"^ *private +(yes|no)", done.stdout, re.MULTILINE)
-    told = " ".join(done.stdout.split())
-    assert "one row from one member elsewhere at that time at most 7.39 times as likely" in told  # e^2
-    assert "all rows from one member elsewhere throughout at most 90.1 times as likely" in told  # e^4.5, rounded up
+    output = " ".join(done.stdout.split())
+    assert "likelihood ratio one row if one member moves at most 7.39 times as likely" in output  # e^2
+    assert "likelihood ratio all rows if one member moves at most 90.1 times as likely" in output  # e^4.5, rounded up
     seeded = run("release", "--counts", "true.csv", "--epsilon", 1, "--seed", 1, "-o", "seeded.csv", "--json")
     facts = json.loads(seeded.stdout)
     assert facts["randomness"] == "seeded"
-    assert facts["one_row_from_one_member_elsewhere_at_that_time"] == "nothing: the noise follows from a seed"
+    assert facts["likelihood_ratio_one_row_if_one_member_moves"] == "none: the noise is seeded and can be reproduced"
 
 
-def test_people_whom_the_model_saw_are_refused_unless_told_otherwise(folder):
-    assert CliRunner().invoke(main, ["learn", str(SAMPLE), *map(str, REGION), "-o", "own.npz"]).exit_code == 0
+def test_training_users_raise_unless_allowed(folder):
+    assert command_line.run("learn", str(SAMPLE), *map(str, REGION), "-o", "own.npz").exit_code == 0
     counted = ("release", SAMPLE, "--model", "own.npz", "--epsilon", 1, "-o", "own.csv")
     refused = run(*counted)
     assert refused.exit_code == 2
-    assert "among those that the model was learned from" in refused.stderr
+    assert "must not be trained on the users to protect, got training users 000, 001, 002" in refused.stderr
+    assert "Learn it from other users (--exclude-users), or set allow_training_users" in refused.stderr
     assert not (folder / "own.csv").exists()
-    allowed = json.loads(run(*counted, "--allow-own-model", "--json").stdout)
-    assert allowed["private_model_learned_from_these_people"] == "not checked (--allow-own-model)"
-    wrong = run("release", "--counts", "true.csv", "--allow-own-model", "--epsilon", 1, "-o", "fresh.csv")
-    assert (wrong.exit_code, "--allow-own-model is for DATA" in wrong.stderr) == (2, True)
+    allowed = json.loads(run(*counted, {"allow_training_users": True}, "--json").stdout)
+    assert allowed["private_model_trained_on_these_users"] == "not checked (allow_training_users)"
+    wrong = run("release", "--counts", "true.csv", {"allow_training_users": True}, "--epsilon", 1, "-o", "fresh.csv")
+    assert (wrong.exit_code, "key 'allow_training_users' cannot be combined with --counts" in wrong.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""Files of another format number: refused in one line that says what to do, with exit code 2, and left unchanged."""
+"""Tests of files with other format versions: one line with the remedy, and no change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TERMS = ("--model", "m.npz", "--policy", "complete", "--epsilon", 1)
 HIDE = ("hide", RIDE, "--near", "45.01,-30.01", "--within", "500m", "--session", "hidden.json")
 
 
-def model(folder, run):
-    """Name another format in the model of the folder."""
+def rename_model_format(folder, run):
+    """Change the format in the folder's model."""
     with np.load(folder / "m.npz") as archive:
         arrays = dict(archive)
     about = json.loads(arrays["about"].item())
@@ -25,8 +25,8 @@ def model(folder, run):
     np.savez(folder / "m.npz", **arrays | {"about": np.array(json.dumps(about | {"format": "dphmm-markov-model-2"}))})
 
 
-def session(folder, run):
-    """Make a session, and write another format number into its header."""
+def rename_session_format(folder, run):
+    """Create a session, and change the format number in its header."""
     done = run("release", "walk.csv", "--user", "a", "--session", "s.db", *TERMS, "-o", "first.csv")
     assert done.exit_code == 0, done.stderr
     with closing(sqlite3.connect(folder / "s.db")) as file:
@@ -35,19 +35,19 @@ def session(folder, run):
         file.commit()
 
 
-def hidden_places(folder, run):
-    """Hide a place, and name another format in the file that counts its recordings."""
+def rename_hidden_places_format(folder, run):
+    """Hide a place, and change the format in the file that counts its recordings."""
     done = run(*HIDE, "-o", "first.gpx")
     assert done.exit_code == 0, done.stderr
     _rename_format(folder / "hidden.json", "dphmm-hidden-places-1", "dphmm-hidden-places-2")
 
 
-def people(folder, run):
-    """Learn a model, and name another format in the list of whose data it was learned from."""
+def rename_user_list_format(folder, run):
+    """Train a model, and change the format in the list of its training users."""
     box = ("--bbox", 44.995, -30.015, 45.005, -29.985, "--cell", 0.5, "--step", 60)
     done = run("learn", "walk.csv", *box, "-o", "own.npz")
     assert done.exit_code == 0, done.stderr
-    _rename_format(folder / "own.PRIVATE-people.json", "dphmm-learned-from-1", "dphmm-learned-from-2")
+    _rename_format(folder / "own.PRIVATE-users.json", "dphmm-learned-from-1", "dphmm-learned-from-2")
 
 
 def _rename_format(path, old, new):
@@ -57,40 +57,40 @@ def _rename_format(path, old, new):
 
 
 @pytest.mark.parametrize(
-    ("change", "command", "said"),
+    ("change", "command", "message"),
     [
         (
-            model,
+            rename_model_format,
             ("release", "walk.csv", *TERMS, "-o", "out.csv"),
-            "must be dphmm-markov-model-1, got 'dphmm-markov-model-2'); make one with: dphmm learn",
+            "must be dphmm-markov-model-1, got 'dphmm-markov-model-2'): create one with 'dphmm learn'",
         ),
         (
-            session,
+            rename_session_format,
             ("release", "walk.csv", "--user", "a", "--session", "s.db", *TERMS, "-o", "out.csv"),
-            "s.db: must be of format 1, got 2; use the version of dphmm that made it, or a new session file",
+            "s.db: must be of format 1, got 2; use the version of dphmm that wrote it, or a new file",
         ),
         (
-            session,
+            rename_session_format,
             ("audit", "session", "s.db", "--model", "m.npz"),
-            "s.db: must be of format 1, got 2; use the version of dphmm that made it, or a new session file",
+            "s.db: must be of format 1, got 2; use the version of dphmm that wrote it, or a new file",
         ),
         (
-            hidden_places,
+            rename_hidden_places_format,
             (*HIDE, "-o", "out.gpx"),
-            "must be of format dphmm-hidden-places-1, got 'dphmm-hidden-places-2'; name a new file with --session",
+            "must be of format dphmm-hidden-places-1, got 'dphmm-hidden-places-2': use a new file with --session",
         ),
         (
-            people,
+            rename_user_list_format,
             ("release", "walk.csv", "--model", "own.npz", "--policy", "complete", "--epsilon", 1, "-o", "out.csv"),
-            "own.PRIVATE-people.json: cannot be read as a list of whose data a model has seen; restore it, or say",
+            "own.PRIVATE-users.json: is not a valid list of training users: restore it, or set allow_training_users",
         ),
     ],
 )
-def test_a_file_of_another_format_is_refused_and_nothing_is_changed(world, run, change, command, said):
+def test_file_of_other_format_raises_and_stays_unchanged(world, run, change, command, message):
     change(world, run)
     before = {path.name: path.read_bytes() for path in world.iterdir()}
     done = run(*command)
     assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
-    assert said in line
+    assert message in line
     assert {path.name: path.read_bytes() for path in world.iterdir()} == before

@@ -1,4 +1,4 @@
-"""``dphmm flows``: files in every format, plans, and what is refused before any work."""
+"""Tests of ``dphmm flows``: all file formats, plans and errors before any work."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import sqlite3
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from dphmm.cli import main
 from dphmm.errors import DataFileError
 from dphmm.writers import FlowRows
-from dphmm.writers.flow_files import is_flow_file
+from dphmm.writers.flows import is_flow_file
+from tests import command_line
 
-TOWN = ("--areas", "data/districts.geojson", "--user-epsilon", "50", "--seed", "1")
+TOWN = ("--areas", "data/districts.geojson", "--user-epsilon", "500", "--workers", "1", "--seed", "1")
 
 
 def run(*arguments: object):
-    return CliRunner().invoke(main, ["flows", *map(str, arguments)])
+    return command_line.run("flows", *arguments)
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def flow_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("flows")
     for suffix in ("csv", "parquet", "json", "gpkg"):
         done = run("data/sample/geolife", *TOWN, "-o", folder / f"f.{suffix}", "--json")
@@ -31,24 +30,24 @@ def written(tmp_path_factory):
 
 
 @pytest.mark.parametrize("count", [10**30, float("inf"), float("nan"), 1e300, 1.5, "many"])
-def test_a_count_that_is_no_whole_number_of_this_machine_is_refused_in_a_line(written, tmp_path, count):
-    told = json.loads((written[0] / "f.json").read_text())
-    told["rows"][0][told["measures"].index("count") - len(told["measures"])] = count
-    (tmp_path / "f.json").write_text(json.dumps(told))
-    with pytest.raises(DataFileError, match="holds no tables of flows; give"):
+def test_invalid_count_raises_in_one_line(flow_files, tmp_path, count):
+    table = json.loads((flow_files[0] / "f.json").read_text())
+    table["rows"][0][table["measures"].index("count") - len(table["measures"])] = count
+    (tmp_path / "f.json").write_text(json.dumps(table))
+    with pytest.raises(DataFileError, match="does not contain flow tables: use"):
         FlowRows.read(tmp_path / "f.json")
 
 
-def test_all_formats_hold_the_same_rows(written):
-    folder, said = written
-    parquet, told = (FlowRows.read(folder / f"f.{one}") for one in ("parquet", "json"))
-    assert len(parquet) == said["rows"] > 20
-    assert parquet.facts == told.facts
-    assert parquet.facts["epsilon"] == "50"
+def test_all_formats_contain_equal_rows(flow_files):
+    folder, summary = flow_files
+    parquet, from_json = (FlowRows.read(folder / f"f.{suffix}") for suffix in ("parquet", "json"))
+    assert len(parquet) == summary["num_rows"] > 20
+    assert parquet.summary == from_json.summary
+    assert parquet.summary["epsilon"] == "500"
     for name, column in parquet.columns.items():
-        assert (column == told.columns[name]).all()
+        assert (column == from_json.columns[name]).all()
     cells = parquet.columns["level"] == "area"
-    assert parquet.columns["count"][cells].min() == 1  # of nothing there is no row, of one person there is
+    assert parquet.columns["low"][cells].min() >= 1  # cells with an interval that contains zero have no row
     assert is_flow_file(folder / "f.parquet")
     assert is_flow_file(folder / "f.json")
     assert not is_flow_file(folder / "f.csv")
@@ -60,91 +59,126 @@ def test_all_formats_hold_the_same_rows(written):
         "area",
         "to",
         "class",
+        "num_values",
         "count",
         "low",
         "high",
         "unbiased",
-        "sure",
+        "is_significant",
     ]
-    assert len(lines) == 1 + said["rows"]
+    assert len(lines) == 1 + summary["num_rows"]
     with sqlite3.connect(folder / "f.gpkg") as file:
-        assert file.execute("select count(*) from rows").fetchone() == (said["rows"],)
+        assert file.execute("select count(*) from rows").fetchone() == (summary["num_rows"],)
         assert {name for (name,) in file.execute("select f_table_name from layer_styles")} == {"areas", "flows"}
         trips = dict(file.execute('select "area" || " " || "to", "count" from flows'))
-    of = parquet.some("flows", "area in all", "area")
-    moving = (of["area"] != of["to"]) & (of["count"] > 0)
-    keys = [f"{one} {other}" for one, other in zip(of["area"][moving], of["to"][moving], strict=True)]
+    of = parquet.select("flows", "area in all", "area")
+    moving = of["area"] != of["to"]
+    keys = [f"{origin} {other}" for origin, other in zip(of["area"][moving], of["to"][moving], strict=True)]
     assert trips == dict(zip(keys, of["count"][moving].tolist(), strict=True))
 
 
-def test_sums_of_rows_agree(written):
-    rows = FlowRows.read(written[0] / "f.parquet")
-    cells, departures, everything = (rows.some("flows", level) for level in ("area", "departures", "everything"))
-    by_area = {name: int(cells["count"][cells["area"] == name].sum()) for name in departures["area"]}
-    assert by_area == dict(zip(departures["area"].tolist(), departures["count"].tolist(), strict=True))
-    assert cells["count"].sum() == everything["count"].sum()
+def test_sums_of_rows_agree(flow_files):
+    rows = FlowRows.read(flow_files[0] / "f.parquet")
+    assert len(rows.select("flows", "area")["count"]) > 0
+    for level in ("area", "departures", "arrivals", "everything"):
+        shown, rest = rows.select("flows", level), rows.rest("flows", level)
+        everything = rows.select("flows", "everything")["count"].sum()
+        assert shown["count"].sum() + (0 if rest is None else rest.whole) == everything
+        num_values = {"area": 25, "everything": 1}.get(level, 5)
+        assert len(shown["count"]) + (0 if rest is None else rest.num_values) == num_values
     assert (rows.columns["low"] <= rows.columns["count"]).all()
     assert (rows.columns["count"] <= rows.columns["high"]).all()
 
 
-def test_uncertain_rows_are_left_out(tmp_path):
+def test_uncertain_rows_are_omitted(tmp_path):
     path = tmp_path / "f.json"
-    assert run("data/sample/geolife", *TOWN, "--relative-error", "0.5", "-o", path).exit_code == 0
-    rows = FlowRows.read(path).columns
-    assert len(rows["count"]) > 0
+    assert run("data/sample/geolife", *TOWN, {"relative_error": 0.5}, "-o", path).exit_code == 0
+    columns = FlowRows.read(path).columns
+    is_rest = np.char.startswith(columns["level"].astype(str), "rest of ")
+    rows = {name: column[~is_rest] for name, column in columns.items()}
+    assert 0 < len(rows["count"]) < len(columns["count"])
     assert (np.maximum(rows["high"] - rows["count"], rows["count"] - rows["low"]) <= 0.5 * rows["count"] + 1).all()
 
 
-def test_days_have_rows_of_their_own(tmp_path):
+def test_days_have_separate_rows(tmp_path):
     path = tmp_path / "f.csv"
     days = ("--first-day", "2024-03-04", "--last-day", "2024-03-06", "--window", "2", "--tables", "visits")
     done = run(
-        "data/sample/geolife", *TOWN, *days, "--visits-per-person", "5", "--by", "all", "--every-row", "-o", path
+        "data/sample/geolife",
+        *TOWN,
+        *days,
+        "--visits-per-user",
+        "5",
+        "--time-classes",
+        "all",
+        {"every_row": True},
+        "-o",
+        path,
     )
     assert done.exit_code == 0, done.output
-    assert "any days in a row of 2" in done.stdout
-    assert "all 3 days" in done.stdout
+    assert "likelihood ratio any 2 consecutive days" in done.stdout
+    assert "likelihood ratio all 3 days" in done.stdout
     assert sum(line.startswith("visits,area,2024-03-05,") for line in path.read_text().splitlines()) == 5
 
 
-def test_a_plan_reads_nothing(tmp_path):
-    done = run("--plan", *TOWN[:-2], "--tables", "flows", "--trips-per-person", "10", "--json")
+def test_plan_reads_no_data(tmp_path):
+    done = run("--plan", *TOWN[:-4], "--tables", "flows", "--trips-per-user", "10", "--json")
     (areas, everything) = json.loads(done.stdout)
-    assert areas["numbers"] == 25
-    assert areas["right_from"] == pytest.approx(areas["half_width"] / 0.2)
+    assert areas["num_values"] == 25
+    assert areas["min_accurate_count"] == pytest.approx(areas["half_width"] / 0.2)
     assert everything["level"] == "everything"
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (("data/sample/geolife", *TOWN), "give DATA and -o FILE"),
-        (("data/sample/geolife", *TOWN, "-o", "f.xls"), "no table of flows goes by '.xls'"),
-        (("data/sample/geolife", *TOWN, "--cell", "1", "-o", "f.csv"), "--areas and a region are both given"),
-        (("data/sample/geolife", "--user-epsilon", "1", "--label", "a", "-o", "f.csv"), "are for polygons"),
-        (("data/sample/geolife", "--user-epsilon", "0", *TOWN[:2], "-o", "f.csv"), "user_epsilon is '0'"),
-        (("data/sample/geolife", "--user-epsilon", "1e4", *TOWN[:2], "-o", "f.csv"), "more hides nothing"),
+        (("data/sample/geolife", *TOWN), "DATA and -o FILE are required"),
+        (("data/sample/geolife", *TOWN, "-o", "f.xls"), "extension of a table of flows must be one of"),
+        (("data/sample/geolife", *TOWN, "--cell", "1", "-o", "f.csv"), "--areas cannot be combined with a region"),
+        (
+            ("data/sample/geolife", "--user-epsilon", "1", "--label", "a", "-o", "f.csv"),
+            "--label and --district need --areas FILE",
+        ),
+        (
+            ("data/sample/geolife", "--user-epsilon", "0", *TOWN[:2], "-o", "f.csv"),
+            "user_epsilon must be a positive, finite number",
+        ),
+        (
+            ("data/sample/geolife", "--user-epsilon", "1e4", *TOWN[:2], "-o", "f.csv"),
+            "user_epsilon must be in [0.0001, 500]",
+        ),
     ],
 )
-def test_bad_input_is_refused_in_one_line(arguments, said):
+def test_invalid_input_prints_one_line(arguments, message):
     done = run(*arguments)
     assert done.exit_code == 2
-    (line,) = [one for one in done.stderr.splitlines() if "mended" not in one and "--seed" not in one]
-    assert said in line
+    (line,) = [
+        line_of_error
+        for line_of_error in done.stderr.splitlines()
+        if "mended" not in line_of_error and "--seed" not in line_of_error
+    ]
+    assert message in line
 
 
-def test_flows_are_drawn_and_reported(written, tmp_path):
+def test_flows_are_plotted_and_reported(flow_files, tmp_path):
     pytest.importorskip("matplotlib")
     page, report = tmp_path / "map.html", tmp_path / "page.html"
-    shown = CliRunner().invoke(main, ["show", str(written[0] / "f.json"), "-o", str(page)])
+    shown = command_line.run("show", str(flow_files[0] / "f.json"), "-o", str(page))
     assert shown.exit_code == 0, shown.output
-    assert "surely more than noise" in page.read_text(encoding="utf-8")
-    picture = CliRunner().invoke(main, ["show", str(written[0] / "f.parquet"), "-o", str(tmp_path / "map.png")])
+    text = page.read_text(encoding="utf-8")
+    rows = FlowRows.read(flow_files[0] / "f.json")
+    assert "between areas have an interval above zero." in text
+    assert "All intervals of the file hold at once with probability at least 95%" in text
+    assert f"pairs of areas: together {rows.rest('flows', 'area')} trips." in text
+    assert "circles: " in text
+    assert "flows: " in text
+    picture = command_line.run("show", str(flow_files[0] / "f.parquet"), "-o", str(tmp_path / "map.png"))
     assert picture.exit_code == 0, picture.output
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     done = run("data/sample/geolife", *TOWN, "-o", tmp_path / "f.csv", "--report", report)
     assert done.exit_code == 0, done.output
     text = report.read_text(encoding="utf-8")
-    assert "The noise follows from a seed: nothing is hidden." in text
-    assert "Epsilon 50 in all" in text
+    assert "pairs of areas: together " in text
+    assert "No privacy guarantee: the noise is seeded and can be reproduced." in text
+    assert "Total epsilon 500" in text

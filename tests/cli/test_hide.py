@@ -1,4 +1,4 @@
-"""``dphmm hide`` and ``dphmm model blank``: one step each, from nothing."""
+"""Tests of ``dphmm hide`` and ``dphmm model blank``."""
 
 from __future__ import annotations
 
@@ -19,54 +19,90 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_one_command_hides_a_home_and_says_three_sentences(run, folder):
+def test_hide_command_prints_three_sentences(run, folder):
     done = run("hide", RIDE, *HOME, "--within", "500m", "-o", "public.gpx", "--picture", "public.png")
     assert done.exit_code == 0, done.stderr
-    can, cannot, adds, files, picture = done.stdout.splitlines()
-    assert can.startswith("A reader can still tell that you were in the square of 1.92 km")
-    assert cannot.startswith("They cannot tell from this file where in that middle, 800 m by 800 m")
-    assert adds.startswith("Recordings of one place add up")
-    assert files.startswith("public.gpx: ")
-    assert picture.startswith("public.png")
+    paragraphs, _, files = done.stdout.partition("\n\n")
+    assert max(map(len, paragraphs.splitlines())) <= 80
+    starts = [line.partition(":")[0] for line in paragraphs.splitlines() if not line.startswith(" ")]
+    assert starts == ["Revealed", "Protected", "Repeated"]
+    assert paragraphs.startswith("Revealed:  You were in the 1.92 km × 1.92 km zone")
+    assert "Protected: Where in the 800 m × 800 m core your location lies" in paragraphs
+    assert files.splitlines()[0].startswith("Wrote public.gpx: kept 1,738 of 2,352 points; removed heart rate, ")
+    assert files.splitlines()[1] == "Wrote public.png: the adversary's view."
     assert (folder / "public.png").read_bytes().startswith(b"\x89PNG")
-    assert {one.name for one in folder.iterdir()} == {"public.gpx", "public.png"}
+    assert {path.name for path in folder.iterdir()} == {"public.gpx", "public.png"}
 
 
-def test_json_has_both_readers(run):
-    done = run("hide", RIDE, "--ends", "-o", "public.csv", "--json")
-    told = json.loads(done.stdout)
-    (place,) = told["places"]
-    assert 0.01 < place["certainty_knows_how_people_move"] < place["certainty_from_ten_knows_how_people_move"] < 1
-    assert len(told["sentences"]) == 3
+def test_json_contains_both_adversaries(run):
+    done = run("hide", RIDE, "--hide-endpoints", "-o", "public.csv", "--json")
+    output = json.loads(done.stdout)
+    (place,) = output["places"]
+    markov = place["adversaries"]["markov"]
+    assert 0.01 < markov["max_posterior"] < markov["max_posterior_from_ten"] < 1
+    assert len(output["sentences"]) == 3
+
+
+def test_receiver_errors_are_named(run, folder):
+    """The first point has no fix, and a later one is 1,000 km away."""
+    text = RIDE.read_text(encoding="utf-8")
+    points = text.split("<trkpt ")
+    points[1] = 'lat="0.0" lon="0.0"' + points[1][points[1].index(">") :]
+    points[1200] = 'lat="54.0" lon="-30.0"' + points[1200][points[1200].index(">") :]
+    (folder / "ride.gpx").write_text("<trkpt ".join(points), encoding="utf-8")
+    done = run("hide", "ride.gpx", "--hide-endpoints", "-o", "public.gpx")
+    assert done.exit_code == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    assert "Dropped 2 points (receiver errors: no fix, or a jump above the speed limit): 0, 0 at 20" in words
+    assert "; 54, -30 at 20" in words
+    assert "centred on 45.0108, -30.0122" in words
+    text = (folder / "public.gpx").read_text(encoding="utf-8")
+    assert 'lat="0.0"' not in text
+    assert 'lat="54.0"' not in text
+
+
+def test_session_recognizes_home_typed_across_a_border(run):
+    """The two locations are 16 m apart. The core ends at longitude -30.007117."""
+    for number, longitude in enumerate((-30.00722, -30.00702), start=1):
+        done = run(
+            "hide", RIDE, "--near", f"45.01,{longitude}", "--session", "home.json", "-o", f"{number}.gpx", "--json"
+        )
+        output = json.loads(done.stdout)
+        (place,) = output["places"]
+        assert place["core_box"][3] == -30.007117
+    sentences = " ".join(output["sentences"])
+    assert "or up to 52 m outside it, your location lies" in sentences
+    assert "was recognized as the same location" in sentences
+    assert "Files that were hidden without this session are not counted." in sentences
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ((), "no place is given"),
+        ((), "no location to hide: use --near"),
         (("--near", "home"), "home"),
-        ((*HOME, "--near", "other.geojson"), "no LATITUDE,LONGITUDE"),
-        ((*HOME, "--within", "500"), "give a length with its unit"),
-        ((*HOME, "--picture", "x.jpg"), "no picture goes by"),
-        ((*HOME, "--picture", "nowhere/x.png"), "there is no folder"),
-        ((*HOME, "--session", "nowhere/s.json"), "there is no folder"),
+        ((*HOME, "--near", "other.geojson"), "--near must be LATITUDE,LONGITUDE"),
+        ((*HOME, "--within", "500"), "--within must be a length with its unit"),
+        ((*HOME, "--picture", "x.jpg"), "picture"),
+        ((*HOME, "--picture", "nowhere/x.png"), "does not exist; create it"),
+        ((*HOME, "--session", "nowhere/s.json"), "does not exist; create it"),
         (("--near", "nowhere.geojson"), "nowhere.geojson"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line_and_nothing_is_written(run, folder, words, said):
+def test_invalid_arguments_print_one_line_and_write_nothing(run, folder, words, message):
     done = run("hide", RIDE, "-o", "public.gpx", *words)
     assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
-    assert said in line
+    assert message in line
     assert list(folder.iterdir()) == []
 
 
-def test_a_model_of_nobody_is_one_command(run, folder):
+def test_model_blank_creates_model_without_data(run, folder):
     done = run("model", "blank", "--bbox", 44.97, -30.04, 45.03, -29.96, "--kind", "cycling", "-o", "m.npz", "--json")
-    told = json.loads(done.stdout)
-    assert told["learned_from"] == "nobody"
-    assert told["step_seconds"] == 60
-    assert MarkovModel.load(folder / "m.npz").size == told["states"]
+    output = json.loads(done.stdout)
+    assert output["learned_from"] == "no users"
+    assert output["step_seconds"] == 60
+    assert MarkovModel.load(folder / "m.npz").size == output["states"]
     again = run("model", "blank", "--town", "Lyon", "--cell", 1, "--step", 300, "-o", "lyon.npz", "--json")
     assert json.loads(again.stdout)["states"] in (400, 420, 441)
     assert run("model", "blank", "-o", "none.npz").exit_code == 2

@@ -1,4 +1,4 @@
-"""Ctrl-C, whenever it comes: exit code 130, and no traceback."""
+"""Tests of Ctrl-C at any time: exit code 130 and no traceback."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ main()
         slow("pyproj", False),
     ],
 )  # fmt: skip
-def test_an_interrupt_during_any_import_ends_with_130_and_without_a_word(world, module, converted):
-    """Some libraries make an error of their own of what interrupts their import (``converted``)."""
+def test_interrupt_during_import_exits_with_130_and_no_output(world, module, converted):
+    """Some libraries convert an interrupt of their import into another error (``converted``)."""
     program = PROGRAM.format(module=module, converted=converted)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "")

@@ -1,4 +1,4 @@
-"""``dphmm landmarks`` as a person runs it."""
+"""Tests of ``dphmm landmarks`` from the command line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from dphmm.cli import main
-from dphmm.landmarks import leakage, repeated_places, skip, stay_points, uniform
+from dphmm.landmarks import leakage, repeated_places, skip_scheme, stay_points, uniform_scheme
 from dphmm.model import reverses
 from dphmm.model.model import MarkovModel
 from dphmm.readers import read
 from dphmm.space.states import LocalProjection
 from dphmm.tables import TimedTable
+from tests import command_line
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
 BOX = (44.97, -30.04, 45.03, -29.96)
@@ -25,7 +24,7 @@ PLANAR = ("--users", "000", "--unit", 0.2, "--centre", 45, -30, "--step", 1800)
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return command_line.run(*arguments)
 
 
 def run(*arguments):
@@ -57,10 +56,10 @@ def folder(tmp_path, monkeypatch):
 SERIES = ("series.csv", "--sensitivity", 1, "--epsilon", 2)
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("skip", skip), ("uniform", uniform)])
-def test_a_series_has_the_schemes_budgets_and_losses(folder, name, scheme):
-    known = ("--backward", "stay.csv", "--forward", "stay.csv")
-    done = run(*SERIES, "--scheme", name, "--landmarks", "marks.csv", *known, "-o", "out.csv", "--json")
+@pytest.mark.parametrize(("name", "scheme"), [("skip", skip_scheme), ("uniform", uniform_scheme)])
+def test_series_has_budgets_and_losses_of_scheme(folder, name, scheme):
+    correlations = ("--backward", "stay.csv", "--forward", "stay.csv")
+    done = run(*SERIES, "--scheme", name, "--landmarks", "marks.csv", *correlations, "-o", "out.csv", "--json")
     assert done.exit_code == 0, done.output
     out, budget = TimedTable.read("out.csv").columns, scheme(range(20), [3, 4, 9], 2.0)
     np.testing.assert_array_equal(out["epsilon"], budget.epsilons)
@@ -71,62 +70,62 @@ def test_a_series_has_the_schemes_budgets_and_losses(folder, name, scheme):
     for column in ("a", "b"):
         np.testing.assert_array_equal(out[column][again], out[column][again - 1])
     facts = json.loads(done.stdout)
-    assert facts["loss_greatest"] == out["loss"].max()
-    assert facts["landmarks"] == 3
-    assert facts["exact"]
-    assert out["exact"].all()
+    assert facts["max_leakage"] == out["loss"].max()
+    assert facts["num_landmarks"] == 3
+    assert facts["is_exact"]
+    assert out["is_exact"].all()
     steps = np.column_stack([out["a"], out["b"]]) / 0.001  # the default spacing for sensitivity 1
     np.testing.assert_allclose(steps, np.rint(steps), rtol=0, atol=1e-5)
 
 
-def test_noise_in_real_numbers_has_to_be_asked_for_and_is_called_inexact(folder):
+def test_real_valued_noise_is_optional_and_marked_inexact(folder):
     done = run(*SERIES, "--mechanism", "laplace", "-o", "out.csv", "--json")
     out = TimedTable.read("out.csv").columns
-    assert not json.loads(done.stdout)["exact"]
-    assert not out["exact"].any()
+    assert not json.loads(done.stdout)["is_exact"]
+    assert not out["is_exact"].any()
     assert (out["a"] % 0.001 > 1e-9).any()
     planar = run(SAMPLE, *PLANAR, "--epsilon", 4, "--mechanism", "planar-laplace", "-o", "places.csv", "--json")
-    assert not json.loads(planar.stdout)["exact"]
+    assert not json.loads(planar.stdout)["is_exact"]
 
 
-def test_spacing_is_the_step_of_what_is_released(folder):
-    assert run(*SERIES, "--spacing", "1/4", "-o", "out.csv").exit_code == 0
+def test_spacing_is_lattice_of_released_values(folder):
+    assert run(*SERIES, {"spacing": "1/4"}, "-o", "out.csv").exit_code == 0
     released = TimedTable.read("out.csv").columns["a"]
     assert (released % 0.25 == 0).all()
-    done = run(SAMPLE, *PLANAR, "--epsilon", 4, "--spacing", "0.5", "-o", "places.csv", "--json")
-    assert json.loads(done.stdout)["exact"]
+    done = run(SAMPLE, *PLANAR, "--epsilon", 4, {"spacing": "0.5"}, "-o", "places.csv", "--json")
+    assert json.loads(done.stdout)["is_exact"]
     places = TimedTable.read("places.csv").columns
     steps = LocalProjection(45, -30).to_plane(places["latitude"], places["longitude"]) / 0.5
     np.testing.assert_allclose(steps, np.rint(steps), rtol=0, atol=1e-5)
 
 
-def test_backward_matrices_follow_from_the_first_distribution_time_by_time(folder):
+def test_backward_matrices_follow_from_initial_distribution(folder):
     (folder / "first.csv").write_text("0.05,0.95\n")
-    known = ("--forward", "stay.csv", "--initial", "first.csv")
-    done = run(*SERIES, "--scheme", "uniform", "--at", 9, *known, "-o", "out.csv")
+    correlations = ("--forward", "stay.csv", "--initial", "first.csv")
+    done = run(*SERIES, "--scheme", "uniform", "--at", 9, *correlations, "-o", "out.csv")
     assert done.exit_code == 0, done.output
     past = list(reverses(STAY, [0.05, 0.95], 20))
-    budgets = uniform(range(20), [9], 2.0).epsilons
-    found = TimedTable.read("out.csv").columns["loss"]
-    np.testing.assert_array_equal(found, leakage(range(20), [9], budgets, past, STAY))
-    assert (found != leakage(range(20), [9], budgets, past[-1], STAY)).any()
+    budgets = uniform_scheme(range(20), [9], 2.0).epsilons
+    losses = TimedTable.read("out.csv").columns["loss"]
+    np.testing.assert_array_equal(losses, leakage(range(20), [9], budgets, past, STAY))
+    assert (losses != leakage(range(20), [9], budgets, past[-1], STAY)).any()
 
 
-def test_a_picture_that_exists_is_replaced_where_that_is_asked_for(folder):
+def test_existing_picture_is_replaced_only_with_overwrite(folder):
     pytest.importorskip("matplotlib")
-    words = (*SERIES, "--at", 3, "-o", "out.csv", "--plot", "out.png")
+    words = (*SERIES, "--at", 3, "-o", "out.csv", "--picture", "out.png")
     assert [run(*words).exit_code, run(*words).exit_code, run(*words, "--overwrite").exit_code] == [0, 2, 0]
 
 
-def test_adaptive_keeps_its_budget_and_marks_what_is_given_again(folder):
+def test_adaptive_keeps_budget_and_marks_repeated_values(folder):
     pytest.importorskip("pyarrow")
-    options = ("--rate", 0.5, "--at", 3, "--at", 9, "--seed", 1)
+    options = ({"rate": 0.5}, "--at", 3, "--at", 9, "--seed", 1)
     done = run(*SERIES, *options, "-o", "out.parquet", "--json")
     out, facts = TimedTable.read("out.parquet").columns, json.loads(done.stdout)
     assert "not private" in done.stderr
-    promised = ("releases_of_landmarks_and_one_more_from_neighbours", "what_all_releases_tell_of_them")
+    promised = ("likelihood_ratio_landmarks_and_one_timestamp", "likelihood_ratio_all_releases")
     assert facts["randomness"] == "seeded"
-    assert {facts[key] for key in promised} == {"nothing: the noise follows from a seed"}
+    assert {facts[key] for key in promised} == {"none: the noise is seeded and can be reproduced"}
     marked = out["landmark"] > 0
     assert out["epsilon"][marked].sum() + out["epsilon"][~marked].max() <= 2.0
     again = np.flatnonzero(out["published"] == 0)
@@ -135,11 +134,11 @@ def test_adaptive_keeps_its_budget_and_marks_what_is_given_again(folder):
     assert (out["epsilon"][again] == 0).all()
 
 
-def test_home_and_work_of_a_trajectory_are_its_landmarks(folder):
-    options = ("--find", "home-and-work", "--utc-offset", -2, "--radius", 0.3, "--minutes", 60, "--epsilon", 4)
+def test_home_and_work_of_trajectory_are_landmarks(folder):
+    options = ("--find", "home-and-work", {"utc_offset": -2}, {"radius": 0.3}, {"minutes": 60}, "--epsilon", 4)
     done = run(SAMPLE, *PLANAR, *options, "--scheme", "uniform", "-o", "out.csv", "--json")
     assert done.exit_code == 0, done.output
-    track = next(one for one in read(SAMPLE).trajectories if one.user == "000").resample(1800)
+    track = next(trajectory for trajectory in read(SAMPLE).trajectories if trajectory.user == "000").resample(1800)
     points = LocalProjection(45, -30).to_plane(track.latitude, track.longitude)
     stays = stay_points(track.times, points, 0.3, 60)
     places = repeated_places(stays, 0.3, -2)
@@ -151,10 +150,10 @@ def test_home_and_work_of_a_trajectory_are_its_landmarks(folder):
     assert out.columns["loss"].max() <= 4.0 * (1 + 1e-12)
 
 
-def test_a_trajectory_goes_through_the_engine(folder, model):
+def test_trajectory_is_released_by_engine(folder, model):
     options = ("--users", "000", "--model", model, "--policy", "complete", "--epsilon", 4)
     at = read(SAMPLE, user=None).trajectories[0].resample(1800).times[[5, 9]]
-    marks = [word for moment in at for word in ("--at", str(moment))]
+    marks = [word for time in at for word in ("--at", str(time))]
     done = run(SAMPLE, *options, *marks, "--scheme", "skip", "-o", "out.csv", "--json")
     assert done.exit_code == 0, done.output
     table = TimedTable.read("out.csv")
@@ -166,33 +165,46 @@ def test_a_trajectory_goes_through_the_engine(folder, model):
     learned = MarkovModel.load(model)
     slots = table.times.astype(np.int64) // 1_800_000_000 - table.times[0].astype(np.int64) // 1_800_000_000
     spent = np.zeros(slots[-1] + 1)
-    spent[slots] = out["epsilon"]  # complete: the constrained factor is one
+    spent[slots] = out["epsilon"]  # for a complete policy the constrained factor is one
     past = reverses(learned.transition, learned.initial, len(spent))
     expected = leakage(range(len(spent)), slots[[5, 9]], spent, past, learned.transition)[slots]
     np.testing.assert_allclose(out["loss"], expected, rtol=1e-9)
-    assert out["exact"].all()
-    assert json.loads(done.stdout)["exact"]
+    assert out["is_exact"].all()
+    assert json.loads(done.stdout)["is_exact"]
 
 
-def test_a_person_whom_the_model_saw_is_refused_unless_that_is_allowed(folder, model):
+def test_training_user_raises_unless_allowed(folder, model):
     options = ("--users", "001", "--model", model, "--policy", "complete", "--epsilon", 4, "--scheme", "uniform")
     done = run(SAMPLE, *options, "-o", "out.csv")
     assert done.exit_code == 2
-    assert "user 001 is among those that the model was learned from" in done.stderr
-    assert run(SAMPLE, *options, "--allow-own-model", "-o", "out.csv").exit_code == 0
+    assert "must not be trained on the users to protect, got training user 001:" in done.stderr
+    assert "Learn it from other users (--exclude-users), or set allow_training_users" in done.stderr
+    assert run(SAMPLE, *options, {"allow_training_users": True}, "-o", "out.csv").exit_code == 0
 
 
-def test_a_place_outside_the_region_has_a_row_unless_it_is_left_out(folder):
-    track = next(one for one in read(SAMPLE).trajectories if one.user == "000").resample(1800)
+def test_place_outside_region_has_row_unless_omitted(folder):
+    track = next(trajectory for trajectory in read(SAMPLE).trajectories if trajectory.user == "000").resample(1800)
     small = folder / "small.npz"
     box = (44.97, -30.04, 45.01, -29.99)
     done = invoke(
-        "learn", SAMPLE, "--bbox", *box, "--cell", 1, "--step", 1800, "-o", small, "--exclude-users", "000", "--no-away"
+        "learn",
+        SAMPLE,
+        "--bbox",
+        *box,
+        "--cell",
+        1,
+        "--step",
+        1800,
+        "-o",
+        small,
+        "--exclude-users",
+        "000",
+        {"outside_states": False},
     )
     assert done.exit_code == 0, done.output
     options = ("--users", "000", "--model", small, "--policy", "complete", "--epsilon", 4, "--scheme", "uniform")
     assert run(SAMPLE, *options, "-o", "border.csv").exit_code == 0
-    assert run(SAMPLE, *options, "--outside", "omit", "-o", "omit.csv").exit_code == 0
+    assert run(SAMPLE, *options, {"outside": "drop"}, "-o", "omit.csv").exit_code == 0
     inside = MarkovModel.load(small).states.locate(track.latitude, track.longitude) >= 0
     assert 0 < inside.sum() < len(track)
     assert len(TimedTable.read("border.csv")) == len(track)
@@ -200,11 +212,11 @@ def test_a_place_outside_the_region_has_a_row_unless_it_is_left_out(folder):
 
 
 @pytest.mark.usefixtures("blank")
-def test_the_picture_is_drawn_beside_the_table(folder):
+def test_picture_is_written_next_to_table(folder):
     pytest.importorskip("matplotlib")
-    assert run(*SERIES, "--at", 3, "-o", "out.csv", "--plot", "out.png").exit_code == 0
+    assert run(*SERIES, "--at", 3, "-o", "out.csv", "--picture", "out.png").exit_code == 0
     assert (folder / "out.png").read_bytes().startswith(b"\x89PNG")
-    assert run(*SERIES, "--at", 3, "-o", "two.csv", "--plot", "out.png").exit_code == 2
+    assert run(*SERIES, "--at", 3, "-o", "two.csv", "--picture", "out.png").exit_code == 2
     assert not (folder / "two.csv").exists()
 
 
@@ -214,41 +226,83 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*SERIES, "--at", 99, "-o", "o.csv"), "landmark 99 is not among the 20 timestamps"),
-        ((*SERIES, "--landmarks", "back.csv", "-o", "o.csv"), "entry 1 is 4 after 9"),
-        ((*SERIES, "--at", 3, "--at", 3, "-o", "o.csv"), "entry 1 is 3 after 3"),
-        ((*SERIES, "--at", "2024-03-07", "-o", "o.csv"), "landmark 2024-03-07 is not of the timestamps' kind"),
+        ((*SERIES, "--at", 99, "-o", "o.csv"), "landmarks must be among the 20 timestamps, got 99"),
+        (
+            (*SERIES, "--landmarks", "back.csv", "-o", "o.csv"),
+            "landmarks must be strictly increasing, got 4 at entry 1 after 9",
+        ),
+        (
+            (*SERIES, "--at", 3, "--at", 3, "-o", "o.csv"),
+            "landmarks must be strictly increasing, got 3 at entry 1 after 3",
+        ),
+        (
+            (*SERIES, "--at", "2024-03-07", "-o", "o.csv"),
+            "landmarks must have the type of the timestamps, such as 0, got 2024-03-07",
+        ),
         ((*SERIES, "--at", "noon", "-o", "o.csv"), "noon"),
-        ((*SERIES, "--at", 3, "--landmarks", "marks.csv", "-o", "o.csv"), "exclude each other"),
+        ((*SERIES, "--at", 3, "--landmarks", "marks.csv", "-o", "o.csv"), "cannot be combined: use one of them"),
         ((*SERIES, "--landmarks", "none.csv", "-o", "o.csv"), "none.csv: there is no such file"),
-        (("repeated.csv", "--sensitivity", 1, "--epsilon", 2, "-o", "o.csv"), "time 1 is 1 after 1"),
-        (("clash.csv", "--sensitivity", 1, "--epsilon", 2, "-o", "o.csv"), "column 'loss'"),
-        (("dated.csv", "--sensitivity", 1, "--epsilon", 2, "--at", 3, "-o", "o.csv"), "landmark 3 is not of"),
-        (("series.csv", "--sensitivity", 0, "--epsilon", 2, "-o", "o.csv"), "sensitivity is 0"),
+        (
+            ("repeated.csv", "--sensitivity", 1, "--epsilon", 2, "-o", "o.csv"),
+            "times must be strictly increasing, got time 1 = 1 after 1; sort them",
+        ),
+        (
+            ("clash.csv", "--sensitivity", 1, "--epsilon", 2, "-o", "o.csv"),
+            "columns must not have names of the output, got 'loss'",
+        ),
+        (
+            ("dated.csv", "--sensitivity", 1, "--epsilon", 2, "--at", 3, "-o", "o.csv"),
+            "landmarks must have the type of the timestamps",
+        ),
+        (
+            ("series.csv", "--sensitivity", 0, "--epsilon", 2, "-o", "o.csv"),
+            "sensitivity must be a positive, finite number",
+        ),
         (
             (*SERIES, "--mechanism", "gaussian", "-o", "o.csv"),
-            "mechanism is 'gaussian'; choose one of lattice, laplace",
+            "mechanism must be one of lattice, laplace",
         ),
-        ((*SERIES, "--mechanism", "laplace", "--spacing", "1", "-o", "o.csv"), "spacing is 1; it goes with"),
-        ((*SERIES, "--spacing", "0", "-o", "o.csv"), "spacing is '0'"),
-        ((*SERIES, "--initial", "stay.csv", "-o", "o.csv"), "initial makes the backward matrices from forward"),
+        (
+            (*SERIES, "--mechanism", "laplace", {"spacing": "1"}, "-o", "o.csv"),
+            "spacing cannot be combined with mechanism 'laplace': it needs 'lattice'",
+        ),
+        ((*SERIES, {"spacing": "0"}, "-o", "o.csv"), "spacing must be a positive, finite number"),
+        ((*SERIES, "--initial", "stay.csv", "-o", "o.csv"), "initial derives the backward matrices from forward"),
         ((*SERIES, "--initial", "marks.csv", "--forward", "stay.csv", "-o", "o.csv"), "marks.csv"),
-        ((SAMPLE, *PLANAR, "--epsilon", 1, "--mechanism", "laplace", "-o", "o.csv"), "choose one of lattice, planar-l"),
-        (("series.csv", "--sensitivity", 1, "--epsilon", -2, "-o", "o.csv"), "epsilon is -2"),
-        (("series.csv", "--epsilon", 2, "-o", "o.csv"), "no single noise"),
-        ((*SERIES, "--find", "home", "-o", "o.csv"), "--find needs places"),
-        ((*SERIES, "--rate", 2, "-o", "o.csv"), "rate, least_rate and change are 2"),
-        ((*SERIES, "--step", 60, "-o", "o.csv"), "--step is for trajectories"),
-        ((*SERIES, "-o", "o.txt"), "name it so"),
-        ((*SERIES, "--backward", "marks.csv", "-o", "o.csv"), "value 1 is 'time'; give a decimal number"),
-        ((SAMPLE, "--unit", 0.2, "--centre", 45, -30, "--epsilon", 1, "-o", "o.csv"), "there are 3 people"),
+        (
+            (SAMPLE, *PLANAR, "--epsilon", 1, "--mechanism", "laplace", "-o", "o.csv"),
+            "mechanism must be one of",
+        ),
+        (("series.csv", "--sensitivity", 1, "--epsilon", -2, "-o", "o.csv"), "epsilon must be"),
+        (
+            ("series.csv", "--epsilon", 2, "-o", "o.csv"),
+            "exactly one of --sensitivity, --unit and --policy is required",
+        ),
+        (
+            (*SERIES, "--find", "home", "-o", "o.csv"),
+            "cannot be combined with --find: finding landmarks needs locations",
+        ),
+        ((*SERIES, {"rate": 2}, "-o", "o.csv"), "rate must be in (0, 1]"),
+        ((*SERIES, "--step", 60, "-o", "o.csv"), "--step cannot be combined with --sensitivity"),
+        ((*SERIES, "-o", "o.txt"), "the extension of a table must be .csv or .parquet"),
+        ((*SERIES, "--backward", "marks.csv", "-o", "o.csv"), "value 1 must be a decimal number, got 'time'"),
+        (
+            (SAMPLE, "--unit", 0.2, "--centre", 45, -30, "--epsilon", 1, "-o", "o.csv"),
+            "landmarks must be of one user, got 3 users",
+        ),
         ((SAMPLE, "--users", "000", "--unit", 0.2, "--epsilon", 1, "-o", "o.csv"), "--centre"),
-        ((SAMPLE, *PLANAR, "--epsilon", 1, "--backward", "stay.csv", "-o", "o.csv"), "--backward does not go"),
-        ((SAMPLE, *PLANAR, "--epsilon", 1, "--find", "work", "--minutes", 9999, "-o", "o.csv"), "finds nothing"),
+        (
+            (SAMPLE, *PLANAR, "--epsilon", 1, "--backward", "stay.csv", "-o", "o.csv"),
+            "--backward cannot be combined with --unit",
+        ),
+        (
+            (SAMPLE, *PLANAR, "--epsilon", 1, "--find", "work", {"minutes": 9999}, "-o", "o.csv"),
+            "--find work: no stay within",
+        ),
         ((SAMPLE, *ENGINE), "--policy needs --model"),
     ],
 )
-def test_bad_input_ends_in_one_line_and_writes_nothing(folder, arguments, message):
+def test_invalid_input_prints_one_line_and_writes_nothing(folder, arguments, message):
     before = sorted(folder.iterdir())
     done = run(*arguments)
     assert done.exit_code == 2, done.output
@@ -258,9 +312,14 @@ def test_bad_input_ends_in_one_line_and_writes_nothing(folder, arguments, messag
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("box", [(44.99, -30.02, 45.01, -29.98), (44.99, 179.98, 45.01, -179.98)])
-def test_values_are_kept_inside_the_region_that_is_asked_for(tmp_path, box):
-    """Those within stay bit for bit; those beyond stand on the border nearest in latitude and longitude."""
+@pytest.mark.parametrize(
+    "box", [(44.99, -30.02, 45.01, -29.98), (44.99, 179.98, 45.01, -179.98)], ids=["ordinary", "across date line"]
+)
+def test_values_are_clamped_to_region(tmp_path, box):
+    """Values inside are unchanged. Others move to the nearest border.
+
+    Latitude and longitude are clamped separately.
+    """
     south, west, north, east = box
     middle = west + (east - west) % 360 / 2
     centre = (middle + 180) % 360 - 180
@@ -287,10 +346,10 @@ def test_values_are_kept_inside_the_region_that_is_asked_for(tmp_path, box):
     assert 0 < moved < len(lines)
     wrong = invoke(*words, "--bbox", north, west, south, east, "-o", tmp_path / "no.csv")
     assert wrong.exit_code == 2
-    assert "give south < north" in wrong.stderr
+    assert "south < north in [-90, 90]" in wrong.stderr
 
 
-def test_values_of_the_engine_are_kept_inside_a_region_too(tmp_path):
+def test_values_of_engine_are_clamped_to_region(tmp_path):
     learned = ("learn", SAMPLE, "--exclude-users", "000", "--bbox", *BOX, "--cell", 2, "--step", 1800)
     assert invoke(*learned, "-o", tmp_path / "m.npz").exit_code == 0
     words = (

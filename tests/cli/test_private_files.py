@@ -1,6 +1,6 @@
-"""What every command writes: what tells of true places is for its owner alone, from its name on, and nothing else is.
+"""Tests that files with true locations are private in name and mode, and others have none.
 
-Each command runs with people whose names, places and cells occur nowhere else. Every file that it leaves is listed and
+Each command runs with users with names, places and cells occur nowhere else. Every file that it leaves is listed and
 searched for them.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import stat
 from base64 import b64decode
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 from dphmm.cli import COMMANDS, main
-from dphmm.jobs.run_folder import JOURNAL, KEY, LOCK, user_file
+from dphmm.jobs.batch.run_folder import JOURNAL, KEY, LOCK, user_file
 from dphmm.model.model import MarkovModel
 from dphmm.plots.webmap import DEGREES
 from dphmm.space import Grid
@@ -49,9 +50,9 @@ EVALUATED = (
     *(f"PRIVATE-{name}.png" for name in FIGURES),
 )
 
-LEARNED = ("learned.npz", "learned.PRIVATE-people.json")
+LEARNED = ("learned.npz", "learned.PRIVATE-users.json")
 
-# Command lines in the order in which they need each other, each with the files that it leaves.
+# Command lines in the order of their dependencies, each with its output files.
 LINES = (
     (("learn", "walks.csv", "--bbox", *map(str, BOX), "--cell", CELL, "-o", "learned.npz"), LEARNED),
     (
@@ -68,8 +69,8 @@ LINES = (
         ),
         ("r.csv", "s.csv", "PRIVATE-d.csv"),
     ),
-    (("release", "walks.csv", *RELEASE, "-o", "r.parquet", "--session", "people.db"), ("r.parquet", "people.db")),
-    (("session", "export", "people.db", "-o", "records.jsonl"), ("records.jsonl",)),
+    (("release", "walks.csv", *RELEASE, "-o", "r.parquet", "--session", "users.db"), ("r.parquet", "users.db")),
+    (("session", "export", "users.db", "-o", "records.jsonl"), ("records.jsonl",)),
     (("certify", "r.csv", *RELEASE, "-o", "proof.jsonl"), ("proof.jsonl",)),
     (("model", "blank", "--bbox", *map(str, BOX), "--cell", CELL, "-o", "blank.npz"), ("blank.npz",)),
     (
@@ -88,27 +89,27 @@ LINES = (
     (("report", "r.csv", *RELEASE[:4], "-o", "page.html"), ("page.html",)),
     (("report", "r.csv", *RELEASE[:4], "--true", "walks.csv", "-o", "PRIVATE-page.html"), ("PRIVATE-page.html",)),
     (("model", "show", "m.npz", "--true", "walks.csv", "-o", "model.png"), ("model.png",)),
-    (("session", "list", "people.db"), ()),
-    (("session", "show", "people.db", NAMES[0]), ()),
+    (("session", "list", "users.db"), ()),
+    (("session", "show", "users.db", NAMES[0]), ()),
     (("audit", "policy", *RELEASE[:4], "--report", "policy.html"), ("policy.html",)),
     (
-        ("audit", "mechanism", *RELEASE[:4], "--samples", "2000", "--pairs", "1", "--report", "noise.html"),
+        ("audit", "mechanism", *RELEASE[:4], {"samples": 2000}, {"pairs": 1}, "--report", "noise.html"),
         ("noise.html",),
     ),
     (
         ("audit", "event", "r.csv", *RELEASE, "--event", "state:1 between 0 and 5", "--report", "event.html"),
         ("event.html",),
     ),
-    (("audit", "identity", "r.csv", *RELEASE[:4], "--known", "earlier.csv", "--most-certainty", "0.999"), ()),
+    (("audit", "identity", "r.csv", *RELEASE[:4], "--auxiliary-data", "earlier.csv", "--max-posterior", "0.999"), ()),
     (("audit", "membership", "m.npz", "--members", "members.csv", "--others", "others.csv"), ()),
     (("audit", "utility", "r.csv", "--model", "m.npz", "--true", "walks.csv"), ()),
-    (("audit", "session", "r.csv", *RELEASE[:4], "--report", "told.html"), ("told.html",)),
+    (("audit", "session", "r.csv", *RELEASE[:4], "--report", "session.html"), ("session.html",)),
     (
-        ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "PRIVATE-told.html"),
-        ("PRIVATE-told.html",),
+        ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "PRIVATE-session.html"),
+        ("PRIVATE-session.html",),
     ),
     (
-        ("leak", "--releases", "r.csv", "--model", "m.npz", "--of", NAMES[0], "--plot", "leak.png"),
+        ("leak", "--releases", "r.csv", "--model", "m.npz", "--users", NAMES[0], "--picture", "leak.png"),
         ("leak.png",),
     ),
     (
@@ -127,32 +128,59 @@ LINES = (
         ("c.csv", "PRIVATE-c.csv"),
     ),
     (("counts", "evaluate", "PRIVATE-c.csv", "--model", "m.npz", *EPSILON, "--runs", "1"), ()),
-    (("counts", "postprocess", "c.csv", "--users", "3", "--model", "m.npz", "-o", "repaired.csv"), ("repaired.csv",)),
+    (
+        ("counts", "postprocess", "c.csv", "--num-users", "3", "--model", "m.npz", "-o", "repaired.csv"),
+        ("repaired.csv",),
+    ),
     (
         ("flows", "walks.csv", "--bbox", *map(str, BOX), "--cell", CELL, "--user-epsilon", "1", "-o", "flows.parquet"),
         ("flows.parquet",),
     ),
     (
-        ("landmarks", "one.csv", *RELEASE, "--at", "2024-03-07T09:03:00", "-o", "marked.csv", "--plot", "marked.png"),
+        (
+            "landmarks",
+            "one.csv",
+            *RELEASE,
+            "--at",
+            "2024-03-07T09:03:00",
+            "-o",
+            "marked.csv",
+            "--picture",
+            "marked.png",
+        ),
         ("marked.csv", "marked.png"),
     ),
     (
-        ("calibrate", *RELEASE[:4], "--odds", "3", "--people", "0", "--row", "0.1,1", "--plot", "trade.png"),
+        (
+            "calibrate",
+            *RELEASE[:4],
+            "--max-odds-ratio",
+            "3",
+            "--num-users",
+            "0",
+            "--report-epsilons",
+            "0.1,1",
+            "--picture",
+            "trade.png",
+        ),
         ("trade.png",),
     ),
-    (("synthesize", "--model", "m.npz", "--people", "3", "--days", "0.01", "-o", "nobody.csv"), ("nobody.csv",)),
+    (
+        ("synthesize", "--model", "m.npz", "--num-users", "3", "--days", "0.01", "-o", "synthetic.csv"),
+        ("synthetic.csv",),
+    ),
     (
         (
             "synthesize",
             "--model",
             "m.npz",
-            "--people",
+            "--num-users",
             "3",
             "--days",
             "0.01",
             "--compare",
             "walks.csv",
-            "--plot",
+            "--picture",
             "PRIVATE-crowd.png",
         ),
         ("PRIVATE-crowd.png",),
@@ -161,29 +189,29 @@ LINES = (
         ("attack", "walks.csv", "--model", "m.npz", "--channel", "round:2", "-o", "PRIVATE-attack.html"),
         ("PRIVATE-attack.html",),
     ),
-    (("budget", "--alpha", "1", "--backward", "matrix.csv", "--plot", "budget.png"), ("budget.png",)),
+    (("budget", "--alpha", "1", "--backward", "matrix.csv", "--picture", "budget.png"), ("budget.png",)),
 )
-INVENTED = {"demo", "data", "basemap"}
-"""Commands that no one's places go into; see their own tests."""
+SYNTHETIC = {"demo", "data", "basemap"}
+"""Commands that read no locations of users. See their own tests."""
 
 PUBLISHED = {"figures"}
-"""Commands that take public data sets alone; their own tests say what they write."""
+"""Commands for public data sets only. Their own tests cover their output."""
 
 EXACT = {"hide"}
-"""Commands that tell true places by intention, but for some; their own tests search what they write."""
+"""Commands that write most true locations by design. Their own tests search the output."""
 
 SERVING = {"serve"}
-"""Commands that go on until they are stopped; what these keep, their own tests search."""
+"""Commands that run until they are stopped. Their own tests search their files."""
 
-SIDECARS = {"people.db-wal", "people.db-shm"}
-"""SQLite's own, which stay where a file of sessions was only read."""
+SIDECARS = {"users.db-wal", "users.db-shm"}
+"""Files of SQLite that remain if a session file was only read."""
 
-BY_NAME = {"release", "certify", "session", "batch", "show", "audit", "report"}
-"""Commands whose files say whose releases they hold."""
+NAMING = {"release", "certify", "session", "batch", "show", "audit", "report"}
+"""Commands of which the files name the users."""
 
 
 class World:
-    """A folder with a model and people, and what must not be found in a public file."""
+    """A folder with a model and users, and the data that no public file may contain."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -203,9 +231,11 @@ class World:
         self.bytes = {np.float64(value).tobytes() for value in truths if value}
         head = "user_id,tracked_at,latitude,longitude"
         (folder / "walks.csv").write_text("\n".join([head, *lines]) + "\n")
-        (folder / "earlier.csv").write_text("\n".join([head, *(one.replace("03-07", "03-06") for one in lines)]) + "\n")
+        (folder / "earlier.csv").write_text(
+            "\n".join([head, *(line.replace("03-07", "03-06") for line in lines)]) + "\n"
+        )
         for file, name in (("members.csv", "m"), ("others.csv", "o")):
-            crowd = [f"{name}{number}{one[one.index(',') :]}" for number in range(6) for one in lines[:12]]
+            crowd = [f"{name}{number}{line[line.index(',') :]}" for number in range(6) for line in lines[:12]]
             (folder / file).write_text("\n".join([head, *crowd]) + "\n")
         (folder / "one.csv").write_text("\n".join([head, *lines[:12]]) + "\n")
         (folder / "e.toml").write_text(EVALUATION)
@@ -214,33 +244,39 @@ class World:
     def files(self) -> set[str]:
         return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()}
 
-    def tells(self, name: str) -> bool:
-        """Whether a true place, in degrees or in the plane, or the centre of a cell is in a file as text or bytes."""
-        content = opened(self.folder / name)
-        drawn = drawn_on(content.decode()) if name.endswith(".html") else set()
-        return self.told(content) or not self.places.isdisjoint(drawn)
+    def contains_truth(self, name: str) -> bool:
+        """Return whether a file contains a true place or the centre of a cell, as text or bytes.
 
-    def told(self, content: bytes) -> bool:
-        """The same of what is said."""
-        found = set(re.findall(rb"-?\d+\.\d+", content))
-        return not self.texts.isdisjoint(found) or any(value in content for value in self.bytes)
+        Places are searched in degrees and in the plane.
+        """
+        content = read_content(self.folder / name)
+        points = read_map_points(content.decode()) if name.endswith(".html") else set()
+        return self.has_truth(content) or not self.places.isdisjoint(points)
 
-    def names(self, name: str) -> bool:
-        """Whether a file says who somebody is."""
-        content = opened(self.folder / name)
-        return any(person.encode() in content for person in NAMES)
+    def has_truth(self, content: bytes) -> bool:
+        """Return whether the content of a file or an output contains a true place."""
+        decimals = set(re.findall(rb"-?\d+\.\d+", content))
+        return not self.texts.isdisjoint(decimals) or any(value in content for value in self.bytes)
+
+    def contains_name(self, name: str) -> bool:
+        """Return whether a file names a user."""
+        content = read_content(self.folder / name)
+        return any(user.encode() in content for user in NAMES)
 
 
-def drawn_on(page: str) -> set[tuple[int, int]]:
-    """The points of a page's maps, in the steps that they are told in; a column is differences, seven bits a byte."""
+def read_map_points(page: str) -> set[tuple[int, int]]:
+    """Return the points of a page's maps in integer steps.
+
+    A column contains differences, seven bits per byte.
+    """
     columns = [re.findall(rf'"{name}": ?\{{[^}}]*?"code": ?"([^"]*)"', page) for name in ("latitude", "longitude")]
-    found: set[tuple[int, int]] = set()
+    points: set[tuple[int, int]] = set()
     for codes in zip(*columns, strict=True):
-        found |= set(zip(*map(decoded, codes), strict=False))
-    return found
+        points |= set(zip(*map(decode, codes), strict=False))
+    return points
 
 
-def decoded(code: str) -> list[int]:
+def decode(code: str) -> list[int]:
     numbers, now, left, shift = [], 0, 0, 0
     for byte in b64decode(code):
         left |= (byte & 127) << shift
@@ -252,8 +288,8 @@ def decoded(code: str) -> list[int]:
     return numbers
 
 
-def opened(path: Path) -> bytes:
-    """What is in a file, out of its compression."""
+def read_content(path: Path) -> bytes:
+    """Return the decompressed content of a file."""
     if path.suffix == ".npz":
         with np.load(path) as archive:
             return b"".join(archive[name].tobytes() for name in archive)
@@ -269,7 +305,7 @@ def world(tmp_path, monkeypatch) -> World:
 
 
 def commands(command: click.Command, words: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """The words of every command and of every one within it."""
+    """Return the words of every command and subcommand."""
     if not isinstance(command, click.Group):
         return {words}
     context = click.Context(command)
@@ -277,41 +313,41 @@ def commands(command: click.Command, words: tuple[str, ...] = ()) -> set[tuple[s
     return set().union(*(commands(part, (*words, name)) for name, part in parts if part is not None))
 
 
-def test_every_command_is_looked_at():
-    everything = {words for words in commands(main) if words[0] not in INVENTED | PUBLISHED | SERVING | EXACT}
+def test_every_command_is_covered():
+    everything = {words for words in commands(main) if words[0] not in SYNTHETIC | PUBLISHED | SERVING | EXACT}
     lines = {line[: len(words)] for line, _ in LINES for words in everything if line[: len(words)] == words}
     assert lines == everything
-    assert {words[0] for words in everything} | INVENTED | PUBLISHED | SERVING | EXACT == set(COMMANDS)
+    assert {words[0] for words in everything} | SYNTHETIC | PUBLISHED | SERVING | EXACT == set(COMMANDS)
     assert ("counts", "evaluate") in everything
 
 
 @pytest.mark.usefixtures("blank")
-def test_what_tells_of_true_places_is_private_in_name_and_mode(world, run):
+def test_files_with_true_locations_are_private_in_name_and_mode(world, run):
     there = world.files()
     for words, expected in LINES:
         done = run(*words)
         assert done.exit_code in (0, 1), done.output + done.stderr
-        assert not world.told(done.output.encode()), f"{words} says a true place"
-        made, there = world.files() - there, world.files()
-        assert made - SIDECARS == set(expected), words
-        for name in made:
+        assert not world.has_truth(done.output.encode()), f"{words} prints a true place"
+        created, there = world.files() - there, world.files()
+        assert created - SIDECARS == set(expected), words
+        for name in created:
             private = "PRIVATE" in Path(name).name
             mode = stat.S_IMODE((world.folder / name).stat().st_mode)
-            assert (mode == 0o600) == (private or name.startswith("people.db")), f"{name} has mode {mode:o}"
-            # A model's file tells where its cells are.
-            assert private or name == "learned.npz" or not world.tells(name), f"{name} tells a true place"
-            assert private or words[0] in BY_NAME or not world.names(name), f"{name} names people"
-    # The broken twin: what is in a plain text, in a page, and in columns is found there.
+            assert (mode == 0o600) == (private or name.startswith("users.db")), f"{name} has mode {mode:o}"
+            # A model file contains the centres of its cells.
+            assert private or name == "learned.npz" or not world.contains_truth(name), f"{name} contains a true place"
+            assert private or words[0] in NAMING or not world.contains_name(name), f"{name} names users"
+    # Check that the search finds true places in plain text, in a page and in columns.
     (world.folder / "PRIVATE-d.csv").write_text((world.folder / "walks.csv").read_text())
     for name in ("PRIVATE-d.csv", "PRIVATE-r.html", "run/PRIVATE-steps.parquet"):
-        assert world.tells(name), name
-    assert world.names("run/PRIVATE-split.json")
+        assert world.contains_truth(name), name
+    assert world.contains_name("run/PRIVATE-split.json")
 
 
-def test_a_batch_keeps_its_key_to_itself_and_no_longer_than_it_must(world, run, monkeypatch):
+def test_batch_key_is_private_and_deleted_after_use(world, run, monkeypatch):
     line = ("batch", "walks.csv", *RELEASE, "-o", "all", "--workers", "1")
     with monkeypatch.context() as broken:
-        broken.setattr("dphmm.jobs.batches._release_user", lambda work: 1 / 0)
+        broken.setattr(import_module("dphmm.jobs.batch.batch"), "_release_user", lambda work: 1 / 0)
         assert isinstance(run(*line).exception, ZeroDivisionError)
     assert stat.S_IMODE((world.folder / "all" / KEY).stat().st_mode) == 0o600
     assert run(*line, "--resume").exit_code == 0
@@ -322,17 +358,20 @@ def test_a_batch_keeps_its_key_to_itself_and_no_longer_than_it_must(world, run, 
     "words",
     [
         ("show", "r.csv", "--true", "walks.csv", "-o", "map.html"),
-        ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "told.html"),
+        ("audit", "session", "r.csv", *RELEASE[:4], "--true", "walks.csv", "--report", "session.html"),
         ("release", "walks.csv", *RELEASE, "-o", "r.csv", "--private-diagnostics", "d.csv"),
         ("attack", "walks.csv", "--model", "m.npz", "--channel", "round:2", "-o", "attack.csv"),
         ("counts", "release", "walks.csv", "--model", "m.npz", *EPSILON, "-o", "c.csv", "--private-counts", "t.csv"),
     ],
     ids=lambda words: words[0],
 )
-def test_a_name_that_hides_that_true_places_are_told_is_refused_before_anything_is_written(world, run, words):
+def test_public_name_for_true_locations_raises_before_writing(world, run, words):
     before = world.files()
     done = run(*words)
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
-    assert f"call it PRIVATE-{words[-1]}" in done.stderr
+    assert (
+        f"{words[-1]}: the name of a file with true locations must contain 'private'; use PRIVATE-{words[-1]}"
+        in done.stderr
+    )
     assert world.files() == before

@@ -1,9 +1,10 @@
-"""Releases end to end: files, jobs, private diagnostics."""
+"""Tests of releases end to end: files, jobs and private diagnostics."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 import sqlite3
 import stat
 from datetime import datetime
@@ -23,17 +24,17 @@ BASIC = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", 
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
-def test_every_format_holds_every_release(world, run, suffix):
+def test_every_format_contains_every_release(world, run, suffix):
     result = run(*BASIC, "-o", f"out{suffix}", "--json")
     assert result.exit_code == 0, result.stderr
     table = read_releases(world / f"out{suffix}")
-    assert len(table) == json.loads(result.stdout)["releases"] == 12
+    assert len(table) == json.loads(result.stdout)["num_released"] == 12
     assert set(table["epsilon"]) == {0.5}
-    assert table["least_protection"].min() >= 2
+    assert table["min_degree_of_protection"].min() >= 2
     assert result.stderr == ""
 
 
-def test_the_command_releases_what_the_engine_does(world, run):
+def test_command_releases_match_engine(world, run):
     assert run(*BASIC, "-o", "out.csv", "--seed", "5", "--mechanism", "k-norm", "--users", "a").exit_code == 0
     model = MarkovModel.load(world / "m.npz")
     releaser = ReleaseSettings(policy="utility:600m", epsilon=0.5, mechanism="k-norm").engine(model, 5)
@@ -43,7 +44,7 @@ def test_the_command_releases_what_the_engine_does(world, run):
     )
 
 
-def test_a_seed_repeats_the_noise_and_warns_and_none_does_not(world, run):
+def test_seed_is_reproducible_and_warns(world, run):
     seeded = [run(*BASIC, "-o", f"{name}.csv", "--seed", "1") for name in "xy"]
     for name in "uv":
         assert run(*BASIC, "-o", f"{name}.csv").stderr == ""
@@ -55,54 +56,70 @@ def test_a_seed_repeats_the_noise_and_warns_and_none_does_not(world, run):
 
 @pytest.mark.parametrize("mechanism", ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"])
 @pytest.mark.parametrize("policy", ["complete", "transition", "utility:600m & transition", "utility:1km|complete"])
-def test_every_mechanism_under_every_policy(world, run, mechanism, policy):
+def test_every_mechanism_works_with_every_policy(world, run, mechanism, policy):
     words = ["release", "walk.csv", "--model", "m.npz", "--epsilon", "1", "--policy", policy, "--mechanism", mechanism]
     assert run(*words, "-o", "out.csv").exit_code == 0
     assert set(read_releases(world / "out.csv")["mechanism"]) == {mechanism}
 
 
-def test_the_settings_by_name_are_in_the_output_and_the_summary(world, run):
-    told = json.loads(run(*BASIC, "-o", "out.csv", "--spacing", "0.01", "--json").stdout)
+def test_settings_hash_is_in_output_and_summary(world, run):
+    output = json.loads(run(*BASIC, "-o", "out.csv", {"spacing": "0.01"}, "--json").stdout)
     settings = ReleaseSettings(policy="utility:600m", epsilon=0.5, spacing="0.01")
-    assert told["settings"] == settings.content_hash
+    assert output["settings_hash"] == settings.content_hash
     table = read_releases(world / "out.csv")
-    assert set(table["settings"]) == {settings.content_hash[:16]}
-    assert set(table["model"]) == {MarkovModel.load(world / "m.npz").content_hash[:16]}
+    assert set(table["settings_hash"]) == {settings.content_hash[:16]}
+    assert set(table["model_hash"]) == {MarkovModel.load(world / "m.npz").content_hash[:16]}
     assert np.abs(table["x_km"] * 100 - np.rint(table["x_km"] * 100)).max() < 1e-9
 
 
-def test_where_nothing_is_said_of_a_budget_a_day_has_one_and_the_first_line_says_so(world, run):
+def test_default_budget_is_per_day_and_stated_first(world, run):
     words = ("release", "walk.csv", "--model", "m.npz", "-o", "out.csv", "--overwrite")
-    told = json.loads(run(*words, "--json").stdout)
-    assert told["settings"] == ReleaseSettings.for_a_day().content_hash
+    output = json.loads(run(*words, "--json").stdout)
+    assert output["settings_hash"] == ReleaseSettings.for_a_day().content_hash
     assert ReleaseSettings.for_a_day().policy == "utility:1km"
     short, long = run(*words), run(*words, "--details")
     for result in (short, long):
-        first, second, title, *_ = result.stdout.splitlines()
-        assert "The releases of any 24 hours together are at most 20.1 times as likely" in first
-        assert second.startswith("Somebody who knows the model alone and keeps all releases is expected to be ")
-        assert title == "Released"
+        head, body = " ".join(result.stdout.partition("\n\n")[0].split()), result.stdout.partition("\n\n")[2]
+        assert (
+            "The releases in this file within any 24 hours are at most 20.1 times as likely under one as under the "
+            "other (ε = 3)" in head
+        )
+        assert "Other files of the same user add to this, including those of the same command, unless a session" in head
+        assert (
+            "Inference: For the most exposed user, an adversary who knows only the model and sees all releases" in head
+        )
+        assert re.match(r"Released \d+ of 12 timesteps for 2 users to out\.csv\.\n\nResult\n", body)
+        titles = [line for line in body.splitlines() if line and not line.startswith(" ")][1:]
+        assert titles == [
+            "Result",
+            "Privacy",
+            "Adversary with the model (most exposed user)",
+            "Utility",
+            "Private: do not publish",
+        ]
     assert len(short.stdout.splitlines()) < len(long.stdout.splitlines())
-    assert read_releases(world / "out.csv")["epsilon_last_day"].max() <= 3
+    assert read_releases(world / "out.csv")["epsilon_24h"].max() <= 3
     for more, settings in (
         (("--target-error", "500m"), ReleaseSettings(epsilon=4, schedule=Schedule(0.5))),
         (("--epsilon", "2", "--policy", "complete"), ReleaseSettings("complete", 2)),
     ):
-        assert json.loads(run(*words, *more, "--json").stdout)["settings"] == settings.content_hash
-    every = run(*words, "--epsilon", "2", "--policy", "complete")
-    assert "Those of a day add up without a limit" in every.stdout
+        assert json.loads(run(*words, *more, "--json").stdout)["settings_hash"] == settings.content_hash
+    each_release = run(*words, "--epsilon", "2", "--policy", "complete")
+    assert "Releases accumulate without a limit." in " ".join(each_release.stdout.split())
 
 
-def test_the_quadratic_program_and_the_half_spaces_agree(world, run):
+def test_quadratic_program_and_half_spaces_agree(world, run):
     for membership in ("qp", "halfspace"):
-        words = (*BASIC, "--users", "a", "--seed", "3", "--membership", membership, "-o", f"{membership}.csv")
+        words = (*BASIC, "--users", "a", "--seed", "3", {"membership": membership}, "-o", f"{membership}.csv")
         assert run(*words).exit_code == 0
     qp, halfspace = (read_releases(world / f"{name}.csv") for name in ("qp", "halfspace"))
-    differ = [one for one in qp.columns if qp[one].astype(str).tolist() != halfspace[one].astype(str).tolist()]
-    assert differ == ["settings"]
+    differ = [
+        column for column in qp.columns if qp[column].astype(str).tolist() != halfspace[column].astype(str).tolist()
+    ]
+    assert differ == ["settings_hash"]
 
 
-def test_private_diagnostics_say_so_in_name_header_and_permissions(world, run):
+def test_private_diagnostics_are_marked_in_name_header_and_permissions(world, run):
     assert run(*BASIC, "-o", "out.csv", "--private-diagnostics", "PRIVATE.csv", "--summary", "sums.csv").exit_code == 0
     path = world / "PRIVATE.csv"
     with path.open(newline="") as stream:
@@ -118,27 +135,31 @@ def test_private_diagnostics_say_so_in_name_header_and_permissions(world, run):
         assert [row["epsilon_total"] for row in csv.DictReader(stream)] == ["3.0", "3.0"]
 
 
-def test_nothing_in_the_output_depends_on_the_truth_but_the_draw(world, run):
-    """Two people in different places get, under the same seed, records that differ in places alone."""
+def test_public_output_depends_on_truth_only_through_release(world, run):
+    """With equal seeds, records of two users in different places differ only in places."""
     for name, longitude in (("west", -30.012), ("east", -29.99)):
         (world / "walk.csv").write_text(f"user,time,lat,lon\na,2024-03-07T09:00:00Z,45.001,{longitude}\n")
         assert run(*BASIC, "-o", f"{name}.csv", "--seed", "2").exit_code == 0
     west, east = read_releases(world / "west.csv"), read_releases(world / "east.csv")
     moved = {"latitude", "longitude", "x_km", "y_km", "estimate_latitude", "estimate_longitude"}
-    moved |= {"estimate_radius_m", "adversary_error_m", "adversary_certainty"}  # of the belief after the draw
+    moved |= {
+        "estimate_error_m",
+        "adversary_error_m",
+        "adversary_max_posterior",
+    }  # computed from the belief after the release
     differing = {c.name for c in COLUMNS if west[c.name].astype(str).tolist() != east[c.name].astype(str).tolist()}
     assert {"x_km", "longitude"} <= differing <= moved
 
 
-def test_moments_outside_are_counted_apart_in_private_and_the_public_summary_does_not_tell(world, run):
+def test_timesteps_outside_region_are_counted_only_in_private_output(world, run):
     lines = [f"a,2024-03-07T09:0{at}:00Z,{46.0 if at in (2, 3, 8) else 45.001},-30.001\n" for at in range(9)]
     (world / "walk.csv").write_text("user,time,lat,lon\n" + "".join(lines))
     words = (*BASIC, "-o", "out.csv", "--summary", "sums.csv", "--private-diagnostics", "PRIVATE.csv", "--json")
-    told = json.loads(run(*words).stdout)
-    assert (told["private_moments_released_inside"], told["private_moments_released_outside"]) == (6, 3)
-    assert told["private_share_within_radius_outside"] == 0.0
-    assert told["private_estimate_error_m_median_inside"] < 3_000
-    assert 100_000 < told["private_estimate_error_m_median_outside"] < 125_000
+    output = json.loads(run(*words).stdout)
+    assert (output["private"]["num_timesteps_inside"], output["private"]["num_timesteps_outside"]) == (6, 3)
+    assert output["private"]["share_within_error_outside"] == 0.0
+    assert output["private"]["median_estimate_error_m_inside"] < 3_000
+    assert 100_000 < output["private"]["median_estimate_error_m_outside"] < 125_000
     with (world / "PRIVATE.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     away = [row for row in rows if row["private_outside"] == "true"]
@@ -149,14 +170,14 @@ def test_moments_outside_are_counted_apart_in_private_and_the_public_summary_doe
         assert "outside" not in line
 
 
-def test_sums_of_budgets_are_of_what_was_written_wherever_they_are_told(world, run):
-    """Three times 0.1 is 0.3, in the rows, the summary, an audit and a GeoPackage; before, 0.30000000000000004."""
+def test_sums_of_epsilon_are_decimal_in_every_output(world, run):
+    """Three times 0.1 is 0.3 in the rows, the summary, an audit and a GeoPackage."""
     (world / "three.csv").write_text("".join((world / "walk.csv").read_text().splitlines(keepends=True)[:4]))
     words = ("--model", "m.npz", "--policy", "utility:600m")
     assert run("release", "three.csv", *words, "--epsilon", "0.1", "-o", "r.csv", "--summary", "s.csv").exit_code == 0
-    assert read_releases(world / "r.csv")["epsilon_so_far"][-1] == 0.3
-    (told,) = csv.DictReader((world / "s.csv").read_text().splitlines())
-    assert told["epsilon_total"] == "0.3"
+    assert read_releases(world / "r.csv")["epsilon_total"][-1] == 0.3
+    (summary,) = csv.DictReader((world / "s.csv").read_text().splitlines())
+    assert summary["epsilon_total"] == "0.3"
     audit = run("audit", "session", "r.csv", *words, "--json")
     assert json.loads(audit.stdout)["users"][0]["epsilon"] == 0.3
     assert tracks(read_releases(world / "r.csv"))["epsilon"].tolist() == [0.3]
@@ -164,48 +185,48 @@ def test_sums_of_budgets_are_of_what_was_written_wherever_they_are_told(world, r
 
 @pytest.mark.parametrize("seeded", [False, True])
 @pytest.mark.parametrize("way", ["release", "batch", "session"])
-def test_files_that_say_what_is_promised_say_where_noise_follows_from_a_seed(world, run, way, seeded):
-    """Before, GeoPackage and GPX said the promise and 'private' of seeded noise too."""
+def test_files_with_guarantee_state_seeded_noise(world, run, way, seeded):
+    """This includes GeoPackage and GPX files."""
     basic, seed = BASIC[1:], ("--seed", "3") if seeded else ()
     if way == "batch":
-        assert run("batch", *basic, *seed, "-o", "out", "--files", "gpkg").exit_code == 0
-        made = list(world.glob("out/??/a.gpkg"))
+        assert run("batch", *basic, *seed, "-o", "out", "--format", "gpkg", "--workers", "1").exit_code == 0
+        files = list(world.glob("out/??/a.gpkg"))
     elif way == "session":
         assert run("release", *basic, *seed, "--session", "s.db", "-o", "out.csv").exit_code == 0
-        made = [world / "out.gpkg", world / "out.gpx"]
-        for file in made:
+        files = [world / "out.gpkg", world / "out.gpx"]
+        for file in files:
             assert run("session", "export", "s.db", "-o", file, "--model", "m.npz").exit_code == 0
     else:
-        made = [world / "out.gpkg", world / "out.gpx"]
-        for file in made:
+        files = [world / "out.gpkg", world / "out.gpx"]
+        for file in files:
             assert run("release", *basic, *seed, "-o", file).exit_code == 0
-    with sqlite3.connect(made[0]) as database:
+    with sqlite3.connect(files[0]) as database:
         ((package,),) = set(database.execute("SELECT metadata FROM gpkg_metadata WHERE metadata LIKE '%content%'"))
-    for said in (package, *(file.read_text() for file in made[1:])):
-        assert ("the noise follows from a seed" in said) == seeded
-        assert ("rivate releases" in said) != seeded
-    assert ("times as likely" in package) != seeded
+    for text in (package, *(file.read_text() for file in files[1:])):
+        assert ("the noise is seeded" in text) == seeded
+        assert ("rivate releases" in text) != seeded
+    assert ("at most" in package) != seeded
 
 
 @pytest.mark.parametrize("depends_on", ["hours", "dates of an event"])
-def test_limits_go_with_first_releases_that_depend_on_their_time(world, run, depends_on):
-    """Before, both were refused where no file of sessions was there yet."""
+def test_limits_can_be_combined_with_time_dependent_first_release(world, run, depends_on):
+    """The session file need not exist yet."""
     words = ["release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", "--epsilon", "1"]
-    if depends_on == "hours":
+    if depends_on == "hour":
         plain = MarkovModel.load("m.npz")
-        classes = TimeClasses.of("hours", 60, "Europe/Berlin")
+        classes = TimeClasses.from_name("hour", 60, "Europe/Berlin")
         MarkovModel([plain.transition] * 24, [plain.initial] * 24, plain.space, 60, classes).save("hours.npz")
         words[3] = "hours.npz"
     else:
-        words += ["--event", "at:0 between 2024-03-07T09:02Z and 2024-03-07T09:05Z", "--never-surer", "0.99"]
-    done = run(*words, "--session", "s.db", "--limit-epsilon", "6", "-o", "r.csv")
+        words += ["--event", "at:0 between 2024-03-07T09:02Z and 2024-03-07T09:05Z", "--max-event-probability", "0.99"]
+    done = run(*words, "--session", "s.db", {"limit_epsilon": 6}, "-o", "r.csv")
     assert (done.exit_code, len(read_releases(world / "r.csv"))) == (0, 12), done.output
-    again = run(*words, "--session", "new.db", "--limit-epsilon", "0.5", "-o", "none.csv")
-    assert (again.exit_code, "the epsilon limit of 0.5 would be passed" in again.stderr) == (2, True)
+    again = run(*words, "--session", "new.db", {"limit_epsilon": 0.5}, "-o", "none.csv")
+    assert (again.exit_code, "epsilon limit 0.5 exceeded" in again.stderr) == (2, True)
 
 
-def test_a_limit_holds_for_a_person_over_all_files_of_their_folder(world, run):
-    """Two files of three fixes each and a limit of 4 releases: file by file, none of them would pass it."""
+def test_limit_holds_for_user_across_files_of_folder(world, run):
+    """Each file alone stays below the limit, and all six fixes of the folder exceed it."""
     folder = world / "Data" / "041" / "Trajectory"
     folder.mkdir(parents=True)
     for day in (7, 8):
@@ -213,108 +234,114 @@ def test_a_limit_holds_for_a_person_over_all_files_of_their_folder(world, run):
         (folder / f"{day}.plt").write_text("header\r\n" * 6 + "".join(lines), newline="")
     for level in ("Data", "Data/041", "Data/041/Trajectory"):
         words = ("release", level, *BASIC[2:], "-o", "out.csv", "--overwrite")
-        assert json.loads(run(*words, "--json").stdout)["epsilon_of_the_user_with_most"] == 3.0
-        limited = run(*words, "--session", f"{len(level)}.db", "--limit-epsilon", "2")
+        assert json.loads(run(*words, "--json").stdout)["max_epsilon_total"] == 3.0
+        limited = run(*words, "--session", f"{len(level)}.db", {"limit_epsilon": 2})
         assert limited.exit_code == 2
-        assert "user 041: the epsilon limit of 2 would be passed: 2 is spent" in limited.stderr
+        assert "user 041: epsilon limit 2 exceeded: 2 already spent" in limited.stderr
 
 
-def test_places_outside_are_counted_and_so_are_gaps_and_the_promise_is_said(world, run):
-    """Of nine ticks one has no fix and three lie outside: at the border the rows go on, omitted they do not."""
+def test_outside_places_and_gaps_are_counted_and_guarantee_is_stated(world, run):
+    """Of nine timesteps one has no fix and three are outside.
+
+    They are clamped to the border or dropped, depending on the setting.
+    """
     lines = [f"a,2024-03-07T09:0{at}:00Z,{46.0 if at in (2, 3, 8) else 45.001},-30.001\n" for at in range(9) if at != 5]
     (world / "walk.csv").write_text("user,time,lat,lon\n" + "".join(lines))
-    for outside, rows in (("border", 8), ("omit", 5)):
-        told = json.loads(run(*BASIC, "-o", "out.csv", "--overwrite", "--outside", outside, "--json").stdout)
-        assert told["private_places_outside_the_region"] == 3
-        assert "private_moments_released_outside" not in told
-        assert told["private_ticks_without_a_place"] == 1
-        assert len(read_releases(world / "out.csv")) == told["releases"] == rows
-        assert told["one_release_from_two_joined_places"] == "at most 1.65 times as likely"
-        total = f"at most {np.exp(rows / 2):.3g} times as likely"
-        assert (told["all_releases_from_two_paths_joined_throughout"], told["randomness"]) == (total, "system")
+    for outside, rows in (("clamp", 8), ("drop", 5)):
+        output = json.loads(run(*BASIC, "-o", "out.csv", "--overwrite", {"outside": outside}, "--json").stdout)
+        assert output["private"]["num_locations_outside_region"] == 3
+        assert "num_timesteps_outside" not in output["private"]
+        assert output["private"]["num_timesteps_without_location"] == 1
+        assert len(read_releases(world / "out.csv")) == output["num_released"] == rows
+        assert output["likelihood_ratio_release"] == 1.65
+        assert output["likelihood_ratio_total"] == pytest.approx(np.exp(rows / 2), rel=5e-3)
+        assert output["likelihood_ratio_total"] >= np.exp(rows / 2)
+        assert output["randomness"] == "system"
     seeded = json.loads(run(*BASIC, "-o", "out.csv", "--overwrite", "--seed", "1", "--json").stdout)
     assert seeded["randomness"] == "seeded"
-    assert seeded["one_release_from_two_joined_places"].startswith("nothing")
+    assert seeded["likelihood_ratio_release"] is None
+    assert seeded["guarantee"].startswith("None.")
 
 
-def test_fixes_of_nobody_are_refused_until_the_person_is_named(world, run):
-    (world / "nobody.csv").write_text("time,lat,lon\n2024-03-07T09:00:00Z,45.001,-30.001\n")
-    words = ("release", "nobody.csv", *BASIC[2:], "-o", "out.csv")
+def test_fixes_without_user_raise_until_user_is_given(world, run):
+    (world / "without_user.csv").write_text("time,lat,lon\n2024-03-07T09:00:00Z,45.001,-30.001\n")
+    words = ("release", "without_user.csv", *BASIC[2:], "-o", "out.csv")
     refused = run(*words)
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-    assert "nobody.csv: does not say whose fixes it holds; name the person with --user NAME" in refused.stderr
+    assert "without_user.csv: does not specify a user; name the user with --user NAME" in refused.stderr
     assert run(*words, "--user", "ann").exit_code == 0
     assert set(read_releases(world / "out.csv")["user"]) == {"ann"}
 
 
-def test_a_job_file_says_the_same_as_options_and_options_win(world, run):
+def test_settings_file_equals_options_and_options_override_it(world, run):
     (world / "job.toml").write_text(
         'data = ["walk.csv"]\nmodel = "m.npz"\npolicy = "utility:600m"\nepsilon = 0.5\noutput = "job.csv"\nseed = 4\n'
     )
-    assert run("release", "--job", "job.toml").exit_code == 0
+    assert run("release", "--settings", "job.toml").exit_code == 0
     assert run(*BASIC, "-o", "options.csv", "--seed", "4").exit_code == 0
     assert (world / "job.csv").read_text() == (world / "options.csv").read_text()
-    assert run("release", "--job", "job.toml", "--epsilon", "2", "-o", "two.csv").exit_code == 0
+    assert run("release", "--settings", "job.toml", "--epsilon", "2", "-o", "two.csv").exit_code == 0
     assert set(read_releases(world / "two.csv")["epsilon"]) == {2.0}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("epsilom = 1", "job.toml: key 'epsilom' is unknown; the keys are policy, epsilon, mechanism"),
-        ('epsilon = "1"', "job.toml: key 'epsilon' is '1'; give a number"),
-        ("epsilon = true", "job.toml: key 'epsilon' is True; give a number"),
-        ("seed = -1", "job.toml: key 'seed' is -1; should be greater than or equal to 0"),
-        ("epsilon = ", "job.toml: is no TOML"),
-        ('model = "m.npz"\nepsilon = 1', "policy is missing; give --policy, or the key 'policy' in a job file"),
+        ("epsilom = 1", "job.toml: key 'epsilom' is unknown; the keys are "),
+        ('epsilon = "1"', "job.toml: key 'epsilon' must be "),
+        ("epsilon = true", "job.toml: key 'epsilon' must be "),
+        ("seed = -1", "job.toml: key 'seed' must be an integer, at least 0, got -1"),
+        ("epsilon = ", "job.toml: is not TOML"),
+        ('model = "m.npz"\nepsilon = 1', "policy is missing: use --policy"),
     ],
 )
-def test_a_wrong_job_names_the_key(world, run, text, message):
+def test_invalid_settings_file_names_key(world, run, text, message):
     (world / "job.toml").write_text(text if "model" in text else f'model = "m.npz"\npolicy = "complete"\n{text}\n')
-    result = run("release", "walk.csv", "-o", "out.csv", "--job", "job.toml")
+    result = run("release", "walk.csv", "-o", "out.csv", "--settings", "job.toml")
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert message in result.stderr
     assert not (world / "out.csv").exists()
 
 
-def test_a_job_that_is_not_there_is_named(world, run):
-    assert "job.toml: there is no such file" in run("release", "--job", "job.toml").stderr
+def test_missing_settings_file_is_named(world, run):
+    assert "job.toml: there is no such file" in run("release", "--settings", "job.toml").stderr
 
 
-def test_a_table_of_epoch_times_and_local_times_is_released_as_the_same_moments(world, run):
-    """Rows come out sorted by user and time, however they went in; what was dropped is listed with its reason."""
+def test_epoch_and_local_times_give_equal_timestamps(world, run):
+    """Rows are sorted by user and time. Dropped rows are listed with their reason."""
     lines = (world / "walk.csv").read_text().splitlines()[1:]
     rows = [line.split(",") for line in lines]
     epoch = [int(datetime.fromisoformat(row[1]).timestamp() * 1000) for row in rows]
     local = [row[1].replace("T09", "T17").rstrip("Z") for row in rows]
     outside = "a,{},10.0,-30.0"
-    made = []
-    for name, times, options in (("e", epoch, ("--time-unit", "ms")), ("l", local, ("--time-zone", "Asia/Shanghai"))):
+    released_times = []
+    for name, times, options in (("e", epoch, ({"time_unit": "ms"},)), ("l", local, ({"time_zone": "Asia/Shanghai"},))):
         last = outside.format(1709802000000 + 3600000 if name == "e" else "2024-03-07T18:00:00")
         body = [f"{row[0]},{time},{row[2]},{row[3]}" for row, time in zip(rows, times, strict=True)]
         (world / f"{name}.csv").write_text("\n".join(["uid,t,lat,lng", last, *body[::-1]]))
-        words = ("--model", "m.npz", "--policy", "utility:600m", "--epsilon", 1, "--users", "a", "--outside", "omit")
+        words = ("--model", "m.npz", "--policy", "utility:600m", "--epsilon", 1, "--users", "a", {"outside": "drop"})
         result = run("release", f"{name}.csv", *words, *options, "-o", f"{name}.parquet", "--json")
         assert result.exit_code == 0, result.stderr
         table = read_releases(world / f"{name}.parquet")
-        made.append(list(zip(table["user"].tolist(), table["time"].tolist(), strict=True)))
-        assert json.loads(result.stdout)["private_left_out"] == [
-            {"reason": "people who are not among those chosen", "fixes": 6, "users": 1},
-            {"reason": "outside the region, 0 of these people never within it", "fixes": 1, "users": 1},
+        released_times.append(list(zip(table["user"].tolist(), table["time"].tolist(), strict=True)))
+        assert json.loads(result.stdout)["private"]["dropped"] == [
+            {"reason": "excluded by --users", "fixes": 6, "users": 1},
+            {"reason": "outside the region, 0 users never inside", "fixes": 1, "users": 1},
         ]
         shown = run("release", f"{name}.csv", *words, *options, "-o", f"{name}.gpkg").stdout
-        assert "dropped or moved (private: keep it to yourself)" in shown
-    assert made[0] == made[1] == sorted(made[0])
+        assert re.search(r"\nPrivate: do not publish\n(  .*\n)*  excluded by --users +6 fixes of 1 user\n", shown)
+    assert released_times[0] == released_times[1] == sorted(released_times[0])
     refused = run("release", "e.csv", *words, "-o", "no.csv")
     assert refused.exit_code == 2
-    assert "say --time-unit ms if it counts ms since 1970, for 2024-03-07T" in refused.stderr
+    assert "set time_unit = 'ms' if it counts ms since 1970, for 2024-03-07T" in refused.stderr
 
 
 @pytest.mark.usefixtures("world")
-def test_a_budget_that_limits_nothing_is_said_of_any_mechanism(run):
-    """A level out of a table is NumPy's number, which was written with its type."""
+def test_negligible_guarantee_is_stated_for_any_mechanism(run):
+    """The privacy loss of a table is a NumPy number and is written without its type."""
     words = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", "--epsilon", "30")
     done = run(*words, "-o", "r.csv", "--json")
     assert (done.exit_code, done.exception) == (0, None)
-    assert "which limits nothing" in json.loads(done.stdout)["one_release_from_any_two_possible_places"]
+    assert "not a meaningful limit" in json.loads(done.stdout)["guarantee"]
+    assert json.loads(done.stdout)["likelihood_ratio_release"] == np.ceil(np.exp(30))

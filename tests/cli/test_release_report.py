@@ -1,4 +1,4 @@
-"""``dphmm report``: the call of Python behind options."""
+"""Tests of ``dphmm report``: it exposes the Python function as options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPORT = ("report", "r.csv", "--model", "m.npz", "-o")
 
 
 @pytest.mark.usefixtures("blank")
-def test_the_page_is_written_and_its_name_said(world, run):
+def test_page_is_written_and_its_name_printed(world, run):
     assert run(*RELEASED).exit_code == 0
     result = run(*REPORT, "page.html", "--policy", "utility:600m", "--seed", 1, "--title", "For the board")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "page.html\n", "")
@@ -22,25 +22,25 @@ def test_the_page_is_written_and_its_name_said(world, run):
 
 
 @pytest.mark.usefixtures("blank")
-def test_true_places_are_on_it_on_demand_alone_and_said(world, run):
+def test_true_locations_are_included_only_on_request_with_warning(world, run):
     assert run(*RELEASED).exit_code == 0
     refused = run(*REPORT, "page.html", "--policy", "utility:600m", "--true", "walk.csv")
     assert refused.exit_code == 2
-    assert "call it PRIVATE-page.html" in refused.stderr
+    assert "use PRIVATE-page.html" in refused.stderr
     result = run(*REPORT, "PRIVATE-page.html", "--policy", "utility:600m", "--true", "walk.csv")
     assert result.exit_code == 0
-    assert "true places are on this page; keep it to yourself" in result.stderr
+    assert "Warning: PRIVATE-page.html shows true locations. Do not publish it." in result.stderr
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ((), "no policy is given; give the --policy that the releases were made with"),
+        ((), "or they must be the defaults: use --policy"),
         (("--policy", "utility:1km"), "was released with settings"),
-        (("--policy", "utility:600m", "--users", "c"), "user 'c' has no release; there are a, b"),
+        (("--policy", "utility:600m", "--users", "c"), "user 'c' has no release; the releases contain a, b"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(world, run, more, message):
+def test_incompatible_options_print_one_line(world, run, more, message):
     assert run(*RELEASED).exit_code == 0
     result = run(*REPORT, "page.html", *more)
     assert result.exit_code == 2

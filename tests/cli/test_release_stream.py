@@ -1,4 +1,4 @@
-"""JSON lines: one out for each in, at once."""
+"""Tests of JSON lines: each line is answered immediately."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _line(minute, latitude=45.001, longitude=-30.001, **more):
     return json.dumps(fix | more)
 
 
-def test_each_line_is_answered_before_the_next_is_sent(world):
-    """Fails with any buffering on the way: the next line is written only once the answer has arrived."""
+def test_each_line_is_answered_before_next_line_is_sent(world):
+    """A line is written only after the previous answer has arrived. Buffering would fail."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-m", "dphmm", *STREAM], **pipes, env=environment) as process:
@@ -43,7 +43,7 @@ def test_each_line_is_answered_before_the_next_is_sent(world):
     assert process.returncode == 0
 
 
-def test_answers_hold_the_columns_and_nothing_else(world, run):
+def test_answers_contain_only_columns(world, run):
     result = run(*STREAM, stdin=_line(0) + "\n" + _line(2) + "\n")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [list(row) for row in rows] == [["released", *(column.name for column in COLUMNS)]] * 2
@@ -51,7 +51,7 @@ def test_answers_hold_the_columns_and_nothing_else(world, run):
 
 
 def _answers(run, *lines, options=()):
-    """What the lines are answered with; the command never fails by them, and says nothing else."""
+    """Return the answers to the lines. The command never fails because of them."""
     result = run(*STREAM, *options, stdin=b"".join(x if isinstance(x, bytes) else x.encode() + b"\n" for x in lines))
     assert (result.exit_code, result.stderr) == (0, "")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
@@ -59,12 +59,12 @@ def _answers(run, *lines, options=()):
     return rows
 
 
-def test_outside_the_region_is_at_its_border_unless_it_is_omitted(world, run):
+def test_outside_positions_are_clamped_unless_omitted(world, run):
     lines = [_line(0, latitude=10.0), _line(1), _line(1, latitude=45.004), _line(2, latitude=10.0), _line(2)]
     rows = _answers(run, *lines)
     assert [row["released"] for row in rows] == [True] * 5
     assert (rows[1], rows[3]) == (rows[2], rows[4])
-    rows = _answers(run, *lines, options=("--outside", "omit"))
+    rows = _answers(run, *lines, options=({"outside": "drop"},))
     omitted = {"user": "a", "time": "2024-03-07T09:00:00Z", "released": False, "reason": "outside the region"}
     assert rows[0] == omitted
     assert rows[1] == rows[2]
@@ -72,57 +72,69 @@ def test_outside_the_region_is_at_its_border_unless_it_is_omitted(world, run):
     assert rows[3] == rows[4] == omitted | {"time": "2024-03-07T09:02:00Z"}
 
 
-def test_no_slot_gets_an_outside_and_a_release_not_even_after_a_new_start(world, run):
-    options = ("--outside", "omit", "--session", "s.db")
+def test_slot_never_gets_outside_and_release_across_restarts(world, run):
+    options = ({"outside": "drop"}, "--session", "s.db")
     first = _answers(run, _line(0, latitude=10.0), options=options)
     assert _answers(run, _line(0), options=options) == first
     assert _answers(run, _line(1), _line(1, latitude=10.0), options=options)[1]["released"]
 
 
-def test_answers_tell_the_time_of_the_slot_and_nothing_of_the_fix(world, run):
-    """Whatever becomes of a fix at 09:01:13.5 in a place of many digits, neither is in the answer."""
-    told = {"time": "2024-03-07T10:01:13.5+01:00", "latitude": 10.123457, "longitude": -30.0012349}
-    inside, late = {**told, "latitude": 45.0012349}, {**told, "time": "2024-03-07T08:01:13.5Z"}
+def test_answers_contain_slot_time_and_nothing_of_fix(world, run):
+    """No answer contains the exact time or the digits of a fix at 09:01:13.5."""
+    fix_fields = {"time": "2024-03-07T10:01:13.5+01:00", "latitude": 10.123457, "longitude": -30.0012349}
+    inside, late = {**fix_fields, "latitude": 45.0012349}, {**fix_fields, "time": "2024-03-07T08:01:13.5Z"}
     wrong = [{"latitude": 95.123457}, {"longitude": 195.123457}, {"latitude": "10.123457"}, {"longitude": [10.123457]}]
-    fixes = [told, inside, late, *(told | one for one in wrong), told | {"time": "2024-03-07T10:01:13.5"}]
-    for outside in ("omit", "border"):
-        rows = _answers(run, *(json.dumps({"user": "a"} | fix) for fix in fixes), options=("--outside", outside))
-        assert [row["released"] for row in rows] == [outside == "border"] * 2 + [False] * 6
+    fixes = [
+        fix_fields,
+        inside,
+        late,
+        *(fix_fields | change for change in wrong),
+        fix_fields | {"time": "2024-03-07T10:01:13.5"},
+    ]
+    for outside in ("drop", "clamp"):
+        rows = _answers(run, *(json.dumps({"user": "a"} | fix) for fix in fixes), options=({"outside": outside},))
+        assert [row["released"] for row in rows] == [outside == "clamp"] * 2 + [False] * 6
         assert {row.get("time") for row in rows} == {"2024-03-07T09:02:00Z", "2024-03-07T08:02:00Z", None}
         for row in rows:
             assert not any(part in json.dumps(row) for part in ("13.5", "123457", "12349"))
 
 
 BAD = {
-    "no JSON": ("{", "is no JSON object"),
-    "a list": ("[1]", "is no JSON object"),
-    "empty": ("", "is no JSON object"),
-    "bytes": (b"\x00\xff\n", "is no JSON object"),
-    "deep": ("[" * 100_000, "is no JSON object"),
-    "a number of 5,000 digits": (_line(4).replace("45.001", "1" * 5000), "is no JSON object"),
-    "no user": ('{"time": "2024-03-07T09:00:00Z", "lat": 45, "lon": -30}', "has no user; give it as 'user'"),
-    "no time": ('{"user": "a", "lat": 45, "lon": -30}', "has no time"),
-    "a lone surrogate": (_line(4, user="\ud800"), "the user is no name; give a text of printable characters"),
-    "a line break as user": (_line(4, user="a\nb"), "the user is no name"),
-    "a list as user": (_line(4, user=["a"]), "the user is no name"),
-    "a number as time": ('{"user": "a", "time": 1709802000, "lat": 45, "lon": -30}', "give an ISO 8601 time"),
-    "no zone": (_line(4).replace("00Z", "00"), "the time has no zone; add Z for UTC, or an offset such as +02:00"),
-    "the year 2099": (_line(4).replace("2024", "2099"), "more than 300 s ahead of the clock here"),
-    "the year 10000": (_line(4).replace("2024", "10000"), "give an ISO 8601 time"),
-    "NaN": (_line(1, latitude=float("nan")), "the latitude is not on the Earth; give degrees, -90 to 90"),
-    "text as latitude": (_line(1, latitude="45"), "the latitude is no number that can be used; give a decimal number"),
-    "latitude 400.17": (_line(1, latitude=400.17), "the latitude is not on the Earth"),
-    "latitude 10^400": (_line(4).replace("45.001", "1" + "0" * 400), "the latitude is no number that can be used"),
-    "time goes back": (_line(0), "user a: time 2024-03-07T09:00:00Z goes back"),
-    "an epsilon of its own": (_line(4, epsilon=0.1), "an epsilon of its own, which is not accepted; leave it out"),
-    "epsilon text": (_line(4, epsilon="1"), "the epsilon is no number that can be used"),
-    "epsilon 10^400": (_line(4, epsilon=10**400), "the epsilon is no number that can be used"),
+    "no JSON": ("{", "must be a JSON object"),
+    "a list": ("[1]", "must be a JSON object"),
+    "empty": ("", "must be a JSON object"),
+    "bytes": (b"\x00\xff\n", "must be a JSON object"),
+    "deep": ("[" * 100_000, "must be a JSON object"),
+    "a number of 5,000 digits": (_line(4).replace("45.001", "1" * 5000), "must be a JSON object"),
+    "no user": ('{"time": "2024-03-07T09:00:00Z", "lat": 45, "lon": -30}', "user is missing: use the key 'user'"),
+    "no time": ('{"user": "a", "lat": 45, "lon": -30}', "time is missing"),
+    "a lone surrogate": (_line(4, user="\ud800"), "user must be a string of printable characters"),
+    "a line break as user": (_line(4, user="a\nb"), "user must be a string"),
+    "a list as user": (_line(4, user=["a"]), "user must be a string"),
+    "a number as time": (
+        '{"user": "a", "time": 1709802000, "lat": 45, "lon": -30}',
+        "time must be an ISO 8601 time such as 2009-10-11T14:04:30Z, or set time_unit",
+    ),
+    "no zone": (
+        _line(4).replace("00Z", "00"),
+        "time must contain its zone: add Z for UTC, or an offset such",
+    ),
+    "the year 2099": (_line(4).replace("2024", "2099"), "at most 300 s ahead of this machine"),
+    "the year 10000": (_line(4).replace("2024", "10000"), "ISO 8601"),
+    "NaN": (_line(1, latitude=float("nan")), "latitude must be in [-90, 90] degrees"),
+    "text as latitude": (_line(1, latitude="45"), "latitude must be a number"),
+    "latitude 400.17": (_line(1, latitude=400.17), "latitude must be in [-90, 90] degrees"),
+    "latitude 10^400": (_line(4).replace("45.001", "1" + "0" * 400), "latitude must be a number"),
+    "time goes back": (_line(0), "user a: time 2024-03-07T09:00:00Z is out of order ("),
+    "an epsilon of its own": (_line(4, epsilon=0.1), "epsilon of a fix must be omitted, got 0.1"),
+    "epsilon text": (_line(4, epsilon="1"), "epsilon must be a number"),
+    "epsilon 10^400": (_line(4, epsilon=10**400), "epsilon must be a number"),
 }
-"""A line → why it is refused; nobody else and nothing after it is touched."""
+"""Lines and the reason of their rejection. Other users and later lines are not affected."""
 
 
-@pytest.mark.parametrize("skip", [(), ("--skip-bad",), ("--session", "s.db")], ids=["plain", "skip", "durable"])
-def test_a_bad_line_is_one_refused_line_with_its_reason_and_ends_nothing(world, run, skip):
+@pytest.mark.parametrize("skip", [(), ({"skip_bad": True},), ("--session", "s.db")], ids=["plain", "skip", "durable"])
+def test_invalid_line_is_rejected_with_reason_and_stream_continues(world, run, skip):
     bad = [line for line, _ in BAD.values()]
     lines = [_line(2), *bad, _line(3, user="é"), _line(3)]
     rows = _answers(run, *lines, options=skip)
@@ -132,95 +144,98 @@ def test_a_bad_line_is_one_refused_line_with_its_reason_and_ends_nothing(world, 
         assert message in row["reason"]
 
 
-def test_answers_are_json_whatever_the_terminal_can_show(world):
+def test_answers_are_json_for_any_terminal_encoding(world):
     words = [*STREAM, "--seed", "1"]
-    given = _line(2, user="née") + "\n"
-    (row,) = CliRunner(charset="ascii").invoke(main, words, input=given).stdout.splitlines()
+    line_in = _line(2, user="née") + "\n"
+    (row,) = CliRunner(charset="ascii").invoke(main, words, input=line_in).stdout.splitlines()
     assert json.loads(row)["user"] == "née"
 
 
-def test_a_fix_may_set_its_epsilon_up_to_the_most_that_is_accepted(world, run):
-    options = ("--accept-epsilon", "2")
+def test_fix_may_set_epsilon_up_to_maximum(world, run):
+    options = ({"max_requested_epsilon": 2},)
     rows = _answers(
         run, *(_line(at, epsilon=e) for at, e in enumerate([0.25, 2, 2.5, 100_000, 0, -1])), options=options
     )
     assert [row.get("epsilon") for row in rows] == [0.25, 2.0, None, None, None, None]
-    assert "epsilon is 100000; at most 2 is accepted" in rows[3]["reason"]
-    assert "epsilon is 0.0; give a positive, finite number" in rows[4]["reason"]
+    assert "epsilon must be at most 2, got 100000" in rows[3]["reason"]
+    assert "epsilon must be a positive, finite number" in rows[4]["reason"]
 
 
-def test_a_person_at_their_limit_ends_nothing_for_the_others(world, run):
-    options = ("--session", "s.db", "--limit-epsilon", "1")
+def test_user_at_limit_does_not_stop_others(world, run):
+    options = ("--session", "s.db", {"limit_epsilon": 1})
     rows = _answers(run, _line(0), _line(1), _line(1, user="b"), _line(0), options=options)
     assert [row["released"] for row in rows] == [True, False, True, True]
-    assert "user a: the epsilon limit of 1 would be passed" in rows[1]["reason"]
+    assert "user a: epsilon limit 1 exceeded" in rows[1]["reason"]
     assert rows[0] == rows[3]
 
 
-def test_a_person_whose_place_is_known_ends_nothing_and_the_remedy_is_named(world, run):
+def test_user_with_known_location_does_not_stop_stream_and_remedy_is_named(world, run):
     grid = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
     MarkovModel(np.eye(grid.size), np.eye(grid.size)[0], grid, 60.0).save(world / "m.npz")
     rows = _answers(run, _line(0), _line(0, user="b"))
-    assert all("--allow-known" in row["reason"] for row in rows)
+    assert all("allow_singleton = true" in row["reason"] for row in rows)
 
 
-def test_the_clock_skew_is_an_option(world, run):
+def test_clock_skew_is_configurable(world, run):
     lines = [_line(4).replace("2024", "2099")]
-    assert _answers(run, *lines, options=("--clock-skew", "100000d"))[0]["released"]
-    assert "ahead of the clock" in _answers(run, *lines, options=("--clock-skew", "1.5h"))[0]["reason"]
+    assert _answers(run, *lines, options=({"clock_skew": "100000d"},))[0]["released"]
+    assert "at most 5400 s ahead of" in _answers(run, *lines, options=({"clock_skew": "1.5h"},))[0]["reason"]
     for wrong in ("5", "5 weeks", "-5m"):
-        result = run(*STREAM, "--clock-skew", wrong, stdin="")
+        result = run(*STREAM, {"clock_skew": wrong}, stdin="")
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-        assert f"--clock-skew is '{wrong}'; give a time such as 30s, 5m, 1h or 1d" in result.stderr
+        assert f"key 'clock_skew' must be a duration such as 30s, 5m, 1h or 1d, got '{wrong}'" in result.stderr
 
 
-@pytest.mark.parametrize("option", [("--accept-epsilon", "1"), ("--clock-skew", "5m")])
-def test_options_of_the_stream_are_refused_with_files(world, run, option):
-    result = run(*STREAM, "walk.csv", "-o", "out.csv", *option)
+@pytest.mark.parametrize(("key", "value"), [("max_requested_epsilon", 1), ("clock_skew", "5m")])
+def test_stream_settings_with_files_raise(world, run, key, value):
+    result = run(*STREAM, "walk.csv", "-o", "out.csv", {key: value})
     assert result.exit_code == 2
-    assert f"{option[0]} is for fixes from standard input" in result.stderr
+    assert f"key {key!r} is for fixes from standard input" in result.stderr
 
 
-def test_a_store_that_cannot_be_written_ends_the_stream(world, run):
+def test_unwritable_store_ends_stream(world, run):
     (world / "s.db").write_text("something else")
     result = run(*STREAM, "--session", "s.db", stdin=_line(0))
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
 
 
-def test_nothing_in_is_nothing_out(world, run):
+def test_empty_input_gives_empty_output(world, run):
     result = run(*STREAM, stdin="")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("option", ["-o", "--summary", "--private-diagnostics"])
-def test_files_are_for_data(world, run, option):
+def test_file_options_without_data_raise(world, run, option):
     result = run(*STREAM, option, "private.csv", stdin=_line(0))
     assert result.exit_code == 2
     assert "needs DATA" in result.stderr
 
 
-def test_keys_units_and_zones_are_those_that_the_command_names(world, run):
-    """The same five fixes under other keys, in another unit, and without a zone are the same lines."""
+def test_names_units_and_time_zones_are_configurable(world, run):
+    """Five equal fixes with other keys, another unit and no zone give equal lines."""
     plain = [json.loads(_line(minute)) for minute in range(5)]
-    named = ("--column", "user=dev", "--column", "time=when", "--column", "latitude=y", "--column", "longitude=x")
-    told = [{"dev": one["user"], "when": one["time"], "y": one["latitude"], "x": one["longitude"]} for one in plain]
-    counted = [{**one, "when": 1709802000000 + 60_000 * k} for k, one in enumerate(told)]
-    local = [{**one, "when": one["when"].replace("T09", "T10").rstrip("Z")} for one in told]
+    named = ({"columns": {"user": "dev", "time": "when", "latitude": "y", "longitude": "x"}},)
+    renamed = [{"dev": fix["user"], "when": fix["time"], "y": fix["latitude"], "x": fix["longitude"]} for fix in plain]
+    counted = [{**fix, "when": 1709802000000 + 60_000 * k} for k, fix in enumerate(renamed)]
+    local = [{**fix, "when": fix["when"].replace("T09", "T10").rstrip("Z")} for fix in renamed]
     expected = [row["time"] for row in _answers(run, *map(json.dumps, plain))]
-    for lines, more in ((told, ()), (counted, ("--time-unit", "ms")), (local, ("--time-zone", "Europe/Berlin"))):
+    for lines, more in ((renamed, ()), (counted, ({"time_unit": "ms"},)), (local, ({"time_zone": "Europe/Berlin"},))):
         rows = _answers(run, *map(json.dumps, lines), options=(*named, *more))
         assert [row["time"] for row in rows] == expected
         assert all(row["released"] for row in rows)
     (refused,) = _answers(run, json.dumps(plain[0]), options=named)
-    assert refused["reason"] == "line 1: has no user; give it as 'dev'"
-    for fix, more in ((counted[0], ()), (local[0], ("--time-unit", "ms"))):
+    assert refused["reason"] == "line 1: user is missing: use the key 'dev'"
+    for fix, more in ((counted[0], ()), (local[0], ({"time_unit": "ms"},))):
         (refused,) = _answers(run, json.dumps(fix), options=(*named, *more))
         assert not refused["released"]
         assert "1709802" not in refused["reason"]
-    assert "--time-unit" in _answers(run, json.dumps(counted[0]), options=named)[0]["reason"]
+    assert "time_unit" in _answers(run, json.dumps(counted[0]), options=named)[0]["reason"]
 
 
-def test_a_key_that_no_line_has_a_use_for_is_refused_before_the_first_line(world, run):
-    result = run(*STREAM, "--column", "altitude=z", stdin=_line(0))
+def test_unused_column_raises_before_first_line(world, run):
+    result = run(*STREAM, {"columns": {"altitude": "z"}}, stdin=_line(0))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--column names 'altitude'; a line's keys hold user, time, latitude, longitude, epsilon" in result.stderr
+    assert (
+        "columns of lines must be user, time, latitude, longitude, epsilon, accuracy, valid, got 'altitude'"
+        in result.stderr
+    )

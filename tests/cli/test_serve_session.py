@@ -1,4 +1,4 @@
-"""``dphmm release --session`` and ``dphmm session``."""
+"""Tests of ``dphmm release --session`` and ``dphmm session``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from dphmm import Grid, MarkovModel, ReleaseRecord
-from dphmm.cli import main
 from dphmm.release.session_store import SessionStore
 from dphmm.space.states import LocalProjection
+from tests import command_line
 
 STEP = 300
 
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    """A folder with a model of nine cells of 500 m and the fixes of two people."""
+    """Return a folder with a model of nine 500 m cells and the fixes of two users."""
     monkeypatch.chdir(tmp_path)
     space = Grid(LocalProjection(45.0, -30.0), (0.0, 0.0), 0.5, 3, 3)
     MarkovModel(np.full((9, 9), 1 / 9), np.full(9, 1 / 9), space, STEP).save("model.npz")
@@ -36,33 +35,39 @@ def write_fixes(path, count):
 
 
 def run(*arguments, ends=0, **more):
-    done = CliRunner().invoke(main, [str(argument) for argument in arguments], **more)
+    done = command_line.run(*arguments, **more)
     assert done.exit_code == ends, done.output
     return done
 
 
 def release(*more, data="data.csv", output="out.csv", **about):
-    words = ("--model", "model.npz", "--policy", "complete", "--epsilon", "0.5", "--session", "people.db")
+    words = ("--model", "model.npz", "--policy", "complete", "--epsilon", "0.5", "--session", "users.db")
     base = dict(zip(words[::2], words[1::2], strict=True))
     kept = [word for name, value in base.items() if name not in more for word in (name, value)]
-    given = (data, "-o", output, "--overwrite") if data else ()
-    return run("release", *given, *kept, *more, **about)
+    data_words = (data, "-o", output, "--overwrite") if data else ()
+    return run("release", *data_words, *kept, *more, **about)
 
 
-def test_the_same_command_again_gives_the_same_releases_and_spends_nothing(work):
+def test_repeated_command_gives_equal_releases_and_spends_nothing(work):
     release()
     first = (work / "out.csv").read_bytes()
     release(output="again.csv")
     assert (work / "again.csv").read_bytes() == first
     assert first.count(b"\n") == 11
-    listed = [json.loads(line) for line in run("session", "list", "people.db", "--json").stdout.splitlines()]
-    assert [(one["name"], one["releases"], one["epsilon"]) for one in listed] == [("ann", 5, 2.5), ("bob", 5, 2.5)]
+    listed = [json.loads(line) for line in run("session", "list", "users.db", "--json").stdout.splitlines()]
+    assert [(session["name"], session["releases"], session["epsilon"]) for session in listed] == [
+        ("ann", 5, 2.5),
+        ("bob", 5, 2.5),
+    ]
 
 
-def test_sessions_on_a_server_are_listed_exported_and_audited_like_those_of_a_file(work, postgres):
+def test_server_sessions_are_listed_exported_and_audited_like_file_sessions(work, postgres):
     release("--session", postgres)
     listed = [json.loads(line) for line in run("session", "list", postgres, "--json").stdout.splitlines()]
-    assert [(one["name"], one["releases"], one["epsilon"]) for one in listed] == [("ann", 5, 2.5), ("bob", 5, 2.5)]
+    assert [(session["name"], session["releases"], session["epsilon"]) for session in listed] == [
+        ("ann", 5, 2.5),
+        ("bob", 5, 2.5),
+    ]
     run("session", "export", postgres, "ann", "-o", "ann.csv", "--model", "model.npz")
     rows = (work / "out.csv").read_text(encoding="utf-8").splitlines()
     assert [row.split(",")[2:4] for row in (work / "ann.csv").read_text(encoding="utf-8").splitlines()[1:]] == [
@@ -72,14 +77,14 @@ def test_sessions_on_a_server_are_listed_exported_and_audited_like_those_of_a_fi
         json.loads(run("audit", "session", path, "--model", "model.npz", *more, "--json").stdout)
         for path, more in ((postgres, ()), ("out.csv", ("--policy", "complete")))
     )
-    errors = [[one["knowledge"]["in_hindsight"]["error"] for one in found["users"]] for found in (of_server, of_file)]
-    assert errors[0] == [pytest.approx(one, rel=1e-9) for one in errors[1]]
+    errors = [[user["inference"]["smoothed"]["error"] for user in audit["users"]] for audit in (of_server, of_file)]
+    assert errors[0] == [pytest.approx(error, rel=1e-9) for error in errors[1]]
     refused = run("audit", "session", postgres, "--model", "model.npz", "--users", "eve", ends=2)
     assert "the database" in refused.stderr
     assert "postgres" not in refused.stderr
 
 
-def test_more_data_goes_on_where_the_session_stood(work):
+def test_more_data_continue_session(work):
     release()
     write_fixes("data.csv", 8)
     release(output="more.csv")
@@ -88,13 +93,13 @@ def test_more_data_goes_on_where_the_session_stood(work):
     assert len(new) == 17
 
 
-def test_a_stream_and_a_file_share_a_session(work):
+def test_stream_and_file_share_session(work):
     fixes = [
         {"user": "ann", "time": f"2024-03-07T09:{5 * k:02d}:00Z", "latitude": 45.001, "longitude": -29.998}
         for k in (0, 1, 1)
     ]
     lines = "".join(json.dumps(fix) + "\n" for fix in fixes)
-    answers = [json.loads(line) for line in release(data=None, input=lines).stdout.splitlines()]
+    answers = [json.loads(line) for line in release(data=None, stdin=lines).stdout.splitlines()]
     assert [answer["released"] for answer in answers] == [True] * 3
     assert answers[1] == answers[2]
     release("--users", "ann")
@@ -102,40 +107,40 @@ def test_a_stream_and_a_file_share_a_session(work):
     assert [answer["x_km"] for answer in answers[:2]] == [float(row.split(",")[6]) for row in rows[:2]]
 
 
-def test_limits_end_a_release_and_keep_what_was_made(work):
-    limits = ("--limit-epsilon", "2", "--limit-window-epsilon", "1", "--limit-window-steps", "2")
+def test_limit_ends_release_and_keeps_earlier_releases(work):
+    limits = ({"limit_epsilon": 2}, {"limit_window_epsilon": 1}, {"limit_window_steps": 2})
     done = release(*limits, ends=2)
-    assert "user ann: the epsilon limit of 2 would be passed: 2 is spent" in done.stderr
-    assert "'dphmm session export' has what was released until then" in done.stderr
+    assert "user ann: epsilon limit 2 exceeded: 2 already spent" in done.stderr
+    assert "earlier releases are stored, see 'dphmm session export'" in done.stderr
     assert not (work / "out.csv").exists()
-    shown = json.loads(run("session", "show", "people.db", "ann", "--json").stdout)
+    shown = json.loads(run("session", "show", "users.db", "ann", "--json").stdout)
     assert (shown["releases"], shown["epsilon"], shown["limit_epsilon"]) == (4, 2.0, 2.0)
-    assert shown["epsilon_of_the_dearest_window"] == 1.0
-    assert shown["constrained_epsilon"] == pytest.approx(4 * shown["constrained_epsilon_of_the_dearest_release"])
+    assert shown["max_window_epsilon"] == 1.0
+    assert shown["constrained_epsilon"] == pytest.approx(4 * shown["max_constrained_epsilon"])
     assert (shown["randomness"], shown["mechanism"]) == ("system", "lattice")
-    assert "4" in run("session", "show", "people.db", "ann").stdout
+    assert "4" in run("session", "show", "users.db", "ann").stdout
 
 
-def test_a_stream_answers_a_passed_limit_and_goes_on(work):
+def test_stream_answers_exceeded_limit_and_continues(work):
     lines = "".join(
         json.dumps({"user": user, "time": f"2024-03-07T09:{k:02d}:00Z", "latitude": 45.001, "longitude": -29.998})
         + "\n"
         for k, user in ((0, "ann"), (5, "ann"), (10, "bob"))
     )
-    done = release("--limit-epsilon", "0.5", data=None, input=lines)
+    done = release({"limit_epsilon": 0.5}, data=None, stdin=lines)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["released"] for answer in answers] == [True, False, True]
-    assert "limit of 0.5 would be passed" in answers[1]["reason"]
+    assert "epsilon limit 0.5 exceeded" in answers[1]["reason"]
 
 
-def test_export_gives_back_what_was_released(work):
+def test_export_restores_releases(work):
     release()
-    run("session", "export", "people.db", "-o", "places.csv", "--model", "model.npz")
+    run("session", "export", "users.db", "-o", "places.csv", "--model", "model.npz")
     assert (work / "places.csv").read_bytes() == (work / "out.csv").read_bytes()
-    run("session", "export", "people.db", "bob", "-o", "bob.jsonl")
+    run("session", "export", "users.db", "bob", "-o", "bob.jsonl")
     lines = [json.loads(line) for line in (work / "bob.jsonl").read_text().splitlines()]
     assert [line["session"] for line in lines] == ["bob"] * 5
-    with SessionStore("people.db", readonly=True) as store:
+    with SessionStore("users.db", readonly=True) as store:
         session = store.session("bob")
         assert session is not None
         kept = [release.record for release in store.releases(session.number)]
@@ -145,15 +150,15 @@ def test_export_gives_back_what_was_released(work):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("list", "data.csv"), "is no file of sessions"),
-        (("show", "people.db", "eve"), "has no releases of 'eve'; there are 'ann', 'bob'"),
-        (("export", "people.db", "-o", "out.gpkg"), "give --model"),
-        (("export", "people.db", "-o", "data.csv", "--model", "model.npz"), "data.csv exists"),
-        (("export", "people.db", "-o", "new.csv", "--model", "other.npz"), "is not the model of session 'ann'"),
+        (("list", "data.csv"), "is not a file of sessions"),
+        (("show", "users.db", "eve"), "has no releases of 'eve'; it contains 'ann', 'bob'"),
+        (("export", "users.db", "-o", "out.gpkg"), "use --model"),
+        (("export", "users.db", "-o", "data.csv", "--model", "model.npz"), "data.csv exists"),
+        (("export", "users.db", "-o", "new.csv", "--model", "other.npz"), "is not the model of session 'ann'"),
         (("list", "none.db"), "cannot be read"),
     ],
 )
-def test_what_cannot_be_done_ends_with_one_line(work, arguments, message):
+def test_invalid_arguments_print_one_line(work, arguments, message):
     release()
     space = Grid(LocalProjection(45.0, -30.0), (0.0, 0.0), 0.5, 3, 3)
     MarkovModel(np.eye(9), np.full(9, 1 / 9), space, STEP).save("other.npz")
@@ -166,30 +171,31 @@ def test_what_cannot_be_done_ends_with_one_line(work, arguments, message):
     ("more", "message"),
     [
         (("--policy", "utility:1km"), "session 'ann' began with policy"),
-        (("--epsilon", "0.25"), "session 'ann' began with epsilon 0.5, not 0.25"),
-        (("--seed", "1"), "session 'ann' began with randomness system, not seeded"),
-        (("--limit-epsilon", "9"), "leave the limits out"),
-        (("--private-diagnostics", "private.csv"), "does not keep"),
+        (("--epsilon", "0.25"), "session 'ann' began with epsilon 0.5, got 0.25"),
+        (("--seed", "1"), "session 'ann' began with randomness system, got seeded"),
+        (({"limit_epsilon": 9},), "session 'ann' began with no limits, got the limit epsilon = 9; omit"),
+        (("--private-diagnostics", "private.csv"), "--private-diagnostics cannot be combined with --session"),
     ],
 )
-def test_a_session_that_exists_goes_on_under_its_terms_alone(work, more, message):
+def test_existing_session_keeps_its_terms(work, more, message):
     release()
     assert message in release(*more, ends=2).stderr
 
 
-def test_what_a_session_promises_is_said_between_what_and_by_which_factor(work):
+def test_session_states_its_guarantee(work):
     release()
-    told = json.loads(run("session", "show", "people.db", "ann", "--json").stdout)
-    assert told["randomness"] == "system"
-    assert told["one_release_from_two_joined_places"] == "at most 1.65 times as likely"  # e^0.5
-    assert told["all_releases_from_two_paths_joined_throughout"] == "at most 12.2 times as likely"  # e^2.5
-    factor = np.exp(told["constrained_epsilon_of_the_dearest_release"])
-    assert told["one_release_from_any_two_possible_places"] == f"at most {factor:.3g} times as likely"
+    output = json.loads(run("session", "show", "users.db", "ann", "--json").stdout)
+    assert output["randomness"] == "system"
+    assert output["likelihood_ratio_release"] == 1.65  # e^0.5
+    assert output["likelihood_ratio_total"] == 12.2  # e^2.5
+    factor = np.exp(output["max_constrained_epsilon"])
+    assert factor <= output["likelihood_ratio_any_states"] <= factor * 1.01
     seeded = ("--session", "s.db", "--seed", 1, "-o", "s.csv")
     run("release", "data.csv", "--model", "model.npz", "--policy", "complete", "--epsilon", 0.5, *seeded)
-    assert json.loads(run("session", "show", "s.db", "ann", "--json").stdout)["promise"].startswith("nothing")
+    seeded_session = json.loads(run("session", "show", "s.db", "ann", "--json").stdout)
+    assert (seeded_session["randomness"], seeded_session["likelihood_ratio_total"]) == ("seeded", None)
 
 
-def test_limits_without_a_session_are_refused(work):
+def test_limits_without_session_raise(work):
     base = ("data.csv", "-o", "o.csv", "--model", "model.npz", "--policy", "complete", "--epsilon", "1")
-    assert "name a file with --session" in run("release", *base, "--limit-epsilon", "3", ends=2).stderr
+    assert "limits need a session: use --session" in run("release", *base, {"limit_epsilon": 3}, ends=2).stderr

@@ -1,4 +1,4 @@
-"""Slow and independent answers: brute force, a general solver, and exact enumeration of all count paths."""
+"""Slow and independent answers: brute force, a general solver, and all count paths."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
 
-def all_counts(users: int, places: int) -> np.ndarray:
-    """Every count vector of that total, (k, m)."""
+def list_counts(users: int, places: int) -> np.ndarray:
+    """Every count vector with this total, (k, m)."""
     bars = itertools.combinations(range(users + places - 1), places - 1)
     return np.array([np.diff([-1, *b, users + places - 1]) - 1 for b in bars])
 
 
-def log_multinomial(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
+def compute_log_multinomial(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(counts == 0, 0.0, counts * np.log(p))
     return gammaln(counts.sum(-1) + 1) + (terms - gammaln(counts + 1)).sum(-1)
 
 
-def brute_force_map(noisy: np.ndarray, p: np.ndarray, users: int, scale: float) -> float:
-    """The least objective over all integer count vectors."""
-    vectors = all_counts(users, len(p))
-    cost = np.abs(noisy - vectors).sum(1) / scale - log_multinomial(vectors, p)
+def compute_brute_force_optimum(noisy: np.ndarray, p: np.ndarray, users: int, scale: float) -> float:
+    """The smallest objective over all integer count vectors."""
+    vectors = list_counts(users, len(p))
+    cost = np.abs(noisy - vectors).sum(1) / scale - compute_log_multinomial(vectors, p)
     return float(cost.min())
 
 
-def objective(counts: np.ndarray, noisy: np.ndarray, log_p: np.ndarray, scales: np.ndarray) -> np.ndarray:
+def compute_objective(counts: np.ndarray, noisy: np.ndarray, log_p: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """The negative log posterior of each time, up to a constant of that time.
 
     Parameters
@@ -42,19 +42,20 @@ def objective(counts: np.ndarray, noisy: np.ndarray, log_p: np.ndarray, scales: 
     Returns
     -------
     np.ndarray
-        ``(T,)``; infinite where someone is in an impossible place.
+        ``(T,)``; infinite where a user is in an impossible place.
     """
     at_zero = np.where(counts == 0, 0.0, counts * np.where(counts == 0, 0.0, log_p))
     cost = np.abs(noisy - counts) / scales[:, None] + gammaln(np.asarray(counts, dtype=np.float64) + 1.0) - at_zero
     return np.asarray(cost.sum(axis=1))
 
 
-def optimality_gap(
+def compute_optimality_gap(
     counts: np.ndarray, multipliers: np.ndarray, noisy: np.ndarray, log_p: np.ndarray, scales: np.ndarray
 ) -> np.ndarray:
-    """How far each time is from its optimality conditions (Karush, Kuhn, Tucker): zero at the optimum.
+    """The distance of each time from its optimality conditions (Karush, Kuhn, Tucker).
 
-    The multiplier must lie in the subdifferential of every place's cost; at count zero it may lie below it.
+    It is zero at the optimum. The multiplier must lie in the subdifferential of every place's cost; at count zero it
+    may lie below it.
 
     Returns
     -------
@@ -70,8 +71,8 @@ def optimality_gap(
     return np.asarray(np.maximum(np.where(np.isfinite(log_p), gap, 0.0), 0.0).max(axis=1))
 
 
-def slsqp_map(noisy: np.ndarray, p: np.ndarray, users: int, scale: float, stirling: bool = False) -> np.ndarray:
-    """The same problem given to scipy's SLSQP, with the absolute values split into two linear variables.
+def solve_with_slsqp(noisy: np.ndarray, p: np.ndarray, users: int, scale: float, stirling: bool = False) -> np.ndarray:
+    """The same problem solved by scipy's SLSQP, with absolute values split into two variables.
 
     With `stirling` it is the paper's literal objective, which is not convex near zero.
     """
@@ -106,16 +107,19 @@ def slsqp_map(noisy: np.ndarray, p: np.ndarray, users: int, scale: float, stirli
     return done.x[:m]
 
 
-def count_transition(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """The exact probability of every count vector after every other: convolution of the rows' multinomials."""
+def compute_count_transition(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """The exact probability of every count vector after every other.
+
+    It is the convolution of the multinomials of the rows.
+    """
     index = {tuple(v): i for i, v in enumerate(vectors.tolist())}
     users, m = int(vectors[0].sum()), len(matrix)
     result = np.zeros((len(vectors), len(vectors)))
     for i, vector in enumerate(vectors):
         law = {(0,) * m: 1.0}
         for place in range(m):
-            moved = all_counts(int(vector[place]), m)
-            weights = np.exp(log_multinomial(moved, matrix[place]))
+            moved = list_counts(int(vector[place]), m)
+            weights = np.exp(compute_log_multinomial(moved, matrix[place]))
             following: dict[tuple[int, ...], float] = {}
             for have, chance in law.items():
                 for move, weight in zip(moved.tolist(), weights, strict=True):
@@ -129,10 +133,10 @@ def count_transition(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return result
 
 
-def exact_posterior_mean(
+def compute_posterior_mean(
     noisy: np.ndarray, vectors: np.ndarray, start: np.ndarray, moves: np.ndarray, scale: float, filtering: bool = False
 ) -> np.ndarray:
-    """E[counts | noisy counts] under the exact model, by forward and backward over all count vectors."""
+    """E[counts | noisy counts] under the exact model, by recursions over all count vectors."""
     likelihood = np.exp(-np.abs(noisy[:, None, :] - vectors[None]).sum(-1) / scale)
     forward = [start * likelihood[0]]
     for row in likelihood[1:]:
@@ -145,10 +149,10 @@ def exact_posterior_mean(
     return belief / belief.sum(axis=1, keepdims=True) @ vectors
 
 
-def moments_of_paths(
+def compute_path_moments(
     vectors: np.ndarray, start: np.ndarray, moves: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (T m,) and covariance (T m, T m) of the whole count path, from every path and its probability."""
+    """Mean (T m,) and covariance (T m, T m) of the whole count path, from all paths."""
     mean, second = 0.0, 0.0
     for path in itertools.product(range(len(vectors)), repeat=steps):
         chance = start[path[0]] * math.prod(moves[a, b] for a, b in itertools.pairwise(path))

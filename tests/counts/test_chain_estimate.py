@@ -1,4 +1,4 @@
-"""The coupled estimator: against all count paths of tiny chains, and its error on simulated users."""
+"""The coupled estimator: compared with all count paths of tiny chains and in simulations."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ from dphmm.counts.chain_estimate import (
     tilted_moments,
 )
 from dphmm.counts.stream import as_transition
-from tests.counts.oracles import all_counts, count_transition, exact_posterior_mean, log_multinomial, moments_of_paths
+from tests.counts.oracles import (
+    compute_count_transition,
+    compute_log_multinomial,
+    compute_path_moments,
+    compute_posterior_mean,
+    list_counts,
+)
 from tests.sizes import slow
 
+# The transition matrix of Cao et al. (DBSec 2023), section 6.
 CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
-"""The transition matrix of Cao et al. (DBSec 2023), section 6."""
 
 
-def smoothed_cycle(s):
+def build_smoothed_cycle(s):
     return (CYCLE + s) / (CYCLE + s).sum(axis=1, keepdims=True)
 
 
-def walk(matrix, users, steps, rng):
+def simulate_counts(matrix, users, steps, rng):
     size, edges = len(matrix), matrix.cumsum(axis=1)
     states = [rng.integers(size, size=users)]
     for _ in range(steps - 1):
@@ -39,16 +45,16 @@ def walk(matrix, users, steps, rng):
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_with_second_moments_alone_it_is_the_best_linear_estimator(seed, whole):
-    """Against the regression of the whole path on all noisy counts, with moments from every path and of the noise."""
+def test_estimate_without_sweeps_is_best_linear_estimator(seed, whole):
+    """Compared with linear regression on all noisy counts, with exact moments of all paths."""
     rng = np.random.default_rng(seed)
     users, places, steps, scale = 2, 3, 3, 1.5
     matrix = rng.dirichlet(np.ones(places), size=places)
     matrix[0] = [0.0, 0.3, 0.7]
     first = rng.dirichlet(np.ones(places))
-    vectors = all_counts(users, places)
-    start = np.exp(log_multinomial(vectors, first))
-    mean, covariance = moments_of_paths(vectors, start, count_transition(vectors, matrix), steps)
+    vectors = list_counts(users, places)
+    start = np.exp(compute_log_multinomial(vectors, first))
+    mean, covariance = compute_path_moments(vectors, start, compute_count_transition(vectors, matrix), steps)
     noisy = rng.normal(1.0, 2.0, (steps, places))
     noisy = np.rint(noisy) if whole else noisy
     values = np.arange(-200, 201)
@@ -57,15 +63,15 @@ def test_with_second_moments_alone_it_is_the_best_linear_estimator(seed, whole):
     gain = covariance @ np.linalg.inv(covariance + noise * np.eye(len(mean)))
     expected = mean + gain @ (noisy.ravel() - mean)
     spread = np.diag(covariance - gain @ covariance)
-    ours, variance = smooth_counts(
+    errors_of_estimate, variance = smooth_counts(
         noisy, as_transition(matrix, places), Start.multinomial(first, users), np.full(steps, scale), sweeps=0
     )
-    np.testing.assert_allclose(ours.ravel(), expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(errors_of_estimate.ravel(), expected, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(variance.ravel(), spread, rtol=1e-9, atol=1e-10)
 
 
-def test_the_flat_start_has_the_moments_of_all_count_vectors_alike():
-    vectors = all_counts(4, 3)
+def test_flat_start_has_moments_of_uniform_count_vectors():
+    vectors = list_counts(4, 3)
     start = Start.flat(3, 4)
     np.testing.assert_allclose(start.mean, vectors.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(start.root @ start.root.T, np.cov(vectors.T, bias=True), rtol=1e-12)
@@ -73,85 +79,89 @@ def test_the_flat_start_has_the_moments_of_all_count_vectors_alike():
 
 @pytest.mark.parametrize("online", [False, True])
 @pytest.mark.parametrize(("users", "scale", "bound"), [(5, 1.0, 1.10), slow(8, 4.0, 1.03)])
-def test_its_error_is_close_to_the_least_possible(users, scale, bound, online):
-    """300 draws, seed 11: the mean squared error against that of the exact posterior mean, which none can beat.
+def test_error_is_close_to_posterior_mean(users, scale, bound, online):
+    """300 draws, seed 11: squared error compared with the exact posterior mean, the optimum.
 
-    The exact posterior comes from all count vectors. Plain projection, the broken twin, must be far above.
+    The exact posterior comes from all count vectors. Plain projection, the broken variant, must be far above.
     """
     rng = np.random.default_rng(11)
-    matrix, steps = smoothed_cycle(0.1), 5
-    vectors = all_counts(users, 3)
-    moves = count_transition(vectors, matrix)
-    start = np.exp(log_multinomial(vectors, np.full(3, 1 / 3)))
-    ours, exact, plain = [], [], []
+    matrix, steps = build_smoothed_cycle(0.1), 5
+    vectors = list_counts(users, 3)
+    moves = compute_count_transition(vectors, matrix)
+    start = np.exp(compute_log_multinomial(vectors, np.full(3, 1 / 3)))
+    errors_of_estimate, exact, plain = [], [], []
     for _ in range(300):
-        true = walk(matrix, users, steps, rng)
+        true = simulate_counts(matrix, users, steps, rng)
         noisy = true + rng.laplace(0, scale, true.shape)
         mode = "online" if online else True
         estimate = post_process(noisy, matrix, users, scale, prior="uniform", coupled=mode)
-        best = exact_posterior_mean(noisy, vectors, start, moves, scale, filtering=online)
-        ours.append(np.mean((estimate - true) ** 2))
+        best = compute_posterior_mean(noisy, vectors, start, moves, scale, filtering=online)
+        errors_of_estimate.append(np.mean((estimate - true) ** 2))
         exact.append(np.mean((best - true) ** 2))
         plain.append(np.mean((least_squares(noisy, users) - true) ** 2))
-    assert np.mean(ours) < bound * np.mean(exact)
+    assert np.mean(errors_of_estimate) < bound * np.mean(exact)
     assert np.mean(plain) > 1.2 * np.mean(exact)
 
 
 @pytest.mark.parametrize(("users", "epsilon", "online"), [(5, 2, False), (5, 2, True), slow(8, 4, False)])
-def test_integer_noise_has_its_own_likelihood(users, epsilon, online):
-    """60 draws, seed 11: the error against that of the exact posterior mean, which none can beat.
+def test_integer_noise_uses_discrete_likelihood(users, epsilon, online):
+    """60 draws, seed 11: squared error compared with the exact posterior mean, the optimum.
 
-    The broken twin takes integer noise for Laplace noise in real numbers.
+    The broken variant treats integer noise as Laplace noise in real numbers.
     """
     rng = np.random.default_rng(11)
-    matrix, mode = smoothed_cycle(0.1), "online" if online else True
-    vectors = all_counts(users, 3)
-    moves = count_transition(vectors, matrix)
-    start = np.exp(log_multinomial(vectors, np.full(3, 1 / 3)))
-    ours, twin, exact = [], [], []
+    matrix, mode = build_smoothed_cycle(0.1), "online" if online else True
+    vectors = list_counts(users, 3)
+    moves = compute_count_transition(vectors, matrix)
+    start = np.exp(compute_log_multinomial(vectors, np.full(3, 1 / 3)))
+    errors_of_estimate, errors_of_variant, exact = [], [], []
     for _ in range(60):
-        true = walk(matrix, users, 5, rng)
+        true = simulate_counts(matrix, users, 5, rng)
         noisy = release(true, epsilon, rng=rng)
-        best = exact_posterior_mean(noisy, vectors, start, moves, 2 / epsilon, filtering=online)
+        best = compute_posterior_mean(noisy, vectors, start, moves, 2 / epsilon, filtering=online)
         exact.append(np.mean((best - true) ** 2))
-        ours.append(np.mean((post_process(noisy, matrix, users, 2 / epsilon, "uniform", coupled=mode) - true) ** 2))
-        real = noisy + 1e-9  # no whole numbers
-        twin.append(np.mean((post_process(real, matrix, users, 2 / epsilon, "uniform", coupled=mode) - true) ** 2))
-    assert np.mean(ours) < 1.05 * np.mean(exact)
-    assert np.mean(twin) > 1.03 * np.mean(ours)
+        errors_of_estimate.append(
+            np.mean((post_process(noisy, matrix, users, 2 / epsilon, "uniform", coupled=mode) - true) ** 2)
+        )
+        real = noisy + 1e-9  # not integers
+        errors_of_variant.append(
+            np.mean((post_process(real, matrix, users, 2 / epsilon, "uniform", coupled=mode) - true) ** 2)
+        )
+    assert np.mean(errors_of_estimate) < 1.05 * np.mean(exact)
+    assert np.mean(errors_of_variant) > 1.03 * np.mean(errors_of_estimate)
 
 
 @pytest.mark.parametrize("epsilon", [6, 8, 12, 24])
-def test_noise_that_is_nearly_none_misleads_nobody(epsilon):
-    """200 users, 60 times, seed 0: where integer noise is mostly zero the estimate is about as good as the release."""
+def test_small_integer_noise_keeps_error_near_release(epsilon):
+    """200 users, 60 times, seed 0: the noise is mostly zero."""
     rng = np.random.default_rng(0)
-    true = walk(smoothed_cycle(0.01), 200, 60, rng)
+    true = simulate_counts(build_smoothed_cycle(0.01), 200, 60, rng)
     noisy = release(true, epsilon, rng=0)
-    estimate = post_process(noisy, smoothed_cycle(0.01), 200, 2 / epsilon, coupled=True)
+    estimate = post_process(noisy, build_smoothed_cycle(0.01), 200, 2 / epsilon, coupled=True)
     assert np.mean((estimate - true) ** 2) <= np.mean((noisy - true) ** 2) + 5e-3
 
 
 @pytest.mark.parametrize("coupled", [True, "online"])
 @pytest.mark.parametrize("epsilon", [9, 12, 20])
-def test_nor_does_it_among_many_places(epsilon, coupled):
-    """1 000 users in 20 places, 30 times: factors that begin too sharp sent single counts off by dozens."""
+def test_small_integer_noise_keeps_error_small_in_many_places(epsilon, coupled):
+    """1,000 users, 20 places, 30 times: too sharp initial factors gave errors of dozens."""
     rng = np.random.default_rng(1)
     matrix = rng.dirichlet(np.full(20, 0.3), 20) + 1e-4
     matrix /= matrix.sum(axis=1, keepdims=True)
-    true = walk(matrix, 1_000, 30, rng)
+    true = simulate_counts(matrix, 1_000, 30, rng)
     noisy = release(true, epsilon, rng=2)
     estimate = post_process(noisy, matrix, 1_000, 2 / epsilon, coupled=coupled)
     assert np.abs(estimate - true).max() < np.abs(noisy - true).max() + 1
 
 
-def test_it_halves_the_error_of_the_estimate_of_each_time_on_its_own():
+def test_coupled_estimate_halves_error_of_single_estimate():
     """200 users, 3 places, s = 0.01, epsilon = 1, 4 runs of 200 times, seeds 0 to 3."""
     coupled, single, raw = [], [], []
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        true = walk(smoothed_cycle(0.01), 200, 200, rng)
+        true = simulate_counts(build_smoothed_cycle(0.01), 200, 200, rng)
         noisy = release(true, 1.0, rng=seed)
-        arguments = (noisy, smoothed_cycle(0.01), 200, 2.0)
+        arguments = (noisy, build_smoothed_cycle(0.01), 200, 2.0)
         coupled.append(np.mean((post_process(*arguments, coupled=True) - true) ** 2))
         single.append(np.mean((post_process(*arguments) - true) ** 2))
         raw.append(np.mean((noisy - true) ** 2))
@@ -160,19 +170,19 @@ def test_it_halves_the_error_of_the_estimate_of_each_time_on_its_own():
     assert np.mean(coupled) < 3.0
 
 
-def test_a_deterministic_chain_averages_its_whole_past_and_future():
-    """Nothing is lost between the times of a permutation, so 400 looks at 3 counts leave little doubt."""
+def test_deterministic_chain_recovers_exact_counts():
+    """A permutation loses nothing between timesteps, so 400 noisy counts determine 3 counts."""
     rng = np.random.default_rng(5)
     turn = np.roll(np.eye(3), 1, axis=1)
-    true = walk(turn, 100, 400, rng)
+    true = simulate_counts(turn, 100, 400, rng)
     noisy = true + rng.laplace(0, 2, true.shape)
     estimate = post_process(noisy, turn, 100, 2.0, integer=True, coupled=True)
     np.testing.assert_array_equal(estimate, true)
 
 
-def test_the_filter_looks_at_the_past_only():
+def test_filter_ignores_future():
     rng = np.random.default_rng(2)
-    noisy, matrix = rng.normal(10, 3, (8, 3)), as_transition(smoothed_cycle(0.1), 3)
+    noisy, matrix = rng.normal(10, 3, (8, 3)), as_transition(build_smoothed_cycle(0.1), 3)
     changed = noisy.copy()
     changed[5:] += 50
     scales = np.full(8, 2.0)
@@ -185,15 +195,15 @@ def test_the_filter_looks_at_the_past_only():
     np.testing.assert_array_equal(rows, filter_counts(noisy, matrix, start, scales))
 
 
-def test_at_the_last_time_filter_and_smoother_of_one_sweep_agree():
+def test_filter_and_smoother_agree_at_last_timestep():
     rng = np.random.default_rng(8)
-    noisy, matrix = rng.normal(10, 3, (30, 3)), as_transition(smoothed_cycle(0.1), 3)
+    noisy, matrix = rng.normal(10, 3, (30, 3)), as_transition(build_smoothed_cycle(0.1), 3)
     scales, start = rng.uniform(0.5, 4.0, 30), Start.multinomial(np.array([0.2, 0.5, 0.3]), 30)
     smoothed, _ = smooth_counts(noisy, matrix, start, scales, sweeps=1)
     np.testing.assert_allclose(smoothed[-1], filter_counts(noisy, matrix, start, scales)[-1], rtol=1e-9)
 
 
-def test_a_sparse_matrix_gives_what_the_dense_one_gives():
+def test_sparse_and_dense_matrix_give_same_counts():
     size = 60
     ring = 0.5 * np.eye(size) + 0.5 * np.roll(np.eye(size), 1, axis=1)
     rng = np.random.default_rng(4)
@@ -227,7 +237,7 @@ def test_a_sparse_matrix_gives_what_the_dense_one_gives():
         (50.0, 1.0, 90.0, 0.02),
     ],
 )
-def test_tilted_moments_agree_with_numerical_integration(mean, variance, noisy, scale):
+def test_tilted_moments_equal_numerical_integration(mean, variance, noisy, scale):
     def density(r):
         return np.exp(-((r - mean) ** 2) / (2 * variance) - abs(noisy - r) / scale - peak)
 
@@ -246,13 +256,13 @@ def test_tilted_moments_agree_with_numerical_integration(mean, variance, noisy, 
     ]
     centre = moments[1] / moments[0]
     spread = moments[2] / moments[0] - centre**2
-    ours = tilted_moments(*(np.array([x]) for x in (mean, variance, noisy, scale)))
-    assert ours[0][0] == pytest.approx(centre, rel=1e-9, abs=1e-4 * np.sqrt(spread))
-    assert ours[1][0] == pytest.approx(spread, rel=1e-4)
+    errors_of_estimate = tilted_moments(*(np.array([x]) for x in (mean, variance, noisy, scale)))
+    assert errors_of_estimate[0][0] == pytest.approx(centre, rel=1e-9, abs=1e-4 * np.sqrt(spread))
+    assert errors_of_estimate[1][0] == pytest.approx(spread, rel=1e-4)
 
 
-def test_moments_on_the_integers_are_sums():
-    """400 random cases, scales and deviations from a tenth to forty, against plain sums."""
+def test_lattice_moments_equal_sums():
+    """400 random cases, scales and deviations from a tenth to forty, compared with plain sums."""
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(5, 20, 400), np.exp(rng.uniform(-8, 7, 400))
     noisy, scale = np.rint(rng.normal(5, 20, 400)), rng.choice([0.1, 0.3, 1, 2, 5, 40.0], 400)
@@ -270,7 +280,7 @@ def test_moments_on_the_integers_are_sums():
         assert spread[at] == pytest.approx(min(second, variance[at]), rel=1e-7 if summed else 0.05, abs=1e-9)
 
 
-def test_tilted_moments_stay_sane_at_the_extremes():
+def test_moments_are_finite_for_extreme_values():
     means, variances, noisy, scales = np.meshgrid(
         [-1e6, -1e3, 0.0, 1.0, 1e6], [1e-8, 1.0, 1e12], [-1e6, 0.0, 3.0, 1e6], [1e-3, 1.0, 1e5]
     )

@@ -1,4 +1,4 @@
-"""Public calls of the stage take nonsense with an error of the package's own."""
+"""Public calls of the stage refuse invalid values with an error of the package."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CALLS = {
     "online": (counts.post_process, REPAIR | {"coupled": "online"}),
     "estimate": (counts.estimate, {"name": "coupled", **REPAIR}),
     "compare": (
-        lambda **given: counts.compare(**given, names=["least-squares"]),
+        lambda **options: counts.compare(**options, names=["least-squares"]),
         {"true": [[1, 2], [2, 1]], "epsilons": 1.0, "runs": 1, "transition": None},
     ),
     "smooth_counts": (
-        lambda **given: counts.smooth_counts(start=Start.flat(2, 3), **given),
+        lambda **options: counts.smooth_counts(start=Start.flat(2, 3), **options),
         {"noisy": NOISY, "transition": P, "scales": 1.0, "sweeps": 2},
     ),
     "ChainFilter": (
@@ -41,7 +41,7 @@ TAKES_ANYTHING = {"compare": ("transition",)}
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_nonsense_is_refused_with_errors_of_our_own(name):
+def test_invalid_values_raise_package_errors(name):
     call, arguments = CALLS[name]
     spared = TAKES_ANYTHING.get(name, ())
     assert refuses_weird_values(call, arguments, spared) > 0.3 * len(WEIRD) * (len(arguments) - len(spared))

@@ -1,4 +1,4 @@
-"""The repairs that know the total only: against a solver and by the definition of their optima."""
+"""Repairs that use only the total, compared with solvers and definitions of their optima."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from dphmm.counts.repair import least_squares, maximum_likelihood, nearest_integers
-from tests.counts.oracles import all_counts
+from tests.counts.oracles import list_counts
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_least_squares_is_what_a_solver_finds(seed):
+def test_least_squares_equals_slsqp(seed):
     rng = np.random.default_rng(seed)
     noisy = rng.normal(4, 8, (1, 5))
     ours = least_squares(noisy, 20)
@@ -30,7 +30,7 @@ def test_least_squares_is_what_a_solver_finds(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_maximum_likelihood_reaches_the_linear_programs_optimum_and_so_does_least_squares(seed):
+def test_maximum_likelihood_and_least_squares_reach_linear_program_optimum(seed):
     rng = np.random.default_rng(seed)
     noisy = rng.normal(4, 8, 5)
     ones, eye = np.ones(5), np.eye(5)
@@ -47,20 +47,20 @@ def test_maximum_likelihood_reaches_the_linear_programs_optimum_and_so_does_leas
         assert np.abs(counts - noisy).sum() == pytest.approx(best)
 
 
-def test_without_a_positive_count_maximum_likelihood_is_uniform():
+def test_maximum_likelihood_is_uniform_without_positive_counts():
     assert maximum_likelihood([[-1.0, -5.0]], 6).tolist() == [[3.0, 3.0]]
 
 
-def test_least_squares_leaves_impossible_places_empty():
+def test_least_squares_is_zero_in_impossible_places():
     counts = least_squares([[9.0, 5.0, 1.0]], 6, np.array([[False, True, True]]))
     assert counts.tolist() == [[0.0, 5.0, 1.0]]
 
 
 @given(seed=st.integers(0, 10**6))
-def test_rounding_is_the_nearest_integer_row(seed):
+def test_nearest_integers_minimises_distance(seed):
     rng = np.random.default_rng(seed)
     counts = rng.dirichlet(np.ones(4), size=1) * 7
     ours = nearest_integers(counts, 7)
-    rows = all_counts(7, 4)
+    rows = list_counts(7, 4)
     assert ours.sum() == 7
     assert ((ours - counts) ** 2).sum() == pytest.approx(((rows - counts) ** 2).sum(axis=1).min())

@@ -1,4 +1,4 @@
-"""The page that compares the papers' claims with what was found states what the quick figures find."""
+"""Tests that the page of claims agrees with the figures that are quick to compute."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ QUICK = {
     "leakage": {"figure_3", "figure_4", "figure_8"},
     "landmarks": {"scenario", "correlation"},
 }
-"""Figures without data that take at most seconds. Seeds and runs are the defaults, as on the page."""
+"""Figures without data that take at most seconds.
+
+Seeds and runs are the defaults, as on the page.
+"""
 
 
 def _rows() -> list[tuple[str, str, str]]:
-    """Figure, claim and verdict of every row; the reason after the verdict is not compared."""
+    """Return figure, claim and verdict of every row, without the reason."""
     return re.findall(r"^\| (.*?) \| (.*?) \| .* \| (holds|does not hold|not decided)[^|]*\|$", page("claims.md"), re.M)
 
 
@@ -26,9 +29,9 @@ def _rows() -> list[tuple[str, str, str]]:
 def test_page_states_the_claims_of_a_figure(paper, name):
     (builder,) = (builder for builder in figure_builders(paper) if builder.name == name)
     claims = builder.build(FigureOptions()).claims
-    found = {(claim.figure, claim.statement.replace("|", "\\|"), claim.verdict) for claim in claims}
+    claim_rows = {(claim.figure, claim.statement.replace("|", "\\|"), claim.verdict) for claim in claims}
     assert claims
-    assert found - set(_rows()) == set()
+    assert claim_rows - set(_rows()) == set()
 
 
 def test_page_shows_every_figure():

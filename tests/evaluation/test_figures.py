@@ -1,4 +1,4 @@
-"""The framework of the papers' figures, and those of the DPHMM paper that need no data."""
+"""Tests of the papers' figures: the framework, and DPHMM figures that need no data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _claims(figure: PaperFigure) -> dict[str, str]:
 
 
 def _area(edges):
-    """The hull's area by SciPy, from both signs of every difference."""
+    """Return the hull's area by SciPy, from both signs of every difference."""
     differences = np.array([np.subtract(F[i], F[j]) for i, j in edges])
     return ConvexHull(np.concatenate([differences, -differences])).volume
 
@@ -62,7 +62,7 @@ def test_figure_9_has_the_areas_of_scipy_and_refutes_the_optimum():
 
 
 def test_figure_14_agrees_with_exact_norms():
-    """The norm of a contribution is the least sum of weights on the differences: a brute force over pairs of them."""
+    """The norm is the least sum of weights on the differences, computed by brute force."""
     figure = paper.blowfish(FigureOptions())
     differences = [(Fraction(1), Fraction(0)), (Fraction(1), Fraction(-1))]
 
@@ -85,15 +85,15 @@ def test_figure_15_identifies_every_output_with_local_hulls_only():
     assert set(verdicts.values()) == {"holds"}
 
 
-def test_figure_15_rejects_a_twin_with_one_hull(monkeypatch):
-    """With one hull for all states in place of the local ones, outputs do not identify states."""
+def test_figure_15_rejects_variant_with_one_hull(monkeypatch):
+    """With one hull for all states instead of local ones, outputs do not identify states."""
     shared = paper.SensitivityHull([np.subtract(F[i], F[j]) for i, j in combinations((3, 4, 5), 2)])
     monkeypatch.setattr(paper, "_local_hull", lambda graph, state: shared)
     verdicts = _claims(paper.attack_on_local_privacy(FigureOptions(runs=500)))
     assert verdicts["An output on neither line comes from s6."] == "does not hold"
 
 
-def test_figure_8_rejects_a_twin_whose_policy_connects_all_states(monkeypatch):
+def test_figure_8_rejects_variant_with_complete_policy(monkeypatch):
     monkeypatch.setattr(paper, "POLICY", PolicyGraph.complete(6))
     assert "does not hold" in _claims(paper.exposure(FigureOptions())).values()
 
@@ -145,7 +145,7 @@ def test_command_writes_pictures_tables_and_claims(tmp_path):
         (["--geolife", "absent"], "--geolife"),
     ],
 )
-def test_bad_arguments_of_the_command_write_nothing(tmp_path, arguments, words):
+def test_invalid_command_arguments_write_nothing(tmp_path, arguments, words):
     done = CliRunner().invoke(main, ["figures", *arguments, "-o", str(tmp_path / "out")])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert words in done.stderr

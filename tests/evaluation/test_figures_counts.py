@@ -1,4 +1,4 @@
-"""The figures of Cao et al. (DBSec 2023): readings of epsilon, estimators, intervals and verdicts."""
+"""Tests of the figures of Cao et al. (DBSec 2023): epsilon, estimators and verdicts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dphmm.evaluation.figures import FigureOptions, figure_builders
 from dphmm.evaluation.figures import counts as paper
 from dphmm.evaluation.figures.counts import DIVIDED, EACH, LEAKAGE, MAP_FREQUENCY, MAP_UNIFORM, MLE, NOISY, TOTAL
 from dphmm.model import reverse, stationary
-from tests.counts.oracles import all_counts, brute_force_map, log_multinomial
+from tests.counts.oracles import compute_brute_force_optimum, compute_log_multinomial, list_counts
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
 SAMPLE_BOX = (44.97, -30.04, 45.03, -29.96)
 CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
 
 ALPHA = 1e-4
-"""Probability of rejecting two equal ratios, in `agree`."""
+"""Probability of rejecting two equal ratios, in `means_agree`."""
 
 
 def measure(reading, level, degree=0.0, steps=500, runs=16, seed=1):
@@ -32,9 +32,9 @@ def measure(reading, level, degree=0.0, steps=500, runs=16, seed=1):
 
 
 def simulate_ratio(total_epsilon, steps, runs, seed):
-    """Return the MLE's error over that of MAP with the uniform prior, by user-wise simulation and enumeration.
+    """Return log ratios of the errors of the MLE and of MAP with the uniform prior.
 
-    Nothing of the package enters. Users move one by one, and the MAP counts of 200 users in 3 places are the cheapest
+    The simulation is user-wise and does not use the package. The MAP counts of 200 users in 3 places are the cheapest
     of all 20,301 count vectors.
     """
     rng, users = np.random.default_rng(seed), 200
@@ -60,28 +60,31 @@ def simulate_ratio(total_epsilon, steps, runs, seed):
     return np.log(errors[0] / errors[1])
 
 
-def agree(ours, theirs):
+def means_agree(measured, independent):
     """Return whether the means of two samples agree at level `ALPHA` by Student's test."""
-    return stats.ttest_ind(ours, theirs).pvalue > ALPHA
+    return stats.ttest_ind(measured, independent).pvalue > ALPHA
 
 
 def test_total_epsilon_is_divided_by_the_number_of_times():
-    """Total ε = 1, T = 500: 8 of our runs (seed 1) against 3 independent ones (seed 2) at level `ALPHA`.
+    """With total ε = 1 and T = 500, our runs agree with an independent simulation.
 
-    The broken twin, the same estimators with ε at each time, is rejected.
+    8 runs (seed 1) are compared with 3 independent ones (seed 2) at level `ALPHA`. The same estimators with ε at each
+    timestep are rejected.
     """
     independent = simulate_ratio(1.0, 500, 3, seed=2)
-    ours, twin = (measure(reading, 1.0, runs=8) for reading in (TOTAL, EACH))
-    assert agree(np.log(ours[MLE] / ours[MAP_UNIFORM]), independent)
-    assert not agree(np.log(twin[MLE] / twin[MAP_UNIFORM]), independent)
+    total, per_step = (measure(reading, 1.0, runs=8) for reading in (TOTAL, EACH))
+    assert means_agree(np.log(total[MLE] / total[MAP_UNIFORM]), independent)
+    assert not means_agree(np.log(per_step[MLE] / per_step[MAP_UNIFORM]), independent)
     assert 100 < np.exp(independent.mean()) < 160
 
 
 @pytest.mark.parametrize(
-    ("reading", "ratios"), [(TOTAL, {0.2: 87, 1.0: 86, 2.0: 82}), (EACH, {0.2: 4.7, 1.0: 0.9, 2.0: 0.6})]
+    ("reading", "ratios"),
+    [(TOTAL, {0.2: 87, 1.0: 86, 2.0: 82}), (EACH, {0.2: 4.7, 1.0: 0.9, 2.0: 0.6})],
+    ids=["total", "each"],
 )
-def test_ratio_of_mle_to_map_agrees_with_an_earlier_measurement(reading, ratios):
-    """Measured once before with few runs and with integer noise, hence the factor of 1.2 around our interval."""
+def test_ratio_of_mle_to_map_agrees_with_recorded_values(reading, ratios):
+    """The recorded values have few runs and integer noise, hence the factor of 1.2."""
     for level, expected in ratios.items():
         errors = measure(reading, level, runs=10)
         ratio = paper.ratio_interval(errors[MLE], errors[MAP_FREQUENCY])
@@ -89,7 +92,7 @@ def test_ratio_of_mle_to_map_agrees_with_an_earlier_measurement(reading, ratios)
 
 
 def test_noisy_error_grows_with_the_number_of_times_in_total_only():
-    """It is 2 λ² with λ = 2 T / ε; the standard error of 16 runs of 100 times and 3 places is 3.2 %."""
+    """It is 2 λ² with λ = 2 T / ε. The standard error is 3.2 %."""
     for steps, expected in {100: 7.8e4, 150: 1.7e5, 200: 3.2e5}.items():
         total, each = (measure(reading, 1.0, 0.01, steps)[NOISY].mean() for reading in (TOTAL, EACH))
         assert total == pytest.approx(expected, rel=0.1)
@@ -97,29 +100,29 @@ def test_noisy_error_grows_with_the_number_of_times_in_total_only():
         assert each == pytest.approx(8, rel=0.1)
 
 
-def test_budgets_are_those_of_their_reading():
+def test_budgets_follow_their_reading():
     matrix = paper.smoothed_matrix(0.01)
     backward = reverse(matrix, stationary(matrix))
     assert paper.reading_budgets(TOTAL, 2.0, matrix, 50).sum() == pytest.approx(2.0)
     assert (paper.reading_budgets(EACH, 2.0, matrix, 50) == 2.0).all()
     level = paper.reading_budgets(LEAKAGE, 1.0, matrix, 50)
-    np.testing.assert_allclose(leakage.temporal(backward, matrix, level), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(leakage.temporal_leakage(backward, matrix, level), 1.0, rtol=1e-6)
     divided = paper.reading_budgets(DIVIDED, 1.0, matrix, 50)
-    assert leakage.temporal(backward, matrix, [50 * divided[0]] * 5000).max() == pytest.approx(1.0, rel=1e-3)
-    with pytest.raises(InvalidInputError, match="reading must be one of"):
+    assert leakage.temporal_leakage(backward, matrix, [50 * divided[0]] * 5000).max() == pytest.approx(1.0, rel=1e-3)
+    with pytest.raises(InvalidInputError, match=r"reading .*one of"):
         paper.reading_budgets("ε", 1.0, matrix, 50)
 
 
 def test_simulated_users_move_by_the_matrix():
     true = paper.simulate_counts(CYCLE, 200, 400, 5, np.random.default_rng(1))
     assert (true.sum(axis=2) == 200).all()
-    assert (true[:, 1:, 1] == true[:, :-1, 2]).all()  # all users of place 2 move to 1, and no others do
+    assert (true[:, 1:, 1] == true[:, :-1, 2]).all()  # all users of place 2 move to 1, and only they do
     # Users of place 1 move to 0 or 2 with equal probability; a two-sided binomial test at level 1e-4, seed 1.
     assert stats.binomtest(int(true[:, 1:, 0].sum()), int(true[:, :-1, 1].sum()), 0.5).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("integer", [True, False])
-def test_stacked_streams_have_the_estimates_of_the_package(integer):
+def test_stacked_streams_match_package_estimates(integer):
     from dphmm import counts
 
     rng, scales = np.random.default_rng(3), np.array([2.0, 50.0, 7.0])
@@ -133,21 +136,24 @@ def test_stacked_streams_have_the_estimates_of_the_package(integer):
 
 
 def test_restarting_estimate_is_the_optimum_after_the_previous_estimate():
-    """By enumeration of all counts of six users, with P^t from the previous estimate."""
+    """The optimum enumerates all counts of six users, with P^t from the previous estimate."""
     rng, scales = np.random.default_rng(4), np.array([2.0, 0.7, 5.0, 20.0])
     noisy = rng.normal(2, 4, (20, 4, 3))
     for stream, estimate in zip(noisy, paper.restarting_map(noisy, CYCLE, 6, scales), strict=True):
         positive = np.maximum(stream[0], 0.0)
         p = positive / positive.sum() if positive.any() else np.full(3, 1 / 3)
         for row, counts, scale in zip(stream, estimate, scales, strict=True):
-            cost = np.abs(row - counts).sum() / scale - log_multinomial(counts, p)
-            assert cost == pytest.approx(brute_force_map(row, p, 6, scale))
+            cost = np.abs(row - counts).sum() / scale - compute_log_multinomial(counts, p)
+            assert cost == pytest.approx(compute_brute_force_optimum(row, p, 6, scale))
             p = counts / 6 @ CYCLE
-    assert len(all_counts(6, 3)) == 28
+    assert len(list_counts(6, 3)) == 28
 
 
 def coverage_p_value(shrink, repetitions=1000, runs=20):
-    """Return the p-value of the number of 95 % intervals that contain a ratio of two; lognormal paired runs, seed 5."""
+    """Return the p-value of the coverage of 95 % intervals of a ratio of two.
+
+    The runs are paired and lognormal, seed 5.
+    """
     rng, inside = np.random.default_rng(5), 0
     for _ in range(repetitions):
         common = rng.normal(size=runs)
@@ -159,13 +165,13 @@ def coverage_p_value(shrink, repetitions=1000, runs=20):
     return stats.binomtest(inside, repetitions, 0.95).pvalue
 
 
-def test_interval_of_a_ratio_covers_it():
-    """A binomial test at level 1e-3 of 1000 intervals; intervals of 0.8 times the width are rejected."""
+def test_ratio_interval_has_stated_coverage():
+    """Binomial test at level 1e-3 of 1000 intervals. 0.8 times the width is rejected."""
     assert coverage_p_value(1.0) > 1e-3
     assert coverage_p_value(0.8) < 1e-3
 
 
-def test_interval_of_a_mean_is_students():
+def test_mean_interval_is_students():
     values = np.random.default_rng(6).normal(size=12)
     low, high = stats.t.interval(0.95, 11, values.mean(), stats.sem(values))
     assert paper.mean_interval(values) == pytest.approx((values.mean(), low, high))
@@ -181,6 +187,7 @@ def test_interval_of_a_mean_is_students():
         ([(2, 1.5, 3), (12, 11, 13)], "does not hold"),
         ([(2, np.nan, np.nan)], "not decided"),
     ],
+    ids=["all above", "one below", "one around bound", "one beyond upper bound", "no interval"],
 )
 def test_verdicts_follow_from_intervals(intervals, verdict):
     assert paper.decide([paper.Interval(*interval) for interval in intervals], 1.0, 10.0) == verdict
@@ -197,7 +204,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_figure_states_its_readings(name):
+def test_small_figure_states_its_readings(name):
     figure = SMALL[name]()
     assert figure.name == name
     assert "2 runs" in figure.caption
@@ -223,15 +230,15 @@ def test_only_the_authors_variant_excludes_impossible_moves():
         assert verdict == ("holds" if paper.MAP_CODE in statement else "does not hold")
 
 
-def test_geolife_without_its_data_is_refused():
-    with pytest.raises(InvalidInputError, match="geolife must be the folder or archive"):
+def test_geolife_without_data_raises():
+    with pytest.raises(InvalidInputError, match=r"geolife .*folder"):
         paper.geolife(FigureOptions())
     (builder,) = (each for each in paper.FIGURES if each.name == "geolife")
     assert builder.missing(FigureOptions()) == ("geolife",)
 
 
-def test_geolife_has_the_days_that_the_documentation_states(real_data):
-    """One run at one level; the sizes and the order of the estimators do not depend on more."""
+def test_geolife_has_days_stated_in_documentation(real_data):
+    """One run at one level. Sizes and the order of the estimators do not depend on more."""
     options = FigureOptions(runs=1, geolife=real_data / "geolife" / "geolife_beijing.tar.gz")
     figure = paper.geolife(options, levels=(1.0,))
     assert figure.caption.startswith("103 days of GeoLife users in 48 places at 72 times. 86 days of other users teach")

@@ -1,4 +1,4 @@
-"""Figures of the landmark paper: values by hand, in rationals and on real data; verdicts that can fail."""
+"""Tests of landmark figures: values by hand, in rationals and on real data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_scenario_has_the_budgets_of_the_paper():
 def test_claims_of_the_scenario_fail_for_other_budgets():
     budgets = {
         "Skip": np.full(8, 0.9),
-        "Uniform": landmarks.uniform(figures.TIMES, figures.NEIGHBOUR, 1.0).epsilons,
+        "Uniform": landmarks.uniform_scheme(figures.TIMES, figures.NEIGHBOUR, 1.0).epsilons,
         "event level": np.full(8, 1.0),
         "user level": np.full(8, 0.3),
     }
@@ -79,7 +79,7 @@ def test_claims_of_adaptive_fail_for_other_releases():
 
 
 def test_enumeration_equals_rational_arithmetic():
-    # The likelihood ratio of the release is exactly 27/20, so that every probability is rational.
+    # The likelihood ratio of the release is exactly 27/20, hence every probability is rational.
     ratio = Fraction(27, 20)
     chain = [[Fraction(9998, 10000), Fraction(2, 10000)], [Fraction(9881, 10000), Fraction(119, 10000)]]
     by_ends = []
@@ -87,7 +87,7 @@ def test_enumeration_equals_rational_arithmetic():
         between = [chain[a][s] * chain[s][b] for s in range(2)]
         by_ends.append([(between[r] * ratio + between[1 - r]) / sum(between) for r in range(2)])
     largest = max(by_ends[i][r] / by_ends[k][r] for i, k, r in product(range(4), range(4), range(2)))
-    leakage = figures.enumerate_between(figures.NEARLY_STILL, math.log(27 / 20))
+    leakage = figures.enumerate_between(figures.STATIONARY_CHAIN, math.log(27 / 20))
     assert leakage == pytest.approx(math.log(largest), rel=1e-12)
 
 
@@ -108,7 +108,7 @@ def test_claims_of_correlation_follow_the_numbers():
 # ---- Errors ----
 
 
-def test_errors_without_noise_come_from_repeated_releases_alone():
+def test_errors_without_noise_come_from_repeated_releases_only():
     values = np.array([5.0, 7, 20, 20, 3, 1])
     rng = np.random.default_rng(3)
     marked = np.sort(np.random.default_rng(3).choice(6, 2, replace=False))
@@ -117,14 +117,14 @@ def test_errors_without_noise_come_from_repeated_releases_alone():
     for t, value in enumerate(values):
         last = last if t in marked and last is not None else value
         expected.append(abs(last - value))
-    if 0 in marked:  # the first release that follows stands for timestamps before it
+    if 0 in marked:  # the first release that follows is used for earlier timestamps
         first = next(t for t in range(6) if t not in marked)
         expected[:first] = np.abs(values[first] - values[:first]).tolist()
     assert errors["Skip"] == pytest.approx(np.mean(expected))
     assert errors["Uniform"] == errors["event level"] == errors["user level"] == 0
 
 
-def test_errors_of_small_series_have_all_schemes_and_no_skip_without_regular_timestamps():
+def test_errors_of_small_series_have_all_schemes_and_skip_needs_regular_timestamps():
     rng = np.random.default_rng(1)
     counts, tracks = rng.integers(0, 50, 30).astype(float), [rng.random((12, 2)) for _ in range(2)]
     figure = figures.errors(counts, tracks, 3, 1, unwatched, shares=(0.0, 0.5, 1.0))
@@ -156,14 +156,14 @@ def test_errors_without_data_sets_raise():
         figures.build_errors(OPTIONS)
 
 
-def test_real_series_are_those_that_the_documentation_states(real_data):
+def test_real_series_match_documentation(real_data):
     counts = figures.count_days(real_data / "gowalla" / "loc-gowalla_LA.txt.gz")
     assert len(counts) == 585
     assert counts.sum() == 53_787
-    # Event level is discrete Laplace noise of scale 1, whose mean absolute value is 2p/(1 - p²) with p = 1/e. A z test
-    # at alpha = 1e-3 on 585 draws, seed 1; user level, the broken twin, is far off.
+    # Event level is discrete Laplace noise of scale 1. Its mean absolute value is 2p/(1 - p²) with p = 1/e. A z test
+    # at alpha = 1e-3 on 585 samples, seed 1; the user level differs.
     errors = figures.measure_errors(
-        counts, 0.0, 1.0, lambda rng: landmarks.lattice(1, 1, rng), np.random.default_rng(1)
+        counts, 0.0, 1.0, lambda rng: landmarks.lattice_noise(1, 1, rng), np.random.default_rng(1)
     )
     p = math.exp(-1)
     mean, spread = 2 * p / (1 - p * p), math.sqrt((2 * p / (1 - p) ** 2 - (2 * p / (1 - p * p)) ** 2) / 585)
@@ -171,7 +171,7 @@ def test_real_series_are_those_that_the_documentation_states(real_data):
     assert abs(errors["user level"] - mean) > 3.29 * spread
 
 
-def test_real_tracks_are_those_that_the_documentation_states(few_of_geolife):
+def test_real_tracks_match_documentation(few_of_geolife):
     tracks = figures.read_tracks(few_of_geolife)
     assert 0 < len(tracks) <= 9
     for track in tracks:

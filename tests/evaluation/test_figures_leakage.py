@@ -1,4 +1,4 @@
-"""Figures of the TPL paper: values against brute force, linear programs and known values; verdicts that can fail."""
+"""Tests of TPL figures against brute force, linear programs and known values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dphmm.evaluation.figures import FigureOptions, PaperFigure
 from dphmm.evaluation.figures import leakage as figures
 from dphmm.evaluation.figures import leakage_runtime as runtime
 from dphmm.jobs.progress import unwatched
-from dphmm.leakage import LossFunction, account, constant_budget
-from tests.leakage.oracles import exact_loss, random_matrix
+from dphmm.leakage import LossFunction, compute_leakage, constant_budget
+from tests.leakage.oracles import compute_exact_loss, random_matrix
 
 OPTIONS = FigureOptions(runs=1)
 SMALL = runtime.RuntimeSettings(
@@ -60,7 +60,7 @@ def test_claims_of_examples_hold_except_the_order_of_forward_leakage():
 
 def test_claims_of_examples_fail_for_wrong_leakages():
     epsilons = [0.1] * 10
-    weak, none = account(figures.BACKWARD, figures.BACKWARD, epsilons), account(None, None, epsilons)
+    weak, none = compute_leakage(figures.BACKWARD, figures.BACKWARD, epsilons), compute_leakage(None, None, epsilons)
     assert set(verdicts(figures.judge_examples(weak, none, weak))) == {"does not hold"}
 
 
@@ -70,7 +70,7 @@ def test_claims_of_examples_fail_for_wrong_leakages():
 def test_enumerated_windows_equal_theorem_3():
     steps = 5
     enumerated = figures.enumerate_windows(figures.BACKWARD, 0.3, steps)
-    leakage = account(figures.BACKWARD, figures.BACKWARD, [0.3] * steps)
+    leakage = compute_leakage(figures.BACKWARD, figures.BACKWARD, [0.3] * steps)
     for width, start in product(range(1, steps + 1), range(steps)):
         if start + width <= steps:
             expected = leakage.window(start, start + width)
@@ -92,14 +92,14 @@ def test_claims_of_table_2_hold_and_fail_for_twice_the_leakage():
 
 
 def optimum(q: np.ndarray, d: np.ndarray, alpha: float) -> float:
-    """The largest loss over all sets of states of one pair."""
+    """Return the largest loss over all sets of states of one pair."""
     sets = np.array(list(product((0, 1), repeat=len(q))))
     e = math.expm1(alpha)
     return float(np.log((1 + sets @ q * e) / (1 + sets @ d * e)).max())
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pair_curve_equals_the_best_of_all_sets(seed):
+def test_pair_curve_equals_maximum_over_all_sets(seed):
     q, d = random_matrix(6, seed, zeros=0.25)[:2]
     curve = figures.pair_curve(q, d)
     for alpha in (0.01, 0.5, 1.0, 2.0, 5.0, 12.0, *curve.transitions):
@@ -107,7 +107,7 @@ def test_pair_curve_equals_the_best_of_all_sets(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pieces_of_a_pair_meet_at_its_transition_points(seed):
+def test_pieces_of_pair_curve_meet_at_transition_points(seed):
     curve = figures.pair_curve(*random_matrix(6, seed)[:2])
     e = np.expm1(curve.transitions)
     before = np.log1p(curve.q[:-1] * e) - np.log1p(curve.d[:-1] * e)
@@ -115,7 +115,7 @@ def test_pieces_of_a_pair_meet_at_its_transition_points(seed):
     assert (np.diff(curve.transitions) > 0).all()
 
 
-def test_states_with_equal_ratios_leave_together():
+def test_states_with_equal_ratios_share_transition_point():
     curve = figures.pair_curve(np.array([0.2, 0.4, 0.3, 0.1]), np.array([0.1, 0.2, 0.25, 0.45]))
     np.testing.assert_allclose(curve.q, [0.9, 0.6])
     np.testing.assert_allclose(curve.d, [0.55, 0.3])
@@ -135,7 +135,7 @@ def test_figure_4_has_known_losses_and_all_transition_points():
     for alpha, value in at.items():
         loss = np.interp(alpha, panel.series[0].x, panel.series[0].y)
         assert loss == pytest.approx(value, abs=5e-7)
-        assert loss == pytest.approx(exact_loss(figures.EXAMPLE_4, alpha), abs=1e-12)
+        assert loss == pytest.approx(compute_exact_loss(figures.EXAMPLE_4, alpha), abs=1e-12)
     (points,) = (item for item in panel.series if item.label == "transition points of all pairs")
     # Rows 3 and 1: e = .1/.07; rows 2 and 1: e = .1/.03.
     np.testing.assert_allclose(points.x, [math.log1p(0.1 / 0.07), math.log1p(0.1 / 0.03)])
@@ -153,7 +153,7 @@ def test_claims_of_figure_4_fail_for_another_loss():
     assert figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), {(0, 1): growing})[2].verdict == "does not hold"
 
 
-def test_line_11_of_algorithm_2_lacks_a_one():
+def test_line_11_of_algorithm_2_lacks_one():
     claims = {claim.figure: claim for claim in figures.build_figure_4(OPTIONS).claims}
     assert claims["Section 4.3, after Algorithm 2"].verdict == "holds"
     assert claims["Algorithm 2, line 11"].verdict == "does not hold"
@@ -185,7 +185,7 @@ def test_claims_of_example_5_fail_for_a_wrong_supremum():
 def test_solver_equals_exact_enumeration(seed):
     matrix = random_matrix(4, seed, zeros=0.2)
     for alpha in (0.1, 2.0):
-        assert runtime.solver_loss(matrix, alpha) == pytest.approx(exact_loss(matrix, alpha), abs=1e-9)
+        assert runtime.solver_loss(matrix, alpha) == pytest.approx(compute_exact_loss(matrix, alpha), abs=1e-9)
 
 
 def test_figure_6_of_small_sizes_compares_values_and_runtimes():
@@ -197,15 +197,15 @@ def test_figure_6_of_small_sizes_compares_values_and_runtimes():
 
 
 def test_values_claim_fails_for_a_wrong_loss(monkeypatch):
-    # A loss that is too small by a millionth is far outside the solver's accuracy.
-    monkeypatch.setattr(runtime, "loss", lambda matrix, alpha: (1 - 1e-6) * exact_loss(matrix, alpha))
+    # A loss that is too small by one millionth is far outside the solver's accuracy.
+    monkeypatch.setattr(runtime, "loss", lambda matrix, alpha: (1 - 1e-6) * compute_exact_loss(matrix, alpha))
     differences = runtime.compare_with_solver(4, 2, np.random.default_rng(1), unwatched)
     assert (differences[:, 1] < 1e-9).all()
     assert runtime.judge_values(differences, 4).verdict == "does not hold"
 
 
 def fabricated_runtimes() -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Runtimes, two runs each, under which all claims hold."""
+    """Return runtimes with two runs each under which all claims hold."""
     sizes, times, alphas = np.array([5.0, 50.0]), np.array([1.0, 1000.0]), np.array([0.1, 10.0, 20.0, 30.0])
 
     def twice(*seconds):
@@ -268,7 +268,7 @@ def degrees_of_correlation() -> tuple[dict, dict]:
     curves, limits = {}, {}
     for n, s, epsilon in product((50, 200), (0.005, 1.0), (1.0, 0.1)):
         function = LossFunction(figures.smooth(np.eye(n), s))
-        curves[n, s, epsilon] = figures.backward(function, np.full(100, epsilon))
+        curves[n, s, epsilon] = figures.backward_leakage(function, np.full(100, epsilon))
         limits[n, s, epsilon] = function.supremum(epsilon).value
     return curves, limits
 
@@ -279,7 +279,7 @@ def test_claims_of_figure_7_follow_the_curves():
     assert verdicts(claims) == ["holds", "holds", "holds", "does not hold", "holds", "does not hold", "holds"]
     assert claims[2].measured.startswith("8, ")
     assert "0.633 and 5.696" in claims[5].measured
-    # Under s = 0.001 the statements of the paper would hold.
+    # With s = 0.001 the statements of the paper would hold.
     assert claims[3].reason.endswith("With s = 0.001 it takes 75, 90, 121 timestamps.")
     assert claims[5].reason.endswith("the suprema are 4.064 and 7.422.")
 
@@ -306,7 +306,7 @@ def test_claims_of_figure_7_fail_for_exchanged_curves():
 def test_figure_7_has_a_curve_for_each_setting():
     figure = figures.figure_7((5, 9))
     assert [len(panel.series) for panel in figure.panels] == [6, 6]
-    expected = figures.backward(figures.smooth(np.eye(9), 0.05), [1.0] * 15)
+    expected = figures.backward_leakage(figures.smooth(np.eye(9), 0.05), [1.0] * 15)
     np.testing.assert_array_equal(series(figure, 0, "s = 0.05, n = 9"), expected)
 
 
@@ -324,13 +324,13 @@ def test_figure_8_has_the_known_budgets():
 
 def test_claims_of_figure_8_fail_for_exchanged_algorithms():
     budgets = [np.full(30, constant_budget(figures.BACKWARD, figures.FORWARD, 1.0)), np.full(30, 0.3)]
-    constant, large = (account(figures.BACKWARD, figures.FORWARD, values) for values in budgets)
+    constant, large = (compute_leakage(figures.BACKWARD, figures.FORWARD, values) for values in budgets)
     assert set(verdicts(figures.judge_figure_8(large, constant, 1.0))) == {"does not hold"}
 
 
 @pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (0.5, False)])
 def test_sampled_noise_has_the_expected_mean(factor, agrees):
-    # z test at alpha = 1e-3 on 20,000 runs, seed 1; budgets twice as large are the broken twin.
+    # z test at alpha = 1e-3 on 20,000 runs, seed 1; doubled budgets are rejected.
     budgets = np.array([0.5, 1.0, 4.0])
     noise = figures.sampled_noise(budgets / factor, 20_000, np.random.default_rng(1))
     error = abs(noise.mean() - figures.expected_noise(budgets)) / (noise.std() / math.sqrt(noise.size))

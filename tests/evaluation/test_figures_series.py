@@ -1,4 +1,4 @@
-"""Series and claims of the papers' figures."""
+"""Tests of series and claims of the papers' figures."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_series_from_one_run_has_no_interval():
 
 
 @pytest.mark.parametrize(("holds", "verdict"), [(True, "holds"), (False, "does not hold"), (None, "not decided")])
-def test_judge_names_the_three_outcomes(holds, verdict):
+def test_judge_returns_three_verdicts(holds, verdict):
     assert judge(holds) == verdict
 
 
-def test_bold_and_point_series_are_drawn_as_such():
+def test_bold_and_point_series_are_plotted():
     pytest.importorskip("matplotlib")
-    from dphmm.plots.paper_figures import draw_figure
+    from dphmm.plots.evaluation import draw_figure
 
     x = np.arange(3.0)
     series = [Series("curve", x, x), Series("top", x, x, bold=True), Series("at", x, x, points=True)]

@@ -1,4 +1,4 @@
-"""Kinds of noise beside each other: what the rows say, against engines run by hand."""
+"""Tests of the comparison of noise types against engines run by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, ReleaseSettings
 from dphmm.errors import ConfigurationError
-from dphmm.evaluation.noise_comparison import NOISES, compare_noise, compared_noise
+from dphmm.evaluation.noise_comparison import NOISES, compare_noise, compare_noise_on_data
 from dphmm.model import smooth
 from dphmm.space import Grid
 
@@ -20,7 +20,7 @@ MODEL = MarkovModel(np.full((SIZE, SIZE), 1 / SIZE), np.full(SIZE, 1 / SIZE), SP
 PATHS = np.random.default_rng(0).integers(0, SIZE, (2, 4))
 
 
-def test_rows_are_what_an_engine_gives_by_hand():
+def test_rows_match_engine_by_hand():
     settings = ReleaseSettings(policy="utility:600m", epsilon=1.5)
     rows = compare_noise(MODEL, settings, PATHS, seed=3)
     row = next(row for row in rows if row.noise == "optimal" and row.equal == "edge")
@@ -37,11 +37,11 @@ def test_rows_are_what_an_engine_gives_by_hand():
         means = smooth(MODEL.transition, MODEL.initial, np.array(logs)) @ points
         hindsight += np.square(means - points[path]).sum(axis=1).tolist()
     assert row.released == pytest.approx(np.mean(released) ** 0.5)
-    assert row.hindsight == pytest.approx(np.mean(hindsight) ** 0.5)
+    assert row.smoothed == pytest.approx(np.mean(hindsight) ** 0.5)
     assert row.releases == 8
 
 
-def test_equal_promises_are_equal_for_the_two_states_that_are_told_apart_most():
+def test_equal_guarantees_are_equal_for_most_distinguished_states():
     rows = compare_noise(MODEL, ReleaseSettings(policy="utility:600m"), PATHS[:1, :2])
     assert [row.noise for row in rows if row.equal == "edge"] == [name for name, _, _ in NOISES]
     reference = rows[0].epsilon * rows[0].factor
@@ -50,7 +50,7 @@ def test_equal_promises_are_equal_for_the_two_states_that_are_told_apart_most():
     assert [row.epsilon * row.factor for row in at] == pytest.approx([reference] * len(at))
 
 
-def test_components_promise_nothing_between_them_and_have_no_row_there():
+def test_components_have_no_guarantee_between_them_and_no_row():
     policy = PolicyGraph.from_groups(SIZE, [np.arange(SIZE // 2), np.arange(SIZE // 2, SIZE)])
     rows = compare_noise(MODEL, ReleaseSettings(), PATHS[:1, :2], policy=policy)
     factors = {row.noise: row.factor for row in rows if row.equal == "edge"}
@@ -59,27 +59,27 @@ def test_components_promise_nothing_between_them_and_have_no_row_there():
     assert not {row.noise for row in rows if row.equal == "any two"} & {"optimal", "K-norm, by component"}
 
 
-def test_what_is_too_large_says_so_in_place_of_figures():
-    rows = compare_noise(MODEL, ReleaseSettings(policy="utility:600m", optimal_limit=5), PATHS[:1, :2])
+def test_oversized_component_is_noted_instead_of_figures():
+    rows = compare_noise(MODEL, ReleaseSettings(policy="utility:600m", optimal_max_states=5), PATHS[:1, :2])
     row = next(row for row in rows if row.noise == "optimal")
-    assert f"a component has {SIZE} states, above the 5" in row.note
+    assert f"at most 5 states for mechanism 'optimal', got {SIZE}" in row.note
     assert row.releases == 0
 
 
-def test_a_data_set_is_compared_and_its_table_is_private(config, tmp_path):
+def test_data_set_is_compared_and_table_is_private(config, tmp_path):
     pytest.importorskip("pyarrow")
-    own = config.model_copy(update={"policies": ("utility",), "sequences": 2, "length": 4, "cell_km": 1.0})
-    found = compared_noise(own, tmp_path / "run")
+    small_config = config.model_copy(update={"policies": ("utility",), "sequences": 2, "length": 4, "cell_km": 1.0})
+    comparison = compare_noise_on_data(small_config, tmp_path / "run")
     (path,) = (tmp_path / "run").glob("PRIVATE-noise*")
     assert path.stat().st_mode & 0o77 == 0
     with path.open(newline="") as stream:
-        assert sum(1 for _ in csv.reader(stream)) == 1 + sum(map(len, found.values()))
-    with pytest.raises(ConfigurationError, match="has a delta; compare noise without one"):
-        compared_noise(own.model_copy(update={"policies": ("utility", "complete")}), tmp_path / "other")
+        assert sum(1 for _ in csv.reader(stream)) == 1 + sum(map(len, comparison.values()))
+    with pytest.raises(ConfigurationError, match="delta"):
+        compare_noise_on_data(small_config.model_copy(update={"policies": ("utility", "complete")}), tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
-def test_the_figure_has_a_panel_for_each_comparison():
+def test_figure_has_one_panel_per_comparison():
     pytest.importorskip("matplotlib")
     from dphmm.plots.evaluation import noise_figure
 

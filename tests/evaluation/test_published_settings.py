@@ -1,7 +1,8 @@
-"""The presets on real traces are the paper's setting: checked against brute force that shares no code with the engine.
+"""Tests that the presets on real traces have the paper's settings, by brute force.
 
-The evaluation's models and true states are taken as they are. Distances are geodesics, constraint sets follow from the
-models step by step, sensitivity hulls come from Qhull, Algorithm 1 is written out, and errors are moments of polygons.
+The brute force shares no code with the engine. The evaluation's models and true states are used unchanged. Distances
+are geodesics, constraint sets follow from the models step by step, sensitivity hulls come from Qhull, Algorithm 1 is
+written out, and errors are moments of polygons.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from scipy.spatial import ConvexHull
 
 from dphmm.evaluation.config import EvaluationConfig, parse_config
 from dphmm.evaluation.run import Evaluation
-from dphmm.evaluation.split import model_file, space_of
+from dphmm.evaluation.split import make_space, model_file
 from dphmm.model.model import MarkovModel
 from tests.evaluation.conftest import InOrder
 from tests.sizes import slow
@@ -26,7 +27,10 @@ pytest.importorskip("pyarrow")
 
 @dataclass(frozen=True)
 class Published:
-    """What Section 8 states of a data set, and the box and the radii of the sweep, which it does not state."""
+    """The values of Section 8 for a data set, and the box and radii of the sweep.
+
+    Section 8 does not state the box and the radii.
+    """
 
     path: str
     cell_km: float
@@ -45,27 +49,37 @@ SECTION_8 = {
     ),
 }
 SEQUENCES, STEPS, EPSILON, DELTA = 20, 100, 1.0, 0.01
-FEW_STEPS = 3
+NUM_COMPARED_STEPS = 3
 MAX_STATES = 900
-"""Brute force takes time in the square of the possible states; steps with more are not compared."""
+"""Brute force takes time quadratic in the number of possible states.
+
+Larger steps are not compared.
+"""
 
 
-def disagreements(config: EvaluationConfig, name: str, people, folder, sequences: int) -> set[str]:
-    """What of a configuration is not the paper's setting, by what a run of a few sequences and steps of it gives."""
+def find_differences(config: EvaluationConfig, name: str, trajectories, folder, sequences: int) -> set[str]:
+    """Return how a configuration differs from the paper's setting.
+
+    A run of a few sequences and steps is compared with brute force.
+    """
     published = SECTION_8[name]
-    found = set()
+    differences = set()
     if (config.sequences, config.length) != (SEQUENCES, STEPS):
-        found.add("size")
+        differences.add("size")
     if (config.mechanism, config.repair) != ("planar-isotropic", "greedy"):
-        found.add("mechanism")  # K-norm noise has the same distribution, so that no figure can tell them apart
-    small = config.model_copy(update={"sequences": sequences, "length": FEW_STEPS, "repairs": (), "mechanisms": ()})
-    evaluation = Evaluation.open(small, folder, lambda: people)
+        differences.add("mechanism")  # K-norm noise has the same distribution, so no figure distinguishes them
+    if not _cells_match(published, config):
+        differences.add("cell")
+    if differences & {"size", "cell"}:
+        return differences  # skip the run, which takes seconds: with other cells no figure is the paper's
+    small = config.model_copy(
+        update={"sequences": sequences, "length": NUM_COMPARED_STEPS, "repairs": (), "mechanisms": ()}
+    )
+    evaluation = Evaluation.open(small, folder, lambda: trajectories)
     assert len(list(evaluation.run(InOrder()))) == len(evaluation.tasks)
-    if not _cells_are(published, config):
-        return found | {"cell"}
     radii = {setting.radius_km for setting in small.settings() if setting.policy == "utility"}
     if radii != set(published.radii_km) or small.base("utility").radius_km != published.radius_km:
-        found.add("radii")
+        differences.add("radii")
     compared = 0
     for setting in small.settings():
         if setting.epsilon != small.epsilon:
@@ -76,24 +90,24 @@ def disagreements(config: EvaluationConfig, name: str, people, folder, sequences
         for row in _brute_force(evaluation, setting.policy, radius):
             (at,) = np.flatnonzero((table["sequence"] == row.sequence) & (table["step"] == row.step))
             figures = (
-                table["possible"][at] == row.possible,
+                table["num_possible_states"][at] == row.possible,
                 table["protection"][at] == row.protection,
                 table["squared_error_km2"][at] == pytest.approx(row.squared_error, rel=1e-6),
             )
             for (name, results), figure in zip(agree.items(), figures, strict=True):
                 if row.is_certain and not figure:
-                    found.add(f"{name} of {setting.policy}")
+                    differences.add(f"{name} of {setting.policy}")
                 results.append(bool(figure))
         compared += len(agree["DoP"])
-        # Algorithm 1 does not state which of several nearest partners is taken; brute force takes the first by number.
-        found |= {f"{name} of {setting.policy}" for name, results in agree.items() if np.mean(results) < 0.9}
+        # Algorithm 1 does not specify the choice among equally near partners; brute force takes the first by index.
+        differences |= {f"{name} of {setting.policy}" for name, results in agree.items() if np.mean(results) < 0.9}
     assert compared > 20
-    return found
+    return differences
 
 
-def _cells_are(published: Published, config: EvaluationConfig) -> bool:
-    """Whether neighbouring states are the published cell apart on the ellipsoid, and cover the box."""
-    space, geod = space_of(config), Geod(ellps="WGS84")
+def _cells_match(published: Published, config: EvaluationConfig) -> bool:
+    """Return whether the cells have the published size on the ellipsoid and cover the box."""
+    space, geod = make_space(config), Geod(ellps="WGS84")
     places = space.latlon()
     south, west, north, east = published.box
     middle = int(space.locate((south + north) / 2, (west + east) / 2)[0])
@@ -111,7 +125,7 @@ def _cells_are(published: Published, config: EvaluationConfig) -> bool:
 
 @dataclass(frozen=True)
 class Expected:
-    """What brute force expects of a time step of a sequence."""
+    """The figures that brute force expects for a timestep of a sequence."""
 
     sequence: int
     step: int
@@ -122,9 +136,10 @@ class Expected:
 
 
 def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Iterator[Expected]:
-    """Expected figures of steps at which the true state is possible, certain unless Algorithm 1 has a tie.
+    """Yield expected figures of timesteps at which the true state is possible.
 
-    Of the complete policy on δ-location sets that is the first step alone: later priors depend on the noise.
+    A figure is certain unless Algorithm 1 has a tie. For the complete policy on δ-location sets only the first step
+    is yielded, because later priors depend on the noise.
     """
     split, folder = evaluation.split, evaluation.checkpoint.folder
     models = [MarkovModel.load(model_file(folder, fold)) for fold in range(len(split.learned_from))]
@@ -134,7 +149,7 @@ def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Itera
         away = np.linalg.norm(points[leaves] - points[split.states[sequence, 0]], axis=1)
         start = leaves[away.argmin()]
         possible = np.arange(len(points)) == start
-        for step in range(1, FEW_STEPS + 1):
+        for step in range(1, NUM_COMPARED_STEPS + 1):
             if policy == "complete":
                 if step > 1:
                     break
@@ -142,7 +157,7 @@ def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Itera
                 order = np.argsort(-prior, kind="stable")
                 size = 1 + int(np.count_nonzero(np.cumsum(prior[order]) < 1 - DELTA - 1e-12))
                 if size < len(order) and prior[order[size - 1]] == prior[order[size]]:
-                    break  # which of equally probable states belong to the set is open
+                    break  # the choice among equally probable states is not specified
                 states = np.sort(order[:size])
             else:
                 possible = np.diff(moves[possible].tocsc().indptr) > 0
@@ -161,7 +176,7 @@ def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Itera
             hull = _hull_over(where, edges)
             if hull is None:
                 break  # noise along a line restricts the constraint sets of later steps
-            repaired, is_certain = _repaired(hull, where)
+            repaired, is_certain = _repair(hull, where)
             true = np.flatnonzero(states == split.states[sequence, step])
             if len(true):
                 within = int(_inside(repaired, where - where[true[0]]).sum())
@@ -171,13 +186,13 @@ def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Itera
 
 
 def _hull_over(where: np.ndarray, edges: np.ndarray) -> ConvexHull | None:
-    """The hull of the differences over the edges; None if it is flat."""
+    """Return the hull of the differences over the edges, or None if it is flat."""
     rows, columns = np.nonzero(edges)
     return _hull(where[rows] - where[columns])
 
 
-def _repaired(hull: ConvexHull, where: np.ndarray) -> tuple[ConvexHull, bool]:
-    """A hull with the edges of Algorithm 1, and whether no exposed state has several nearest partners."""
+def _repair(hull: ConvexHull, where: np.ndarray) -> tuple[ConvexHull, bool]:
+    """Return the hull repaired by Algorithm 1, and whether all partners are unique."""
     apart = np.linalg.norm(where[:, None] - where, axis=2)
     np.fill_diagonal(apart, np.inf)
     vectors, is_certain = [hull.points], True
@@ -199,25 +214,28 @@ def _inside(hull: ConvexHull, vectors: np.ndarray) -> np.ndarray:
 
 
 def _second_moment(hull: ConvexHull) -> float:
-    """``E|u|²`` for u uniform in a polygon around the origin: the mean over its triangles with a corner there."""
+    """Return ``E|u|²`` for u uniform in a polygon around the origin.
+
+    It is the mean over the triangles with a corner at the origin.
+    """
     corners = hull.points[hull.vertices]
     following = np.roll(corners, -1, axis=0)
     areas = np.abs(corners[:, 0] * following[:, 1] - corners[:, 1] * following[:, 0]) / 2
-    moments = ((corners**2).sum(axis=1) + (following**2).sum(axis=1) + (corners * following).sum(axis=1)) / 6
-    return float(areas @ moments / areas.sum())
+    triangle_moments = ((corners**2).sum(axis=1) + (following**2).sum(axis=1) + (corners * following).sum(axis=1)) / 6
+    return float(areas @ triangle_moments / areas.sum())
 
 
 @pytest.mark.parametrize(("name", "sequences"), [slow("gowalla", 20), ("geolife", 6)])
-def test_preset_gives_the_papers_setting_on_the_real_traces(real_data, real_trajectories, tmp_path, name, sequences):
-    """On Gowalla few first steps have constraint sets that brute force can take, so that more sequences are needed."""
+def test_preset_has_settings_of_paper_on_real_traces(real_data, real_trajectories, tmp_path, name, sequences):
+    """Few first steps on Gowalla are small enough for brute force, so more sequences are used."""
     path = SECTION_8[name].path
     config = parse_config({"preset": name, "data": [str(real_data / path)], "epsilons": []})
-    assert disagreements(config, name, real_trajectories(path), tmp_path / "run", sequences) == set()
+    assert find_differences(config, name, real_trajectories(path), tmp_path / "run", sequences) == set()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "expected"),
     [
         ({"cell_km": 0.35}, {"cell"}),
         ({"bbox": [39.88, 116.29, 39.97, 116.46]}, {"cell"}),
@@ -232,8 +250,8 @@ def test_preset_gives_the_papers_setting_on_the_real_traces(real_data, real_traj
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_a_change_of_the_preset_is_found(real_data, real_trajectories, tmp_path, changed, found):
-    """The broken twins of the test above, on GeoLife."""
+def test_changed_preset_is_detected(real_data, real_trajectories, tmp_path, changed, expected):
+    """Each change of the GeoLife preset must be detected."""
     path = SECTION_8["geolife"].path
     config = parse_config({"preset": "geolife", "data": [str(real_data / path)], "epsilons": [], **changed})
-    assert found <= disagreements(config, "geolife", real_trajectories(path), tmp_path / "run", sequences=4)
+    assert expected <= find_differences(config, "geolife", real_trajectories(path), tmp_path / "run", sequences=4)

@@ -1,4 +1,4 @@
-"""Claims and report against tables whose answers are known."""
+"""Tests of claims and reports against tables with known answers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CONFIG = parse_config(
 )
 
 
-def invented(protection, error, runtime=lambda setting, step: 1e-3, config=CONFIG) -> StepTable:
-    """A table in which two columns are functions of the setting, with a little spread among sequences."""
+def make_table(protection, error, runtime=lambda setting, step: 1e-3, config=CONFIG) -> StepTable:
+    """Return a table with two columns as functions of the setting, with a small spread."""
     rng = np.random.default_rng(0)
     rows = []
     for setting in config.settings():
@@ -41,7 +41,7 @@ def invented(protection, error, runtime=lambda setting, step: 1e-3, config=CONFI
                 values = {name: getattr(setting, name) for name in Setting.__dataclass_fields__}
                 values |= {"sequence": sequence, "step": step, "runtime_s": runtime(setting, step)}
                 values |= {"protection": protection(setting), "squared_error_km2": (factor * error(setting)) ** 2}
-                values |= {"possible": protection(setting), "area_km2": 1e6 * runtime(setting, step)}
+                values |= {"num_possible_states": protection(setting), "area_km2": 1e6 * runtime(setting, step)}
                 rows.append(dict.fromkeys(COLUMNS, 0) | values)
     return StepTable.of(rows)
 
@@ -54,47 +54,47 @@ PAPER = {"utility": 60, "transition": 100, "complete": 50}
 PAPER_ERROR = {"utility": 1.0, "transition": 3.0, "complete": 2.8}
 
 
-def as_in_the_paper() -> StepTable:
-    return invented(
+def make_paper_table() -> StepTable:
+    return make_table(
         lambda s: round(PAPER[s.policy] * (s.radius_km or 1)),
         lambda s: PAPER_ERROR[s.policy] * (s.radius_km or 1) / s.epsilon,
         lambda s, step: (1e-3 if s.policy == "complete" else 1.5e-3) * (1 - 0.5 ** min(step, 10)),
     )
 
 
-def opposite() -> StepTable:
-    return invented(
+def make_opposite_table() -> StepTable:
+    return make_table(
         lambda s: round(200 - PAPER[s.policy] - 10 * s.radius_km - 30 * s.epsilon),
         lambda s: {"utility": 11.0 - s.radius_km, "transition": 9.0, "complete": 5.0}[s.policy] * s.epsilon,
         lambda s, step: (4e-3 if s.policy == "complete" else 1e-3) * step,
     )
 
 
-def test_every_claim_holds_in_a_table_made_as_the_paper_says():
-    found = verdicts(as_in_the_paper())
-    assert len(found) == 24
-    assert {words: verdict for words, verdict in found.items() if verdict != HOLDS} == {}
+def test_every_claim_holds_for_table_of_paper():
+    verdict_of = verdicts(make_paper_table())
+    assert len(verdict_of) == 24
+    assert {words: verdict for words, verdict in verdict_of.items() if verdict != HOLDS} == {}
 
 
-def test_no_claim_holds_in_the_opposite_table():
-    """But one: the error of transition, though larger than that of DPLS as the paper says, is not little larger."""
-    found = verdicts(opposite())
-    assert [words for words, verdict in found.items() if verdict == HOLDS] == [
+def test_claims_fail_for_opposite_table():
+    """One claim remains: the error of transition is above that of DPLS."""
+    verdict_of = verdicts(make_opposite_table())
+    assert [words for words, verdict in verdict_of.items() if verdict == HOLDS] == [
         "The error under transition is above that of DPLS."
     ]
 
 
 def test_claims_within_noise_are_not_decided():
-    """Errors that differ by chance: each sequence's factor is drawn from 0.95 to 1.05, for each setting anew."""
-    found = verdicts(invented(lambda s: 50, lambda s: 1.0))
-    assert found["The error under utility is below that of DPLS."] == UNDECIDED
-    assert found["Under utility, the error falls as ε grows."] == UNDECIDED
-    assert found["DoP under utility is above that of DPLS."] == FAILS, "equal in every sequence: no noise"
-    assert found["Under utility, DoP does not depend on ε (within 5 %)."] == HOLDS
+    """Errors differ by chance: factors are sampled from 0.95 to 1.05 per sequence and setting."""
+    verdict_of = verdicts(make_table(lambda s: 50, lambda s: 1.0))
+    assert verdict_of["The error under utility is below that of DPLS."] == UNDECIDED
+    assert verdict_of["Under utility, the error falls as ε grows."] == UNDECIDED
+    assert verdict_of["DoP under utility is above that of DPLS."] == FAILS, "equal in every sequence: no noise"
+    assert verdict_of["Under utility, DoP does not depend on ε (within 5 %)."] == HOLDS
 
 
-def test_a_claim_states_the_papers_value_means_and_the_ratio_with_intervals():
-    claims = {claim.statement: claim for claim in check_claims(as_in_the_paper(), CONFIG)}
+def test_claim_states_published_value_means_and_ratio_with_intervals():
+    claims = {claim.statement: claim for claim in check_claims(make_paper_table(), CONFIG)}
     claim = claims["The error under utility is below that of DPLS."]
     assert (claim.figure, claim.published) == ("11", "the lowest")
     pattern = (
@@ -106,15 +106,18 @@ def test_a_claim_states_the_papers_value_means_and_the_ratio_with_intervals():
 
 
 @pytest.mark.parametrize(("dop", "verdict"), [(100, HOLDS), (90, HOLDS), (70, FAILS), (181, FAILS)])
-def test_the_papers_number_of_states_is_compared_for_its_data_set(dop, verdict):
+def test_published_number_of_states_is_compared(dop, verdict):
     preset = parse_config(CONFIG.keys | {"preset": "geolife"})
-    claims = check_claims(invented(lambda s: dop, lambda s: 1.0, config=preset), preset)
+    claims = check_claims(make_table(lambda s: dop, lambda s: 1.0, config=preset), preset)
     (claim,) = (claim for claim in claims if claim.statement.startswith("Transition protects the true state among 100"))
     assert (claim.published, claim.measured, claim.verdict) == ("100 states", f"{significant(dop)} states", verdict)
 
 
-def test_interval_of_a_ratio_is_that_of_scipys_paired_bootstrap():
-    """Both are random: the ends agree to a tenth of the interval. Drawn apart, the interval is three times as wide."""
+def test_ratio_interval_matches_scipys_paired_bootstrap():
+    """Both are random: ends agree within a tenth of the width.
+
+    Unpaired, it is three times as wide.
+    """
     rng = np.random.default_rng(6)
     level = rng.gamma(3.0, size=(40, 1))
     below = level * rng.uniform(0.9, 1.1, (40, 1))
@@ -145,19 +148,21 @@ def test_interval_of_a_ratio_is_that_of_scipys_paired_bootstrap():
     ],
     ids=["preset", "changed", "none"],
 )
-def test_report_states_the_cells_and_what_differs_from_the_preset(keys, words):
+def test_report_states_cells_and_changes_from_preset(keys, words):
     assert _states_words(parse_config({"data": ["x"], **keys})) == words
 
 
 class Loads(HTMLParser):
-    """Whatever a page would fetch."""
+    """A parser that collects the addresses that a page loads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.addresses: list[str] = []
 
     def handle_starttag(self, tag, attrs):
-        self.found += [value for name, value in attrs if name in ("src", "href", "srcset", "action", "data") and value]
+        self.addresses += [
+            value for name, value in attrs if name in ("src", "href", "srcset", "action", "data") and value
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -166,39 +171,41 @@ def finished(plain) -> Evaluation:
 
 
 @pytest.fixture(scope="module")
-def drawn(finished, plain_table):
-    """Its figures by name."""
+def figures(finished, plain_table):
+    """Return the figures of the evaluation by name."""
     pytest.importorskip("matplotlib")
-    from dphmm.evaluation.split import space_of
+    from dphmm.evaluation.split import make_space
 
-    return evaluation_figures(plain_table, finished.config, space_of(finished.config))
+    return evaluation_figures(plain_table, finished.config, make_space(finished.config))
 
 
 @pytest.fixture(scope="module")
-def page(finished, drawn, tmp_path_factory):
-    """The report with these figures, as a file."""
-    from dphmm.plots.figures import png
+def page(finished, figures, tmp_path_factory):
+    """Write the report with these figures to a file."""
+    from dphmm.plots.canvas import png
 
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report_html(finished, {name: png(one) for name, one in drawn.items()}, "a"), encoding="utf-8")
+    path.write_text(
+        report_html(finished, {name: png(figure) for name, figure in figures.items()}, "a"), encoding="utf-8"
+    )
     return path
 
 
-def test_report_loads_nothing_and_says_how_it_was_made(finished):
+def test_report_loads_nothing_and_states_provenance(finished):
     page = report_html(finished, {"figure-10-runtime": b"\x89PNG"}, "dphmm evaluate a<b.toml")
     parser = Loads()
     parser.feed(page)
-    assert parser.found
-    assert all(source.startswith("data:image/png;base64,") for source in parser.found)
+    assert parser.addresses
+    assert all(source.startswith("data:image/png;base64,") for source in parser.addresses)
     assert "://" not in page
     assert "a&lt;b.toml" in page
-    assert next(iter(finished.checkpoint.facts["data_sha256"].values())) in page
+    assert next(iter(finished.checkpoint.record["data_sha256"].values())) in page
     assert finished.config.digest in page
     assert len(re.findall(r"<td>(?:utility|complete)</td>", page)) == 7
 
 
-def test_figures_are_drawn_from_the_table(finished, plain_table, drawn):
-    assert set(drawn) == {
+def test_figures_are_plotted_from_table(finished, plain_table, figures):
+    assert set(figures) == {
         "figure-10-runtime",
         "figure-11-over-time",
         "possible-and-estimate",
@@ -207,7 +214,7 @@ def test_figures_are_drawn_from_the_table(finished, plain_table, drawn):
         "map",
         "settings",
     }
-    protection = drawn["figure-12-epsilon"].axes[0]
+    protection = figures["figure-12-epsilon"].axes[0]
     rows = plain_table.where(finished.config.base("utility"))
     line = protection.get_lines()[0].get_ydata()
     assert line[0] == pytest.approx(rows["protection"].mean(), rel=1e-12)
@@ -216,18 +223,20 @@ def test_figures_are_drawn_from_the_table(finished, plain_table, drawn):
     assert all(re.fullmatch(r"[\d,.]+", label) for label in labels), "powers of ten are written out"
 
 
-def test_every_setting_is_a_dot_with_its_interval(finished, plain_table, drawn):
-    """a cell of a table holds one number, no column the same in all."""
+def test_every_setting_is_plotted_with_its_interval(finished, plain_table, figures):
+    """Cells of the table contain one number, and no column is constant."""
     table, config = plain_table, finished.config
-    error = drawn["settings"].axes[0]
-    found = [total(table, setting, "rms_error_km") for setting in config.settings()]
-    assert [bar.lines[0].get_xdata()[0] for bar in error.containers] == pytest.approx([one.mean for one in found])
-    for bar, one in zip(error.containers, found, strict=True):
+    error = figures["settings"].axes[0]
+    totals = [total(table, setting, "rms_error_km") for setting in config.settings()]
+    assert [bar.lines[0].get_xdata()[0] for bar in error.containers] == pytest.approx(
+        [interval.mean for interval in totals]
+    )
+    for bar, interval in zip(error.containers, totals, strict=True):
         (segment,) = bar.lines[2][0].get_segments()
-        assert segment[:, 0] == pytest.approx([min(one.low, one.mean), max(one.high, one.mean)])
-    assert len(error.get_yticks()) == len({label.get_text() for label in error.get_yticklabels()}) == len(found)
+        assert segment[:, 0] == pytest.approx([min(interval.low, interval.mean), max(interval.high, interval.mean)])
+    assert len(error.get_yticks()) == len({label.get_text() for label in error.get_yticklabels()}) == len(totals)
     page = report_html(finished, {}, "dphmm evaluate a.toml")
-    body = page.partition("What each setting does on them")[2].partition("<h2>")[0]
+    body = page.partition("<h2>Settings</h2>")[2].partition("<h2>")[0]
     assert "<small>" not in body
     assert not re.search(r"<td>[^<]*\d[^<]* – [^<]*</td>", body)
     columns = [re.findall(r"<td>(.*?)</td>", row) for row in body.split("<tr>")[2:]]
@@ -235,15 +244,15 @@ def test_every_setting_is_a_dot_with_its_interval(finished, plain_table, drawn):
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_the_page_is_whole_on_a_phone_and_a_desk(drawn, page, browser, width):
-    for figure in drawn.values():
+def test_page_fits_phone_and_desktop(figures, page, browser, width):
+    for figure in figures.values():
         assert all(ax.has_data() for ax in figure.axes)
-    assert looked_at(browser, page, width) == len(drawn)
+    assert looked_at(browser, page, width) == len(figures)
 
 
-def test_the_page_begins_with_the_users_data_and_ends_with_the_paper(finished):
+def test_page_starts_with_users_data_and_ends_with_paper(finished):
     page = report_html(finished, {}, "dphmm evaluate a.toml")
     headings = re.findall(r"<h2>(.*?)</h2>", page)
-    assert headings[0] == "Whose data"
-    assert headings[-2:] == ["What the DPHMM paper claims, on these data", "How this was made"]
-    assert page.index(f"<h1>{finished.config.name}") < page.index("Whose data")
+    assert headings[0] == "Data and split"
+    assert headings[-2:] == ["Claims of the DPHMM paper", "Provenance"]
+    assert page.index(f"<h1>{finished.config.name}") < page.index("Data and split")

@@ -5,8 +5,8 @@ import pytest
 
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.config import EvaluationConfig, parse_config
-from dphmm.evaluation.split import Split, check_policies, space_of, split_people
-from dphmm.jobs.models import private_list, write_list
+from dphmm.evaluation.split import Split, check_policies, make_space, split_users
+from dphmm.jobs.model.learn import private_list_path, write_user_list
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence
@@ -23,9 +23,10 @@ from tests.walkers import walker
         ({"preset": "gowalla", "cell_km": 2.0}, 37, 36, 2.0),
         ({"preset": "geolife", "bbox": [39.9, 116.3, 39.95, 116.4]}, 26, 17, 0.34),
     ],
+    ids=["geolife", "gowalla", "gowalla grid", "gowalla, 2 km", "geolife, bbox"],
 )
-def test_published_grid_has_its_published_cells_unless_the_file_changes_them(keys, columns, rows, cell):
-    space = space_of(parse_config({"data": ["x"], **keys}))
+def test_published_grid_has_published_cells_unless_changed(keys, columns, rows, cell):
+    space = make_space(parse_config({"data": ["x"], **keys}))
     assert (space.columns, space.rows, space.cell_km) == (columns, rows, cell)
 
 
@@ -34,42 +35,42 @@ def test_published_grid_has_its_published_cells_unless_the_file_changes_them(key
     [
         (
             {"radius_km": 0.4},
-            r"key 'radius_km': policy 'centres:0.4km' joins no two of the \d+ states; .* give centres:",
+            r"key 'radius_km': policy 'centres:0.4km' connects none of the \d+ states: use centres:",
         ),
         ({"radii_km": [1.0, 0.3]}, r"key 'radii_km': policy 'centres:0.3km' .* or a smaller cell_km$"),
         ({"policies": ["utility", "centres:0.2km | complete"]}, r"key 'policies': policy 'centres:0.2km'"),
     ],
 )
-def test_policy_without_edges_is_refused_by_key_and_remedy(config, keys, named):
+def test_policy_without_edges_raises_with_key_and_remedy(config, keys, named):
     changed = parse_config({**config.keys, **keys})
     with pytest.raises(ConfigurationError, match=named) as caught:
-        check_policies(changed, space_of(changed))
+        check_policies(changed, make_space(changed))
     assert "\n" not in str(caught.value)
 
 
-def test_transition_policy_of_a_model_without_shared_predecessors_is_refused(config):
-    """A model in which every state stays connects no two states: no move shares its origin with another."""
+def test_transition_policy_without_shared_predecessors_raises(config):
+    """If every state stays, no two moves share an origin and no two states are connected."""
     changed = parse_config({**config.keys, "policies": ["transition"]})
-    space = space_of(changed)
+    space = make_space(changed)
     check_policies(changed, space)
     stays = MarkovModel(np.eye(space.size), np.full(space.size, 1 / space.size), space, 60.0)
-    with pytest.raises(ConfigurationError, match="key 'policies': policy 'transition' joins no two"):
+    with pytest.raises(ConfigurationError, match=r"'policies': .*'transition'"):
         check_policies(changed, space, [stays])
 
 
 @pytest.mark.parametrize("smoothing", [None, 0.5])
-def test_nobody_is_evaluated_under_a_model_that_was_learned_from_them(config, people, smoothing):
+def test_users_are_never_evaluated_with_model_trained_on_them(config, trajectories, smoothing):
     config = config.model_copy(update={"smoothing": smoothing})
-    split, models = split_people(people, config)
-    everyone = {person.user for person in people}
-    alone = {person.user: person for person in people}
-    grid = space_of(config)
+    split, models = split_users(trajectories, config)
+    all_users = {trajectory.user for trajectory in trajectories}
+    alone = {trajectory.user: trajectory for trajectory in trajectories}
+    grid = make_space(config)
     assert len(split.users) == len(set(split.users)) == 4
     assert len(models) == len(split.learned_from) == config.folds
     for user, fold in zip(split.users, split.folds.tolist(), strict=True):
         assert user not in split.learned_from[fold]
-    held_out = [everyone.difference(users) for users in split.learned_from]
-    assert sorted(user for fold in held_out for user in fold) == sorted(everyone), "everybody is in one fold"
+    held_out = [all_users.difference(users) for users in split.learned_from]
+    assert sorted(user for fold in held_out for user in fold) == sorted(all_users), "each user is in one fold"
     for users, model in zip(split.learned_from, models, strict=True):
         if smoothing is None:
             again = fit_shrunk([state_sequence(alone[u], grid, 60) for u in users], grid, 60).model
@@ -80,71 +81,71 @@ def test_nobody_is_evaluated_under_a_model_that_was_learned_from_them(config, pe
 
 
 @pytest.mark.parametrize(("sequences", "count", "folds", "fewest"), [(12, 15, 5, 12), (15, 15, 5, 12), (2, 3, 5, 2)])
-def test_models_are_learned_from_most_people_however_many_are_evaluated(config, sequences, count, folds, fewest):
-    """Without folds, twelve evaluated of fifteen left three to learn from."""
+def test_models_are_trained_on_most_users(config, sequences, count, folds, fewest):
+    """Without folds, twelve evaluated users of fifteen would leave three for training."""
     crowd = [walker(f"p{i}", 40, i) for i in range(count)]
     keys = config.model_dump() | {"sequences": sequences, "folds": folds}
-    split, _ = split_people(crowd, EvaluationConfig.model_validate(keys))
+    split, _ = split_users(crowd, EvaluationConfig.model_validate(keys))
     assert len(split.users) == sequences
     assert min(map(len, split.learned_from)) == fewest
     per_fold = np.bincount(split.folds, minlength=len(split.learned_from))
-    assert per_fold.max() - per_fold.min() <= 1, "the evaluated are spread over the folds"
+    assert per_fold.max() - per_fold.min() <= 1, "evaluated users are spread over the folds"
 
 
-def test_a_model_of_one_person_is_refused(config):
-    with pytest.raises(ConfigurationError, match=r"2 users were within the region.*learned from 1") as caught:
-        split_people([walker("a", 40, 1), walker("b", 40, 2)], config)
+def test_model_of_single_user_raises(config):
+    with pytest.raises(ConfigurationError, match=r"2 users .*region.* 1\b") as caught:
+        split_users([walker("a", 40, 1), walker("b", 40, 2)], config)
     assert "\n" not in str(caught.value)
 
 
-def test_a_given_model_is_everybodys(config, people, tmp_path):
-    """Its states and its clock are the evaluation's, and nobody needs to be left to learn from."""
-    _, (learned, *_) = split_people(people, config)
+def test_given_model_is_used_for_all_users(config, trajectories, tmp_path):
+    """Its states and clock are used, and no users are reserved for training."""
+    _, (learned, *_) = split_users(trajectories, config)
     learned.save(tmp_path / "m.npz")
     keys = {"data": list(config.data), "model": str(tmp_path / "m.npz"), "sequences": 8, "length": 12}
-    split, models = split_people(people, parse_config(keys))
+    split, models = split_users(trajectories, parse_config(keys))
     assert [model.content_hash for model in models] == [learned.content_hash]
     assert (len(split.users), split.learned_from, set(split.folds.tolist())) == (8, (), {0})
-    write_list(private_list(tmp_path / "m.npz"), learned, ["w1", "w2", "w0"])
-    split, _ = split_people(people, parse_config(keys))
+    write_user_list(private_list_path(tmp_path / "m.npz"), learned, ["w1", "w2", "w0"])
+    split, _ = split_users(trajectories, parse_config(keys))
     assert sorted(split.users) == [f"w{i}" for i in range(3, 9)]
-    assert split.dropped["are among those that the model was learned from"] == 2
+    assert split.dropped["are training users of the model"] == 2
 
 
-def test_sequences_are_true_unbroken_stretches(config, people):
-    split, _ = split_people(people, config)
-    grid = space_of(config)
+def test_sequences_are_unbroken_parts_of_trajectories(config, trajectories):
+    split, _ = split_users(trajectories, config)
+    grid = make_space(config)
     assert split.states.shape == (4, 13)
     for user, states in zip(split.users, split.states, strict=True):
-        person = next(p for p in people if p.user == user)
-        everything = grid.locate(person.latitude, person.longitude)
+        trajectory = next(p for p in trajectories if p.user == user)
+        everything = grid.locate(trajectory.latitude, trajectory.longitude)
         windows = np.lib.stride_tricks.sliding_window_view(everything, 13)
         assert (windows == states).all(axis=1).any()
 
 
-def test_who_is_dropped_is_counted_with_the_reason(config, people):
-    split, _ = split_people(people, config)
+def test_dropped_users_are_counted_by_reason(config, trajectories):
+    split, _ = split_users(trajectories, config)
     assert dict(split.dropped) == {"have no unbroken sequence long enough within the region": 1}
 
 
-def test_a_gap_breaks_a_sequence(config):
+def test_gap_ends_sequence(config):
     whole = [walker(f"p{i}", 40, i) for i in range(4)]
-    kept = np.arange(40) % 10 != 9  # a hole every ten steps; a sequence of thirteen needs more
+    kept = np.arange(40) % 10 != 9  # a missing fix every ten steps; a sequence of thirteen needs more
     holes = Trajectory("h", whole[0].times[kept], whole[0].latitude[kept], whole[0].longitude[kept])
-    split, _ = split_people([*whole, holes], config)
+    split, _ = split_users([*whole, holes], config)
     assert sum("h" in users for users in split.learned_from) == 1
     assert sum(split.dropped.values()) == 1
 
 
-def test_data_without_a_usable_sequence_are_refused_with_the_counts(config, people):
-    far = Trajectory("far", people[1].times, people[1].latitude - 20, people[1].longitude)
-    with pytest.raises(ConfigurationError, match=r"1 were never within the region; 2 have no unbroken") as caught:
-        split_people([far, walker("a", 5, 1), walker("b", 5, 2)], config)
+def test_data_without_usable_sequence_raise_with_counts(config, trajectories):
+    far = Trajectory("far", trajectories[1].times, trajectories[1].latitude - 20, trajectories[1].longitude)
+    with pytest.raises(ConfigurationError, match=r"1 .*within the region; 2 ") as caught:
+        split_users([far, walker("a", 5, 1), walker("b", 5, 2)], config)
     assert "\n" not in str(caught.value)
 
 
-def test_split_survives_its_file(config, people, tmp_path):
-    split, models = split_people(people, config)
+def test_split_is_restored_from_file(config, trajectories, tmp_path):
+    split, models = split_users(trajectories, config)
     assert not Split.is_saved(tmp_path)
     split.save(tmp_path, models)
     assert Split.is_saved(tmp_path)
@@ -154,8 +155,8 @@ def test_split_survives_its_file(config, people, tmp_path):
     np.testing.assert_array_equal(again.folds, split.folds)
 
 
-def test_each_fix_is_a_step_where_there_is_no_clock(config, people):
+def test_each_fix_is_one_step_without_clock(config, trajectories):
     keys = config.model_dump() | {"step_seconds": None, "data": config.data}
-    split, models = split_people(people, EvaluationConfig.model_validate(keys))
+    split, models = split_users(trajectories, EvaluationConfig.model_validate(keys))
     assert {model.step_seconds for model in models} == {None}
     assert len(split.users) == 4

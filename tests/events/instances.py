@@ -1,4 +1,4 @@
-"""Small chains, noise and events drawn at random, impossible moves and impossible outputs among them."""
+"""Random small chains, noise and events, with impossible moves and outputs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dphmm.events.event import Inside, Progress, States, Verdict
 
 @dataclass(frozen=True)
 class Table(Event):
-    """Any automaton at all: what follows each progress in each state, time by time."""
+    """Any automaton: the next progress for each progress in each state, timestep by timestep."""
 
     first: int
+    # Timestep, progress, state → progress; at the last timestep 0 is no and 1 is yes.
     table: tuple[tuple[tuple[int, ...], ...], ...]
-    """Time, progress, state → progress; at the last time 0 is no and 1 is yes."""
 
     @property
     def last(self) -> int:
@@ -27,61 +27,61 @@ class Table(Event):
     def start(self) -> Progress:
         return 0
 
-    def sets(self, time: int) -> Iterable[States]:
+    def sets(self, step: int) -> Iterable[States]:
         return tuple((state,) for state in range(len(self.table[0][0])))
 
-    def kind(self, time: int) -> Hashable:
-        return time
+    def step_signature(self, step: int) -> Hashable:
+        return step
 
-    def step(self, progress: Progress, time: int, inside: Inside) -> Progress:
+    def advance(self, progress: Progress, step: int, inside: Inside) -> Progress:
         states = range(len(self.table[0][0]))
-        ahead = self.table[time - self.first][progress][next(state for state in states if inside((state,)))]
-        return Verdict(ahead % 2) if time == self.last else ahead
+        ahead = self.table[step - self.first][progress][next(state for state in states if inside((state,)))]
+        return Verdict(ahead % 2) if step == self.last else ahead
 
 
-def random_table(rng: np.random.Generator, size: int, length: int) -> Table:
+def draw_table(rng: np.random.Generator, size: int, length: int) -> Table:
     first = int(rng.integers(0, length))
     steps = int(rng.integers(1, length - first + 1))
     table = rng.integers(0, 3, (steps, 3, size))
-    return Table(first, tuple(tuple(tuple(row) for row in one) for one in table.tolist()))
+    return Table(first, tuple(tuple(tuple(row) for row in layer) for layer in table.tolist()))
 
 
-def random_event(rng: np.random.Generator, size: int, length: int, depth: int = 2) -> Event:
-    """An event over times 0 to ``length - 1``."""
+def draw_event(rng: np.random.Generator, size: int, length: int, depth: int = 2) -> Event:
+    """An event over timesteps 0 to ``length - 1``."""
 
-    def some() -> list[int]:
+    def draw_states() -> list[int]:
         return np.flatnonzero(rng.random(size) < 0.4).tolist()
 
     first = int(rng.integers(0, length))
     last = int(rng.integers(first, length))
     match int(rng.integers(0, 8 if depth else 5)):
         case 0 | 1:
-            return Presence(some(), first, last)
+            return Presence(draw_states(), first, last)
         case 2:
-            return Pattern([[*some(), int(rng.integers(size))] for _ in range(first, last + 1)], first)
+            return Pattern([[*draw_states(), int(rng.integers(size))] for _ in range(first, last + 1)], first)
         case 3:
-            return Times(some(), first, last, int(rng.integers(1, 4)), bool(rng.integers(2)))
+            return Times(draw_states(), first, last, int(rng.integers(1, 4)), bool(rng.integers(2)))
         case 4:
-            return random_table(rng, size, length)
+            return draw_table(rng, size, length)
         case 5:
-            return ~random_event(rng, size, length, depth - 1)
+            return ~draw_event(rng, size, length, depth - 1)
         case _:
-            parts = [random_event(rng, size, length, depth - 1) for _ in range(int(rng.integers(1, 4)))]
+            parts = [draw_event(rng, size, length, depth - 1) for _ in range(int(rng.integers(1, 4)))]
             return AtLeast(int(rng.integers(1, len(parts) + 1)), parts)
 
 
-def random_matrix(rng: np.random.Generator, size: int) -> np.ndarray:
+def draw_matrix(rng: np.random.Generator, size: int) -> np.ndarray:
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.7) + 0.1 * np.eye(size)
     return np.asarray(matrix / matrix.sum(axis=1, keepdims=True))
 
 
-def random_initial(rng: np.random.Generator, size: int) -> np.ndarray:
+def draw_initial(rng: np.random.Generator, size: int) -> np.ndarray:
     initial = rng.random(size) * (rng.random(size) < 0.7)
     initial[int(rng.integers(size))] += 0.3
     return np.asarray(initial / initial.sum())
 
 
-def random_noise(rng: np.random.Generator, size: int, outputs: int) -> np.ndarray:
-    """``(size, outputs)``: the probability of each output in each state, some of them zero."""
+def draw_noise(rng: np.random.Generator, size: int, outputs: int) -> np.ndarray:
+    """``(size, outputs)``: probability of each output in each state; some are zero."""
     noise = rng.random((size, outputs)) * (rng.random((size, outputs)) < 0.85) + 1e-3
     return np.asarray(noise / noise.sum(axis=1, keepdims=True))

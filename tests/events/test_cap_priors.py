@@ -1,4 +1,4 @@
-"""Priors out of a table: a column for each, every state once."""
+"""Priors from a table: one column for each prior, every state once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dphmm.space import Grid, Places
 STOPS = Places(["a", "b", "c"], [45.0, 45.01, 45.02], [7.0, 7.01, 7.02])
 
 
-def test_every_column_is_a_prior_over_states_by_name(tmp_path):
+def test_each_column_is_prior_over_named_states(tmp_path):
     path = tmp_path / "priors.csv"
     path.write_text("state,home bird,commuter\nc,0.1,0.5\na,0.9,0.5\n")
-    one, other = read_priors(path, STOPS)
-    assert one.tolist() == [0.9, 0.0, 0.1]
-    assert other.tolist() == [0.5, 0.0, 0.5]
+    first, second = read_priors(path, STOPS)
+    assert first.tolist() == [0.9, 0.0, 0.1]
+    assert second.tolist() == [0.5, 0.0, 0.5]
     grid = Grid.over((45.0, 7.0, 45.02, 7.02), 1.0)
     path.write_text("state,p\n0,1\n")
     assert read_priors(path, grid)[0][0] == 1.0
@@ -25,15 +25,15 @@ def test_every_column_is_a_prior_over_states_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("state,p\na,0.5\nd,0.5\n", "line 3: state 'd' does not exist"),
-        ("state,p\na,0.5\na,0.5\n", "line 3: state 'a' is named twice"),
-        ("state,p\na,0.5\n", "column 'p' sums to 0.5"),
+        ("state,p\na,0.5\nd,0.5\n", "line 3: state 'd'"),
+        ("state,p\na,0.5\na,0.5\n", "line 3: state 'a' .*twice"),
+        ("state,p\na,0.5\n", r"column 'p' .*\b0\.5\b"),
         ("state,p\na,x\n", "line 2: could not convert"),
-        ("state\na\n", "holds no prior"),
+        ("state\na\n", "must have a column of probabilities for each prior"),
         ("place,p\na,1\n", "state"),
     ],
 )
-def test_a_table_that_holds_no_priors_is_refused_in_a_line(tmp_path, text, message):
+def test_invalid_table_of_priors_raises(tmp_path, text, message):
     path = tmp_path / "priors.csv"
     path.write_text(text)
     with pytest.raises(DataFileError, match=message) as caught:

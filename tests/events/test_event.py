@@ -1,4 +1,4 @@
-"""Events as values: what each means on every path, and that equal ones are equal."""
+"""Events as values: the meaning of each on every path, and equality."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import AtLeast, Not, Pattern, Presence, Times, parse_event
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event, Verdict
-from tests.events.instances import random_event
+from tests.events.instances import draw_event
 from tests.events.oracles import happens
 
 
-def run(event: Event, path: tuple[int, ...]) -> bool:
+def run_automaton(event: Event, path: tuple[int, ...]) -> bool:
     progress = event.start
     for time in range(event.first, event.last + 1):
         if not isinstance(progress, Verdict):
-            progress = event.step(progress, time, lambda states, time=time: path[time] in states)
+            progress = event.advance(progress, time, lambda states, time=time: path[time] in states)
     assert isinstance(progress, Verdict), "an event is decided at its last time"
     return progress is Verdict.YES
 
 
 @pytest.mark.parametrize("seed", range(80))
-def test_the_automaton_decides_every_path_as_the_definition_does(seed):
+def test_event_steps_equal_definition(seed):
     rng = np.random.default_rng(seed)
     size, length = int(rng.integers(2, 4)), int(rng.integers(1, 6))
-    event = random_event(rng, size, length, depth=3)
+    event = draw_event(rng, size, length, depth=3)
     for path in product(range(size), repeat=length):
-        assert run(event, path) == happens(event, path)
+        assert run_automaton(event, path) == happens(event, path)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_many_paths_are_decided_at_once_as_each_is_by_itself(seed):
+def test_compiled_event_decides_many_paths_in_one_call(seed):
     rng = np.random.default_rng(seed)
     size, length = int(rng.integers(2, 4)), int(rng.integers(1, 6))
-    event, paths = random_event(rng, size, length, depth=3), np.array(list(product(range(size), repeat=length)))
-    found = Automaton.compile(event, size).happens(paths)
-    assert found.tolist() == [happens(event, path) for path in paths.tolist()]
+    event, paths = draw_event(rng, size, length, depth=3), np.array(list(product(range(size), repeat=length)))
+    decisions = Automaton.compile(event, size).happens(paths)
+    assert decisions.tolist() == [happens(event, path) for path in paths.tolist()]
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_compiled_event_decides_every_path_as_its_steps_do(seed):
+def test_layers_of_compiled_event_equal_definition(seed):
     rng = np.random.default_rng(seed)
     size, length = int(rng.integers(2, 4)), int(rng.integers(1, 5))
-    event = random_event(rng, size, length)
+    event = draw_event(rng, size, length)
     automaton = Automaton.compile(event, size)
     for path in product(range(size), repeat=length):
         masses = np.zeros((1, size))
@@ -60,10 +60,10 @@ def test_a_compiled_event_decides_every_path_as_its_steps_do(seed):
                     ahead[target, where] += masses[source, where]
                 masses = ahead
         assert masses.sum() == 1
-        assert masses[automaton.cut(length).yes].sum() == happens(event, path)
+        assert masses[automaton.slices_at(length).yes].sum() == happens(event, path)
 
 
-def test_one_time_is_enough_for_presence_and_needed_for_a_pattern():
+def test_presence_pattern_and_visits_differ_on_same_path():
     presence, pattern, visits = Presence([2], 1, 2), Pattern([[2], [1]], 1), Times([2], 0, 3, 2, visits=True)
     assert (happens(presence, (0, 2, 1)), happens(presence, (2, 0, 1))) == (True, False)
     assert (happens(pattern, (0, 2, 1)), happens(pattern, (2, 1, 1))) == (True, False)
@@ -71,20 +71,20 @@ def test_one_time_is_enough_for_presence_and_needed_for_a_pattern():
     assert happens(Times([2], 0, 3, 2), (2, 2, 0, 0))
 
 
-def test_events_are_values():
-    one, other = Presence([2, 0, 2], 1, 2), Presence(np.array([True, False, True]), 1, np.int64(2))
-    assert (one, hash(one)) == (other, hash(other))
-    assert one != Presence([2], 1, 2)
-    assert ~~one == one
-    assert (one | other | ~one) == AtLeast(1, [one, one, Not(one)])
-    assert (one & (other & ~one)).events == (one, one, Not(one))
-    assert AtLeast(1, [one, other]) & one == AtLeast(2, [AtLeast(1, [one, one]), one])
+def test_equal_events_compare_equal_and_combine():
+    first, second = Presence([2, 0, 2], 1, 2), Presence(np.array([True, False, True]), 1, np.int64(2))
+    assert (first, hash(first)) == (second, hash(second))
+    assert first != Presence([2], 1, 2)
+    assert ~~first == first
+    assert (first | second | ~first) == AtLeast(1, [first, first, Not(first)])
+    assert (first & (second & ~first)).events == (first, first, Not(first))
+    assert AtLeast(1, [first, second]) & first == AtLeast(2, [AtLeast(1, [first, first]), first])
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_text_of_an_event_reads_back(seed):
+def test_text_of_event_reads_back(seed):
     rng = np.random.default_rng(seed)
-    event = random_event(rng, 4, 5, depth=3)
+    event = draw_event(rng, 4, 5, depth=3)
     if "Table" in repr(event):
         return
     back = parse_event(str(event)).resolve()
@@ -93,7 +93,7 @@ def test_the_text_of_an_event_reads_back(seed):
     assert str(back) == str(event)
 
 
-def test_many_windows_need_two_progress_states_and_few_layers():
+def test_daily_windows_need_two_progress_states_and_few_layers():
     days = AtLeast(1, [Presence([1, 2], 288 * day + 100, 288 * day + 140) for day in range(30)])
     automaton = Automaton.compile(days, 5)
     assert max(len(layer.after) for layer in automaton.layers) == 2
@@ -103,33 +103,33 @@ def test_many_windows_need_two_progress_states_and_few_layers():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Presence([1], 2, 1), "ends at 1, before it begins at 2"),
-        (lambda: Presence([-1], 0, 1), "whole numbers from 0"),
-        (lambda: Presence([0.5], 0, 1), "whole numbers from 0"),
-        (lambda: Presence([1], -1, 1), "a time of the event is -1"),
-        (lambda: Presence([1], 0, 1.5), "last is 1.5; give a whole number"),
-        (lambda: Pattern([], 0), "the pattern is empty"),
-        (lambda: Times([1], 0, 1, 0), "a number of times is 0"),
-        (lambda: AtLeast(3, [Presence([1], 0, 1)]), "at least 3 of 1 events cannot be"),
-        (lambda: AtLeast(1, []), "at least 1 of 0 events"),
-        (lambda: Automaton.compile(Presence([7], 0, 1), 7), "names state 7; states are 0 to 6"),
+        (lambda: Presence([1], 2, 1), "must not precede its first step 2, got 1"),
+        (lambda: Presence([-1], 0, 1), "non-negative integers"),
+        (lambda: Presence([0.5], 0, 1), "non-negative integers"),
+        (lambda: Presence([1], -1, 1), "first must be a non-negative integer"),
+        (lambda: Presence([1], 0, 1.5), "last must be a non-negative integer"),
+        (lambda: Pattern([], 0), "the pattern must contain the states of at least one step"),
+        (lambda: Times([1], 0, 1, 0), "min_count must be a positive integer"),
+        (lambda: AtLeast(3, [Presence([1], 0, 1)]), r"from 1 to the number of events \(1\), got 3"),
+        (lambda: AtLeast(1, []), "count must be from 1 to the number of events"),
+        (lambda: Automaton.compile(Presence([7], 0, 1), 7), "must be from 0 to 6, got 7"),
     ],
 )
-def test_what_is_no_event_is_refused_in_a_line(make, message):
+def test_invalid_event_raises(make, message):
     with pytest.raises(InvalidInputError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
 
 
-def test_an_automaton_that_would_grow_without_end_is_refused():
+def test_automaton_with_too_many_progress_states_raises():
     counts = [Times([state], 0, 60, 30) for state in range(4)]
-    with pytest.raises(EventError, match="more than 512 progress states"):
+    with pytest.raises(EventError, match="512 progress states"):
         Automaton.compile(AtLeast(4, counts), 4)
 
 
-def test_an_event_over_longer_than_anybody_waits_for_is_refused_at_once():
-    with pytest.raises(EventError, match="more than 1,000,000 steps; give a shorter window"):
+def test_event_over_too_many_timesteps_raises():
+    with pytest.raises(EventError, match="1,000,000 steps"):
         Automaton.compile(Presence([1], 5, 1_000_005), 3)
-    with pytest.raises(EventError, match="more than 1,000,000 progress states over all its steps"):
+    with pytest.raises(EventError, match="1,000,000 progress states"):
         Automaton.compile(Times([1], 0, 500_000, 300), 3)
     assert len(Automaton.compile(Presence([1], 7, 20_006), 3).layers) == 20_000

@@ -1,4 +1,4 @@
-"""Areas: outlines of cells tile the region, and districts are what a layer says."""
+"""Tests of areas: the outlines of cells tile the region, and districts follow a layer."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dphmm.flows import Areas
 from dphmm.space import Grid
 
 
-def test_more_cells_than_memory_has_room_for_are_refused():
-    with pytest.raises(ConfigurationError, match="915,325 areas are too many; take larger ones, 500,000 at most"):
+def test_too_many_areas_raises():
+    with pytest.raises(ConfigurationError, match=r"at most 500,000, got 915,325 areas"):
         Areas.from_space(Grid.over((40, 0, 42, 3), 0.25))
 
 
-def test_outlines_of_cells_tile_the_region_each_around_its_place():
+def test_cell_outlines_tile_region_around_their_centres():
     areas = Areas.from_space(Grid.over((45.0, -30.0, 45.03, -29.96), 1.0), block=2)
     whole = shapely.union_all(areas.outlines)
-    assert sum(one.area for one in areas.outlines) == pytest.approx(whole.area, rel=1e-6)  # none overlap
-    assert whole.area == pytest.approx(shapely.convex_hull(whole).area, rel=1e-3)  # and no gap is left
+    assert sum(outline.area for outline in areas.outlines) == pytest.approx(whole.area, rel=1e-6)  # no overlaps
+    assert whole.area == pytest.approx(shapely.convex_hull(whole).area, rel=1e-3)  # no gaps
     for outline, (latitude, longitude) in zip(areas.outlines, areas.places, strict=True):
         assert shapely.distance(outline.centroid, shapely.Point(longitude, latitude)) < 1e-6
 
 
 def layer(path, squares):
-    """Squares of a tenth of a degree: longitude of the corner, name and district of each."""
+    """Write 0.1-degree squares with a corner longitude, a name and a district each."""
     features = [
         {
             "type": "Feature",
@@ -40,18 +40,21 @@ def layer(path, squares):
     return path
 
 
-def test_a_property_names_districts_and_an_area_lies_in_one_alone(tmp_path):
+def test_property_defines_districts_and_area_in_two_districts_raises(tmp_path):
     squares = [(7.0, "a", "north"), (7.1, "b", "south"), (7.2, "c", "north"), (7.3, "a", "north")]
     areas = Areas.from_polygons(layer(tmp_path / "areas.json", squares), "name", "district")
     assert (areas.names, areas.districts) == (("a", "b", "c"), ("north", "south"))
     assert areas.district_of.tolist() == [0, 1, 0]
     twice = layer(tmp_path / "twice.json", [*squares, (7.4, "b", "north")])
-    with pytest.raises(DataFileError, match="has areas of one name in several of 'district'; name them apart"):
+    with pytest.raises(DataFileError, match="'district'"):
         Areas.from_polygons(twice, "name", "district")
 
 
-def test_a_layer_of_districts_holds_areas_by_a_point_within_and_the_others_are_elsewhere(tmp_path):
+def test_district_layer_assigns_areas_by_interior_point_and_rest_elsewhere(tmp_path):
     areas = layer(tmp_path / "areas.json", [(7.0, "a", ""), (7.1, "b", ""), (8.0, "c", "")])
     districts = layer(tmp_path / "districts.json", [(7.0, "west", ""), (7.1, "east", "")])
-    found = Areas.from_polygons(areas, "name", districts)
-    assert (found.districts, found.district_of.tolist()) == (("west", "east", "elsewhere"), [0, 1, 2])
+    areas_with_districts = Areas.from_polygons(areas, "name", districts)
+    assert (areas_with_districts.districts, areas_with_districts.district_of.tolist()) == (
+        ("west", "east", "elsewhere"),
+        [0, 1, 2],
+    )

@@ -1,4 +1,4 @@
-"""Membership by Equation (6) with CVXOPT, against scipy's least squares and against bodies whose norm is known."""
+"""Membership by Equation (6) with CVXOPT, against least squares and known norms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tests.running_example import F
 
 
 def distance(vertices: np.ndarray, vector: np.ndarray) -> float:
-    """The distance from the hull by bounded least squares, in units of the largest coordinate."""
+    """Compute the distance to the hull by bounded least squares.
+
+    The unit is the largest coordinate.
+    """
     size = max(np.abs(vertices).max(), np.abs(vector).max())
     apart = (vertices - vector).T / size
     whole = np.vstack([apart, np.ones(apart.shape[1])])
@@ -21,20 +24,20 @@ def distance(vertices: np.ndarray, vector: np.ndarray) -> float:
     return float(np.linalg.norm(apart @ (weights / weights.sum())))
 
 
-def boundary_points(hull: SensitivityHull, rng: np.random.Generator, count: int) -> np.ndarray:
+def sample_boundary(hull: SensitivityHull, rng: np.random.Generator, count: int) -> np.ndarray:
     cones = hull.cones[rng.integers(0, len(hull.cones), count)]
     weights = rng.dirichlet(np.full(cones.shape[1], rng.choice([0.05, 1.0])), count)
     return np.einsum("kr,krd->kd", weights, cones)
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_boundary_is_inside_and_a_ten_millionth_of_the_body_decides(seed):
+def test_boundary_is_inside_and_relative_excess_of_1e_7_is_outside(seed):
     rng, dimension = np.random.default_rng(seed), 1 + seed % 4
     differences = (
         rng.integers(-9, 10, (4 + 3 * seed, dimension)) if seed % 3 else rng.normal(size=(9 + seed, dimension))
     )
     hull = SensitivityHull(differences)
-    edge = boundary_points(hull, rng, 30)
+    edge = sample_boundary(hull, rng, 30)
     for share in (1.0, 1 - 1e-9, 1 - 1e-8, 1 - 1e-7, 1 - 1e-4, 0.5, 0.0):
         assert hull.contains(edge * share, method="qp").all(), share
     for share in (1 + 1e-7, 1 + 1e-6, 1 + 1e-4, 2.0, 1e6):
@@ -43,17 +46,17 @@ def test_boundary_is_inside_and_a_ten_millionth_of_the_body_decides(seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_agrees_with_least_squares_where_that_is_sure(seed):
+def test_membership_matches_least_squares(seed):
     rng = np.random.default_rng(100 + seed)
-    vertices = rng.normal(size=(3 + seed, 1 + seed % 3))  # not symmetric: nothing is used but the program
+    vertices = rng.normal(size=(3 + seed, 1 + seed % 3))  # not symmetric: only the quadratic program applies
     vectors = rng.normal(size=(40, vertices.shape[1]))
     expected = np.array([distance(vertices, vector) for vector in vectors])
-    sure = (expected < 1e-12) | (expected > 1e-7)
-    assert sure.sum() > 30
-    np.testing.assert_array_equal(in_convex_hull(vertices, vectors)[sure], (expected < 1e-12)[sure])
+    decided = (expected < 1e-12) | (expected > 1e-7)
+    assert decided.sum() > 30
+    np.testing.assert_array_equal(in_convex_hull(vertices, vectors)[decided], (expected < 1e-12)[decided])
 
 
-def test_vectors_off_a_flat_body_are_outside():
+def test_vectors_off_flat_body_are_outside():
     segment = SensitivityHull([[3, 1]])
     assert segment.contains([[3, 1], [1.5, 0.5], [0, 0], [3, 1 + 1e-7], [6, 2]], method="qp").tolist() == [
         1,
@@ -66,7 +69,7 @@ def test_vectors_off_a_flat_body_are_outside():
     assert point.contains([[0, 0], [1e-9, 0]], method="qp").tolist() == [True, False]
 
 
-def test_no_half_space_is_used(monkeypatch):
+def test_quadratic_program_uses_no_half_space(monkeypatch):
     hull = SensitivityHull([[2, 1], [0, 3]])
 
     def refuse(_: object) -> None:
@@ -78,21 +81,21 @@ def test_no_half_space_is_used(monkeypatch):
         hull.contains([[2, 1]])
 
 
-def test_options_of_cvxopt_stay_as_they_were(monkeypatch, capsys):
+def test_cvxopt_options_are_unchanged(monkeypatch, capsys):
     monkeypatch.setattr(cvxopt.solvers, "options", {"abstol": 0.5, "maxiters": 1})
     assert SensitivityHull([[2, 1], [0, 3]]).contains([1, 2], method="qp")
     assert cvxopt.solvers.options == {"abstol": 0.5, "maxiters": 1}
     assert capsys.readouterr().out == ""
 
 
-def test_a_solver_that_fails_leaves_certified_answers_only(monkeypatch):
-    """Whatever CVXOPT returns, a vector is inside only by weights that reach it: here it never moves a weight."""
+def test_failed_solver_gives_no_false_member(monkeypatch):
+    """A vector is inside only by weights that reach it; here CVXOPT returns no weights."""
     monkeypatch.setattr(cvxopt.solvers, "qp", lambda *_, **__: {})
     square = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
-    found = in_convex_hull(square, np.array([[0.2, 0.1], [3.0, 0.0], [1.0 + 1e-6, 0.0]]))
-    assert not found[1:].any()
+    inside = in_convex_hull(square, np.array([[0.2, 0.1], [3.0, 0.0], [1.0 + 1e-6, 0.0]]))
+    assert not inside[1:].any()
 
 
-def test_degrees_of_the_running_example_are_those_of_the_paper():
+def test_running_example_degrees_match_paper():
     policy = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
     assert degree_of_protection(policy, F, membership="qp").tolist() == [4, 6, 3, 5, 4, 4]

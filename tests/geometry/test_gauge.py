@@ -1,4 +1,4 @@
-"""The independent gauge against the norms of hulls, which share no code with it."""
+"""The independent gauge, against the norms of hulls, which use different code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm import SensitivityHull
-from dphmm.errors import PromiseError
+from dphmm.errors import GuaranteeError
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import Disc
 
@@ -27,12 +27,12 @@ HULLS = {
 
 @pytest.mark.parametrize("name", HULLS)
 @pytest.mark.parametrize("scale", [1.0, 0.25, 8.0])
-def test_gauge_of_a_hull_s_cones_is_its_norm(name, scale):
+def test_gauge_of_hull_cones_matches_norm(name, scale):
     hull = HULLS[name]
     gauge = Gauge.of_cones(hull.cones, scale, 0.0)
     inside = RNG.integers(-3, 4, (50, len(hull.vertices))) @ hull.vertices
     vectors = np.concatenate([scale * hull.vertices, inside])
-    across = 0.0 if hull.dimension > 1 else 0.1  # of a flat body's wall: rounding
+    across = 0.0 if hull.dimension > 1 else 0.1  # rounding error of a flat body's wall
     np.testing.assert_allclose(gauge(vectors), hull.norm(vectors) / scale, rtol=3e-9, atol=across)
     assert (gauge(scale * hull.vertices) <= 1).all()
     if name != "point":
@@ -43,13 +43,13 @@ def test_gauge_of_a_hull_s_cones_is_its_norm(name, scale):
 
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("dimension", [1, 2, 3, 9])
-def test_gauge_of_a_ball_is_its_norm(order, dimension):
+def test_gauge_of_ball_matches_norm(order, dimension):
     gauge, vectors = Gauge.of_ball(order, 2.5, dimension, 0.0), RNG.normal(size=(40, dimension))
     np.testing.assert_allclose(gauge(vectors), np.linalg.norm(vectors, ord=order, axis=1) / 2.5, rtol=3e-9)
 
 
 @pytest.mark.parametrize("gauge", [Gauge.of_cones(HULLS["polygon"].cones, 2.0, 0.0), Gauge.of_ball(2, 1.5, 2, 0.0)])
-def test_distances_of_embedded_points_are_gauges_of_their_differences(gauge):
+def test_embedded_distances_match_gauge(gauge):
     points = RNG.normal(size=(30, 2))
     placed, order = gauge.embedded(points)
     apart = np.linalg.norm(placed[1:] - placed[:1], ord=order, axis=1)
@@ -60,7 +60,7 @@ def test_distances_of_embedded_points_are_gauges_of_their_differences(gauge):
 
 
 @pytest.mark.parametrize("name", ["segment", "segment in space", "plane in space"])
-def test_whole_points_far_away_lie_on_a_flat_body_s_span_or_beside_it(name):
+def test_distant_integer_points_are_decided_exactly_for_flat_bodies(name):
     hull, d = HULLS[name], HULLS[name].ambient_dimension
     gauge = Gauge.of_cones(hull.cones, 1.0, 0.0)
     points = RNG.integers(-(10**7), 10**7, (200, d)).astype(float)
@@ -68,11 +68,11 @@ def test_whole_points_far_away_lie_on_a_flat_body_s_span_or_beside_it(name):
     for tip in hull.vertices:
         moved = gauge.embedded(points + tip)[0]
         assert (np.linalg.norm(moved - placed, ord=order, axis=1) <= 1).all()
-        beside = gauge.embedded(points + tip + np.eye(d)[0])[0]
-        assert (np.linalg.norm(beside - placed, ord=order, axis=1) > 1).all()
+        off_span = gauge.embedded(points + tip + np.eye(d)[0])[0]
+        assert (np.linalg.norm(off_span - placed, ord=order, axis=1) > 1).all()
 
 
-def test_rounding_widens_the_body_by_a_length_in_every_direction():
+def test_rounding_length_widens_body_in_every_direction():
     flat = Gauge.of_cones(HULLS["segment"].cones, 1.0, 1e-3)
     assert flat([[3.0, 4.0 + 1e-3]])[0] <= 1 < flat([[3.0, 4.0 + 3e-3]])[0]
     assert flat([[3e-4, 4e-4 - 5e-4]])[0] <= 1
@@ -87,6 +87,6 @@ def test_rounding_widens_the_body_by_a_length_in_every_direction():
     ],
     ids=["not convex", "flat", "flat in space"],
 )
-def test_cones_that_tile_no_convex_body_are_refused(cones):
-    with pytest.raises(PromiseError, match="nothing was drawn"):
+def test_invalid_cones_raise(cones):
+    with pytest.raises(GuaranteeError, match=r"the cones of the noise must .* aborted"):
         Gauge.of_cones(np.array(cones), 1.0, 0.0)

@@ -1,4 +1,4 @@
-"""The sensitivity hull: values of the paper, norm axioms, exact membership, degenerate bodies."""
+"""The sensitivity hull: the paper's values, norm axioms, exact membership, flat bodies."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ lengths = st.floats(-50, 50, width=32).map(lambda x: x if abs(x) > 1e-20 else 0.
 planar_floats = hnp.arrays(np.float64, st.tuples(st.integers(2, 12), st.just(2)), elements=lengths)
 
 
-def running_hull() -> SensitivityHull:
+def build_running_hull() -> SensitivityHull:
     edges = graph().edge_array()
     return SensitivityHull(F[edges[:, 0]] - F[edges[:, 1]])
 
 
 def test_example_5_1_vertices_and_area():
-    hull = running_hull()
+    hull = build_running_hull()
     assert {tuple(v) for v in hull.vertices.tolist()} == {(-4, -1), (1, -1), (3, 0), (4, 1), (-1, 1), (-3, 0)}
     assert hull.volume == 11.0
     assert hull.norm_form.exact is not None
 
 
 def test_planar_vertices_are_counter_clockwise():
-    corners = running_hull().vertices
+    corners = build_running_hull().vertices
     following = np.roll(corners, -1, axis=0)
     assert (corners[:, 0] * following[:, 1] - corners[:, 1] * following[:, 0] > 0).all()
 
 
 def test_running_example_mean_squared_radius_is_118_33rds():
-    assert running_hull().mean_squared_radius == pytest.approx(118 / 33, rel=1e-14)
-    assert np.sqrt(running_hull().squared_error) == pytest.approx(6.55050, abs=5e-6)
+    assert build_running_hull().mean_squared_radius == pytest.approx(118 / 33, rel=1e-14)
+    assert np.sqrt(build_running_hull().squared_error) == pytest.approx(6.55050, abs=5e-6)
 
 
-def test_mean_squared_radius_equals_a_monte_carlo_mean():
-    # 10^6 uniform points of the bounding box, seed 0; five standard errors (two-sided alpha below 1e-6).
-    hull = running_hull()
+def test_mean_squared_radius_matches_monte_carlo():
+    # 10^6 uniform points in the bounding box, seed 0; five standard errors (two-sided alpha below 1e-6).
+    hull = build_running_hull()
     points = np.random.default_rng(0).uniform([-4, -1], [4, 1], (1_000_000, 2))
     squares = (points[hull.contains(points)] ** 2).sum(axis=1)
     assert abs(squares.mean() - hull.mean_squared_radius) < 5 * squares.std() / np.sqrt(len(squares))
 
 
 @given(small_ints)
-def test_half_spaces_and_the_quadratic_program_agree_with_boundary_points_included(differences):
+def test_half_spaces_and_quadratic_program_agree(differences):
     hull = SensitivityHull(differences)
     corners = np.rint(hull.vertices).astype(int)
-    asked = np.concatenate([differences, corners, corners + 1, 2 * corners])[:14]
-    np.testing.assert_array_equal(hull.contains(asked), hull.contains(asked, method="qp"))
+    vectors = np.concatenate([differences, corners, corners + 1, 2 * corners])[:14]
+    np.testing.assert_array_equal(hull.contains(vectors), hull.contains(vectors, method="qp"))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_quadratic_program_tells_a_ten_millionth_of_the_bodys_size(seed):
+def test_quadratic_program_distinguishes_relative_difference_of_1e_7(seed):
     rng = np.random.default_rng(seed)
     hull = SensitivityHull(rng.integers(-9, 10, (4 + 10 * seed, 1 + seed % 3)))
     # Boundary points: directions within the span, divided by their norms.
@@ -71,14 +71,14 @@ def test_the_quadratic_program_tells_a_ten_millionth_of_the_bodys_size(seed):
 
 
 @given(planar_floats)
-def test_planar_hull_equals_shapely(differences):
+def test_planar_hull_matches_shapely(differences):
     hull = SensitivityHull(differences)
     reference = MultiPoint(np.concatenate([differences, -differences])).convex_hull
     assert hull.volume == pytest.approx(reference.area, rel=1e-9, abs=1e-9 * max(1.0, np.abs(differences).max() ** 2))
 
 
 @given(small_ints, st.data())
-def test_norm_axioms(differences, data):
+def test_norm_satisfies_axioms(differences, data):
     hull = SensitivityHull(differences)
     d = differences.shape[1]
     u, v = (np.array(data.draw(st.lists(st.integers(-9, 9), min_size=d, max_size=d)), dtype=float) for _ in "uv")
@@ -91,20 +91,20 @@ def test_norm_axioms(differences, data):
 
 
 @given(small_ints)
-def test_every_difference_is_inside_and_every_vertex_has_norm_one(differences):
+def test_differences_are_inside_and_vertices_have_norm_one(differences):
     hull = SensitivityHull(differences)
     assert hull.contains(differences).all()
     if hull.dimension:
         np.testing.assert_allclose(hull.norm(hull.vertices), 1.0, rtol=1e-12)
 
 
-def test_point_on_the_boundary_is_inside_and_the_next_lattice_point_is_not():
+def test_boundary_point_is_inside_and_next_lattice_point_is_not():
     hull = SensitivityHull([[4, 1], [1, 1], [3, 0]])
     assert hull.contains([[4, 1], [2, 1], [1, 2], [5, 1]]).tolist() == [True, True, False, False]
     assert hull.norm([2, 1]).item() == 1.0
 
 
-def test_exact_membership_sees_what_floating_point_cannot():
+def test_membership_is_exact_beyond_float_precision():
     # The second point is off the edge from (0, n) to (n, 0) by 1 / (2n): relatively 2e-17, below a double's resolution.
     n = 2**27
     hull = SensitivityHull([[n, 0], [0, n]])
@@ -112,7 +112,7 @@ def test_exact_membership_sees_what_floating_point_cannot():
     assert hull.contains(points).tolist() == [True, False]
 
 
-def test_vectors_over_a_common_denominator_are_decided_as_fractions_are():
+def test_common_denominator_membership_matches_fractions():
     square = SensitivityHull([[2, 2], [-2, 2]]).norm_form.exact
     vectors = np.array([[4, 0], [5, 0], [3, 3], [2, 2], [1, 3]])
     for denominator in (1, 2, 3):
@@ -129,7 +129,7 @@ def test_rational_differences_are_exact():
 
 
 @pytest.mark.parametrize("differences", [np.zeros((0, 2)), [[0, 0]], np.zeros((3, 2))], ids=["none", "zero", "zeros"])
-def test_no_edge_gives_the_point(differences):
+def test_no_differences_give_single_point(differences):
     hull = SensitivityHull(differences)
     assert (hull.dimension, hull.volume, hull.span_volume) == (0, 0.0, 1.0)
     assert hull.vertices.tolist() == [[0.0, 0.0]]
@@ -137,7 +137,7 @@ def test_no_edge_gives_the_point(differences):
     assert hull.norm([[0, 0], [1e-3, 0]]).tolist() == [0.0, np.inf]
 
 
-@pytest.mark.parametrize("differences", [[[2, 1]], [[2, 1], [4, 2]], [[2, 1], [2, 1], [-4, -2]]])
+@pytest.mark.parametrize("differences", [[[2, 1]], [[2, 1], [4, 2]], [[2, 1], [2, 1], [-4, -2]]], ids=repr)
 def test_collinear_differences_give_a_segment(differences):
     hull = SensitivityHull(differences)
     reach = np.abs(differences).max(axis=0)
@@ -147,7 +147,7 @@ def test_collinear_differences_give_a_segment(differences):
     assert hull.norm([reach[0], reach[1] + 1e-3]).item() == np.inf
 
 
-def test_a_plane_in_space_keeps_its_own_volume_and_norm():
+def test_plane_in_space_has_its_own_volume_and_norm():
     hull = SensitivityHull([[1, 2, 3], [2, 0, 1]])
     assert (hull.dimension, hull.ambient_dimension, hull.volume) == (2, 3, 0.0)
     normal = np.cross([1, 2, 3], [2, 0, 1])
@@ -157,7 +157,7 @@ def test_a_plane_in_space_keeps_its_own_volume_and_norm():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
-def test_cross_polytope_and_cube_have_their_known_volumes(d):
+def test_cross_polytope_and_cube_have_known_volumes(d):
     from math import factorial
 
     cross = SensitivityHull(3 * np.eye(d, dtype=int))
@@ -169,7 +169,7 @@ def test_cross_polytope_and_cube_have_their_known_volumes(d):
     assert cube.norm_form.exact is not None
 
 
-def test_facets_that_nearly_agree_bound_a_long_body_each_for_itself():
+def test_nearly_parallel_facets_of_long_body_are_kept():
     # |y + x t| <= 1, |y - x t| <= 1, |z| <= 1, |x| <= 10^6 with t = 4e-10: the two normals agree to nine digits.
     length, t = 1e6, 4e-10
     ends = [[length, y * (1 - length * t), z] for y in (1, -1) for z in (1, -1)]
@@ -179,8 +179,8 @@ def test_facets_that_nearly_agree_bound_a_long_body_each_for_itself():
     np.testing.assert_allclose(hull.norm(hull.vertices), 1.0, atol=1e-9)
 
 
-def test_scaling_keeps_norms():
-    hull = running_hull()
+def test_scaling_preserves_norms():
+    hull = build_running_hull()
     vectors = np.random.default_rng(1).normal(size=(50, 2))
     factors = np.array([0.34, 2.5])
     np.testing.assert_allclose(hull.scaled(factors).norm(vectors * factors), hull.norm(vectors), rtol=1e-12)
@@ -188,55 +188,59 @@ def test_scaling_keeps_norms():
     assert hull.scaled(factors).squared_error == pytest.approx(SensitivityHull(hull.vertices * factors).squared_error)
 
 
-def test_shapely_form_matches_the_dimension():
-    assert running_hull().to_shapely().area == pytest.approx(11.0)
+def test_to_shapely_matches_dimension():
+    assert build_running_hull().to_shapely().area == pytest.approx(11.0)
     assert SensitivityHull([[3, 4]]).to_shapely().length == pytest.approx(10.0)
     assert SensitivityHull(np.zeros((0, 2))).to_shapely().geom_type == "Point"
-    with pytest.raises(InvalidInputError, match="3 dimensions"):
+    with pytest.raises(InvalidInputError, match=r"at most 2 dimensions.*got 3"):
         SensitivityHull(np.eye(3)).to_shapely()
 
 
 @pytest.mark.parametrize("bad", [[[np.nan, 0]], [[np.inf, 1]], [1.0, 2.0], np.zeros((2, 0))])
-def test_bad_differences_are_refused(bad):
+def test_invalid_differences_raise(bad):
     with pytest.raises(CoordinateError, match="differences"):
         SensitivityHull(bad)
 
 
-def test_unknown_membership_method_is_refused():
+def test_unknown_membership_method_raises():
     with pytest.raises(InvalidInputError, match="halfspace"):
-        running_hull().contains([0, 0], method="magic")
+        build_running_hull().contains([0, 0], method="magic")
 
 
-def test_vectors_of_the_wrong_length_are_refused():
-    with pytest.raises(CoordinateError, match="last axis must be 2"):
-        running_hull().norm([1.0, 2.0, 3.0])
+def test_vectors_of_wrong_length_raise():
+    with pytest.raises(CoordinateError, match="vectors must have 2 as the last axis"):
+        build_running_hull().norm([1.0, 2.0, 3.0])
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([5, 40, 2**26]))
-def test_a_polygon_whose_corners_are_known_is_the_body_that_is_searched_for(seed, size):
-    """Bit by bit: corners, facets, half-spaces, and the same in other units and in whole steps."""
+def test_hull_from_corners_equals_searched_hull(seed, size):
+    """Compare corners, facets and half-spaces bit by bit, also in other units and steps."""
     rng = np.random.default_rng(seed)
     plain = SensitivityHull(rng.integers(-size, size + 1, (int(rng.integers(2, 12)), 2)))
     if plain.dimension < 2:
         assert plain.corners is None
         return
     assert plain.corners is not None
-    known, spacing, steps = SensitivityHull.of_polygon(plain.corners), np.array([0.34, 1.7]), np.array([3, 2])
+    from_corners, spacing, steps = SensitivityHull.of_polygon(plain.corners), np.array([0.34, 1.7]), np.array([3, 2])
     anew = SensitivityHull(np.rint(plain.vertices).astype(np.int64) * steps)
-    pairs = ((known, plain), (known.scaled(spacing), plain.scaled(spacing)), (known.in_steps(steps), anew))
-    for one, other in pairs:
+    pairs = (
+        (from_corners, plain),
+        (from_corners.scaled(spacing), plain.scaled(spacing)),
+        (from_corners.in_steps(steps), anew),
+    )
+    for first, second in pairs:
         for name in ("vertices", "cones", "cone_volumes", "second_moments", "_facets"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-        form, wanted = one.norm_form, other.norm_form
+            np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+        form, wanted = first.norm_form, second.norm_form
         np.testing.assert_array_equal(form.normals, wanted.normals)
         np.testing.assert_array_equal(form.equations, wanted.equations)
-        assert (one.dimension, one.volume, form.scale) == (other.dimension, other.volume, wanted.scale)
-    assert (known.norm_form.exact.offsets == plain.norm_form.exact.offsets).all()
-    assert (known.norm_form.exact.normals == plain.norm_form.exact.normals).all()
+        assert (first.dimension, first.volume, form.scale) == (second.dimension, second.volume, wanted.scale)
+    assert (from_corners.norm_form.exact.offsets == plain.norm_form.exact.offsets).all()
+    assert (from_corners.norm_form.exact.normals == plain.norm_form.exact.normals).all()
 
 
 @pytest.mark.parametrize("size", [3, 9, 60])
-def test_rows_of_a_polygon_hold_its_lattice_points_and_no_others(size):
+def test_lattice_rows_contain_exactly_lattice_points_of_polygon(size):
     rng = np.random.default_rng(size)
     for _ in range(40):
         hull = SensitivityHull(rng.integers(-size, size + 1, (4, 2)))
@@ -244,14 +248,14 @@ def test_rows_of_a_polygon_hold_its_lattice_points_and_no_others(size):
             continue
         x, y = np.meshgrid(np.arange(-size, size + 1), np.arange(-size, size + 1))
         inside = hull.contains(np.stack([x, y], axis=2))
-        found = np.zeros_like(inside)
+        from_rows = np.zeros_like(inside)
         for height, low, high in hull.lattice_rows:
             assert low <= high
-            found[height + size] = (x[0] >= low) & (x[0] <= high)
-        np.testing.assert_array_equal(found, inside)
+            from_rows[height + size] = (x[0] >= low) & (x[0] <= high)
+        np.testing.assert_array_equal(from_rows, inside)
 
 
-def test_only_polygons_of_whole_corners_have_rows():
+def test_only_integer_polygons_have_lattice_rows():
     for differences in ([[1, 0, 0], [0, 1, 0]], [[4, 2]], [[0.5, 0.0], [0.0, 1.0]], [[3]]):
         hull = SensitivityHull(differences)
         assert (hull.corners, hull.lattice_rows) == (None, None)
@@ -259,6 +263,6 @@ def test_only_polygons_of_whole_corners_have_rows():
 
 
 @pytest.mark.parametrize("unit", [1e-29, 1e-3, 1.0, 1e29])
-def test_the_squared_error_is_in_the_squared_unit_whatever_that_is(unit):
+def test_squared_error_scales_with_squared_unit(unit):
     plain, other = SensitivityHull([[4, 1], [-1, 3]]), SensitivityHull(np.array([[4.0, 1.0], [-1.0, 3.0]]) * unit)
     assert other.squared_error == pytest.approx(plain.squared_error * unit**2, rel=1e-12)

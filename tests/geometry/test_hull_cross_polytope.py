@@ -1,4 +1,4 @@
-"""The cross-polytope of Laplace noise in closed form, against the same body as a hull."""
+"""The cross-polytope in closed form, against the same body as a hull."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dphmm.geometry.hull import CrossPolytope
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 5])
-def test_equals_the_hull_of_its_tips(dimension):
+def test_cross_polytope_matches_hull_of_its_tips(dimension):
     rng = np.random.default_rng(dimension)
     radii = rng.uniform(0.5, 3.0, dimension)
     body, hull = CrossPolytope(radii), SensitivityHull(np.diag(radii))
@@ -27,7 +27,7 @@ def test_equals_the_hull_of_its_tips(dimension):
     np.testing.assert_allclose(body.scaled(stretch).norm(vectors), hull.scaled(stretch).norm(vectors), rtol=1e-13)
 
 
-def test_integers_on_the_boundary_are_decided_exactly():
+def test_integer_boundary_points_are_decided_exactly():
     radius = 2**40 + 1
     body = CrossPolytope(np.full(4, float(radius)))
     at = np.array([[2**40, 1, 0, 0], [2**40, 0, 1, 1]])
@@ -35,8 +35,8 @@ def test_integers_on_the_boundary_are_decided_exactly():
 
 
 @pytest.mark.parametrize(("count", "dimension"), [(5, 6), (200, 3), (30, 12)])
-def test_diameter_is_the_largest_norm_of_a_difference(count, dimension):
-    """By pairs where there are fewer points than facets, by facets otherwise."""
+def test_diameter_is_largest_norm_of_differences(count, dimension):
+    """Computed by pairs if there are fewer points than facets, otherwise by facets."""
     rng = np.random.default_rng(count)
     points, radii = rng.normal(size=(count, dimension)), rng.uniform(1.0, 2.0, dimension)
     expected = (np.abs(points[:, None] - points[None]) / radii).sum(axis=2).max()

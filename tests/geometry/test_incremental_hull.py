@@ -1,4 +1,4 @@
-"""Bodies that grow, against hulls that are made anew."""
+"""Growing bodies, against hulls built from all points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, growing_bod
 from tests.sizes import fewer
 
 
-def made(differences, d):
+def build_body(differences, d):
     both = np.concatenate([differences, -differences])
     if d == 2:
         return PlanarBody(planar.convex_polygon(both))
@@ -22,11 +22,11 @@ def made(differences, d):
 
 @settings(max_examples=fewer(50, 20))
 @given(st.sampled_from([1, 2, 3]), st.integers(0, 10**6))
-def test_volumes_and_errors_of_grown_bodies_are_those_of_hulls_made_anew(d, seed):
+def test_grown_volumes_and_errors_match_new_hulls(d, seed):
     rng = np.random.default_rng(seed)
     inner, vectors = rng.integers(-5, 6, (rng.integers(1, 6), d)), rng.integers(-8, 9, (5, d))
     spacing = rng.choice([0.5, 1.0, 3.0], d)
-    body = made(inner, d)
+    body = build_body(inner, d)
     hulls = [SensitivityHull(np.concatenate([inner, vector[None]])) for vector in vectors]
     volumes = [hull.volume for hull in hulls]
     np.testing.assert_allclose(body.volume + body.growth(vectors), volumes, rtol=1e-9, atol=1e-9)
@@ -41,8 +41,8 @@ bodies = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1,
 
 
 @given(bodies, bodies)
-def test_minimal_vectors_are_those_whose_grown_hull_holds_no_other(inner, vectors):
-    body = made(inner, 2)
+def test_holds_matches_containment_in_grown_hulls(inner, vectors):
+    body = build_body(inner, 2)
     vectors = vectors[~body.contains(vectors)]
     assume(len(vectors))
     grown = [SensitivityHull(np.concatenate([body.vertices, vector[None]])).contains(vectors) for vector in vectors]
@@ -50,10 +50,10 @@ def test_minimal_vectors_are_those_whose_grown_hull_holds_no_other(inner, vector
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_what_lies_in_a_body_adds_nothing_to_it(d):
+def test_inner_vectors_do_not_change_body(d):
     body = growing_body(np.concatenate([np.eye(d, dtype=np.int64)[::-1], -np.eye(d, dtype=np.int64)]) * 4)
     if d == 2:
-        body = made(4 * np.eye(2, dtype=np.int64), 2)
+        body = build_body(4 * np.eye(2, dtype=np.int64), 2)
     inside = np.array([[2] + [1] * (d - 1), [0] * d])
     assert body.growth(inside).tolist() == [0.0, 0.0]
     assert body.errors_with(inside, np.ones(d)) == pytest.approx([body.squared_error(np.ones(d))] * 2)

@@ -1,4 +1,4 @@
-"""How low the error of a larger body can be, against the errors of larger bodies made by a hull's own closed form."""
+"""Lower bounds on the error of larger bodies, against closed-form errors of such bodies."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ def vectors(d, most=6):
 pairs = st.sampled_from([2, 3]).flatmap(lambda d: st.tuples(vectors(d), vectors(d)))
 
 
-def error(*differences):
+def compute_error(*differences):
     return SensitivityHull(np.concatenate(differences)).squared_error
 
 
-def corners(differences):
+def compute_corners(differences):
     return planar.convex_polygon(np.concatenate([differences, -differences])).astype(float)
 
 
 @given(vectors(2), vectors(2))
-def test_error_floor_is_below_the_error_of_every_larger_body(inner, extra):
-    assert error_floor(corners(inner)) <= error(inner, extra) * CLOSE + 1e-12
+def test_error_floor_is_below_error_of_every_larger_body(inner, extra):
+    assert error_floor(compute_corners(inner)) <= compute_error(inner, extra) * CLOSE + 1e-12
 
 
-def test_error_floor_is_the_error_of_a_disc_and_of_a_segment():
+def test_error_floor_is_exact_for_disc_and_segment():
     angles = np.linspace(0, np.pi, 200, endpoint=False)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    assert error_floor(corners(3 * circle)) == pytest.approx(6 * 3**2, rel=1e-3)
-    assert error_floor(np.array([[-3.0, -4.0], [3.0, 4.0]])) == pytest.approx(error([[3, 4]])) == 50
+    assert error_floor(compute_corners(3 * circle)) == pytest.approx(6 * 3**2, rel=1e-3)
+    assert error_floor(np.array([[-3.0, -4.0], [3.0, 4.0]])) == pytest.approx(compute_error([[3, 4]])) == 50
 
 
-@pytest.mark.parametrize("differences", [[[10, 1], [10, -1]], [[9, 2], [-3, 2]], [[4, 3], [-3, 4], [5, 5]]])
-def test_error_floor_is_the_error_of_the_body_together_with_the_disc_of_that_level(differences):
-    """The union of both is star-shaped; shapely makes it, with a disc of 4,000 corners."""
-    inner = corners(np.array(differences))
+@pytest.mark.parametrize("differences", [[[10, 1], [10, -1]], [[9, 2], [-3, 2]], [[4, 3], [-3, 4], [5, 5]]], ids=repr)
+def test_error_floor_is_error_of_union_with_disc(differences):
+    """The union is star-shaped; shapely builds it with a disc of 4,000 corners."""
+    inner = compute_corners(np.array(differences))
     floor = error_floor(inner)
     union = shapely.Polygon(inner).union(shapely.Point(0, 0).buffer(np.sqrt(floor / 12), quad_segs=1000))
     assert polygon_error(shapely.get_coordinates(shapely.normalize(union).exterior)[-1:0:-1]) == pytest.approx(
@@ -55,8 +55,8 @@ def test_error_floor_is_the_error_of_the_body_together_with_the_disc_of_that_lev
     )
 
 
-def test_error_floor_is_in_the_unit_of_the_spacing():
-    body, spacing = growing_body(corners(np.array([[4, 1], [-2, 3]]))), np.array([0.5, 3.0])
+def test_error_floor_uses_unit_of_spacing():
+    body, spacing = growing_body(compute_corners(np.array([[4, 1], [-2, 3]]))), np.array([0.5, 3.0])
     assert body.error_floor(spacing) == error_floor(body.vertices * spacing)
     assert body.error_floor(2 * spacing) == pytest.approx(4 * body.error_floor(spacing))
     vectors, level = np.array([[4.0, 2.0], [9.0, 0.0], [-1.0, 4.0], [0.0, 8.0]]), 1.5 * body.squared_error(spacing)
@@ -66,47 +66,49 @@ def test_error_floor_is_in_the_unit_of_the_spacing():
     assert np.isinf(bounds).any()
 
 
-def test_error_floor_of_a_long_body_is_far_below_its_error_as_a_fat_one_around_it_has_less():
-    long = corners(np.array([[10.0, 1.0], [10.0, -1.0]]))
+def test_error_floor_of_long_body_is_below_its_error():
+    long = compute_corners(np.array([[10.0, 1.0], [10.0, -1.0]]))
     fat = np.array([[0.0, 6.0]])
-    assert error(long, fat) < polygon_error(long)
-    assert error_floor(long) < error(long, fat)
+    assert compute_error(long, fat) < polygon_error(long)
+    assert error_floor(long) < compute_error(long, fat)
 
 
 @given(vectors(2))
-def test_polygon_error_is_that_of_the_hull(inner):
-    assume(len(corners(inner)) > 2)
-    assert polygon_error(corners(inner)) == pytest.approx(error(inner))
+def test_polygon_error_matches_hull(inner):
+    assume(len(compute_corners(inner)) > 2)
+    assert polygon_error(compute_corners(inner)) == pytest.approx(compute_error(inner))
 
 
 @settings(max_examples=fewer(50, 20))
 @given(pairs)
-def test_no_larger_body_has_less_error_than_the_bound_of_what_it_holds(pair):
+def test_reach_bounds_are_below_error_of_larger_bodies(pair):
     inner, extra = pair
     for bound in reach_bounds(np.concatenate([inner, -inner]).astype(float), extra.astype(float)):
-        assert bound <= error(inner, extra) * CLOSE
+        assert bound <= compute_error(inner, extra) * CLOSE
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_the_bound_of_a_vector_is_met_by_double_cones_with_axes_at_right_angles(d):
+def test_reach_bound_is_tight_for_orthogonal_double_cones(d):
     axes = np.diag(np.arange(1.0, d + 1))
-    found = reach_bounds(np.concatenate([axes[1:], -axes[1:], np.zeros((1, d))]), axes[:1])
-    assert found[0] == pytest.approx(error(axes)) == pytest.approx(2 * (axes**2).sum())
+    bounds = reach_bounds(np.concatenate([axes[1:], -axes[1:], np.zeros((1, d))]), axes[:1])
+    assert bounds[0] == pytest.approx(compute_error(axes)) == pytest.approx(2 * (axes**2).sum())
 
 
 @settings(max_examples=fewer(60, 20))
 @given(pairs)
-def test_a_vector_in_a_body_of_less_error_than_the_level_is_open(pair):
+def test_vectors_of_better_bodies_have_bounds_within_level(pair):
     inner, extra = pair
-    level = error(inner, extra) * CLOSE
+    level = compute_error(inner, extra) * CLOSE
     assume(level > 0)
-    body = growing_body(corners(inner) if inner.shape[1] == 2 else np.concatenate([inner, -inner]).astype(float))
+    body = growing_body(
+        compute_corners(inner) if inner.shape[1] == 2 else np.concatenate([inner, -inner]).astype(float)
+    )
     bounds = body.open_bounds(extra.astype(float), np.ones(inner.shape[1]), level)
     assert (bounds <= level).all()
     assert body.error_floor(np.ones(inner.shape[1])) <= level
 
 
-def test_vectors_that_no_better_body_holds_are_closed():
-    square = corners(np.array([[3.0, 0.0], [0.0, 3.0]]))
+def test_vectors_outside_better_bodies_have_infinite_bound():
+    square = compute_corners(np.array([[3.0, 0.0], [0.0, 3.0]]))
     bounds = open_bounds(square, np.array([[2.0, 2.0], [5.0, 5.0], [9.0, 0.0]]), polygon_error(square) * 1.2)
     assert np.isfinite(bounds).tolist() == [True, False, False]

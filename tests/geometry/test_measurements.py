@@ -1,4 +1,4 @@
-"""Lattices are recognised, and only lattices; counting neighbours equals brute force in every way it is done."""
+"""Measurements: exact lattice detection, and neighbour counts against brute force."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from dphmm.errors import CoordinateError
 from dphmm.geometry import neighbours, planar
 from dphmm.geometry.hull import Disc
 from dphmm.geometry.incremental_hull import growing_body, origin
+from dphmm.geometry.measurements import _POLYGON_CACHE_SIZE, _polygon_forms
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 
 
 @pytest.mark.parametrize("cell", [0.34, 0.89, 1e-3, 7.0, 1 / 3])
 @pytest.mark.parametrize("origin", [0.0, -4.21, 117.3])
-def test_grid_centres_are_recognised_as_a_lattice(cell, origin):
+def test_grid_centres_are_recognized_as_lattice(cell, origin):
     steps = np.random.default_rng(3).integers(0, 40, (200, 2))
-    found = Measurements(origin + cell * steps)
-    assert found.is_lattice
-    np.testing.assert_array_equal(found.coordinates, steps - steps.min(axis=0))
-    np.testing.assert_allclose(found.spacing, cell, rtol=1e-9)
+    measurements = Measurements(origin + cell * steps)
+    assert measurements.is_lattice
+    np.testing.assert_array_equal(measurements.coordinates, steps - steps.min(axis=0))
+    np.testing.assert_allclose(measurements.spacing, cell, rtol=1e-9)
 
 
-def test_lattice_whose_smallest_gap_is_not_its_step_is_recognised():
-    found = Measurements(np.array([[0.0], [0.2], [0.5]]))
-    assert found.coordinates.ravel().tolist() == [0, 2, 5]
+def test_lattice_is_recognized_if_smallest_gap_is_not_its_step():
+    measurements = Measurements(np.array([[0.0], [0.2], [0.5]]))
+    assert measurements.coordinates.ravel().tolist() == [0, 2, 5]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +47,12 @@ def test_lattice_whose_smallest_gap_is_not_its_step_is_recognised():
         [1e9, 1e9 + 20.9, 1e9 + 40.1, 1e9 + 59.2],
     ],
 )
-def test_values_that_differ_never_share_a_coordinate_and_stay_where_they_are(values):
-    found = Measurements(np.array(values)[:, None])
-    assert len(np.unique(found.coordinates)) == len(values)
-    places = found.points[0] + found.spacing * (found.coordinates - found.coordinates[0])
+def test_different_values_never_share_a_coordinate(values):
+    measurements = Measurements(np.array(values)[:, None])
+    assert len(np.unique(measurements.coordinates)) == len(values)
+    places = measurements.points[0] + measurements.spacing * (measurements.coordinates - measurements.coordinates[0])
     gap = np.diff(sorted(values)).min()
-    assert np.abs(places - found.points).max() <= 1e-9 * gap
+    assert np.abs(places - measurements.points).max() <= 1e-9 * gap
 
 
 @given(
@@ -61,103 +62,105 @@ def test_values_that_differ_never_share_a_coordinate_and_stay_where_they_are(val
     st.sampled_from([0.0, 1e-16, 1e-12, 1e-9]),
     st.integers(0, 2**32 - 1),
 )
-def test_coordinates_are_equal_exactly_where_values_are(origin, step, steps, jitter, seed):
+def test_coordinates_are_equal_if_and_only_if_values_are(origin, step, steps, jitter, seed):
     values = origin + step * np.array(steps) + jitter * np.random.default_rng(seed).normal(size=len(steps))
-    found = Measurements(values[:, None])
+    measurements = Measurements(values[:, None])
     same = values[:, None] == values
-    np.testing.assert_array_equal(found.coordinates == found.coordinates.T, same)
-    lengths = np.abs(found.coordinates - found.coordinates.T) * found.spacing
+    np.testing.assert_array_equal(measurements.coordinates == measurements.coordinates.T, same)
+    lengths = np.abs(measurements.coordinates - measurements.coordinates.T) * measurements.spacing
     np.testing.assert_allclose(lengths, np.abs(values[:, None] - values), rtol=3e-9)
 
 
-def test_axes_of_nearly_commensurable_steps_keep_their_own():
+def test_nearly_commensurable_axes_keep_their_own_step():
     many = np.arange(1000.0)
-    found = Measurements(np.stack([many, (1 + 1e-10) * many], axis=1))
-    assert found.spacing.tolist() != [1.0, 1.0]
-    np.testing.assert_allclose(found.points[0] + found.spacing * found.coordinates, found.points, rtol=1e-15)
+    measurements = Measurements(np.stack([many, (1 + 1e-10) * many], axis=1))
+    assert measurements.spacing.tolist() != [1.0, 1.0]
+    np.testing.assert_allclose(
+        measurements.points[0] + measurements.spacing * measurements.coordinates, measurements.points, rtol=1e-15
+    )
 
 
-def test_scattered_points_are_no_lattice():
+def test_scattered_points_form_no_lattice():
     points = np.random.default_rng(4).normal(size=(50, 2))
-    found = Measurements(points)
-    assert not found.is_lattice
-    np.testing.assert_array_equal(found.coordinates, points)
+    measurements = Measurements(points)
+    assert not measurements.is_lattice
+    np.testing.assert_array_equal(measurements.coordinates, points)
 
 
-def test_rationals_keep_exact_coordinates():
-    found = Measurements([[Fraction(1, 3), Fraction(1, 2)], [Fraction(2, 3), Fraction(-1, 2)], [1, 0]])
-    assert found.coordinates.tolist() == [[0, 2], [1, 0], [2, 1]]
-    np.testing.assert_allclose(found.spacing, [1 / 3, 1 / 2])
+def test_rationals_have_exact_coordinates():
+    measurements = Measurements([[Fraction(1, 3), Fraction(1, 2)], [Fraction(2, 3), Fraction(-1, 2)], [1, 0]])
+    assert measurements.coordinates.tolist() == [[0, 2], [1, 0], [2, 1]]
+    np.testing.assert_allclose(measurements.spacing, [1 / 3, 1 / 2])
 
 
-def test_integers_are_counted_in_their_common_step():
-    found = Measurements([[340, 0], [1020, 340], [340, 680]])
-    assert found.coordinates.tolist() == [[0, 0], [2, 1], [0, 2]]
-    assert found.spacing.tolist() == [340.0, 340.0]
+def test_integers_use_their_common_step():
+    measurements = Measurements([[340, 0], [1020, 340], [340, 680]])
+    assert measurements.coordinates.tolist() == [[0, 0], [2, 1], [0, 2]]
+    assert measurements.spacing.tolist() == [340.0, 340.0]
 
 
-def test_axes_of_commensurable_steps_share_the_shorter_one():
-    found = Measurements([[0.0, 0.0], [0.68, 0.34], [1.36, 1.02]])
-    assert found.coordinates.tolist() == [[0, 0], [2, 1], [4, 3]]
-    np.testing.assert_allclose(found.spacing, 0.34)
+def test_commensurable_axes_share_shorter_step():
+    measurements = Measurements([[0.0, 0.0], [0.68, 0.34], [1.36, 1.02]])
+    assert measurements.coordinates.tolist() == [[0, 0], [2, 1], [4, 3]]
+    np.testing.assert_allclose(measurements.spacing, 0.34)
 
 
 @pytest.mark.parametrize(
     ("unit", "origin"), [(0.34, None), (0.34, [-4.21, 117.3]), (0.3333, [12.345, 12.345]), (7.0, [0.5, 0.0])]
 )
 @pytest.mark.parametrize("stride", [1, 3])
-def test_known_lattice_decides_as_the_recognised_one(unit, origin, stride):
+def test_given_lattice_matches_recognized_lattice(unit, origin, stride):
     steps = stride * np.random.default_rng(3).integers(-20, 20, (200, 2))
-    known = Measurements.on_lattice(steps, unit, origin)
-    np.testing.assert_array_equal(known.points, (0 if origin is None else np.array(origin)) + unit * steps)
-    found = Measurements(known.points)
-    assert known.is_lattice
-    assert found.is_lattice
-    np.testing.assert_array_equal(known.coordinates, found.coordinates)
-    np.testing.assert_allclose(known.spacing, found.spacing, rtol=1e-9)
-    np.testing.assert_array_equal(known.coordinates * known.steps_per_coordinate, steps - steps.min(axis=0))
-    everyone = np.ones(200, dtype=bool)
+    lattice = Measurements.on_lattice(steps, unit, origin)
+    np.testing.assert_array_equal(lattice.points, (0 if origin is None else np.array(origin)) + unit * steps)
+    measurements = Measurements(lattice.points)
+    assert lattice.is_lattice
+    assert measurements.is_lattice
+    np.testing.assert_array_equal(lattice.coordinates, measurements.coordinates)
+    np.testing.assert_allclose(lattice.spacing, measurements.spacing, rtol=1e-9)
+    np.testing.assert_array_equal(lattice.coordinates * lattice.steps_per_coordinate, steps - steps.min(axis=0))
+    all_states = np.ones(200, dtype=bool)
     hull = SensitivityHull([[2, 1], [0, 3]])
-    counts = [count_within(CoordinateBody(m, hull), everyone).tolist() for m in (known, found)]
+    counts = [count_within(CoordinateBody(m, hull), all_states).tolist() for m in (lattice, measurements)]
     assert counts[0] == counts[1]
 
 
-def test_known_lattice_is_kept_where_rounding_hides_it():
-    """Steps of a tenth of a millimetre, 9,000 km away: doubles still hold them, but no tolerance would find them."""
+def test_given_lattice_is_kept_despite_rounding():
+    """Steps of a tenth of a millimetre, 9,000 km away: exact in floats, but not detectable."""
     steps = np.random.default_rng(4).integers(0, 50, (40, 2))
     steps[0] = 0
-    known = Measurements.on_lattice(steps, 1e-7, origin=[9000.0, 9000.0])
-    assert known.is_lattice
-    assert known.coordinates.tolist() == steps.tolist()
-    assert not np.array_equal(Measurements(known.points).coordinates, steps)
+    lattice = Measurements.on_lattice(steps, 1e-7, origin=[9000.0, 9000.0])
+    assert lattice.is_lattice
+    assert lattice.coordinates.tolist() == steps.tolist()
+    assert not np.array_equal(Measurements(lattice.points).coordinates, steps)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6, 1e9])
-def test_neighbours_and_extremes_do_not_depend_on_how_far_away_the_origin_is(offset):
-    # Dyadic noise, so that the offset rounds nothing; more points than the hull's scan takes at once.
+def test_neighbours_and_extremes_do_not_depend_on_origin(offset):
+    # Dyadic noise: the offset causes no rounding. More points than one block of the hull's scan.
     points = np.random.default_rng(5).integers(0, 2**12, (600, 2)) / 2**12
     points[7] += 2.0**-20
     near, far = Measurements(points), Measurements(points + offset)
-    everyone = np.ones(600, dtype=bool)
-    corners = [np.unique(m.extremes(everyone) - m.coordinates[0], axis=0) for m in (near, far)]
+    all_states = np.ones(600, dtype=bool)
+    corners = [np.unique(m.extremes(all_states) - m.coordinates[0], axis=0) for m in (near, far)]
     np.testing.assert_allclose(corners[0] * near.spacing, corners[1] * far.spacing, atol=1e-12)
     reach = np.array([[0.25, 0.0], [0.0, 0.25]])
-    counts = [count_within(CoordinateBody(m, SensitivityHull(reach / m.spacing)), everyone) for m in (near, far)]
+    counts = [count_within(CoordinateBody(m, SensitivityHull(reach / m.spacing)), all_states) for m in (near, far)]
     np.testing.assert_array_equal(counts[0], counts[1])
 
 
-def test_off_the_line_of_a_flat_body_by_one_step_in_millions_the_diameter_is_infinite():
+def test_diameter_is_infinite_one_step_off_flat_body():
     wide = Measurements([[0, 0], [10**7, 1], [10**7, 2], [1, 0]])
     line = CoordinateBody(wide, SensitivityHull([[10**7, 1]]))
     assert line.diameter(np.array([True, True, False, False])) == 1.0
     assert line.diameter(np.array([True, False, True, False])) == np.inf
 
 
-def test_lattice_too_wide_for_exact_geometry_keeps_its_steps_in_floating_point():
-    known = Measurements.on_lattice([[0, 0], [1, 2**40], [3, 5]], 0.001)
-    assert not known.is_lattice
-    assert known.coordinates.tolist() == [[0, 0], [1, 2**40], [3, 5]]
-    assert known.spacing.tolist() == [0.001, 0.001]
+def test_too_wide_lattice_keeps_float_steps():
+    lattice = Measurements.on_lattice([[0, 0], [1, 2**40], [3, 5]], 0.001)
+    assert not lattice.is_lattice
+    assert lattice.coordinates.tolist() == [[0, 0], [1, 2**40], [3, 5]]
+    assert lattice.spacing.tolist() == [0.001, 0.001]
 
 
 @pytest.mark.parametrize(
@@ -165,19 +168,19 @@ def test_lattice_too_wide_for_exact_geometry_keeps_its_steps_in_floating_point()
     [
         ([[0.5, 1.0]], 1.0, None, "float64"),
         ([0, 1], 1.0, None, "shape"),
-        ([[0, 1]], 0.0, None, "length of a step is 0.0"),
-        ([[0, 1]], np.nan, None, "length of a step is nan"),
-        ([[0, 1]], 1.0, [0.0], "origin has shape"),
+        ([[0, 1]], 0.0, None, "unit must be a positive, finite number"),
+        ([[0, 1]], np.nan, None, "unit must be a positive, finite number"),
+        ([[0, 1]], 1.0, [0.0], "origin must be one number for each"),
         ([[0, 1]], 1.0, [0.0, np.inf], "finite"),
         ([[0, 2**53]], 1.0, None, "longer step"),
     ],
 )
-def test_what_is_no_lattice_is_refused(steps, unit, origin, message):
+def test_invalid_lattice_raises(steps, unit, origin, message):
     with pytest.raises(CoordinateError, match=message):
         Measurements.on_lattice(steps, unit, origin)
 
 
-def test_measurements_that_are_not_finite_are_refused():
+def test_non_finite_measurements_raise():
     with pytest.raises(CoordinateError, match="row 1"):
         Measurements([[0.0, 0.0], [np.nan, 1.0]])
 
@@ -189,13 +192,13 @@ points_and_masks = st.tuples(
 )
 
 
-def case(drawn):
+def build_case(drawn):
     points, random, kind = drawn
     f = points.astype(float)
     if kind == "scaled":
         f = 0.34 * f + 0.17
     elif kind == "scattered":
-        f = f + np.array([[random.random() for _ in row] for row in f])
+        f = f + np.array([[0.5 + random.random() for _ in row] for row in f])
     mask = np.array([random.random() < 0.7 for _ in points])
     mask[0] = True
     differences = f[: max(1, len(f) // 2)] - f[len(f) - max(1, len(f) // 2) :]
@@ -203,8 +206,8 @@ def case(drawn):
 
 
 @given(points_and_masks)
-def test_counts_within_a_hull_equal_brute_force(drawn):
-    measurements, mask, differences = case(drawn)
+def test_counts_within_hull_match_brute_force(drawn):
+    measurements, mask, differences = build_case(drawn)
     hull = SensitivityHull(np.rint(differences / measurements.spacing) if measurements.is_lattice else differences)
     counts = count_within(CoordinateBody(measurements, hull), mask)
     coordinates = measurements.coordinates
@@ -214,106 +217,108 @@ def test_counts_within_a_hull_equal_brute_force(drawn):
 
 
 @given(points_and_masks, st.floats(0.1, 5))
-def test_counts_within_a_disc_equal_brute_force(drawn, radius):
-    measurements, mask, _ = case(drawn)
+def test_counts_within_disc_match_brute_force(drawn, radius):
+    measurements, mask, _ = build_case(drawn)
     counts = count_within(CoordinateBody(measurements, Disc(radius, measurements.dimension)), mask)
     distances = np.linalg.norm(measurements.points[:, None] - measurements.points[None], axis=2)
     expected = np.where(mask, ((distances <= radius * (1 + 1e-9)) & mask).sum(axis=1), 0)
     np.testing.assert_array_equal(counts, expected)
 
 
-def test_counting_by_rows_and_by_fourier_transform_agree(monkeypatch):
+def test_row_sums_and_fourier_transform_agree(monkeypatch):
     rng = np.random.default_rng(5)
     x, y = np.meshgrid(np.arange(60), np.arange(45))
     measurements = Measurements(np.stack([x.ravel(), y.ravel()], axis=1))
     mask = rng.random(measurements.size) < 0.4
     body = CoordinateBody(measurements, SensitivityHull([[9, 3], [-2, 11], [7, -8]]))
     by_rows = count_within(body, mask)
-    monkeypatch.setattr(neighbours, "_FEW_ROWS", 0)
+    monkeypatch.setattr(neighbours, "_MAX_SUMMED_ROWS", 0)
     np.testing.assert_array_equal(by_rows, count_within(body, mask))
 
 
 @given(points_and_masks)
-def test_diameter_is_the_largest_norm_of_a_pair(drawn):
-    measurements, mask, differences = case(drawn)
+def test_diameter_is_largest_norm_of_pairs(drawn):
+    measurements, mask, differences = build_case(drawn)
     hull = SensitivityHull(np.rint(differences / measurements.spacing) if measurements.is_lattice else differences)
     points = measurements.coordinates[mask].astype(float)
     pairs = (points[:, None] - points[None]).reshape(-1, measurements.dimension)
     assert CoordinateBody(measurements, hull).diameter(mask) == pytest.approx(hull.norm(pairs).max(), rel=1e-12)
 
 
-def test_a_raster_has_a_cell_for_each_place_of_the_bounding_box_and_no_more():
+def test_raster_covers_bounding_box():
     raster = Measurements([[0, 0], [3, 0], [3, 1], [1, 1]]).raster
     assert (raster.width, raster.height) == (4, 2)
     assert raster.counts(np.array([True, False, True, True])).tolist() == [[1, 0, 0, 0], [0, 1, 0, 1]]
 
 
-def test_an_axis_on_which_all_are_equal_has_no_step_and_no_rounding():
+def test_constant_axis_has_exact_differences():
     for points in ([[5, 1], [5, 2], [5, 9]], [[0.5, 0.25], [0.5, 1.5], [0.5, 0.75]]):
-        found = Measurements(points)
-        assert found.is_lattice
-        assert found.differences(np.array([[0, 1], [2, 0]])).tolist() == (
+        measurements = Measurements(points)
+        assert measurements.is_lattice
+        assert measurements.differences(np.array([[0, 1], [2, 0]])).tolist() == (
             [[0, -1], [0, 8]] if points[0][0] == 5 else [[0, -5], [0, 2]]
         )
         assert Measurements(points).lengths(np.array([[0, 1]]))[0] == (1.0 if points[0][0] == 5 else 0.25)
 
 
-@pytest.mark.parametrize("cell", [1, 0.25, 1 / 3, (0.1, 7.0)])
-@pytest.mark.parametrize("shape", [(9, 14), (1, 30), (17, 1)])
-def test_who_stands_in_is_as_near_as_anybody_possible_and_the_same_whoever_asks(cell, shape):
+@pytest.mark.parametrize("cell", [1, 0.25, 1 / 3, (0.1, 7.0)], ids=repr)
+@pytest.mark.parametrize("shape", [(9, 14), (1, 30), (17, 1)], ids=repr)
+def test_surrogates_are_nearest_and_do_not_depend_on_other_queries(cell, shape):
     rng = np.random.default_rng(int(1000 * np.sum(cell)) + shape[0])
     steps = np.argwhere(rng.random(shape) < 0.7)[:, ::-1]
-    steps = rng.permutation(np.concatenate([steps, steps[:5]]))  # some at the same place
+    steps = rng.permutation(np.concatenate([steps, steps[:5]]))  # some repeated places
     measurements = Measurements(steps * np.asarray(cell))
     assert measurements.raster is not None
-    everyone = np.arange(measurements.size)
+    all_states = np.arange(measurements.size)
     for share in (0.05, 0.4, 0.9):
         mask = rng.random(measurements.size) < share
         mask[rng.integers(measurements.size)] = True
-        found = measurements.surrogates(everyone, mask)
+        partners = measurements.surrogates(all_states, mask)
         apart = np.linalg.norm(measurements.points[:, None] - measurements.points[None, mask], axis=2)
-        own = np.linalg.norm(measurements.points - measurements.points[found], axis=1)
-        assert mask[found].all()
-        np.testing.assert_allclose(own, apart.min(axis=1), rtol=1e-9, atol=1e-9)
+        distances = np.linalg.norm(measurements.points - measurements.points[partners], axis=1)
+        assert mask[partners].all()
+        np.testing.assert_allclose(distances, apart.min(axis=1), rtol=1e-9, atol=1e-9)
         fresh = Measurements(steps * np.asarray(cell))
-        for state in everyone[::7].tolist():
-            assert fresh.surrogates(np.array([state]), mask)[0] == found[state]
-        mask[found[0]] = mask.sum() == 1  # changed in place: what was known is not used
-        assert mask[measurements.surrogates(everyone, mask)].all()
+        for state in all_states[::7].tolist():
+            assert fresh.surrogates(np.array([state]), mask)[0] == partners[state]
+        mask[partners[0]] = mask.sum() == 1  # changed in place: cached results are not used
+        assert mask[measurements.surrogates(all_states, mask)].all()
 
 
-def test_extremes_of_a_raster_are_those_of_all_points_and_kept_only_where_nobody_can_change_the_constraint():
+def test_raster_extremes_match_all_points_and_are_cached_for_read_only_masks():
     rng = np.random.default_rng(8)
     y, x = np.divmod(np.arange(60 * 70), 70)
-    found = Measurements(np.stack([x, y], axis=1))
+    measurements = Measurements(np.stack([x, y], axis=1))
     for share in (0.002, 0.1, 0.9, 1.0):
         for _ in range(10):
-            near = np.hypot(*(found.points - found.points[rng.integers(found.size)]).T) < rng.uniform(2, 40)
-            possible = near & (rng.random(found.size) < share)
-            possible[rng.integers(found.size)] = True
-            wanted = planar.convex_polygon(found.coordinates[possible])
-            np.testing.assert_array_equal(found.extremes(possible), wanted)
+            near = np.hypot(
+                *(measurements.points - measurements.points[rng.integers(measurements.size)]).T
+            ) < rng.uniform(2, 40)
+            possible = near & (rng.random(measurements.size) < share)
+            possible[rng.integers(measurements.size)] = True
+            wanted = planar.convex_polygon(measurements.coordinates[possible])
+            np.testing.assert_array_equal(measurements.extremes(possible), wanted)
             possible[:] = True
-            assert len(found.extremes(possible)) == 4, "one that changed is looked at again"
+            assert len(measurements.extremes(possible)) == 4, "a changed mask is computed again"
             possible = frozen(near)
-            assert found.extremes(possible) is found.extremes(possible)
+            assert measurements.extremes(possible) is measurements.extremes(possible)
 
 
-def test_a_polygon_that_is_met_again_is_the_same_hull_and_others_are_not():
-    found = Measurements(0.34 * np.argwhere(np.ones((9, 9))))
-    body = origin(found.coordinates).grow(np.array([[2, 1], [0, 3]]))
-    hull = found.hull_of(body)
-    assert found.hull_of(growing_body(body.vertices)) is hull
-    assert found.to_units(hull) is found.to_units(hull)
-    assert found.hull_of(body.grow(np.array([[4, 0]]))) is not hull
+def test_equal_polygons_share_cached_hull():
+    measurements = Measurements(0.34 * np.argwhere(np.ones((9, 9))))
+    body = origin(measurements.coordinates).grow(np.array([[2, 1], [0, 3]]))
+    hull = measurements.compute_hull(body)
+    assert measurements.compute_hull(growing_body(body.vertices)) is hull
+    assert measurements.to_units(hull) is measurements.to_units(hull)
+    assert measurements.compute_hull(body.grow(np.array([[4, 0]]))) is not hull
     for k in range(1, 200):
-        larger = found.hull_of(body.grow(np.array([[k, 5]])))
+        larger = measurements.compute_hull(body.grow(np.array([[k, 5]])))
         np.testing.assert_array_equal(larger.vertices, SensitivityHull([[2, 1], [0, 3], [k, 5]]).vertices)
-    assert len(found._polygons) <= 64
+    assert _polygon_forms.cache_info().currsize <= _POLYGON_CACHE_SIZE
 
 
 @pytest.mark.parametrize("height", [5, 60])
-def test_rows_straight_from_half_planes_count_as_those_of_every_offset_that_is_asked(height, monkeypatch):
+def test_half_plane_rows_match_general_counting(height, monkeypatch):
     rng = np.random.default_rng(height)
     y, x = np.divmod(np.arange(height * 23), 23)
     measured = Measurements(np.stack([x, 3 * y], axis=1) * [1.0, 1 / 3])

@@ -1,4 +1,4 @@
-"""Rasters and polygons: what is counted and found at once is what looking at every cell gives."""
+"""Rasters and polygons, against a check of every cell."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dphmm.geometry import Measurements, neighbours, planar
 from dphmm.policy import radius
 
 
-def shapes(seed: int) -> np.ndarray:
-    """Occupied cells of many kinds: scattered ones, discs, a few, rows, columns and all."""
+def sample_cells(seed: int) -> np.ndarray:
+    """Sample occupied cells: scattered, a disc, three cells, a row, a column or all cells."""
     rng = np.random.default_rng(seed)
     height, width = rng.integers(1, 14, 2)
     y, x = np.indices((height, width))
@@ -32,9 +32,9 @@ def shapes(seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", range(6))
-def test_corners_of_occupied_cells_are_those_of_their_convex_polygon(kind):
+def test_raster_corners_match_convex_polygon(kind):
     for seed in range(kind, 300, 6):
-        cells = shapes(seed)
+        cells = sample_cells(seed)
         wanted = planar.convex_polygon(np.argwhere(cells)[:, ::-1])
         everywhere = Measurements(np.argwhere(np.ones(cells.shape))[:, ::-1])
         assert everywhere.raster is not None
@@ -42,10 +42,10 @@ def test_corners_of_occupied_cells_are_those_of_their_convex_polygon(kind):
 
 
 @pytest.mark.parametrize("kind", range(6))
-def test_counts_are_those_of_every_cell_that_is_asked(kind):
+def test_row_sums_match_every_cell(kind):
     for seed in range(kind, 60, 6):
         rng = np.random.default_rng(seed)
-        cells = shapes(seed) * rng.integers(1, 4, shapes(seed).shape).astype(np.int32)
+        cells = sample_cells(seed) * rng.integers(1, 4, sample_cells(seed).shape).astype(np.int32)
         top = int(rng.integers(0, len(cells)))
         high = rng.integers(0, cells.shape[1], 2 * top + 1)
         low = -high[::-1]
@@ -59,9 +59,9 @@ def test_counts_are_those_of_every_cell_that_is_asked(kind):
 
 
 @pytest.mark.parametrize("kind", range(6))
-def test_a_difference_occurs_where_two_occupied_cells_have_it(kind):
+def test_difference_occurs_if_two_occupied_cells_have_it(kind):
     for seed in range(kind, 60, 6):
-        cells = shapes(seed)
+        cells = sample_cells(seed)
         at = np.argwhere(cells)
         differences = {(int(x), int(y)) for y, x in (at[:, None] - at[None]).reshape(-1, 2)}
         for dx in range(-cells.shape[1] - 1, cells.shape[1] + 2):
@@ -70,7 +70,7 @@ def test_a_difference_occurs_where_two_occupied_cells_have_it(kind):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_differences_of_a_polygon_and_its_sums_are_those_of_all_pairs_and_triangles(seed):
+def test_difference_polygon_and_polygon_sums_match_pairs_and_triangles(seed):
     rng = np.random.default_rng(seed)
     polygon = planar.convex_polygon(rng.integers(-9, 10, (int(rng.integers(3, 40)), 2)))
     wanted = planar.convex_polygon((polygon[:, None] - polygon[None]).reshape(-1, 2))
@@ -78,7 +78,7 @@ def test_differences_of_a_polygon_and_its_sums_are_those_of_all_pairs_and_triang
     corners = rng.normal(size=(len(polygon), 2))
     before = np.roll(corners, 1, axis=0)
     doubles = planar.cross(before, corners)
-    squares = sum((one**2).sum(axis=1) for one in (before, corners, before + corners))
+    squares = sum((corner_array**2).sum(axis=1) for corner_array in (before, corners, before + corners))
     reach = (corners**2).sum(axis=1).max()
     assert planar.polygon_sums(corners) == pytest.approx(
         (doubles.sum(), doubles @ squares, reach), rel=1e-12, abs=1e-12

@@ -1,4 +1,4 @@
-"""Polygons: growth and difference bodies against building the hull anew."""
+"""Planar polygons: growth and difference bodies, against new hulls."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, origin
 points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))
 
 
-def symmetric(differences):
+def build_symmetric_polygon(differences):
     return planar.convex_polygon(np.concatenate([differences, -differences]))
 
 
 @given(points, points)
-def test_growth_is_the_difference_of_areas(differences, vectors):
-    polygon = symmetric(differences)
+def test_growth_is_difference_of_areas(differences, vectors):
+    polygon = build_symmetric_polygon(differences)
     growth = PlanarBody(polygon).growth(vectors)
     for vector, gained in zip(vectors, growth, strict=True):
         larger = planar.convex_polygon(np.concatenate([polygon, [vector], [-vector]]))
@@ -30,7 +30,9 @@ def test_growth_is_the_difference_of_areas(differences, vectors):
 
 @given(points, points)
 def test_planar_and_spatial_bodies_agree(differences, vectors):
-    planar_body, spatial = (kind(symmetric(np.vstack([differences, [[0, 0]]]))) for kind in (PlanarBody, GrowingBody))
+    planar_body, spatial = (
+        kind(build_symmetric_polygon(np.vstack([differences, [[0, 0]]]))) for kind in (PlanarBody, GrowingBody)
+    )
     np.testing.assert_allclose(planar_body.volume, spatial.volume)
     np.testing.assert_allclose(planar_body.growth(vectors), spatial.growth(vectors))
     np.testing.assert_array_equal(planar_body.contains(vectors), spatial.contains(vectors))
@@ -38,13 +40,15 @@ def test_planar_and_spatial_bodies_agree(differences, vectors):
 
 
 @given(points)
-def test_difference_polygon_is_the_hull_of_all_differences(cloud):
-    every = planar.convex_polygon((cloud[:, None] - cloud[None]).reshape(-1, 2))
-    np.testing.assert_array_equal(planar.difference_polygon(planar.convex_polygon(cloud)), every)
-    np.testing.assert_array_equal(planar.difference_polygon(planar.convex_polygon(cloud.astype(float))), every)
+def test_difference_polygon_is_hull_of_all_differences(cloud):
+    all_differences = planar.convex_polygon((cloud[:, None] - cloud[None]).reshape(-1, 2))
+    np.testing.assert_array_equal(planar.difference_polygon(planar.convex_polygon(cloud)), all_differences)
+    np.testing.assert_array_equal(
+        planar.difference_polygon(planar.convex_polygon(cloud.astype(float))), all_differences
+    )
 
 
-def test_many_points_take_the_filtered_path_and_give_the_same_polygon():
+def test_filtered_path_gives_same_polygon_for_many_points():
     rng = np.random.default_rng(6)
     for cloud in (rng.integers(-40, 40, (3000, 2)), rng.normal(size=(3000, 2))):
         few = planar.convex_polygon(np.concatenate([planar.convex_polygon(cloud), cloud[:300]]))
@@ -52,16 +56,16 @@ def test_many_points_take_the_filtered_path_and_give_the_same_polygon():
 
 
 @given(points, points)
-def test_body_grows_to_the_hull_of_everything_added_and_stays_itself(first, second):
+def test_grown_body_is_hull_of_all_vectors_and_original_is_unchanged(first, second):
     body = origin(first)
     grown = body.grow(first).grow(second)
-    np.testing.assert_array_equal(grown.vertices, symmetric(np.concatenate([first, second, [[0, 0]]])))
+    np.testing.assert_array_equal(grown.vertices, build_symmetric_polygon(np.concatenate([first, second, [[0, 0]]])))
     assert body.vertices.tolist() == [[0, 0]]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 400))
-def test_where_a_side_turns_the_other_way_there_is_no_corner(seed, rows):
-    """Of both ends of rows, the corners of the hull stay; a chain that is bent everywhere stays as it is."""
+def test_bending_keeps_hull_corners_of_rows(seed, rows):
+    """The corners of the hull of both row ends stay, and a strictly bent chain is unchanged."""
     rng = np.random.default_rng(seed)
     y, widths = np.arange(rows), rng.integers(0, 1 + rng.integers(1, 2000), rows)
     if rng.random() < 0.5:
@@ -71,26 +75,26 @@ def test_where_a_side_turns_the_other_way_there_is_no_corner(seed, rows):
     middle = rng.integers(-9, 10, rows)
     left, right = np.stack([middle - widths, y], axis=1), np.stack([middle + widths, y], axis=1)
     whole = planar.convex_polygon(np.concatenate([left, right]))
-    fewer = np.concatenate([planar.bending(left[::-1]), planar.bending(right)])
-    np.testing.assert_array_equal(planar.convex_polygon(fewer), whole)
-    np.testing.assert_array_equal(planar.polygon_of_rows(left, right), whole)
+    bent = np.concatenate([planar.bending(left[::-1]), planar.bending(right)])
+    np.testing.assert_array_equal(planar.convex_polygon(bent), whole)
+    np.testing.assert_array_equal(planar.build_polygon(left, right), whole)
     curve = np.stack([y**2, y], axis=1)[::-1]
     np.testing.assert_array_equal(planar.bending(curve), curve)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
-def test_the_polygon_of_a_few_rows_is_that_of_all_their_points(points):
-    """Among them points and segments."""
+def test_polygon_of_rows_matches_all_points(points):
+    """Points and segments are included."""
     first, last = (
         np.array([[pick(x for x, y in points if y == row), row] for row in sorted({y for _, y in points})])
         for pick in (min, max)
     )
-    np.testing.assert_array_equal(planar.polygon_of_rows(first, last), planar.convex_polygon(np.array(points)))
+    np.testing.assert_array_equal(planar.build_polygon(first, last), planar.convex_polygon(np.array(points)))
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
-def test_a_sheared_lattice_of_floats_has_no_edges_made_by_rounding(dimension, monkeypatch):
-    """Its differences are met a few units in the last place apart; edges between them lead anywhere."""
+def test_sheared_float_lattice_has_no_edges_from_rounding(dimension, monkeypatch):
+    """Its differences vary by a few units in the last place; edges between them are arbitrary."""
     blurred = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -108,15 +112,15 @@ def test_a_sheared_lattice_of_floats_has_no_edges_made_by_rounding(dimension, mo
         assert np.linalg.norm(edges, axis=1).min() > 1e-3
         np.testing.assert_allclose(hull.norm(among @ shear), exact.norm(among), rtol=0, atol=1e-9)
         with monkeypatch.context() as patch:
-            patch.setattr(planar, "_MANY", 10**9)  # Qhull merges most of them, the scan none
+            patch.setattr(planar, "_MIN_QHULL_POINTS", 10**9)  # Qhull merges most of these edges, the scan none
             plain = planar.convex_polygon(np.concatenate([hull.differences, -hull.differences])[:, :2])
         blurred += np.linalg.norm(np.diff(plain, axis=0), axis=1).min() < 1e-12
-    assert blurred > 2, "the scan by itself makes such edges now and then"
+    assert blurred > 2, "the scan alone produces such edges in some cases"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_many_points_have_the_polygon_that_the_scan_finds(seed, monkeypatch):
-    """Floats in general position come from Qhull; narrow integers are sifted by it, and all integers are exact."""
+def test_qhull_path_matches_scan_for_many_points(seed, monkeypatch):
+    """General floats use Qhull, which also filters small integers; integers are exact."""
     rng = np.random.default_rng(seed)
     width = [3, 100, 2**16, 2**16 + 9, 2**27][seed % 5]
     sets = (
@@ -124,18 +128,18 @@ def test_many_points_have_the_polygon_that_the_scan_finds(seed, monkeypatch):
         rng.integers(-width, width + 1, (700, 2)),
         rng.integers(-width, width + 1, (300, 2)),
     )
-    found = [planar.convex_polygon(points) for points in sets]
-    monkeypatch.setattr(planar, "_MANY", 10**9)
-    for points, polygon in zip(sets, found, strict=True):
+    polygons = [planar.convex_polygon(points) for points in sets]
+    monkeypatch.setattr(planar, "_MIN_QHULL_POINTS", 10**9)
+    for points, polygon in zip(sets, polygons, strict=True):
         np.testing.assert_array_equal(polygon, planar.convex_polygon(points))
 
 
 @pytest.mark.parametrize("points", [np.ones((300, 2)), np.outer(np.arange(300), [1.0, 2.0])], ids=["point", "segment"])
-def test_many_degenerate_floats_go_through_the_scan(points):
+def test_degenerate_points_use_scan(points):
     np.testing.assert_array_equal(planar.convex_polygon(points), np.unique(points[[0, -1]], axis=0))
 
 
-def test_a_polygon_without_blur_stays_as_it_is():
+def test_polygon_without_rounding_edges_is_unchanged():
     rng = np.random.default_rng(2)
     for thin in (1.0, 1e-3, 1e-7):
         points = rng.normal(size=(30, 2)) * [1.0, thin]

@@ -1,4 +1,4 @@
-"""Determinants and ranks of integer matrices by fraction-free elimination, against elimination in rationals."""
+"""Determinants and ranks by fraction-free elimination, against rational elimination."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ squares = st.integers(0, 6).flatmap(
 )
 
 
-def reduced(matrix: np.ndarray) -> tuple[Fraction, int]:
-    """The product of the pivots with its sign, and their number, by Gaussian elimination in rationals."""
+def eliminate(matrix: np.ndarray) -> tuple[Fraction, int]:
+    """Return the signed product of the pivots and their number, by elimination in rationals."""
     rows, product, rank = [[Fraction(int(x)) for x in row] for row in matrix], Fraction(1), 0
     for axis in range(matrix.shape[1]):
         at = next((i for i in range(rank, len(rows)) if rows[i][axis]), None)
@@ -37,37 +37,37 @@ def reduced(matrix: np.ndarray) -> tuple[Fraction, int]:
 
 
 @given(squares)
-def test_determinants_equal_elimination_in_rationals(matrices):
-    expected = [reduced(matrix)[0] for matrix in matrices]
+def test_determinants_match_rational_elimination(matrices):
+    expected = [eliminate(matrix)[0] for matrix in matrices]
     assert [int(x) for x in exact_determinants(matrices)] == expected
 
 
 @given(hnp.arrays(np.int64, st.tuples(st.integers(0, 6), st.integers(1, 5)), elements=entries))
-def test_rank_equals_elimination_in_rationals(rows):
-    assert exact_rank(rows) == reduced(rows)[1]
+def test_rank_matches_rational_elimination(rows):
+    assert exact_rank(rows) == eliminate(rows)[1]
 
 
 @pytest.mark.parametrize("size", [2, 3, 8, 12])
-def test_singular_matrices_have_determinant_zero_however_large(size):
-    """Where doubles see none of it: the rows differ in the last of sixty digits at most."""
+def test_large_singular_matrices_have_determinant_zero(size):
+    """Floats cannot detect this: the rows differ in the last of sixty digits at most."""
     rng = np.random.default_rng(size)
     whole = rng.integers(-(2**58), 2**58, (3, size, size))
     whole[0, -1] = whole[0, 0]
     whole[1, :, 1] = 0
     whole[2, -1] = whole[2, 0]
     whole[2, -1, -1] += 1
-    found = exact_determinants(whole)
-    assert [int(x) for x in found[:2]] == [0, 0]
-    assert int(found[2]) == reduced(whole[2])[0] != 0
+    determinants = exact_determinants(whole)
+    assert [int(x) for x in determinants[:2]] == [0, 0]
+    assert int(determinants[2]) == eliminate(whole[2])[0] != 0
 
 
 @given(hnp.arrays(np.int64, st.tuples(st.integers(0, 30), st.integers(1, 4)), elements=st.integers(-2, 2)))
-def test_distinct_rows_are_those_of_numpy(rows):
+def test_distinct_rows_match_numpy(rows):
     np.testing.assert_array_equal(distinct_rows(rows), np.unique(rows, axis=0))
 
 
 @pytest.mark.parametrize("size", [2**20, 2**25, 2**28])
-def test_large_products_are_exact_on_both_sides_of_what_doubles_hold(size):
+def test_large_products_are_exact_within_and_beyond_float_range(size):
     rng = np.random.default_rng(0)
     left, right = rng.integers(-size, size + 1, (400, 3)), rng.integers(-size, size + 1, (3, 200))
     np.testing.assert_array_equal(exact_product(left, right), left.astype(object) @ right.astype(object))

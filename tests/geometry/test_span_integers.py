@@ -1,4 +1,4 @@
-"""Integers are multiplied and compared without rounding or overflow, however large they are."""
+"""Large integers are multiplied and compared without rounding or overflow."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def test_products_do_not_overflow(size):
     assert exact_product(left, right).tolist() == [(size - 1) ** 2 - (size - 3) ** 2]
 
 
-def test_rationals_over_their_least_common_denominator():
+def test_common_denominator_of_rationals():
     whole, denominator = common_denominator(np.array([[Fraction(1, 6), Fraction(-3, 4)]], dtype=object))
     assert (whole.tolist(), denominator) == ([[2, -9]], 12)
 
 
 @pytest.mark.parametrize("far", [2**34, 2**36, 2**62])
-def test_vectors_far_outside_a_body_of_large_integers_are_outside(far):
+def test_distant_vectors_are_outside_body_of_large_integers(far):
     square = SensitivityHull([[2**27, 0], [0, 2**27]])
     assert square.contains([[far, far], [2**26, 2**26], [2**27, 1]]).tolist() == [False, True, False]
     assert square.contains([far, 0]).item() is False
 
 
-def test_differences_whose_products_pass_64_bits_make_an_exact_body():
+def test_products_beyond_64_bits_give_exact_body():
     square = SensitivityHull([[2**40, 0], [0, 2**40]])
     assert square.volume == 2.0**81
     assert square.contains([[2**39, 2**39], [2**40, 1], [2**39 + 1, 2**39]]).tolist() == [True, False, False]

@@ -1,4 +1,4 @@
-"""CVXOPT is imported on first use only; without it, what needs it is refused and everything else runs."""
+"""CVXOPT is imported on first use; without it, only its users raise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ for use in (
 """
 
 
-def test_absent_cvxopt_is_named_where_it_is_needed_and_nowhere_else():
+def test_missing_cvxopt_raises_only_if_needed():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     message = "cvxopt is not installed; install it with: pip install cvxopt"
     assert done.stdout.splitlines() == ["[3, 3, 3]", *[message] * 3]

@@ -1,5 +1,5 @@
-"""The walkers, and an evaluation of them."""
+"""Fixtures of simulated walkers and their evaluation."""
 
-from tests.walkers import config, people, walkers_file
+from tests.walkers import config, trajectories, walkers_file
 
-__all__ = ["config", "people", "walkers_file"]
+__all__ = ["config", "trajectories", "walkers_file"]

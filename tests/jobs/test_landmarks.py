@@ -1,4 +1,4 @@
-"""The schemes through the release engine: budgets as the scheme says, nothing drawn where a release is given again."""
+"""Tests of landmark schemes with the engine: scheme budgets, and no sampling for repeats."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dphmm.jobs.landmarks import (
     noise_scale,
     release_places,
 )
-from dphmm.jobs.mobility import Mobility
-from dphmm.landmarks import Adaptive, leakage, skip, timeline, uniform
+from dphmm.jobs.model.mobility import Mobility
+from dphmm.landmarks import Adaptive, leakage, skip_scheme, timeline, uniform_scheme
 from dphmm.model import reverses
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space import Grid
@@ -33,8 +33,8 @@ MARKS = SLOTS[[0, 3, 4, 5, 17, 39]]
 MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
 
 
-class Watched(Releaser):
-    """An engine that writes down what it is asked for, and what it made."""
+class RecordingReleaser(Releaser):
+    """An engine that records its calls and its releases."""
 
     def release(self, state, epsilon=None, steps=1):
         self.calls = [*getattr(self, "calls", []), (state, epsilon, steps)]
@@ -43,7 +43,7 @@ class Watched(Releaser):
 
 
 def engine(mechanism="k-norm", seed=0):
-    return Watched(MODEL, F, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), 1.0, mechanism, rng=seed)
+    return RecordingReleaser(MODEL, F, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), 1.0, mechanism, rng=seed)
 
 
 def adaptive():
@@ -51,8 +51,12 @@ def adaptive():
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("scheme", [skip(SLOTS, MARKS, 3.0), uniform(SLOTS, MARKS, 3.0), "adaptive"])
-def test_the_engine_is_asked_for_fresh_releases_only_with_the_schemes_budgets(mechanism, scheme):
+@pytest.mark.parametrize(
+    "scheme",
+    [skip_scheme(SLOTS, MARKS, 3.0), uniform_scheme(SLOTS, MARKS, 3.0), "adaptive"],
+    ids=["skip", "uniform", "adaptive"],
+)
+def test_engine_is_called_only_for_new_releases_with_scheme_budgets(mechanism, scheme):
     releaser = engine(mechanism)
     out, _ = release_places(releaser, STATES, SLOTS, adaptive() if scheme == "adaptive" else scheme)
     fresh = np.flatnonzero(out.published)
@@ -64,118 +68,122 @@ def test_the_engine_is_asked_for_fresh_releases_only_with_the_schemes_budgets(me
     assert out.exact == (mechanism == "lattice")
 
 
-def test_a_model_by_hours_whose_losses_are_not_worked_out_is_refused_before_data_are_read():
-    grid, classes = Grid.over((45, 7.5, 45.026, 7.52), 1.0), TimeClasses.of("hours", 60)
+def test_hourly_model_with_unsupported_losses_raises_before_reading():
+    grid, classes = Grid.over((45, 7.5, 45.026, 7.52), 1.0), TimeClasses.from_name("hour", 60)
     hourly = MarkovModel([MODEL.transition] * 24, [MODEL.initial] * 24, grid, 60, classes)
-    with pytest.raises(ConfigurationError, match="this needs one matrix of moves"):
+    with pytest.raises(ConfigurationError, match=r"must have one transition matrix .* without --time-classes"):
         landmark_engine("nowhere", hourly, ReleaseSettings(policy="complete", epsilon=1))
 
 
-@pytest.mark.parametrize("known", [(), ("forward",), ("backward",), ("forward", "backward")])
-def test_what_all_releases_tell_is_said_only_where_it_is_known_how_times_follow_from_each_other(known):
+@pytest.mark.parametrize(
+    "directions",
+    [(), ("forward",), ("backward",), ("forward", "backward")],
+    ids=["none", "forward", "backward", "both"],
+)
+def test_total_leakage_is_stated_only_if_both_correlations_are_known(directions):
     series = TimedTable(np.arange(5), {"beats": np.arange(5.0)})
-    done = landmark_series(series, 1, 3, [2], Scheme("uniform"), **{name: np.full((2, 2), 0.5) for name in known})
-    assert done.facts()["what_all_releases_tell_of_them"].startswith("at most" if len(known) == 2 else "not known")
+    done = landmark_series(series, 1, 3, [2], Scheme("uniform"), **{name: np.full((2, 2), 0.5) for name in directions})
+    assert done.to_dict()["likelihood_ratio_all_releases"].startswith("at most" if len(directions) == 2 else "unknown")
 
 
-def test_a_place_that_is_not_published_gets_the_last_release():
+def test_unpublished_place_repeats_last_release():
     out, _ = release_places(engine(), STATES, SLOTS, adaptive())
     assert (~out.published).sum() > 3
     for at in np.flatnonzero(~out.published):
         np.testing.assert_array_equal(out.values[at], out.values[at - 1])
 
 
-def test_true_places_at_skipped_landmarks_change_nothing():
-    scheme = skip(SLOTS, MARKS, 3.0)
+def test_true_places_at_skipped_landmarks_do_not_change_output():
+    scheme = skip_scheme(SLOTS, MARKS, 3.0)
     other = STATES.copy()
     marked = np.isin(SLOTS, MARKS)
     other[marked] = (other[marked] + 1) % SIZE
-    one, two = (release_places(engine(seed=9), states, SLOTS, scheme)[0] for states in (STATES, other))
-    np.testing.assert_array_equal(one.values, two.values)
-    other[~marked] = (other[~marked] + 1) % SIZE  # the twin: regular places do matter
+    first, second = (release_places(engine(seed=9), states, SLOTS, scheme)[0] for states in (STATES, other))
+    np.testing.assert_array_equal(first.values, second.values)
+    other[~marked] = (other[~marked] + 1) % SIZE  # regular places do change the output
     three, _ = release_places(engine(seed=9), other, SLOTS, scheme)
-    assert (one.values != three.values).any()
+    assert (first.values != three.values).any()
 
 
 def test_costs_are_those_of_any_two_possible_states():
     releaser = engine()
-    out, costs = release_places(releaser, STATES, SLOTS, skip(SLOTS, MARKS, 3.0))
+    out, costs = release_places(releaser, STATES, SLOTS, skip_scheme(SLOTS, MARKS, 3.0))
     assert (costs[np.isin(SLOTS, MARKS)] == 0).all()
     for record, cost in zip(releaser.records, costs[out.published], strict=True):
-        assert cost == record.constrained_factor * record.epsilon
+        assert cost == record.constrained_dp_factor * record.epsilon
 
 
-def test_the_engine_starts_anew():
+def test_engine_restarts():
     releaser = engine()
     releaser.release(2)
-    release_places(releaser, STATES[:1], SLOTS[:1], uniform(SLOTS[:1], [], 1.0))
+    release_places(releaser, STATES[:1], SLOTS[:1], uniform_scheme(SLOTS[:1], [], 1.0))
     assert [record.index for record in releaser.records] == [0, 0]
 
 
-def test_the_scale_of_noise_is_the_bodys_and_does_not_touch_the_noise():
+def test_noise_scale_matches_body_and_leaves_noise_unchanged():
     releaser = engine()
-    hull = releaser.plan(releaser.prior()).protection.hull
+    hull = releaser.planner.build_plan(releaser.predict()).protection.hull
     angles = np.linspace(0, 2 * np.pi, 200_001)[:-1]
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
     radius = 1 / hull.norm(directions)
     expected = np.sqrt((radius**4).mean() / 2 / (radius**2).mean())
     assert noise_scale(releaser) == pytest.approx(expected, rel=1e-6)
-    known = MarkovModel(np.eye(SIZE), np.eye(SIZE)[0])
+    point_mass_model = MarkovModel(np.eye(SIZE), np.eye(SIZE)[0])
     with pytest.raises(InvalidInputError, match="no noise"):
-        noise_scale(Releaser(known, F, PolicyGraph.complete(SIZE), 1.0, allow_known=True))
+        noise_scale(Releaser(point_mass_model, F, PolicyGraph.complete(SIZE), 1.0, allow_singleton=True))
 
 
-def test_losses_count_the_steps_between_timestamps():
+def test_losses_count_steps_between_timestamps():
     stay = np.array([[0.9, 0.1], [0.2, 0.8]])
     line = timeline(range(4), [1])
     slots, costs = np.array([5, 6, 9, 10]), np.array([0.3, 0.5, 0.2, 0.1])
     whole = np.array([0.3, 0.5, 0, 0, 0.2, 0.1])
     start = np.array([0.1, 0.9])
     expected = leakage(range(6), [1], whole, reverses(stay, start, 6), stay)[[0, 1, 4, 5]]
-    known = Mobility(stay, start)
-    np.testing.assert_array_equal(losses_on_clock(line, slots, costs, known), expected)
+    mobility = Mobility(stay, start)
+    np.testing.assert_array_equal(losses_on_clock(line, slots, costs, mobility), expected)
     close = leakage(range(4), [1], costs, reverses(stay, start, 4), stay)
-    assert (losses_on_clock(line, slots, costs, known) < close).any()
+    assert (losses_on_clock(line, slots, costs, mobility) < close).any()
 
 
-def test_the_initial_distribution_holds_at_the_first_release():
-    """As for the engine: what may lie before, without a release, has no say in it."""
+def test_initial_distribution_applies_at_first_release():
+    """As in the engine, timesteps before the first release have no influence."""
     stay, start = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0.001, 0.999])
     line, costs = timeline(range(4), [3]), np.array([0.0, 0.5, 0.5, 0.5])
-    known = Mobility(stay, start)
-    found = losses_on_clock(line, np.arange(4), costs, known)
+    mobility = Mobility(stay, start)
+    losses = losses_on_clock(line, np.arange(4), costs, mobility)
     expected = leakage(range(3), [2], costs[1:], reverses(stay, start, 3), stay)
-    np.testing.assert_allclose(found[1:], expected, rtol=1e-12)
+    np.testing.assert_allclose(losses[1:], expected, rtol=1e-12)
     stationary = losses_on_clock(line, np.arange(4), costs, Mobility(stay))
-    assert abs(found - stationary).max() > 0.01
+    assert abs(losses - stationary).max() > 0.01
 
 
-def test_a_release_that_rules_states_out_has_no_bounded_loss():
+def test_release_that_excludes_states_has_infinite_loss():
     line = timeline(range(2), [])
     assert np.isinf(losses_on_clock(line, np.arange(2), np.array([1.0, np.inf]))).all()
 
 
 @pytest.mark.parametrize("following", [False, True])
-def test_losses_are_certified_where_they_are_sums_of_budgets(tmp_path, following):
+def test_losses_are_certified_if_they_are_sums_of_budgets(tmp_path, following):
     moves = [[0.8, 0.2], [0.0, 1.0]] if following else None
     table = TimedTable(np.arange(1, 6), {"beats": np.arange(5.0)})
     done = landmark_series(table, 20, 1.5, [2, 5], Scheme("uniform"), seed=1, forward=moves)
     done.certify(tmp_path / "proof.jsonl")
     lines = map(json.loads, (tmp_path / "proof.jsonl").read_text().splitlines())
-    (told,) = [line for line in lines if "budgets" in line]
+    (budgets_line,) = [line for line in lines if "budgets" in line]
     if following:
-        assert told["losses"] is None
+        assert budgets_line["losses"] is None
     else:
-        np.testing.assert_allclose(np.array(told["losses"], float), [1.5, 1.0, 1.5, 1.5, 1.0], rtol=1e-12)
+        np.testing.assert_allclose(np.array(budgets_line["losses"], float), [1.5, 1.0, 1.5, 1.5, 1.0], rtol=1e-12)
 
 
-def test_what_cannot_be_released_is_refused():
-    scheme = uniform(SLOTS, MARKS, 1.0)
+def test_invalid_arguments_raise():
+    scheme = uniform_scheme(SLOTS, MARKS, 1.0)
     with pytest.raises(TimeOrderError, match="slots"):
         release_places(engine(), STATES, SLOTS[::-1], scheme)
     with pytest.raises(TimeOrderError, match="slots"):
         release_places(engine(), STATES, SLOTS.astype(float), scheme)
-    with pytest.raises(CoordinateError, match="2 values and 40"):
+    with pytest.raises(CoordinateError, match=r"2 values .*40"):
         release_places(engine(), STATES[:2], SLOTS[:2], scheme)
-    with pytest.raises(StateError, match="state 6"):
+    with pytest.raises(StateError, match="state must be an integer from 0 to 5, got 6"):
         release_places(engine(), np.full(40, 6), SLOTS, scheme)

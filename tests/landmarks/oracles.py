@@ -1,4 +1,4 @@
-"""Small chains with small noise, and what their outputs tell of several times together, in exact rationals."""
+"""Small chains with noise, and their exact joint leakage in rationals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from fractions import Fraction
 import numpy as np
 
 
-def joint_leakage(first, steps, emissions, members):
-    """The definition: the largest ratio of ``Pr(z | states of members)`` over all outputs z and any two assignments.
+def compute_joint_leakage(first, steps, emissions, members):
+    """Compute the joint leakage by its definition.
 
-    ``first`` is a list of rationals, ``steps`` one matrix for each step, ``emissions`` a matrix state → output for each
-    time; every path and every output is gone through.
+    It is the largest ratio of ``Pr(z | states of members)`` over all outputs z and any two assignments. ``first`` is a
+    list of rationals, ``steps`` one matrix per step, ``emissions`` a matrix state → output per time. All paths and
+    outputs are enumerated.
     """
     states, times = range(len(first)), range(len(emissions))
     groups: dict[tuple[int, ...], list[tuple[tuple[int, ...], Fraction]]] = {}
@@ -31,13 +32,13 @@ def joint_leakage(first, steps, emissions, members):
     return worst
 
 
-def budget(table):
-    """The largest log ratio of an output's probabilities in any two states."""
+def compute_budget(table):
+    """Compute the largest log ratio of an output's probabilities in any two states."""
     return math.log(max(max(column) / min(column) for column in zip(*table, strict=True)))
 
 
-def random_chain(rng, size, steps, zeros, same):
-    """A first distribution and a matrix for each step, in rationals; some entries zero."""
+def sample_chain(rng, size, steps, zeros, same):
+    """Sample a first distribution and a matrix per step, in rationals; some entries are zero."""
 
     def row():
         while not any(weights := [int(w) for w in rng.integers(1, 40, size) * (rng.random(size) >= zeros)]):
@@ -48,20 +49,23 @@ def random_chain(rng, size, steps, zeros, same):
     return row(), matrices * steps if same else matrices
 
 
-def random_noise(rng, size):
-    """One of two outputs, the first of them rare: near to the worst that a mechanism of its budget can do."""
+def sample_noise(rng, size):
+    """Sample noise with two outputs, the first rare.
+
+    It is close to the worst mechanism of its budget.
+    """
     if rng.random() < 0.25:
         return [[Fraction(1)]] * size
     rare, ratio = Fraction(1, int(rng.integers(20, 200))), Fraction(int(rng.integers(2, 8)), int(rng.integers(1, 3)))
     return [[chance, 1 - chance] for chance in (rare * (ratio if high else 1) for high in rng.integers(2, size=size))]
 
 
-def backward_matrices(first, steps):
-    """``Pr(before | now)`` of each step by Bayes' rule, time by time."""
-    found, here = [], first
+def compute_backward_matrices(first, steps):
+    """Compute ``Pr(before | now)`` of each step by Bayes' rule."""
+    matrices, here = [], first
     for matrix in steps:
         joint = [[here[i] * matrix[i][j] for i in range(len(first))] for j in range(len(first))]
         here = [sum(row) for row in joint]
         rows = [[mass / total for mass in row] if total else first for row, total in zip(joint, here, strict=True)]
-        found.append(np.array(rows, dtype=float))
-    return found
+        matrices.append(np.array(rows, dtype=float))
+    return matrices

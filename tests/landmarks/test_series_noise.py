@@ -1,4 +1,4 @@
-"""Exact noise for series: what is rounded, by how much noise is wider for it, and that its law is the stated one."""
+"""Exact noise for series: rounding, the resulting scale, and the stated distribution."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dphmm.errors import BudgetError, CoordinateError, DphmmError, InvalidInputE
 from dphmm.geometry import SensitivityHull
 from dphmm.landmarks import (
     Adaptive,
-    laplace,
-    lattice,
+    laplace_noise,
+    lattice_noise,
     planar_laplace,
     planar_lattice,
     release_series,
-    skip,
-    uniform,
+    skip_scheme,
+    uniform_scheme,
 )
 from dphmm.landmarks import series as module
 from dphmm.landmarks.series import _polygon, nearest_steps
@@ -32,57 +32,61 @@ from tests.sizes import fewer
 ALPHA = 1e-4
 
 
-def decays(monkeypatch, noise, value, epsilon):
-    """The decays per step of the noise that is asked for, as rationals."""
-    asked = []
-    sampler = lambda num, den, bits: asked.append(Fraction(num, den)) or 0  # noqa: E731
-    monkeypatch.setitem(lattice.__globals__, "discrete_laplace", sampler)
+def record_decays(monkeypatch, noise, value, epsilon):
+    """Return the decays per step of the requested noise, as rationals."""
+    requested = []
+
+    def sampler(decay, count, source):
+        requested.extend([decay] * count)
+        return np.zeros(count, dtype=np.int64)
+
+    monkeypatch.setitem(lattice_noise.__globals__, "laplace_steps", sampler)
     noise(np.asarray(value, dtype=float), epsilon)
-    return asked
+    return requested
 
 
-def test_noise_is_wider_by_what_rounding_may_add(monkeypatch):
-    assert decays(monkeypatch, lattice(20, 1), [71.4], 0.1) == [Fraction(1, 10) / 20]
-    assert decays(monkeypatch, lattice(20, 1), [71.4, 3.0, 2.0], 0.1) == [Fraction(1, 10) / 22] * 3
-    assert decays(monkeypatch, lattice(0.3, "0.2"), [1.0], 1 / 3) == [Fraction("0.3333333333333333") / 2]
-    assert decays(monkeypatch, lattice(20), [71.4], 1.0) == [Fraction(1, 2000)]
-    assert decays(monkeypatch, lattice("0.07"), [71.4], 1.0) == [Fraction(1, 7000)]
+def test_noise_scale_accounts_for_rounding(monkeypatch):
+    assert record_decays(monkeypatch, lattice_noise(20, 1), [71.4], 0.1) == [Fraction(1, 10) / 20]
+    assert record_decays(monkeypatch, lattice_noise(20, 1), [71.4, 3.0, 2.0], 0.1) == [Fraction(1, 10) / 22] * 3
+    assert record_decays(monkeypatch, lattice_noise(0.3, "0.2"), [1.0], 1 / 3) == [Fraction("0.3333333333333333") / 2]
+    assert record_decays(monkeypatch, lattice_noise(20), [71.4], 1.0) == [Fraction(1, 2000)]
+    assert record_decays(monkeypatch, lattice_noise("0.07"), [71.4], 1.0) == [Fraction(1, 7000)]
 
 
 @settings(max_examples=fewer(50, 20))
 @given(st.integers(1, 4), st.integers(0, 10**6), st.sampled_from([Fraction(1), Fraction(1, 3), Fraction("0.1")]))
-def test_rows_within_the_sensitivity_are_within_its_steps(size, seed, step):
-    """Neighbours on purpose near to where rounding turns, their distance taken in rationals."""
+def test_neighbours_stay_within_rounded_sensitivity(size, seed, step):
+    """Sample neighbours near rounding boundaries, with distances in rationals."""
     rng = np.random.default_rng(seed)
     halves = (rng.integers(-50, 50, size) + 0.5) * float(step)
-    one = halves + rng.choice([0, -1e-12, 1e-12, 1e-9, 1e6], size)
-    other = one + rng.choice([0, 1e-12, -1e-12, float(step), 5.3 * float(step)], size) * rng.choice([-1, 1], size)
-    sensitivity = sum((abs(Fraction(x) - Fraction(y)) for x, y in zip(one, other, strict=True)), Fraction(0))
+    values = halves + rng.choice([0, -1e-12, 1e-12, 1e-9, 1e6], size)
+    other = values + rng.choice([0, 1e-12, -1e-12, float(step), 5.3 * float(step)], size) * rng.choice([-1, 1], size)
+    sensitivity = sum((abs(Fraction(x) - Fraction(y)) for x, y in zip(values, other, strict=True)), Fraction(0))
     grid = Spacing(step)
-    apart = int(np.abs(nearest_steps(one, grid) - nearest_steps(other, grid)).sum())
+    apart = int(np.abs(nearest_steps(values, grid) - nearest_steps(other, grid)).sum())
     assert apart <= math.ceil(sensitivity / step) + size - 1 or sensitivity == 0
     assert (sensitivity > 0) or apart == 0
 
 
-def test_fewer_steps_would_not_do():
-    """The broken twin of the one above: rounding does move two numbers a step apart that hardly differ."""
+def test_rounded_sensitivity_is_tight():
+    """Rounding can move two close numbers one step apart."""
     grid = Spacing(1)
-    one, other = np.array([0.49, 0.49]), np.array([0.51, 0.51])
-    assert np.abs(nearest_steps(one, grid) - nearest_steps(other, grid)).sum() == math.ceil(0.04) + 2 - 1
+    first, second = np.array([0.49, 0.49]), np.array([0.51, 0.51])
+    assert np.abs(nearest_steps(first, grid) - nearest_steps(second, grid)).sum() == math.ceil(0.04) + 2 - 1
 
 
-def test_halves_go_up_and_large_numbers_are_rounded_exactly():
+def test_rounding_is_half_up_and_exact_for_large_values():
     grid = Spacing(1)
     assert nearest_steps(np.array([0.5, 1.5, -0.5, -1.5]), grid).tolist() == [1, 2, 0, -1]
-    assert nearest_steps(np.array([0.49999999999999994]), grid).tolist() == [0]  # plus a half it is one, in doubles
+    assert nearest_steps(np.array([0.49999999999999994]), grid).tolist() == [0]  # adding one half gives one in floats
     assert nearest_steps(np.array([2.0**52 - 0.5]), grid).tolist() == [2**52]
 
 
-def test_values_have_discrete_laplace_noise_of_the_steps_scale():
-    """Chi-squared test, alpha 1e-4, 6 000 values, seed 2; its twin of half the scale must fail."""
+def test_noise_is_discrete_laplace_of_step_scale():
+    """Chi-squared test, alpha 1e-4, 6,000 values, seed 2; half the scale must fail."""
     size = 6_000
-    budget = uniform(range(size), range(3), 2.0)  # 1/2 for each
-    released = release_series(np.full(size, 7.0), budget, lattice(3, 1, rng=2))
+    budget = uniform_scheme(range(size), range(3), 2.0)  # 1/2 for each
+    released = release_series(np.full(size, 7.0), budget, lattice_noise(3, 1, rng=2))
     assert released.exact
     seen = released.values.ravel() - 7
     assert (seen % 1 == 0).all()
@@ -95,9 +99,9 @@ def test_values_have_discrete_laplace_noise_of_the_steps_scale():
         assert (stats.chisquare(counted, chance * size).pvalue > ALPHA) == holds
 
 
-@pytest.mark.parametrize("radius", [Fraction(15, 10), Fraction(5), Fraction(2014143, 10000), Fraction(10**8)])
-def test_the_polygon_holds_the_disc(radius):
-    """Every side is at least the radius away, in integers; its twin, a smaller reach, does not hold it."""
+@pytest.mark.parametrize("radius", [Fraction(15, 10), Fraction(5), Fraction(2014143, 10000), Fraction(10**8)], ids=str)
+def test_polygon_contains_disc(radius):
+    """Every side is at least the radius away, in integers; the polygon is tight."""
     corners = np.rint(SensitivityHull(_polygon(radius)).vertices).astype(np.int64).tolist()
     order = sorted(corners, key=lambda corner: math.atan2(corner[1], corner[0]))
 
@@ -110,81 +114,96 @@ def test_the_polygon_holds_the_disc(radius):
     assert min(nearest_side()) < (radius + 3) ** 2
 
 
-def worst_exponent(unit, radius, stretch):
-    """The largest exact exponent, at epsilon 1, of places so many units apart before they are rounded to unit steps."""
+def compute_worst_exponent(unit, radius, stretch):
+    """Compute the largest exact exponent at epsilon 1 for places at a given distance.
+
+    The places are rounded to unit steps.
+    """
     rng, grid = np.random.default_rng(0), Spacing(1)
     mechanism = LatticeKNormMechanism(SensitivityHull(_polygon(radius)), 1)
     worst = Fraction(0)
     for angle in np.linspace(0, np.pi, 150):
-        one = rng.choice([0.5, 0.4999, 0.123], 2)
-        other = one + unit * stretch * np.array([np.cos(angle), np.sin(angle)])
-        worst = max(worst, mechanism.exponent(nearest_steps(one, grid), nearest_steps(other, grid)))
+        place = rng.choice([0.5, 0.4999, 0.123], 2)
+        other = place + unit * stretch * np.array([np.cos(angle), np.sin(angle)])
+        worst = max(worst, mechanism.exponent(nearest_steps(place, grid), nearest_steps(other, grid)))
     return worst
 
 
 @pytest.mark.parametrize("unit", [1, 7, 200])
-def test_places_a_unit_apart_are_kept_epsilon_indistinguishable(unit):
+def test_places_within_unit_keep_epsilon(unit):
     for stretch in (0.999999, 0.5, 0.01, 2.5, 10):
-        assert worst_exponent(unit, unit + module._DIAGONAL, stretch) <= max(stretch, 1)
+        assert compute_worst_exponent(unit, unit + module._SQRT_2_BOUND, stretch) <= max(stretch, 1)
 
 
-def test_a_polygon_of_the_unit_alone_would_break_the_promise():
-    """The broken twin: rounding moves places apart, and the polygon must be wider for it."""
-    assert worst_exponent(7, Fraction(7), 0.999999) > 1
+def test_polygon_without_margin_exceeds_epsilon():
+    """Rounding moves places apart; the polygon must be larger by that distance."""
+    assert compute_worst_exponent(7, Fraction(7), 0.999999) > 1
 
 
-def test_planar_noise_has_the_error_of_its_polygon():
-    """Mean of 3 000 squared distances within five standard errors, seed 4; the twin of half the budget is not."""
+def test_planar_noise_has_error_of_its_polygon():
+    """Mean of 3,000 squared distances within five standard errors, seed 4.
+
+    Noise for half the budget fails.
+    """
     size = 3_000
     places = np.random.default_rng(0).normal(0, 5, (size, 2))
-    budget = uniform(range(size), range(3), 2.0)  # 1/2 for each
+    budget = uniform_scheme(range(size), range(3), 2.0)  # 1/2 for each
     out = release_series(places, budget, planar_lattice(0.2, rng=4))
     assert out.exact
     np.testing.assert_array_equal(out.values, np.rint(out.values * 1000) / 1000)
     squares = ((out.values - places) ** 2).sum(axis=1)
-    hull, error = SensitivityHull(_polygon(200 + module._DIAGONAL)), squares.std() / math.sqrt(size)
+    hull, error = SensitivityHull(_polygon(200 + module._SQRT_2_BOUND)), squares.std() / math.sqrt(size)
     for epsilon, holds in ((0.5, True), (0.25, False)):
         expected = LatticeKNormMechanism(hull, Fraction(epsilon), "0.001").squared_error
         assert (abs(squares.mean() - expected) < 5 * error) == holds
-    assert math.sqrt(squares.mean()) == pytest.approx(math.sqrt(6) * 0.2 / 0.5, rel=0.05)  # of planar Laplace
+    assert math.sqrt(squares.mean()) == pytest.approx(math.sqrt(6) * 0.2 / 0.5, rel=0.05)  # the error of planar Laplace
 
 
-def test_releases_say_whether_they_are_exact():
+def test_releases_state_whether_noise_is_exact():
     walk = np.cumsum(np.random.default_rng(0).normal(0, 1, (30, 2)), axis=0)
-    for made, exact in ((lattice(1), True), (planar_lattice(1), True), (laplace(1), False), (planar_laplace(1), False)):
-        assert made.exact == exact
-        assert release_series(walk, skip(range(30), [3], 1.0), made).exact == exact
+    for noise, exact in (
+        (lattice_noise(1), True),
+        (planar_lattice(1), True),
+        (laplace_noise(1), False),
+        (planar_laplace(1), False),
+    ):
+        assert noise.exact == exact
+        assert release_series(walk, skip_scheme(range(30), [3], 1.0), noise).exact == exact
         scheme = Adaptive(range(30), [3], 1.0, sensitivity=1.0, rate=0.5, rng=0)
-        assert release_series(walk, scheme, made).exact == exact
-    assert not release_series(walk, skip(range(30), [3], 1.0), lambda value, epsilon: value).exact
-    scheme = Adaptive([1, 2], [], 1.0, sensitivity=1.0, rate=1e-9, least_rate=1e-9, rng=0)
-    assert scheme.step(lambda share: lattice(1)([0.0], share), exact=True).exact
-    assert scheme.step(lambda share: [0.0]).exact  # given again
+        assert release_series(walk, scheme, noise).exact == exact
+    assert not release_series(walk, skip_scheme(range(30), [3], 1.0), lambda value, epsilon: value).exact
+    scheme = Adaptive([1, 2], [], 1.0, sensitivity=1.0, rate=1e-9, min_rate=1e-9, rng=0)
+    assert scheme.step(lambda share: lattice_noise(1)([0.0], share), exact=True).exact
+    assert scheme.step(lambda share: [0.0]).exact  # repeated value
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: lattice(0), BudgetError, "sensitivity is 0"),
-        (lambda: lattice(math.nan), BudgetError, "sensitivity is nan"),
-        (lambda: lattice(1, 0), InvalidInputError, "spacing is 0"),
-        (lambda: lattice(1, "much"), InvalidInputError, "spacing is '?much"),
-        (lambda: lattice(1)([math.inf], 1.0), CoordinateError, "not finite"),
-        (lambda: lattice(1)([1e300], 1.0), CoordinateError, "beyond"),
-        (lambda: lattice(1)([1.0], 0.0), BudgetError, "epsilon is 0"),
-        (lambda: lattice(1, "1e-9")([1.0], 1e-9), BudgetError, "64 bits"),
-        (lambda: planar_lattice(0), BudgetError, "unit is 0"),
-        (lambda: planar_lattice(1, -1), InvalidInputError, "spacing is -1"),
-        (lambda: planar_lattice(1, "1e-9"), InvalidInputError, "wider spacing"),
+        (lambda: lattice_noise(0), BudgetError, r"sensitivity .*\b0\b"),
+        (lambda: lattice_noise(math.nan), BudgetError, "sensitivity .*nan"),
+        (lambda: lattice_noise(1, 0), InvalidInputError, r"spacing .*\b0\b"),
+        (lambda: lattice_noise(1, "much"), InvalidInputError, "spacing .*'?much"),
+        (lambda: lattice_noise(1)([math.inf], 1.0), CoordinateError, "values must be finite"),
+        (lambda: lattice_noise(1)([1e300], 1.0), CoordinateError, r"within 2\*\*52 steps"),
+        (lambda: lattice_noise(1)([1.0], 0.0), BudgetError, "epsilon must be a positive, finite number"),
+        (lambda: lattice_noise(1, "1e-9")([1.0], 1e-9), BudgetError, "64 bits"),
+        (lambda: planar_lattice(0), BudgetError, r"unit .*\b0\b"),
+        (lambda: planar_lattice(1, -1), InvalidInputError, r"spacing .*-1\b"),
+        (lambda: planar_lattice(1, "1e-9"), InvalidInputError, "larger spacing"),
         (lambda: planar_lattice(1)([1.0], 1.0), CoordinateError, "two coordinates"),
-        (lambda: planar_lattice(1)([1.0, math.nan], 1.0), CoordinateError, "not finite"),
+        (lambda: planar_lattice(1)([1.0, math.nan], 1.0), CoordinateError, "values must be finite"),
         (lambda: planar_lattice(100)([1.0, 1.0], 1e-9), BudgetError, "64 bits"),
-        (lambda: release_series([["a"]], skip([1], [], 1.0), lattice(1)), CoordinateError, "not an array of numbers"),
-        (lambda: release_series([[[1.0]]], skip([1], [], 1.0), lattice(1)), CoordinateError, "shape"),
-        (lambda: release_series([[math.nan]], skip([1], [], 1.0), lattice(1)), CoordinateError, "finite"),
+        (
+            lambda: release_series([["a"]], skip_scheme([1], [], 1.0), lattice_noise(1)),
+            CoordinateError,
+            "must be an array of numbers",
+        ),
+        (lambda: release_series([[[1.0]]], skip_scheme([1], [], 1.0), lattice_noise(1)), CoordinateError, "shape"),
+        (lambda: release_series([[math.nan]], skip_scheme([1], [], 1.0), lattice_noise(1)), CoordinateError, "finite"),
     ],
 )
-def test_what_makes_no_noise_is_refused_in_one_line(make, error, message):
+def test_invalid_noise_arguments_raise_in_one_line(make, error, message):
     with pytest.raises(error, match=message) as caught:
         make()
     assert isinstance(caught.value, DphmmError)

@@ -1,4 +1,4 @@
-"""Stay points and places, against a plain rendering of the published algorithm and traces made on purpose."""
+"""Stay points and places, against the published algorithm and synthetic traces."""
 
 from __future__ import annotations
 
@@ -8,59 +8,62 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError, ConfigurationError, CoordinateError, TimeOrderError
-from dphmm.landmarks import repeated_places, stay_points, uniform
+from dphmm.landmarks import repeated_places, stay_points, uniform_scheme
 
 
-def at(text):
+def to_time(text):
     return np.datetime64(text, "us")
 
 
-def plain(times, points, radius, minutes):
-    """Li et al. 2008, one fix at a time."""
-    found, i = [], 0
+def find_stays(times, points, radius, minutes):
+    """Find stays by Li et al. 2008, one fix at a time."""
+    stays, i = [], 0
     while i < len(times):
         j = i + 1
         while j < len(times) and np.linalg.norm(points[j] - points[i]) <= radius:
             j += 1
         if times[j - 1] - times[i] >= np.timedelta64(minutes, "m"):
-            found.append((i, j - 1))
+            stays.append((i, j - 1))
             i = j
         else:
             i += 1
-    return found
+    return stays
 
 
 @given(st.integers(0, 10**6))
-def test_stays_are_those_of_the_plain_algorithm(seed):
+def test_stays_match_plain_algorithm(seed):
     rng = np.random.default_rng(seed)
     size = int(rng.integers(1, 150))
-    times = at("2020-01-01") + np.cumsum(rng.integers(1, 10, size)) * np.timedelta64(1, "m")
+    times = to_time("2020-01-01") + np.cumsum(rng.integers(1, 10, size)) * np.timedelta64(1, "m")
     points = np.cumsum(rng.normal(0, 1, (size, 2)) * (rng.random((size, 1)) < 0.15), axis=0)
     stays = stay_points(times, points, 0.8, 20)
-    assert list(zip(stays.first.tolist(), stays.last.tolist(), strict=True)) == plain(times, points, 0.8, 20)
+    assert list(zip(stays.first.tolist(), stays.last.tolist(), strict=True)) == find_stays(times, points, 0.8, 20)
     for k in range(len(stays)):
         inside = points[stays.first[k] : stays.last[k] + 1]
         np.testing.assert_allclose(stays.centre[k], inside.mean(axis=0))
-    covered = {i for a, b in plain(times, points, 0.8, 20) for i in range(a, b + 1)}
+    covered = {i for a, b in find_stays(times, points, 0.8, 20) for i in range(a, b + 1)}
     assert set(np.flatnonzero(stays.mask()).tolist()) == covered
 
 
-def test_a_fix_at_the_radius_belongs_to_the_stay():
-    times = at("2020-01-01") + np.arange(3) * np.timedelta64(15, "m")
+def test_fix_at_radius_belongs_to_stay():
+    times = to_time("2020-01-01") + np.arange(3) * np.timedelta64(15, "m")
     assert stay_points(times, [[0.0, 0.0], [3.0, 4.0], [0.0, 5.0]], 5.0, 30).last.tolist() == [2]
     assert len(stay_points(times, [[0.0, 0.0], [3.0, 4.0], [0.0, 5.001]], 5.0, 30)) == 0
 
 
-def test_where_no_night_and_no_working_day_is_spent_there_is_no_home_and_no_work():
-    noon = stay_points([at("2020-01-06T10:00"), at("2020-01-06T12:00")], [[0.0, 0.0], [0.0, 0.1]], 1.0, 30)
+def test_home_and_work_are_missing_without_nights_and_working_hours():
+    noon = stay_points([to_time("2020-01-06T10:00"), to_time("2020-01-06T12:00")], [[0.0, 0.0], [0.0, 0.1]], 1.0, 30)
     assert (repeated_places(noon, 1.0).home, repeated_places(noon, 1.0).work) == (-1, 0)
-    night = stay_points([at("2020-01-06T23:00"), at("2020-01-07T05:00")], [[0.0, 0.0], [0.0, 0.1]], 1.0, 30)
+    night = stay_points([to_time("2020-01-06T23:00"), to_time("2020-01-07T05:00")], [[0.0, 0.0], [0.0, 0.1]], 1.0, 30)
     assert (repeated_places(night, 1.0).home, repeated_places(night, 1.0).work) == (0, -1)
 
 
-def week():
-    """Two working weeks in half hours: home at (0, 0), work at (5, 0), shopping on Saturdays at (0, 9)."""
-    times = np.arange(at("2020-01-06"), at("2020-01-20"), np.timedelta64(30, "m"))
+def build_two_weeks():
+    """Build two weeks in half hours.
+
+    Home is at (0, 0), work at (5, 0), shopping on Saturdays at (0, 9).
+    """
+    times = np.arange(to_time("2020-01-06"), to_time("2020-01-20"), np.timedelta64(30, "m"))
     points = np.zeros((len(times), 2))
     for k, time in enumerate(times):
         day = (time.astype("datetime64[D]").astype(int) - 4) % 7  # 0 is Monday
@@ -72,8 +75,8 @@ def week():
     return times, points + np.random.default_rng(0).uniform(-0.02, 0.02, points.shape)
 
 
-def test_home_and_work_are_found_and_make_landmarks():
-    times, points = week()
+def test_home_and_work_are_found_and_can_be_landmarks():
+    times, points = build_two_weeks()
     stays = stay_points(times, points, 0.2, 60)
     places = repeated_places(stays, 0.2)
     assert len(places.hours) == 3
@@ -83,19 +86,19 @@ def test_home_and_work_are_found_and_make_landmarks():
     assert places.hours[places.work] == pytest.approx(80)
     landmark = stays.mask(places.place == places.work)
     assert landmark.sum() == 10 * 17
-    budget = uniform(times, times[landmark], 1.0)
+    budget = uniform_scheme(times, times[landmark], 1.0)
     assert (budget.timeline.landmark == landmark).all()
 
 
-def test_hours_are_local():
-    times, points = week()
+def test_hours_use_utc_offset():
+    times, points = build_two_weeks()
     stays = stay_points(times - np.timedelta64(12, "h"), points, 0.2, 60)
     places = repeated_places(stays, 0.2, utc_offset=12.0)
     np.testing.assert_allclose(places.centre[places.home], [0, 0], atol=0.02)
     np.testing.assert_allclose(places.centre[places.work], [5, 0], atol=0.02)
 
 
-def test_a_trajectory_without_stays_has_no_places():
+def test_trajectory_without_stays_has_no_places():
     stays = stay_points(["2020-01-01", "2020-01-02"], [[0.0, 0.0], [9.0, 9.0]], 1.0, 10)
     assert len(stays) == 0
     places = repeated_places(stays, 1.0)
@@ -113,11 +116,11 @@ def test_a_trajectory_without_stays_has_no_places():
         ([1.0], [[0.0, 0]], 1.0, ConfigurationError, "datetime64"),
     ],
 )
-def test_impossible_trajectories_are_refused(times, points, radius, error, message):
+def test_invalid_trajectory_raises(times, points, radius, error, message):
     with pytest.raises(error, match=message):
         stay_points(times, points, radius, 10)
 
 
-def test_an_impossible_offset_is_refused():
-    with pytest.raises(ConfigurationError, match="utc_offset is 30"):
+def test_invalid_utc_offset_raises():
+    with pytest.raises(ConfigurationError, match=r"utc_offset must be in \[-24, 24\]"):
         repeated_places(stay_points(["2020-01-01"], [[0.0, 0]], 1.0, 10), 1.0, utc_offset=30)

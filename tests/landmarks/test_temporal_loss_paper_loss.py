@@ -1,4 +1,4 @@
-"""The paper's temporal loss: against its definition, computed member by member with the recursions written out here."""
+"""The paper's temporal loss, against its definition."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError
-from dphmm.landmarks import paper_leakage, skip, uniform
-from dphmm.leakage import LossFunction, temporal
+from dphmm.landmarks import paper_leakage, skip_scheme, uniform_scheme
+from dphmm.leakage import LossFunction, temporal_leakage
 
 P = np.array([[0.8, 0.2], [0.1, 0.9]])
 Q = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]])
 
 
-def step(matrix, alpha):
-    """L(alpha) by all vectors x of {1, e^alpha}^n and all pairs of rows."""
+def compute_loss(matrix, alpha):
+    """Compute L(alpha) over all vectors x of {1, e^alpha}^n and all pairs of rows."""
     if matrix is None or alpha == 0:
         return 0.0
     n = len(matrix)
@@ -27,7 +27,7 @@ def step(matrix, alpha):
     return float(max(np.log(q / d).max() for q in values for d in values))
 
 
-def by_definition(landmark, epsilons, backward, forward):
+def compute_by_definition(landmark, epsilons, backward, forward):
     size, result = len(epsilons), []
     for t in range(size):
         members = sorted(set(np.flatnonzero(landmark).tolist()) | {t})
@@ -37,45 +37,45 @@ def by_definition(landmark, epsilons, backward, forward):
             last = members[k + 1] - 1 if k + 1 < len(members) else size - 1
             back = forth = 0.0
             for s in range(first, i + 1):
-                back = step(backward, back) + epsilons[s]
+                back = compute_loss(backward, back) + epsilons[s]
             for s in range(last, i - 1, -1):
-                forth = step(forward, forth) + epsilons[s]
+                forth = compute_loss(forward, forth) + epsilons[s]
             total += back + forth - epsilons[i]
         result.append(total)
     return result
 
 
 @given(st.integers(0, 10**6), st.sampled_from([(P, P.T / P.T.sum(1, keepdims=True)), (Q, None), (None, Q), (Q, Q)]))
-def test_it_is_the_definition(seed, knowledge):
+def test_paper_loss_matches_definition(seed, knowledge):
     rng = np.random.default_rng(seed)
     size = int(rng.integers(1, 14))
     landmark = rng.random(size) < rng.random()
     epsilons = rng.exponential(0.5, size) * (rng.random(size) < 0.8)
-    ours = paper_leakage(range(size), np.flatnonzero(landmark), epsilons, *knowledge)
-    np.testing.assert_allclose(ours, by_definition(landmark, epsilons, *knowledge), rtol=1e-9, atol=1e-12)
+    losses = paper_leakage(range(size), np.flatnonzero(landmark), epsilons, *knowledge)
+    np.testing.assert_allclose(losses, compute_by_definition(landmark, epsilons, *knowledge), rtol=1e-9, atol=1e-12)
 
 
-def test_without_landmarks_it_is_the_temporal_leakage():
+def test_loss_without_landmarks_equals_temporal_leakage():
     epsilons = np.full(10, 0.1)
-    known = np.array([[0.8, 0.2], [0.0, 1.0]])
+    matrix = np.array([[0.8, 0.2], [0.0, 1.0]])
     np.testing.assert_allclose(
-        paper_leakage(range(10), [], epsilons, known, known), temporal(known, known, epsilons), rtol=1e-9
+        paper_leakage(range(10), [], epsilons, matrix, matrix), temporal_leakage(matrix, matrix, epsilons), rtol=1e-9
     )
 
 
-def test_without_correlation_it_is_what_a_sound_scheme_bounds():
-    for scheme in (skip, uniform):
-        made = scheme(range(20), [3, 4, 11], 1.0)
-        lost = paper_leakage(range(20), [3, 4, 11], made.epsilons)
+def test_loss_without_correlation_is_scheme_budget():
+    for scheme in (skip_scheme, uniform_scheme):
+        scheme_budget = scheme(range(20), [3, 4, 11], 1.0)
+        lost = paper_leakage(range(20), [3, 4, 11], scheme_budget.epsilons)
         assert lost.max() == pytest.approx(1.0)
 
 
-def test_correlation_makes_skipped_landmarks_lose_too():
-    made = skip(range(20), [3, 4, 11], 1.0)
-    assert paper_leakage(range(20), [3, 4, 11], made.epsilons, P, P).min() > 1.0
+def test_correlation_increases_loss_of_skipped_landmarks():
+    scheme_budget = skip_scheme(range(20), [3, 4, 11], 1.0)
+    assert paper_leakage(range(20), [3, 4, 11], scheme_budget.epsilons, P, P).min() > 1.0
 
 
-def test_a_loss_function_may_be_built_before():
+def test_prebuilt_loss_function_is_accepted():
     function = LossFunction(P)
     epsilons = np.full(9, 0.3)
     np.testing.assert_array_equal(
@@ -83,7 +83,7 @@ def test_a_loss_function_may_be_built_before():
     )
 
 
-@pytest.mark.parametrize("epsilons", [[0.1], [0.1, -0.1, 0.1], [0.1, np.nan, 0.1]])
-def test_impossible_budgets_are_refused(epsilons):
+@pytest.mark.parametrize("epsilons", [[0.1], [0.1, -0.1, 0.1], [0.1, np.nan, 0.1]], ids=repr)
+def test_invalid_budgets_raise(epsilons):
     with pytest.raises(BudgetError, match="finite"):
         paper_leakage([1, 2, 3], [2], epsilons)

@@ -1,4 +1,4 @@
-"""Matrices that every leakage test meets, and oracles that share no code with the package."""
+"""Test matrices, and oracles that share no code with the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ ABSORBING = [[0.8, 0.2], [0.0, 1.0]]
 
 
 def random_matrix(n: int, seed: int, zeros: float = 0.0, spread: float = 1.0) -> np.ndarray:
-    """A row-stochastic matrix; ``zeros`` is the share of zero entries, a small ``spread`` makes rows uneven."""
+    """Sample a row-stochastic matrix.
+
+    ``zeros`` is the share of zero entries. A small ``spread`` makes rows uneven.
+    """
     rng = np.random.default_rng(seed)
     matrix = rng.gamma(spread, size=(n, n)) + 1e-9
     matrix[rng.random((n, n)) < zeros] = 0.0
@@ -23,8 +26,11 @@ def random_matrix(n: int, seed: int, zeros: float = 0.0, spread: float = 1.0) ->
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
-def highs_loss(matrix: np.ndarray, alpha: float) -> float:
-    """L(α) by one linear program for each pair of rows: Charnes-Cooper on ``max q·x / d·x, m ≤ x ≤ e^α m``."""
+def compute_highs_loss(matrix: np.ndarray, alpha: float) -> float:
+    """Compute L(α) by one linear program per pair of rows.
+
+    Charnes-Cooper transformation of ``max q·x / d·x, m ≤ x ≤ e^α m``.
+    """
     n = len(matrix)
     grown = math.exp(alpha)
     above = np.hstack([np.eye(n), np.full((n, 1), -grown)])
@@ -32,7 +38,7 @@ def highs_loss(matrix: np.ndarray, alpha: float) -> float:
     bounds = np.vstack([above, below])
     best = 0.0
     for q, d in permutations(matrix, 2):
-        found = linprog(
+        result = linprog(
             -np.append(q, 0.0),
             A_ub=bounds,
             b_ub=np.zeros(2 * n),
@@ -41,13 +47,13 @@ def highs_loss(matrix: np.ndarray, alpha: float) -> float:
             method="highs-ds",
             options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
         )
-        assert found.status == 0, found.message
-        best = max(best, math.log(-found.fun))
+        assert result.status == 0, result.message
+        best = max(best, math.log(-result.fun))
     return best
 
 
-def exact_loss(matrix: np.ndarray, alpha: float) -> float:
-    """L(α) by trying every set of states of every pair, in rational arithmetic."""
+def compute_exact_loss(matrix: np.ndarray, alpha: float) -> float:
+    """Compute L(α) over all sets of states of every pair, in rational arithmetic."""
     rows = [[Fraction(value) for value in row] for row in matrix]
     rows = [[value / sum(row) for value in row] for row in rows]
     e = Fraction(math.expm1(alpha))
@@ -77,12 +83,13 @@ ODD_MATRICES = {
 }
 
 
-def loss_by_ratio(matrix: np.ndarray, alphas) -> np.ndarray:
-    """The loss at each α, over all pairs of rows: the best set of a pair holds the largest ratios (Neyman-Pearson).
+def compute_loss_by_ratio(matrix: np.ndarray, alphas) -> np.ndarray:
+    """Compute the loss at each α over all pairs of rows by likelihood ratios.
 
-    In doubles alone, all prefixes of the columns by decreasing ratio, and logarithms of sums of positive terms.
+    The best set of a pair contains the largest ratios (Neyman-Pearson). The code uses floats: all prefixes of the
+    columns by decreasing ratio, and logarithms of sums of positive terms.
     """
-    found = np.zeros(len(alphas))
+    losses = np.zeros(len(alphas))
     with np.errstate(divide="ignore", invalid="ignore"):
         for q in matrix:
             ratio = np.where(matrix > 0, q / matrix, np.where(q > 0, np.inf, -1.0))
@@ -93,5 +100,5 @@ def loss_by_ratio(matrix: np.ndarray, alphas) -> np.ndarray:
                 sums.append((np.log(np.cumsum(rows, axis=1)[:, :-1]), np.log(rest[:, 1:])))
             for k, alpha in enumerate(alphas):
                 above, below = (np.logaddexp(inside + alpha, outside) for inside, outside in sums)
-                found[k] = max(found[k], np.nanmax(above - below))
-    return found
+                losses[k] = max(losses[k], np.nanmax(above - below))
+    return losses

@@ -1,7 +1,7 @@
-"""The published algorithms of the TPL paper, plainly written, to check the fast ones against.
+"""The published algorithms of the TPL paper in plain form, as oracles.
 
-They follow the paper line by line where it is right; where it is not, the correction is named. Dense matrices only,
-O(n³) memory for all but Algorithm 1, Python loops: for matrices of up to some hundred states.
+They follow the paper line by line and name every correction. They use dense matrices, Python loops and, except for
+Algorithm 1, O(n³) memory. They are suitable for up to some hundred states.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dphmm.arrays import FloatArray
 
 
 def algorithm_1(matrix: npt.ArrayLike, alpha: float) -> float:
-    """L(α) by Theorem 5: for each pair of rows, states are dropped until all that remain satisfy Inequality 22.
+    """Compute L(α) by Theorem 5: drop states until the rest satisfies Inequality 22.
 
     Correction: the flag *update* is reset in every round (as printed it stays true and the loop does not end). States
     with ``d_j = 0 < q_j`` have an infinite ratio and stay.
@@ -48,7 +48,7 @@ class PairFunctions:
     q, d : FloatArray
         ``(n(n − 1), n)`` cumulated masses, by decreasing ratio.
     a : FloatArray
-        ``(n(n − 1), n)``: the r-th entry is the α up to which the first r + 1 states are the maximiser, decreasing; 0
+        ``(n(n − 1), n)``: entry r is the largest α for which the first r + 1 states are the maximizer, decreasing; 0
         beyond the states with ``q_j > d_j``.
     """
 
@@ -58,7 +58,7 @@ class PairFunctions:
 
 
 def algorithm_2(matrix: npt.ArrayLike) -> PairFunctions:
-    """The coefficients and transition points of every pair's piecewise function.
+    """Compute the coefficients and transition points of every pair's piecewise function.
 
     Correction: line 11 lacks the ``+ 1`` inside the logarithm, which the proof of Theorem 9 has and the paper's own
     example (1.47 for .2 .3 .5 against .1 0 .9) needs. A ratio that several states share makes one transition point.
@@ -81,7 +81,7 @@ def algorithm_2(matrix: npt.ArrayLike) -> PairFunctions:
 
 
 def algorithm_3(pairs: PairFunctions, alpha: float) -> tuple[float, float, float]:
-    """L(α) with the q and d that attain it, from the precomputed functions.
+    """Compute L(α), and the q and d that attain it, from the precomputed functions.
 
     Correction: the denominator of line 5 is ``dArr[k](e^α − 1) + 1``.
     """
@@ -100,12 +100,12 @@ def algorithm_3(pairs: PairFunctions, alpha: float) -> tuple[float, float, float
 
 @dataclass(frozen=True)
 class Piecewise:
-    """The loss function on ``(0, a_m]``, as Algorithm 4 gives it.
+    """The loss function on ``(0, a_m]``, as computed by Algorithm 4.
 
     Attributes
     ----------
     q, d, a : list of float
-        Coefficients of each piece and the α up to which it holds, increasing.
+        Coefficients of each piece, and its upper end in α, increasing.
     """
 
     q: list[float]
@@ -114,10 +114,10 @@ class Piecewise:
 
 
 def algorithm_4(pairs: PairFunctions, first: float, last: float) -> Piecewise:
-    """The top function on ``[first, last]``, by recursion on where the top functions of both ends meet.
+    """Compute the upper envelope on ``[first, last]`` by recursion on meeting points.
 
-    Corrections: lines 2 and 3 call Algorithm 3 (printed: 2); the equalities of lines 5 and 9 are asked to within
-    rounding, as between floats they may never hold.
+    Corrections: lines 2 and 3 call Algorithm 3 (printed: 2). The equalities of lines 5 and 9 are tested up to rounding,
+    because they may never be exact in floats.
     """
     value_1, q_1, d_1 = algorithm_3(pairs, first)
     value_m, q_m, d_m = algorithm_3(pairs, last)
@@ -131,18 +131,19 @@ def algorithm_4(pairs: PairFunctions, first: float, last: float) -> Piecewise:
 
 
 def algorithm_5(function: Piecewise, alpha: float) -> float:
-    """L(α) by binary search among the pieces.
+    """Compute L(α) by binary search among the pieces.
 
-    Correction: with increasing ends the piece is that with ``a_{k−1} < α ≤ a_k`` (line 2 has it the other way round).
+    Correction: with increasing ends the piece is that with ``a_{k−1} < α ≤ a_k`` (line 2 has the reverse).
     """
     k = int(np.searchsorted(function.a, alpha, side="left"))
     return _curve(function.q[k], function.d[k], alpha)
 
 
 def algorithm_6(pairs: PairFunctions, epsilon: float) -> float:
-    """The supremum of leakage under a constant ε: the largest of Theorem 11 over all q and d.
+    """Compute the supremum of leakage under a constant ε.
 
-    Correction: with d = 0 and ``q ≠ 1`` the supremum is finite for ``ε < log(1/q)`` strictly.
+    It is the largest supremum of Theorem 11 over all q and d. Correction: with d = 0 and ``q ≠ 1`` the supremum is
+    finite for ``ε < log(1/q)`` strictly.
     """
     greatest = epsilon
     for q, d in zip(pairs.q.ravel(), pairs.d.ravel(), strict=True):
@@ -151,7 +152,7 @@ def algorithm_6(pairs: PairFunctions, epsilon: float) -> float:
 
 
 def theorem_11(q: float, d: float, epsilon: float) -> float:
-    """The supremum for one q and d, as the theorem writes it, in 50 digits: in floats its terms cancel."""
+    """Compute the supremum for one q and d in 50 digits: in floats its terms cancel."""
     with mpmath.workdps(50):
         grown = mpmath.exp(epsilon)
         if d > 0:

@@ -1,4 +1,4 @@
-"""Budgets that keep leakage at a level: published values, streams of all lengths, and where there are none."""
+"""Budgets for a leakage level: published values, all stream lengths, and refusals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError, CorrelationTooStrongError, InvalidInputError, StochasticError
-from dphmm.leakage import LossFunction, constant_budget, exact_budgets, shared_budget, smooth, supremum, temporal
+from dphmm.leakage import (
+    LossFunction,
+    constant_budget,
+    exact_budgets,
+    shared_budget,
+    smooth,
+    supremum,
+    temporal_leakage,
+)
 from tests.leakage.oracles import ABSORBING, FIGURE_4, random_matrix
 
 PAST, FUTURE = [[0.8, 0.2], [0.2, 0.8]], [[0.8, 0.2], [0.1, 0.9]]
@@ -36,41 +44,41 @@ def test_figure_8():
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
 @pytest.mark.parametrize("alpha", [0.01, 1.0, 8.0])
-def test_constant_budget_keeps_every_length_at_or_below_alpha(pair, alpha):
+def test_constant_budget_keeps_leakage_at_or_below_alpha_for_every_length(pair, alpha):
     past, future = LossFunction(pair[0]), LossFunction(pair[1])
     epsilon = constant_budget(past, future, alpha)
     assert 0 < epsilon <= alpha
     for steps in (1, 2, 3, 10, 100, 1000):
-        assert temporal(past, future, [epsilon] * steps).max() <= alpha
+        assert temporal_leakage(past, future, [epsilon] * steps).max() <= alpha
     total = past.supremum(epsilon).value + future.supremum(epsilon).value - epsilon
-    assert total == pytest.approx(alpha, rel=1e-9), "a larger budget would pass alpha in the end"
+    assert total == pytest.approx(alpha, rel=1e-9), "a larger budget would eventually exceed alpha"
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
 @pytest.mark.parametrize("steps", [1, 2, 3, 17, 400])
-def test_exact_budgets_spend_alpha_at_every_time(pair, steps):
+def test_exact_budgets_reach_alpha_at_every_time(pair, steps):
     budgets = exact_budgets(*pair, 1.0, steps)
     assert budgets.shape == (steps,)
     assert (budgets > 0).all()
-    np.testing.assert_allclose(temporal(*pair, budgets), 1.0, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(temporal_leakage(*pair, budgets), 1.0, rtol=0, atol=1e-9)
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.floats(1e-3, 20))
-def test_budgets_hold_for_random_matrices(one, other, alpha):
-    past, future = random_matrix(4, one, spread=0.3), random_matrix(4, other, zeros=0.25)
+def test_budgets_keep_alpha_for_random_matrices(past_seed, future_seed, alpha):
+    past, future = random_matrix(4, past_seed, spread=0.3), random_matrix(4, future_seed, zeros=0.25)
     for side in (past, future):
         if LossFunction(side).is_identity:
             with pytest.raises(CorrelationTooStrongError):
                 constant_budget(past, future, alpha)
             return
-    np.testing.assert_allclose(temporal(past, future, exact_budgets(past, future, alpha, 9)), alpha, rtol=1e-9)
-    assert temporal(past, future, [constant_budget(past, future, alpha)] * 50).max() <= alpha
+    np.testing.assert_allclose(temporal_leakage(past, future, exact_budgets(past, future, alpha, 9)), alpha, rtol=1e-9)
+    assert temporal_leakage(past, future, [constant_budget(past, future, alpha)] * 50).max() <= alpha
 
 
-def test_both_suprema_count():
+def test_budget_accounts_for_both_suprema():
     one_sided = constant_budget(PAST, None, 1.0)
     leaks = supremum(PAST, one_sided) + supremum(FUTURE, one_sided) - one_sided
-    assert leaks > 1.1, "the budget for one side only is no budget for both"
+    assert leaks > 1.1, "the budget for one side is insufficient for both"
 
 
 @pytest.mark.parametrize(
@@ -83,19 +91,19 @@ def test_both_suprema_count():
         ([[0.5, 0.5, 0], [0.2, 0.3, 0.5], [0, 0, 1]], None, "backward", "rows (0 and 2|2 and 0)"),
     ],
 )
-def test_certain_correlation_has_no_budget_and_the_error_says_why(backward, forward, side, rows):
+def test_deterministic_correlation_raises_with_rows(backward, forward, side, rows):
     for call in (lambda: constant_budget(backward, forward, 1.0), lambda: exact_budgets(backward, forward, 1.0, 5)):
-        with pytest.raises(CorrelationTooStrongError, match=f"{rows} of the {side} matrix") as refused:
+        with pytest.raises(CorrelationTooStrongError, match=f"{rows} .*{side} matrix") as refused:
             call()
         assert "\n" not in str(refused.value)
     np.testing.assert_array_equal(exact_budgets(backward, forward, 1.0, 1), [1.0])
 
 
-def test_remedy_of_the_error_works():
-    np.testing.assert_allclose(temporal(np.eye(2), np.eye(2), [1.0 / 7] * 7), 1.0, rtol=1e-14)
+def test_budget_suggested_by_error_is_valid():
+    np.testing.assert_allclose(temporal_leakage(np.eye(2), np.eye(2), [1.0 / 7] * 7), 1.0, rtol=1e-14)
 
 
-def test_correlation_beyond_floating_point_ends_with_an_error_or_a_budget():
+def test_extreme_correlation_raises_or_gives_positive_budget():
     nearly = [[1.0, 1e-190], [0.5, 0.5]]
     for alpha in (1e-300, 1.0):
         try:
@@ -104,7 +112,7 @@ def test_correlation_beyond_floating_point_ends_with_an_error_or_a_budget():
             assert "smallest float" in str(refused)  # noqa: PT017
 
 
-def test_shared_budget_serves_all_users_and_names_the_tightest():
+def test_shared_budget_is_valid_for_all_users_and_names_tightest():
     users = {"ann": (PAST, None), "bob": (FUTURE, FUTURE), "eve": (smooth(np.eye(2), 0.5), None)}
     shared = shared_budget(users, 1.0)
     assert shared.tightest == "bob"
@@ -113,38 +121,40 @@ def test_shared_budget_serves_all_users_and_names_the_tightest():
     assert by_time.budgets.shape == (12,)
     for name, pair in users.items():
         np.testing.assert_array_equal(by_time.by_user[name], exact_budgets(*pair, 1.0, 12))
-        assert temporal(*pair, by_time.budgets).max() <= 1.0
-        assert temporal(*pair, np.repeat(shared.budgets, 200)).max() <= 1.0
+        assert temporal_leakage(*pair, by_time.budgets).max() <= 1.0
+        assert temporal_leakage(*pair, np.repeat(shared.budgets, 200)).max() <= 1.0
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 7.3])
-def test_where_nothing_is_forgotten_a_known_number_of_releases_share_alpha(alpha):
+def test_releases_share_alpha_under_deterministic_correlation(alpha):
     users = {"ann": (PAST, FUTURE), "bob": (np.eye(2), np.eye(2))}
     shared = shared_budget(users, alpha, steps=7)
     assert list(shared.composed) == ["bob"]
     assert "rows 0 and 1 of the backward matrix have disjoint supports" in shared.composed["bob"]
     np.testing.assert_allclose(shared.by_user["bob"], alpha / 7, rtol=1e-11)
     np.testing.assert_array_equal(shared.by_user["ann"], exact_budgets(PAST, FUTURE, alpha, 7))
-    assert temporal(np.eye(2), np.eye(2), shared.budgets).max() <= alpha
-    assert temporal(np.eye(2), np.eye(2), shared.by_user["bob"] * (1 + 1e-9)).max() > alpha, "and no more would do"
+    assert temporal_leakage(np.eye(2), np.eye(2), shared.budgets).max() <= alpha
+    assert temporal_leakage(np.eye(2), np.eye(2), shared.by_user["bob"] * (1 + 1e-9)).max() > alpha, (
+        "a larger budget exceeds alpha"
+    )
 
 
-def test_shared_budget_refuses_with_the_name_of_the_user():
-    with pytest.raises(CorrelationTooStrongError, match="user bob: no constant budget"):
+def test_shared_budget_raises_with_user():
+    with pytest.raises(CorrelationTooStrongError, match="user bob"):
         shared_budget({"ann": (PAST, None), "bob": (np.eye(2), None)}, 1.0)
-    with pytest.raises(InvalidInputError, match="no users"):
+    with pytest.raises(InvalidInputError, match="users must be a non-empty mapping"):
         shared_budget({}, 1.0)
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, math.inf])
-def test_bad_level_is_refused(alpha):
+def test_invalid_alpha_raises(alpha):
     for call in (lambda: constant_budget(PAST, FUTURE, alpha), lambda: exact_budgets(PAST, FUTURE, alpha, 3)):
-        with pytest.raises(BudgetError, match="alpha is"):
+        with pytest.raises(BudgetError, match="alpha must be"):
             call()
 
 
-def test_bad_steps_and_sizes_are_refused():
-    with pytest.raises(InvalidInputError, match="steps is 0"):
+def test_invalid_steps_and_sizes_raise():
+    with pytest.raises(InvalidInputError, match="steps must be a positive integer"):
         exact_budgets(PAST, FUTURE, 1.0, 0)
-    with pytest.raises(StochasticError, match="forward matrix has 3 states, backward matrix has 2"):
+    with pytest.raises(StochasticError, match=r"3 states.* 2\b"):
         constant_budget(PAST, FIGURE_4, 1.0)

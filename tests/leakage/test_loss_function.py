@@ -1,4 +1,4 @@
-"""L(α): against the paper's values, exact rationals, a linear-programming solver and the published algorithms."""
+"""L(α), against the paper, exact rationals, linear programs and published algorithms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.leakage import LossFunction, loss, supremum
 from tests.leakage import published
-from tests.leakage.oracles import ABSORBING, FIGURE_4, exact_loss, highs_loss, random_matrix
+from tests.leakage.oracles import ABSORBING, FIGURE_4, compute_exact_loss, compute_highs_loss, random_matrix
 from tests.sizes import few_every_day, slow
 
 
@@ -28,15 +28,15 @@ def test_figure_4_values(alpha, value):
 
 
 @pytest.mark.parametrize("alpha", [1e-6, 0.03, 0.7, 3.0, 12.0])
-def test_odd_matrices_equal_exact_enumeration(odd_matrix, alpha):
-    expected = exact_loss(odd_matrix, alpha)
+def test_edge_case_matrices_match_exact_enumeration(odd_matrix, alpha):
+    expected = compute_exact_loss(odd_matrix, alpha)
     assert loss(odd_matrix, alpha) == pytest.approx(expected, rel=1e-13, abs=1e-18)
     if len(odd_matrix) > 1:
         assert LossFunction(odd_matrix)(alpha) == pytest.approx(expected, rel=1e-13, abs=1e-18)
 
 
 @pytest.mark.parametrize("seed", few_every_day(range(24), 9))
-def test_entries_of_any_magnitude_equal_exact_enumeration(seed):
+def test_entries_of_any_magnitude_match_exact_enumeration(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))
     matrix = 10.0 ** -rng.uniform(0, (5, 15, 60)[seed % 3], (n, n))
@@ -46,25 +46,25 @@ def test_entries_of_any_magnitude_equal_exact_enumeration(seed):
     matrix /= matrix.sum(axis=1, keepdims=True)
     function = LossFunction(matrix)
     for alpha in (1e-6, 0.01, 1.0, 10.0, 30.0, 45.0, 150.0, 310.0, 600.0):
-        expected = exact_loss(matrix, alpha)
+        expected = compute_exact_loss(matrix, alpha)
         assert loss(matrix, alpha) == pytest.approx(expected, rel=1e-12, abs=1e-20)
         assert function(alpha) == pytest.approx(expected, rel=1e-12, abs=1e-20)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, slow(8), slow(12)])
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
-def test_equals_linear_programming(n, zeros):
+def test_loss_matches_linear_programming(n, zeros):
     matrix = random_matrix(n, seed=n, zeros=zeros, spread=0.7)
     function = LossFunction(matrix)
     for alpha in (0.01, 0.5, 2.0, 6.0):
-        expected = highs_loss(matrix, alpha)
+        expected = compute_highs_loss(matrix, alpha)
         assert loss(matrix, alpha) == pytest.approx(expected, abs=1e-9)
         assert function(alpha) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("n", [2, 7, 20, slow(40)])
 @pytest.mark.parametrize(("zeros", "spread"), [(0.0, 1.0), (0.0, 0.2), (0.4, 0.5)])
-def test_equals_the_three_published_algorithms(n, zeros, spread):
+def test_loss_matches_published_algorithms(n, zeros, spread):
     matrix = random_matrix(n, seed=100 + n, zeros=zeros, spread=spread)
     pairs = published.algorithm_2(matrix)
     pieces = published.algorithm_4(pairs, 1e-6, 30.0)
@@ -80,18 +80,18 @@ def test_equals_the_three_published_algorithms(n, zeros, spread):
         np.testing.assert_allclose(forms, forms[0], rtol=0, atol=1e-9)
 
 
-def test_pieces_are_those_of_algorithm_4():
+def test_pieces_match_algorithm_4():
     matrix = random_matrix(25, seed=3)
     function = LossFunction(matrix)
     printed = published.algorithm_4(published.algorithm_2(matrix), 1e-9, 30.0)
-    last = np.flatnonzero(np.diff([*printed.q, -1.0]))  # the published recursion breaks pieces in two
+    last = np.flatnonzero(np.diff([*printed.q, -1.0]))  # the published recursion splits pieces
     np.testing.assert_allclose(function.starts[1:], np.array(printed.a)[last][:-1], rtol=1e-9)
     np.testing.assert_allclose(function.q, np.array(printed.q)[last], rtol=1e-12)
     np.testing.assert_allclose(function.d, np.array(printed.d)[last], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_each_piece_is_attained_by_its_pair_of_rows(kind):
+def test_each_piece_is_attained_by_its_rows(kind):
     matrix = random_matrix(30, seed=8, spread=0.3)
     function = LossFunction(matrix if kind == "dense" else sp.csr_array(matrix))
     ends = [*function.starts[1:], function.starts[-1] + 5]
@@ -111,12 +111,12 @@ def test_large_alpha_does_not_overflow(odd_matrix, alpha):
     assert 0 <= values[0] <= alpha
 
 
-def test_large_alpha_has_its_closed_form():
+def test_large_alpha_matches_closed_form():
     assert loss(ABSORBING, 800.0) == pytest.approx(800 + math.log(0.8), rel=1e-15)
     assert loss(FIGURE_4, 800.0) == pytest.approx(math.log(5), rel=1e-15)
 
 
-def test_disjoint_rows_give_alpha_itself():
+def test_disjoint_rows_give_alpha():
     for alpha in (1e-9, 0.3, 40.0, 800.0):
         assert loss(np.eye(3), alpha) == alpha
         assert LossFunction(np.eye(3))(alpha) == alpha
@@ -125,12 +125,12 @@ def test_disjoint_rows_give_alpha_itself():
     assert not LossFunction(ABSORBING).is_identity
 
 
-def test_states_impossible_for_one_row_count():
+def test_states_that_one_row_excludes_are_counted():
     only_zero_ratio = [[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.5, 0.25, 0.25]]
     assert loss(only_zero_ratio, 2.0) == pytest.approx(math.log1p(0.5 * math.expm1(2.0)), rel=1e-14)
 
 
-def test_no_knowledge_and_equal_rows_lose_nothing():
+def test_no_knowledge_and_equal_rows_have_zero_loss():
     for nothing in (None, np.full((4, 4), 0.25), [[1.0]]):
         assert loss(nothing, 3.0) == 0.0
         assert LossFunction(nothing)(3.0) == 0.0
@@ -142,7 +142,7 @@ stochastic = st.integers(2, 7).flatmap(
 
 
 @given(stochastic, st.lists(st.floats(1e-6, 30), min_size=2, max_size=5))
-def test_loss_grows_with_alpha_and_stays_below_it(weights, alphas):
+def test_loss_is_non_decreasing_and_at_most_alpha(weights, alphas):
     weights[weights.sum(axis=1) == 0, 0] = 1.0
     matrix = weights / weights.sum(axis=1, keepdims=True)
     function = LossFunction(matrix)
@@ -157,20 +157,20 @@ def test_loss_grows_with_alpha_and_stays_below_it(weights, alphas):
 
 
 @given(stochastic, st.floats(1e-4, 4.0))
-def test_supremum_is_the_least_fixed_point(weights, epsilon):
+def test_supremum_is_smallest_fixed_point(weights, epsilon):
     weights[weights.sum(axis=1) == 0, 0] = 1.0
     matrix = weights / weights.sum(axis=1, keepdims=True)
     function = LossFunction(matrix)
-    found = function.supremum(epsilon)
-    if math.isinf(found.value):
-        assert found.d == 0
-        assert found.q * math.exp(epsilon) >= 1 - 1e-12
+    result = function.supremum(epsilon)
+    if math.isinf(result.value):
+        assert result.d == 0
+        assert result.q * math.exp(epsilon) >= 1 - 1e-12
         assert function(600.0) + epsilon >= 600.0 - 1e-9
     else:
-        assert function(found.value) + epsilon == pytest.approx(found.value, rel=1e-12)
-        assert function(found.value * (1 - 1e-6)) + epsilon > found.value * (1 - 1e-6)
+        assert function(result.value) + epsilon == pytest.approx(result.value, rel=1e-12)
+        assert function(result.value * (1 - 1e-6)) + epsilon > result.value * (1 - 1e-6)
     expected = published.algorithm_6(published.algorithm_2(matrix), epsilon)
-    assert found.value == pytest.approx(expected, rel=1e-5)  # of q only the sum is given, so 1 - q has lost digits
+    assert result.value == pytest.approx(expected, rel=1e-5)  # only the sum q is available and 1 - q has lost digits
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_supremum_is_the_least_fixed_point(weights, epsilon):
         (np.full((3, 3), 1 / 3), 0.4, 0.4),
     ],
 )
-def test_published_suprema(matrix, epsilon, value):
+def test_suprema_match_paper(matrix, epsilon, value):
     assert supremum(matrix, epsilon) == pytest.approx(value, abs=5e-7)
 
 
@@ -194,21 +194,21 @@ def test_supremum_at_the_limit_of_theorem_11_is_infinite():
     assert math.isfinite(supremum(ABSORBING, math.log(1 / 0.8) - 1e-9))
 
 
-def test_supremum_names_the_rows_that_cause_it():
+def test_supremum_contains_rows_that_cause_it():
     matrix = [[0.5, 0.5, 0.0], [0.5, 0.4, 0.1], [0.0, 0.1, 0.9]]
-    found = LossFunction(matrix).supremum(3.0)
-    assert found.value == math.inf
-    assert found.rows == (2, 0)
+    result = LossFunction(matrix).supremum(3.0)
+    assert result.value == math.inf
+    assert result.rows == (2, 0)
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-3, 0.5, 20.0, 500.0, 900.0])
-def test_supremum_holds_for_extreme_budgets(epsilon):
+def test_supremum_is_exact_for_extreme_budgets(epsilon):
     for matrix in (FIGURE_4, [[1 - 1e-12, 1e-12], [1e-12, 1 - 1e-12]]):
         value = supremum(matrix, epsilon)
         assert LossFunction(matrix)(value) + epsilon == pytest.approx(value, rel=1e-12)
 
 
-def test_limited_function_agrees_below_its_limit_and_refuses_beyond():
+def test_limited_function_matches_below_limit_and_raises_beyond():
     matrix = random_matrix(80, seed=5)
     whole, part = LossFunction(matrix), LossFunction(matrix, limit=0.5)
     alphas = np.linspace(0.01, 0.5, 50)
@@ -217,40 +217,40 @@ def test_limited_function_agrees_below_its_limit_and_refuses_beyond():
         part(0.51)
     np.testing.assert_array_equal(part(np.array([0.0, 0.5])), [0.0, part(0.5)])
     for alphas in ([0.1, 0.51], [0.1, -0.1], [math.nan]):
-        with pytest.raises(InvalidInputError, match=r"from 0 to 0\.5"):
+        with pytest.raises(InvalidInputError, match=r"0\.5"):
             part(np.array(alphas))
     with pytest.raises(InvalidInputError, match="beyond the limit"):
         part.supremum(0.5)
 
 
-def test_function_cannot_be_changed():
+def test_loss_function_is_read_only():
     with pytest.raises(ValueError, match="read-only"):
         LossFunction(FIGURE_4).q[0] = 1.0
 
 
-def test_no_leakage_leads_to_none():
+def test_loss_at_zero_is_zero():
     assert loss(FIGURE_4, 0) == loss(None, 0) == LossFunction(FIGURE_4)(0) == 0.0
 
 
 @pytest.mark.parametrize("alpha", [-1.0, math.nan, math.inf])
-def test_alpha_that_is_negative_or_no_number_is_refused(alpha):
+def test_invalid_alpha_raises(alpha):
     for call in (lambda: loss(FIGURE_4, alpha), lambda: LossFunction(FIGURE_4)(alpha), lambda: loss(None, alpha)):
-        with pytest.raises(InvalidInputError, match="alpha is") as refused:
+        with pytest.raises(InvalidInputError, match="alpha must be") as refused:
             call()
         assert "\n" not in str(refused.value)
-    with pytest.raises(InvalidInputError, match="epsilon is"):
+    with pytest.raises(InvalidInputError, match="epsilon "):
         supremum(FIGURE_4, alpha)
 
 
-def test_wrong_matrices_are_refused_by_every_entry():
+def test_invalid_matrix_raises():
     for call in (lambda m: loss(m, 1.0), LossFunction, lambda m: supremum(m, 1.0)):
-        with pytest.raises(StochasticError, match="row 1 sums to"):
+        with pytest.raises(StochasticError, match="row 1"):
             call([[0.5, 0.5], [0.5, 0.4]])
 
 
-def test_memory_grows_with_the_square_of_the_size():
+def test_memory_is_quadratic_in_size():
     matrix = random_matrix(256, seed=1)
-    loss(matrix, 1.0)  # what compiling needs is not the question
+    loss(matrix, 1.0)  # compile first: compilation needs memory, too
     tracemalloc.start()
     try:
         LossFunction(matrix, limit=2.0)
@@ -258,28 +258,30 @@ def test_memory_grows_with_the_square_of_the_size():
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 12 * matrix.nbytes, "a table of all pairs' piecewise functions would be 256 times the matrix"
+    assert peak < 12 * matrix.nbytes, "a table of all pairwise functions would be 256 times as large as the matrix"
 
 
-def test_among_equal_rows_each_is_its_own_witness():
+def test_equal_rows_have_first_row_as_witness():
     for equal in (np.full((1, 1), 1.0), np.full((3, 3), 1 / 3), sp.csr_array(np.full((3, 3), 1 / 3))):
         assert LossFunction(equal).supremum(1.0).rows == (0, 0)
 
 
 @pytest.mark.parametrize("tiny", [1e-17, 1e-30, 1e-190])
-def test_a_probability_lost_beside_one_decides_how_the_loss_of_a_sparse_matrix_grows(tiny):
-    """Beside one it is rounded away in every sum; a state that one row excludes gives it away in the end."""
+def test_tiny_probability_next_to_one_affects_sparse_loss(tiny):
+    """Sums round the tiny entry away, but a state that one row excludes dominates eventually."""
     matrix = np.array([[1.0, tiny, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, tiny / 2]])
     for alpha in (10.0, 200.0, 600.0):
-        wanted = exact_loss(matrix, alpha)
+        wanted = compute_exact_loss(matrix, alpha)
         assert loss(sp.csr_array(matrix), alpha) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
         assert LossFunction(sp.csr_array(matrix))(alpha) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
 
 
-@pytest.mark.parametrize("matrix", [[[0.8, 0.2], [0.0, 1.0]], [[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]]])
-def test_the_supremum_is_in_proportion_to_budgets_next_to_nothing(matrix):
+@pytest.mark.parametrize(
+    "matrix", [[[0.8, 0.2], [0.0, 1.0]], [[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]]], ids=repr
+)
+def test_supremum_is_proportional_to_tiny_budgets(matrix):
     unit = supremum(matrix, 1e-12) / 1e-12
     for epsilon in (1e-200, 1e-299, 1e-301, 1e-307, 1e-310):
         np.testing.assert_allclose(supremum(matrix, epsilon) / epsilon, unit, rtol=1e-9)
-    assert 0 < supremum(matrix, 1e-320) < 1e-318  # so near to zero doubles have three digits
+    assert 0 < supremum(matrix, 1e-320) < 1e-318  # so close to zero floats have three digits
     assert supremum([[1.0, 0.0], [0.0, 1.0]], 1e-320) == np.inf

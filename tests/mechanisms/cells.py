@@ -1,4 +1,4 @@
-"""Planar lattices in another way: half-open cones, each tiled by one parallelogram. No code is shared with sails."""
+"""Planar lattice sums by half-open cones with parallelograms, independent of sails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def cross(a: Point, b: Point) -> int:
 
 @dataclass(frozen=True)
 class Cone:
-    """The lattice points ``alpha v + beta w``, ``alpha, beta >= 0``, but for those with a zero on an open side."""
+    """The lattice points ``alpha v + beta w``, ``alpha, beta >= 0``, of a half-open cone.
+
+    Points with a zero coefficient on an open side are excluded.
+    """
 
     v: Point
     w: Point
@@ -27,7 +30,7 @@ class Cone:
         return cross(self.v, self.w)
 
     def cells(self) -> Iterator[tuple[Point, int]]:
-        """The lattice points of the half-open parallelogram, each with ``det`` times its norm."""
+        """Yield the lattice points of the half-open parallelogram with ``det`` times the norm."""
         height = gcd(self.v[1], self.w[1])
         for index in range(self.det):
             x, y = divmod(index, height)
@@ -36,11 +39,13 @@ class Cone:
             yield ((m * self.v[0] + n * self.w[0]) // self.det, (m * self.v[1] + n * self.w[1]) // self.det), m + n
 
 
-def fan(vertices: list[Point]) -> list[Cone]:
-    """Cones over the edges of a symmetric polygon, counter-clockwise, that hold every lattice point once.
+def build_fan(vertices: list[Point]) -> list[Cone]:
+    """Build cones over a symmetric polygon's edges that contain every lattice point once.
 
-    A point belongs to the cone that has it after a step along ``(1, t)`` with a tiny positive ``t``: where the step
-    makes ``alpha`` smaller, points with ``alpha = 0`` leave the cone. (Koeppe and Verdoolaege, 2008.)
+    The vertices are counter-clockwise. A point belongs to the cone that contains it after a step along ``(1, t)`` with
+    a tiny positive ``t``. If the step decreases ``alpha``, points with ``alpha = 0`` leave the cone.
+
+    Reference: Koeppe and Verdoolaege, 2008.
     """
     edges = list(zip(vertices, [*vertices[1:], vertices[0]], strict=True))
     return [Cone(v, w, (w[1], -w[0]) < (0, 0), (-v[1], v[0]) < (0, 0)) for v, w in edges]

@@ -1,4 +1,4 @@
-"""One list of mechanisms, and one protocol that each of them keeps."""
+"""The catalogue of mechanisms and their common protocol."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from dphmm import (
     PlanarLaplaceMechanism,
     SensitivityHull,
 )
-from dphmm.mechanisms.base import BODY_OF, EXACT, MECHANISMS, PLANAR_ONLY, TABLES, Mechanism
+from dphmm.mechanisms.base import (
+    BODY_BY_MECHANISM,
+    EXACT_COLUMN,
+    MECHANISMS,
+    PLANAR_MECHANISMS,
+    TABLE_MECHANISMS,
+    Mechanism,
+)
 from dphmm.mechanisms.optimal_table import TableMechanism, least_error_table
 
 EPSILON = 0.8
+# Differences across the edges of a graph. The body of every mechanism contains them.
 EDGES = np.array([[3, 0], [1, 2], [0, 1]])
-"""Differences across the edges of a graph; each mechanism's body holds them all."""
 
 HULL = SensitivityHull(EDGES)
+# The places of a table. `EDGES` connects the first four with the first.
 PLACES = np.array([[0, 0], [3, 0], [1, 2], [0, 1], [3, 4], [5, 6]], dtype=float)
-"""Those of a table, the first four of them joined with the first by `EDGES`."""
 JOINED = np.array([(0, 1), (0, 2), (0, 3), (2, 4), (4, 5)])
 FIRST = np.array([1.0, 0, 0, 0, 0, 0])
 BEST = least_error_table(PLACES, JOINED, np.exp(EPSILON) * (1 - 1e-9), np.ones(6))[0]
@@ -39,13 +46,13 @@ EVERY: dict[str, Mechanism] = {
 }
 
 
-def test_each_mechanism_of_the_catalogue_is_here():
-    assert set(EVERY) == set(MECHANISMS) == set(BODY_OF)
-    assert set(MECHANISMS) > EXACT | PLANAR_ONLY | TABLES
+def test_catalogue_is_complete():
+    assert set(EVERY) == set(MECHANISMS) == set(BODY_BY_MECHANISM)
+    assert set(MECHANISMS) > EXACT_COLUMN | PLANAR_MECHANISMS | TABLE_MECHANISMS
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_shapes_and_sizes(name):
+def test_shapes_match_protocol(name):
     mechanism = EVERY[name]
     assert float(mechanism.epsilon) == EPSILON
     assert mechanism.dimension == 2
@@ -60,7 +67,7 @@ def test_shapes_and_sizes(name):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_one_seed_gives_one_release_and_leaves_the_true_value_alone(name):
+def test_seed_is_reproducible_and_input_is_unchanged(name):
     true = np.array([[1, 2], [3, 4]])
     first, again = (EVERY[name].sample(true, rng=11) for _ in range(2))
     np.testing.assert_array_equal(first, again)
@@ -68,7 +75,7 @@ def test_one_seed_gives_one_release_and_leaves_the_true_value_alone(name):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_loss_on_edges_is_at_most_epsilon_and_bounds_every_log_ratio(name):
+def test_privacy_loss_is_at_most_epsilon_and_bounds_log_ratios(name):
     mechanism = EVERY[name]
     releases = mechanism.sample([0, 0], rng=5, size=2000)
     for edge in EDGES:
@@ -76,22 +83,25 @@ def test_loss_on_edges_is_at_most_epsilon_and_bounds_every_log_ratio(name):
         assert loss <= EPSILON * (1 + 1e-12)
         ratios = mechanism.log_density(releases, [0, 0]) - mechanism.log_density(releases, edge)
         assert np.abs(ratios).max() <= loss + 1e-12
-        if name in TABLES:  # attained by some output, not by every one
+        if name in TABLE_MECHANISMS:  # some output attains it, not every one
             continue
         attained = mechanism.log_density([0, 0], [0, 0]) - mechanism.log_density([0, 0], edge)
         np.testing.assert_allclose(attained, loss, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_squared_error_is_that_of_the_draws(name):
-    """Within five standard errors of the mean of 40,000 draws (seed 1): alpha below 1e-6 for each mechanism."""
+def test_squared_error_matches_draws(name):
+    """Within five standard errors of the mean of 40,000 draws, seed 1.
+
+    Alpha is below 1e-6 for each mechanism.
+    """
     mechanism = EVERY[name]
     squares = (mechanism.sample([0, 0], rng=1, size=40_000).astype(float) ** 2).sum(axis=1)
     assert abs(squares.mean() - mechanism.squared_error) < 5 * squares.std() / math.sqrt(len(squares))
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_values_of_another_dimension_are_refused(name):
+def test_values_of_other_dimension_raise(name):
     from dphmm.errors import CoordinateError
 
     with pytest.raises(CoordinateError, match="shape"):

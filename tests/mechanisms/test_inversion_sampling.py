@@ -1,4 +1,7 @@
-"""Draws by thresholds are exact: tables are whole parts for certain, and what a word leaves open is settled by more."""
+"""Inversion sampling by thresholds is exact.
+
+Tables are integer parts, and undecided words use more bits.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dphmm.arrays import RandomSource, random_source
 from dphmm.mechanisms import inversion_sampling as thresholds
 from dphmm.mechanisms.exact import decimal_context, decimal_exp
 from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, choice
+from dphmm.random import RandomSource, random_source
 
 ALPHA = 1e-4
 RATES = [Fraction(1, 10**6), Fraction(3, 1000), Fraction(1, 7), Fraction(5), Fraction(200), Fraction(10**9)]
 
 
-def by_mpmath(exponent, place: int, size: int | None, bits: int) -> int:
-    """The whole part of ``2**bits (1 - q**(k + 1)) / (1 - q**n)``, with hundreds of digits."""
+def compute_with_mpmath(exponent, place: int, size: int | None, bits: int) -> int:
+    """Compute the integer part of ``2**bits (1 - q**(k + 1)) / (1 - q**n)`` with 600 digits."""
     with mpmath.workdps(600):
         rate = mpmath.mpf(exponent.numerator) / exponent.denominator
         whole = 1 if size is None else -mpmath.expm1(-rate * size)
@@ -31,32 +34,36 @@ def by_mpmath(exponent, place: int, size: int | None, bits: int) -> int:
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("size", [None, 2, 700])
-def test_tables_are_whole_parts(rate, size):
+def test_tables_are_integer_parts(rate, size):
     if size is None:
         rate = max(rate, Fraction(23, 1024))
-    made = thresholds._endless(rate) if size is None else thresholds._cut_off(rate, size)
-    assert made._table.dtype == np.uint32
-    for place in {0, 1, 5, 77, len(made._table) - 1} & set(range(len(made._table))):
-        assert int(made._table[place]) == by_mpmath(rate, place, size, 32)
-        assert made._digits(place, 96) == by_mpmath(rate, place, size, 96)
+    table = thresholds._endless(rate) if size is None else thresholds._cut_off(rate, size)
+    assert table._table.dtype == np.uint32
+    for place in {0, 1, 5, 77, len(table._table) - 1} & set(range(len(table._table))):
+        assert int(table._table[place]) == compute_with_mpmath(rate, place, size, 32)
+        assert table._digits(place, 96) == compute_with_mpmath(rate, place, size, 96)
     if size is None:
-        assert made._table[-1] == 2**32 - 1
-        assert made._digits(len(made._table) + 3, 64) == by_mpmath(rate, len(made._table) + 3, None, 64)
+        assert table._table[-1] == 2**32 - 1
+        assert table._digits(len(table._table) + 3, 64) == compute_with_mpmath(rate, len(table._table) + 3, None, 64)
     else:
-        assert len(made._table) == size - 1
+        assert len(table._table) == size - 1
 
 
-@pytest.mark.parametrize("exponent", [Fraction(1, 10**40), Fraction(3, 10**6), Fraction(1, 3), 5, 99, 1234, 10**5])
+@pytest.mark.parametrize(
+    "exponent", [Fraction(1, 10**40), Fraction(3, 10**6), Fraction(1, 3), 5, 99, 1234, 10**5], ids=str
+)
 @pytest.mark.parametrize("digits", [3, 20, 80])
-def test_one_less_a_power_has_as_many_digits_as_are_asked_for(exponent, digits):
-    found = thresholds._one_less_power(Fraction(exponent), digits)
+def test_one_minus_power_has_requested_digits(exponent, digits):
+    power = thresholds._one_less_power(Fraction(exponent), digits)
     with mpmath.workdps(400):
         exact = -mpmath.expm1(-mpmath.mpf(Fraction(exponent).numerator) / Fraction(exponent).denominator)
-        assert abs(mpmath.mpf(str(found)) / exact - 1) < mpmath.mpf(10) ** -digits
+        assert abs(mpmath.mpf(str(power)) / exact - 1) < mpmath.mpf(10) ** -digits
 
 
-@pytest.mark.parametrize("rate", [Fraction(1, 10**6), Fraction(1, 7), Fraction(20), Fraction(177), Fraction(10**4)])
-def test_powers_are_as_near_as_is_said(rate):
+@pytest.mark.parametrize(
+    "rate", [Fraction(1, 10**6), Fraction(1, 7), Fraction(20), Fraction(177), Fraction(10**4)], ids=str
+)
+def test_power_errors_are_within_stated_bound(rate):
     powers, error = thresholds._powers(rate, 40)
     with mpmath.workdps(200):
         for k, power in enumerate(powers):
@@ -64,69 +71,72 @@ def test_powers_are_as_near_as_is_said(rate):
             assert abs(power - exact) <= min(4 * max(k, 1), error)
 
 
-def test_tables_are_the_same_however_rough_the_powers_are(monkeypatch):
-    """Powers off by what they may be off by leave some entries open, which decimals then decide."""
-    sure = thresholds._cut_off(Fraction(1, 50), 300)._table
-    monkeypatch.setattr(thresholds, "_BITS", 44)
-    asked = []
+def test_tables_do_not_depend_on_precision_of_powers(monkeypatch):
+    """With powers of lower precision some entries stay open, and decimals decide them."""
+    expected = thresholds._cut_off(Fraction(1, 50), 300)._table
+    monkeypatch.setattr(thresholds, "_POWER_BITS", 44)
+    calls = []
     whole_part = thresholds.whole_part
-    monkeypatch.setattr(thresholds, "whole_part", lambda *given: asked.append(1) or whole_part(*given))
-    assert thresholds._cut_off(Fraction(1, 50), 300)._table.tolist() == sure.tolist()
-    assert 100 < len(asked) <= 299
+    monkeypatch.setattr(thresholds, "whole_part", lambda *arguments: calls.append(1) or whole_part(*arguments))
+    assert thresholds._cut_off(Fraction(1, 50), 300)._table.tolist() == expected.tolist()
+    assert 100 < len(calls) <= 299
 
 
+# Thresholds with infinite and finite binary expansions, two of them equal.
 THIRDS = (Fraction(1, 5), Fraction(1, 3), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3))
-"""Thresholds with endless digits, with few, and two that are equal."""
 
 
-def of_fractions(values) -> Thresholds:
+def build_from_fractions(values) -> Thresholds:
     def digits(place, bits):
         return (values[place].numerator << bits) // values[place].denominator
 
     return Thresholds(digits, np.array([digits(k, 32) for k in range(len(values))], dtype=np.uint32), len(values))
 
 
-def test_every_number_is_settled_as_the_real_number_that_it_begins():
-    """All words of 6 digits with all ways to go on by 8: a draw counts the thresholds that the number has reached."""
-    made = of_fractions(THIRDS)
+def test_every_word_is_settled_like_its_real_number():
+    """All 6-bit words with all 8-bit continuations: a draw counts the thresholds reached."""
+    table = build_from_fractions(THIRDS)
     for first, more in product(range(2**6), range(2**8)):
         low = Fraction(first * 2**8 + more, 2**14)
         reached = {sum(c <= u for c in THIRDS) for u in (low, low + Fraction(1, 2**15))}
-        words = chain([bytes([0] * 7 + [more])], repeat(b"\x01" * 8))  # the most significant byte last
-        found = made.settled(first, 6, RandomSource(lambda _, words=words: next(words)))
+        words = chain([bytes([0] * 7 + [more])], repeat(b"\x01" * 8))  # most significant byte last
+        settled = table.settled(first, 6, RandomSource(lambda _, words=words: next(words)))
         if len(reached) == 1:
-            assert {found} == reached
+            assert {settled} == reached
         else:
-            assert found in reached
+            assert settled in reached
 
 
 def test_words_on_thresholds_are_settled_and_others_looked_up():
-    made = of_fractions(THIRDS)
-    words = np.concatenate([made._table.astype(np.int64) + step for step in (-1, 0, 1)]).astype(np.uint32)
+    table = build_from_fractions(THIRDS)
+    words = np.concatenate([table._table.astype(np.int64) + step for step in (-1, 0, 1)]).astype(np.uint32)
     more = cycle([b"\x00" * 7 + b"\x01", b"\xff" * 8])
     source = RandomSource(lambda n: words.tobytes() if n == words.nbytes else next(more))
-    found = made.draw(len(words), source).tolist()
-    assert found[:5] == [0, 1, 1, 3, 4]
-    assert found[10:] == [1, 3, 3, 4, 5]
-    low, high = 0, 1  # what follows a word that equals a threshold's, by turns
-    assert found[5:10] == [low, 1 + 2 * high, 1, 4, 4]
+    draws = table.draw(len(words), source).tolist()
+    assert draws[:5] == [0, 1, 1, 3, 4]
+    assert draws[10:] == [1, 3, 3, 4, 5]
+    low, high = 0, 1  # continuations of a word equal to a threshold, alternating
+    assert draws[5:10] == [low, 1 + 2 * high, 1, 4, 4]
 
 
-def test_a_coarse_choice_has_its_weights_for_every_word():
-    made = choice(lambda digits: [decimal_context(digits).divide(1, 7), *[decimal_exp(Fraction(1), digits)] * 2], 3)
+def test_choice_has_its_weights_for_every_word():
+    table = choice(lambda digits: [decimal_context(digits).divide(1, 7), *[decimal_exp(Fraction(1), digits)] * 2], 3)
     with mpmath.workdps(50):
         parts = [mpmath.mpf(1) / 7, mpmath.exp(-1), mpmath.exp(-1)]
         bounds = [int(2**32 * sum(parts[: k + 1]) / sum(parts)) for k in range(2)]
-    assert made._table.tolist() == bounds
+    assert table._table.tolist() == bounds
 
 
-def geometric(rate: float, values) -> np.ndarray:
+def compute_geometric(rate: float, values) -> np.ndarray:
     return -math.expm1(-rate) * np.exp(-rate * np.asarray(values, dtype=float))
 
 
-@pytest.mark.parametrize("rate", [Fraction(1, 40_000), Fraction(1, 100), Fraction(1, 9), Fraction(3)])
-def test_geometric_counts_have_their_distribution(rate):
-    """Chi-squared test on 50 parts of equal probability and on the last digit, alpha 1e-4, 100 000 draws, seed 5."""
+@pytest.mark.parametrize("rate", [Fraction(1, 40_000), Fraction(1, 100), Fraction(1, 9), Fraction(3)], ids=str)
+def test_geometric_counts_match_their_distribution(rate):
+    """Chi-squared tests on 50 equally probable parts and on the last digit.
+
+    Alpha 1e-4, 100,000 draws, seed 5.
+    """
     draws = Geometric(rate).draw(100_000, random_source(5))
     edges = np.unique(np.floor(-np.log1p(-np.arange(1, 50) / 50) / float(rate)).astype(int))
     seen = np.bincount(np.searchsorted(edges, draws, side="right"), minlength=len(edges) + 1)
@@ -135,7 +145,7 @@ def test_geometric_counts_have_their_distribution(rate):
     kept = expected > 0
     assert stats.chisquare(seen[kept], expected[kept]).pvalue > ALPHA
     digit = np.bincount(draws % 8, minlength=8)
-    weights = geometric(float(rate), np.arange(8))
+    weights = compute_geometric(float(rate), np.arange(8))
     assert stats.chisquare(digit, len(draws) * weights / weights.sum()).pvalue > ALPHA
 
 
@@ -143,8 +153,11 @@ def test_geometric_counts_have_their_distribution(rate):
     ("rate", "size"),
     [(Fraction(1, 20), 30), (Fraction(-1, 20), 30), (Fraction(0), 1000), (Fraction(1, 900), 3000), (Fraction(0), 3000)],
 )
-def test_counts_cut_off_have_their_distribution(rate, size):
-    """Chi-squared test on 30 runs of values, alpha 1e-4, 100 000 draws, seed 6; the broken twin counts backwards."""
+def test_truncated_counts_match_their_distribution(rate, size):
+    """Chi-squared test on 30 runs of values; the broken variant counts backwards.
+
+    Alpha 1e-4, 100,000 draws, seed 6.
+    """
     values = np.arange(size)
     weights = np.exp(-float(rate) * values)
     expected = np.add.reduceat(weights / weights.sum(), values[:: -(-size // 30)]) * 100_000
@@ -160,13 +173,13 @@ def test_counts_cut_off_have_their_distribution(rate, size):
     assert p_value(size - 1 - draws) < ALPHA or not rate
 
 
-def test_a_table_with_one_wrong_entry_is_noticed():
-    """The broken twin: one threshold of thirty off by a part in two hundred. Same test, draws and seed."""
-    made = Geometric(Fraction(1, 9))
-    table = made._digits[-1]._table.copy()
+def test_table_with_one_wrong_entry_fails_test():
+    """A broken variant: one threshold of thirty is off by 0.5 %. Same test, draws and seed."""
+    sampler = Geometric(Fraction(1, 9))
+    table = sampler._digits[-1]._table.copy()
     table[8] += np.uint32(2**32 // 200)
-    made._digits[-1] = Thresholds(made._digits[-1]._digits, table, None)
-    draws = np.minimum(made.draw(100_000, random_source(5)), 40)
-    expected = geometric(1 / 9, np.arange(40)) * len(draws)
+    sampler._digits[-1] = Thresholds(sampler._digits[-1]._digits, table, None)
+    draws = np.minimum(sampler.draw(100_000, random_source(5)), 40)
+    expected = compute_geometric(1 / 9, np.arange(40)) * len(draws)
     expected = np.append(expected, len(draws) - expected.sum())
     assert stats.chisquare(np.bincount(draws, minlength=41), expected).pvalue < ALPHA

@@ -1,4 +1,4 @@
-"""The lattice mechanism draws from exactly the distribution that it states, and that keeps the promise."""
+"""The lattice mechanism samples exactly its stated distribution and keeps the guarantee."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pytest
 from scipy import stats
 
 from dphmm import compilation
-from dphmm.arrays import RandomSource
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import lattice, lattice_noise
 from dphmm.mechanisms.exact import RandomBits
 from dphmm.mechanisms.inversion_sampling import Thresholds
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from tests.mechanisms.cells import fan
+from dphmm.random import RandomSource
+from tests.mechanisms.cells import build_fan
 from tests.sizes import fewer, slow
 
 F = np.array([(1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2)])
@@ -47,15 +47,18 @@ HULLS = {
 # -- the distribution ------------------------------------------------------------------------------------------------
 
 ALPHA = 1e-4
+# Draws per chi-squared test. With DPHMM_LATTICE_DRAWS=1000000 the full test takes about two minutes.
 DRAWS = int(os.environ.get("DPHMM_LATTICE_DRAWS", fewer(100_000, 50_000)))
-"""Draws per chi-squared test; set the variable to 1000000 for the full test, which takes about two minutes."""
 
+# Critical values at ALPHA. The degrees of freedom are the numbers of cells below.
 LARGEST_STATISTIC = {"running example": 283.06, "random": 283.06, "long thin cones": 283.06, "segment": 109.50}
-"""Critical values at ALPHA with as many degrees of freedom as cells below."""
 
 
-def brute_force(hull: SensitivityHull, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """Lattice points and probabilities from the facet norm alone, over a box that leaves out less than 1e-9."""
+def enumerate_distribution(hull: SensitivityHull, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return lattice points and probabilities from the facet norm in a large box.
+
+    The box excludes less than 1e-9 of the mass.
+    """
     reach = int(np.abs(hull.vertices).max() * (26 / epsilon)) + 2
     axis = np.arange(-reach, reach + 1)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -64,9 +67,9 @@ def brute_force(hull: SensitivityHull, epsilon: float) -> tuple[np.ndarray, np.n
     return grid[kept], weights[kept] / weights.sum()
 
 
-def statistic(draws: np.ndarray, hull: SensitivityHull, epsilon: float, cells: int) -> float:
-    """Chi-squared over the most probable outputs, as many as ``cells``, and all others together."""
-    points, probabilities = brute_force(hull, epsilon)
+def compute_statistic(draws: np.ndarray, hull: SensitivityHull, epsilon: float, cells: int) -> float:
+    """Compute the chi-squared statistic of the ``cells`` most probable outputs and the rest."""
+    points, probabilities = enumerate_distribution(hull, epsilon)
     order = np.argsort(-probabilities, kind="stable")[:cells]
     rank = {tuple(p): i for i, p in enumerate(points[order].tolist())}
     seen = np.zeros(cells + 1)
@@ -78,41 +81,44 @@ def statistic(draws: np.ndarray, hull: SensitivityHull, epsilon: float, cells: i
 
 
 @pytest.fixture(params=["by tables", "one by one"])
-def draws_of(request, monkeypatch):
-    """Draws about the origin made in either way, seed 11: 100 000 by tables, half every day; 30 000 one by one."""
+def sample_draws(request, monkeypatch):
+    """Sample around the origin in two ways, seed 11.
+
+    By tables 100,000 draws, half of them in the fast tests; one by one 30,000.
+    """
     many = request.param == "by tables"
-    monkeypatch.setattr(lattice_noise, "_MANY", 0 if many else 10**9)
+    monkeypatch.setattr(lattice_noise, "_MIN_TABLE_DRAWS", 0 if many else 10**9)
     return lambda mechanism: mechanism.sample([0, 0], rng=11, size=DRAWS if many else max(DRAWS * 3 // 10, 30_000))
 
 
 @pytest.mark.parametrize("name", HULLS)
-def test_draws_have_the_brute_force_distribution(name, draws_of):
+def test_draws_match_enumerated_distribution(name, sample_draws):
     """Chi-squared test, alpha 1e-4, seed 11, 200 degrees of freedom (segment: 60)."""
     hull, epsilon = HULLS[name]
     cells = 60 if name == "segment" else 200
     assert LARGEST_STATISTIC[name] == pytest.approx(stats.chi2.isf(ALPHA, cells), abs=0.01)
-    draws = draws_of(LatticeKNormMechanism(hull, epsilon))
-    assert statistic(draws, hull, float(epsilon), cells) < LARGEST_STATISTIC[name]
+    draws = sample_draws(LatticeKNormMechanism(hull, epsilon))
+    assert compute_statistic(draws, hull, float(epsilon), cells) < LARGEST_STATISTIC[name]
 
 
-def test_the_test_refuses_a_cone_closed_on_both_sides(draws_of):
-    """The broken twin: one edge takes in the ray of its end, which its neighbour holds. Same draws, same seed."""
+def test_cone_closed_on_both_sides_fails_test(sample_draws):
+    """A broken variant: one edge includes the end ray of its neighbour. Same draws and seed."""
     hull, epsilon = HULLS["running example"]
     mechanism = LatticeKNormMechanism(hull, epsilon)
     rates_of = mechanism._noise._rates
     mechanism._noise._rates = lambda which: (rates_of(which)[0], rates_of(which)[1] + (which == 1))
-    assert statistic(draws_of(mechanism), hull, float(epsilon), 200) > LARGEST_STATISTIC["running example"]
+    assert compute_statistic(sample_draws(mechanism), hull, float(epsilon), 200) > LARGEST_STATISTIC["running example"]
 
 
-def test_the_test_refuses_a_table_that_is_wrong_by_a_fiftieth(draws_of):
-    """The broken twin: the threshold between two edges off by a fiftieth of all draws. Same draws, same seed."""
+def test_table_that_is_wrong_by_2_percent_fails_test(sample_draws):
+    """The threshold between two edges is off by 2 % of all draws. Same draws and seed."""
     hull, epsilon = HULLS["random"]
     mechanism = LatticeKNormMechanism(hull, epsilon)
     noise = mechanism._noise
     noise._exact._table[1] += np.uint32(2**32 // 50)
     noise.__dict__["_exact"] = Thresholds(noise._exact._digits, noise._exact._table, noise._exact._size)
     noise._rough[1] += 2**64 // 50
-    assert statistic(draws_of(mechanism), hull, float(epsilon), 200) > LARGEST_STATISTIC["random"]
+    assert compute_statistic(sample_draws(mechanism), hull, float(epsilon), 200) > LARGEST_STATISTIC["random"]
 
 
 COPRIME = SensitivityHull([[200, 3], [-81, 199], [141, 143], [199, 80]])
@@ -122,9 +128,12 @@ GRID = SensitivityHull([[340, 0], [0, 340], [340, 340], [-340, 340], [680, 0]])
 @pytest.mark.parametrize(
     ("hull", "epsilon"), [slow(COPRIME, 5), (COPRIME, 20), (GRID, 20)], ids=["coprime 5", "coprime 20", "grid 20"]
 )
-def test_many_draws_at_a_fine_lattice_have_their_distribution(hull, epsilon):
-    """Chi-squared test over residues modulo 7 and rings, 196 parts, alpha 1e-4, 200 000 draws, seed 12."""
-    points, probabilities = brute_force(hull, epsilon)
+def test_fine_lattice_draws_match_distribution(hull, epsilon):
+    """Chi-squared test over residues modulo 7 and rings, 196 parts.
+
+    Alpha 1e-4, 200,000 draws, seed 12.
+    """
+    points, probabilities = enumerate_distribution(hull, epsilon)
     lengths = np.abs(points).sum(axis=1)
     rings = np.searchsorted(np.cumsum(np.bincount(lengths, probabilities)), [0.25, 0.5, 0.75])
 
@@ -137,29 +146,29 @@ def test_many_draws_at_a_fine_lattice_have_their_distribution(hull, epsilon):
 
     expected = np.bincount(parts(points), probabilities, minlength=196) * 200_000
     assert p_value(epsilon) > ALPHA
-    assert p_value(epsilon * Fraction(51, 50)) < ALPHA, "the broken twin: noise too small by a fiftieth"
+    assert p_value(epsilon * Fraction(51, 50)) < ALPHA, "noise that is 2 % too small fails the test"
 
 
-def test_how_doubles_round_the_weights_of_edges_changes_no_draw():
-    """Sums of weights off by a hundred times more than they are: what they cannot settle, decimals do."""
+def test_draws_do_not_depend_on_rounding_of_edge_weights():
+    """Perturb the float sums by far more than their error; decimals settle open cases."""
     for hull, epsilon in (*HULLS.values(), (COPRIME, 20), (COPRIME, Fraction(1, 1000))):
         plain, rough = (LatticeKNormMechanism(hull, epsilon) for _ in range(2))
         exact = [int(plain._noise._exact._digits(place, 64)) for place in range(2 * len(plain._sum.edges))]
-        off = max(abs(a - b) for a, b in zip(plain._noise._rough, exact, strict=True))
-        assert off < lattice_noise._DOUBT // 1000
-        steps = (np.random.default_rng(1).choice([-1, 1], len(exact)) * (lattice_noise._DOUBT // 10)).tolist()
+        error = max(abs(a - b) for a, b in zip(plain._noise._rough, exact, strict=True))
+        assert error < lattice_noise._WEIGHT_ERROR // 1000
+        steps = (np.random.default_rng(1).choice([-1, 1], len(exact)) * (lattice_noise._WEIGHT_ERROR // 10)).tolist()
         rough._noise._rough[:] = [a + b for a, b in zip(plain._noise._rough, steps, strict=True)]
-        one, other = (
+        first, other = (
             [mechanism.sample([0, 0], rng=seed).tolist() for seed in range(50)] for mechanism in (plain, rough)
         )
-        assert one == other
+        assert first == other
 
 
-def test_a_word_that_doubles_leave_open_is_settled_by_decimals(monkeypatch):
+def test_word_undecided_by_floats_is_settled_by_decimals(monkeypatch):
     mechanism = LatticeKNormMechanism(*HULLS["random"])
-    noise, asked = mechanism._noise, []
+    noise, calls = mechanism._noise, []
     settled = Thresholds.settled
-    monkeypatch.setattr(Thresholds, "settled", lambda *given: asked.append(given) or settled(*given))
+    monkeypatch.setattr(Thresholds, "settled", lambda *arguments: calls.append(arguments) or settled(*arguments))
     for place, threshold in enumerate(noise._exact._digits(k, 64) for k in range(6)):
         for step in (-5, 5):
             word = threshold + step
@@ -168,55 +177,57 @@ def test_a_word_that_doubles_leave_open_is_settled_by_decimals(monkeypatch):
                 RandomSource(lambda n, s=stream: b"".join(next(s).to_bytes(8, "little") for _ in range(n // 8)))
             )
             assert noise._place(bits) == place + (step > 0)
-    assert len(asked) == 12
+    assert len(calls) == 12
 
 
-def test_the_running_example_has_its_published_probabilities():
+def test_running_example_has_published_probabilities():
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, 1)
     for z, wanted in [((0, 0), 0.04482), ((1, 0), 0.03212), ((-1, 0), 0.03212), ((4, 1), 0.01649), ((-4, -1), 0.01649)]:
         assert float(mechanism.probability(z, (0, 0))) == pytest.approx(wanted, abs=5e-6)
 
 
 @pytest.mark.parametrize("name", HULLS)
-def test_probabilities_are_those_of_brute_force_and_add_up(name):
+def test_probabilities_match_enumeration_and_sum_to_one(name):
     hull, epsilon = HULLS[name]
     mechanism = LatticeKNormMechanism(hull, epsilon)
-    points, probabilities = brute_force(hull, float(epsilon))
-    found = np.exp(mechanism.log_density(points, [0, 0]))
-    np.testing.assert_allclose(found, probabilities, rtol=1e-8, atol=1e-300)
-    assert found.sum() == pytest.approx(1, abs=1e-8)
+    points, probabilities = enumerate_distribution(hull, float(epsilon))
+    densities = np.exp(mechanism.log_density(points, [0, 0]))
+    np.testing.assert_allclose(densities, probabilities, rtol=1e-8, atol=1e-300)
+    assert densities.sum() == pytest.approx(1, abs=1e-8)
     squared = float((probabilities * (points**2).sum(axis=1)).sum())
     assert mechanism.squared_error == pytest.approx(squared, rel=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 100), 1, 20])
-def test_probabilities_lie_in_mpmath_intervals(epsilon):
-    """Weights by parallelograms, each an interval, against the sails' decimals."""
+@pytest.mark.parametrize("epsilon", [Fraction(1, 100), 1, 20], ids=str)
+def test_probabilities_match_mpmath_intervals(epsilon):
+    """Compare interval weights of parallelograms with the decimals of the sails."""
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
     iv, kept = mpmath.iv, mpmath.iv.dps
     iv.dps = 45
     try:
         rate = iv.mpf(Fraction(epsilon).numerator) / Fraction(epsilon).denominator
         cells = [
-            (norm, cone.det) for cone in fan(list(map(tuple, mechanism._tips.tolist()))) for _, norm in cone.cells()
+            (norm, cone.det)
+            for cone in build_fan(list(map(tuple, mechanism._tips.tolist())))
+            for _, norm in cone.cells()
         ]
         total = sum((iv.exp(-rate * s / d) for s, d in cells), iv.mpf(0)) / (1 - iv.exp(-rate)) ** 2
         for z in product(range(-6, 7), repeat=2):
             exponent = mechanism.exponent(z, (0, 0))
             inside = iv.exp(-iv.mpf(exponent.numerator) / exponent.denominator) / total
             digits = iv.mpf(str(mechanism.probability(z, (0, 0), digits=30)))
-            off = abs(digits / inside - 1)
-            assert off.b < mpmath.mpf("1e-30")
+            error = abs(digits / inside - 1)
+            assert error.b < mpmath.mpf("1e-30")
     finally:
         iv.dps = kept
 
 
-# -- the promise -----------------------------------------------------------------------------------------------------
+# -- the guarantee -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [slow("0.01"), 1, slow(20)])
-def test_no_output_tells_the_ends_of_an_edge_apart_by_more_than_epsilon(epsilon):
-    """Rational log-ratios, over every output within 15 steps: at most epsilon, and epsilon for some output."""
+def test_log_ratio_on_edges_is_at_most_epsilon_for_every_output(epsilon):
+    """Check rational log ratios of all outputs within 15 steps; some output attains epsilon."""
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
     for i, j in EDGES:
         ratios = []
@@ -229,8 +240,8 @@ def test_no_output_tells_the_ends_of_an_edge_apart_by_more_than_epsilon(epsilon)
         assert max(ratios) == mechanism.exponent(F[i], F[j])
 
 
-def test_the_ends_of_an_edge_inside_a_segment_share_every_output():
-    """The hull of (3, 2) and (6, 4): the outputs are all multiples of (3, 2), not of (6, 4) alone."""
+def test_edge_states_in_segment_share_every_output():
+    """Hull of (3, 2) and (6, 4): the outputs are all multiples of (3, 2), not only of (6, 4)."""
     mechanism = LatticeKNormMechanism(SensitivityHull([[3, 2], [6, 4]]), 1)
     assert mechanism.exponent((3, 2), (0, 0)) == Fraction(1, 2)
     assert mechanism.exponent((3, 1), (0, 0)) is None
@@ -243,7 +254,7 @@ def test_the_ends_of_an_edge_inside_a_segment_share_every_output():
     assert {tuple(z) for z in drawn.tolist()} >= {(3 * k, 2 * k) for k in range(-4, 5)}
 
 
-def test_the_point_gives_the_state_away_and_says_so():
+def test_point_hull_releases_exact_value():
     mechanism = LatticeKNormMechanism(POINT, 1)
     assert mechanism.sample([[3, 4], [5, 6]], size=2).tolist() == [[[3, 4], [5, 6]]] * 2
     assert mechanism.log_density([3, 4], [[3, 4], [5, 6]]).tolist() == [0, -np.inf]
@@ -251,13 +262,14 @@ def test_the_point_gives_the_state_away_and_says_so():
     assert mechanism.squared_error == 0
 
 
-# -- no float decides ------------------------------------------------------------------------------------------------
+# -- no floats in the sampling path ------------------------------------------------------------------------------------
 
 
 class FloatSeenError(AssertionError):
     """A floating-point number among the values of a traced function."""
 
 
+# These functions use floats for cases that rounding cannot change. The tests above show that draws do not change.
 FILTERS = {
     "_rough",
     "log_masses",
@@ -267,9 +279,8 @@ FILTERS = {
     "_over_edges",
     "_numbers",
     "_log_of_one_less_exp",
-    "_moments_of_cut_off",
+    "_truncated_moments",
 }
-"""Doubles that settle what is certain whatever they round; see the tests above that they change no draw."""
 
 
 def refuse_floats(value: object) -> None:
@@ -280,8 +291,8 @@ def refuse_floats(value: object) -> None:
             refuse_floats(entry)
 
 
-def watched(call):
-    """Run a call with every local variable and every returned value of the package's functions watched."""
+def run_watched(call):
+    """Run a call and inspect all locals and return values of the package's functions."""
     package = str(Path(lattice.__file__).parents[1])
 
     def trace(frame, event, argument):
@@ -310,15 +321,15 @@ def watched(call):
     ],
     ids=["plane", "segment", "point", "beyond doubles"],
 )
-def test_no_float_is_in_the_sampling_path(hull, epsilon, monkeypatch):
+def test_sampling_path_uses_no_float(hull, epsilon, monkeypatch):
     mechanism = LatticeKNormMechanism(hull, epsilon)
     monkeypatch.setattr(RandomSource, "uniform", None)
-    seen = watched(lambda: mechanism.sample([3, 4], size=20))
+    seen = run_watched(lambda: mechanism.sample([3, 4], size=20))
     assert seen.dtype == np.int64
 
 
-def test_the_watch_sees_a_float():
-    """The broken twin: a sampler that rounds its cell in doubles."""
+def test_float_in_sampler_is_detected():
+    """A broken variant: a sampler that rounds its cell in floats."""
 
     def broken(bits):
         share = bits.below(1000) / 1000
@@ -326,11 +337,11 @@ def test_the_watch_sees_a_float():
 
     bits = RandomBits(RandomSource(os.urandom))
     with pytest.raises(FloatSeenError):
-        watched(lambda: broken(bits))
+        run_watched(lambda: broken(bits))
 
 
-def test_a_budget_that_no_double_holds_is_kept_exactly():
-    """At this epsilon doubles see 1, and this vector's norm is a ratio of integers near 2**56."""
+def test_epsilon_beyond_float_precision_is_exact():
+    """As a float this epsilon is 1; the norm of the vector is a ratio of integers near 2**56."""
     mechanism = LatticeKNormMechanism(
         SensitivityHull([[2**28 - 57, 1001], [3, 2**28 - 5]]), Fraction(10**20 + 39, 10**20)
     )
@@ -343,16 +354,16 @@ def test_a_budget_that_no_double_holds_is_kept_exactly():
     )
 
 
-# -- the face --------------------------------------------------------------------------------------------------------
+# -- the public interface ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("epsilon", "wanted"), [(0.3, "3/10"), ("0.3", "3/10"), (2, "2"), (Fraction(2, 7), "2/7")])
-def test_a_budget_is_read_as_written(epsilon, wanted):
+def test_epsilon_is_read_as_decimal(epsilon, wanted):
     assert LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon).epsilon == Fraction(wanted)
     assert LatticeKNormMechanism(RUNNING_EXAMPLE, Decimal("0.3")).epsilon == Fraction(3, 10)
 
 
-def test_no_budget_is_too_large_for_a_quick_draw():
+def test_large_epsilon_samples_quickly():
     for epsilon in (2000, 10**9, 1e30):
         mechanism = LatticeKNormMechanism(SensitivityHull([[3400, 1], [7, 6801]]), epsilon)
         assert np.abs(mechanism.sample([3, 4]) - [3, 4]).max() < 300
@@ -361,29 +372,31 @@ def test_no_budget_is_too_large_for_a_quick_draw():
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("inf"), float("nan"), "pi", mpmath.pi, None, 1j, "1e-40"])
-def test_an_unusable_budget_is_refused(epsilon):
-    with pytest.raises(BudgetError, match="epsilon is"):
+def test_invalid_epsilon_raises(epsilon):
+    with pytest.raises(BudgetError, match="epsilon "):
         LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
 
 
-def test_a_hull_in_kilometres_becomes_integers_or_is_refused():
+def test_float_hull_in_kilometres_becomes_integers_or_raises():
     kilometres = SensitivityHull([[0.34, 0.0], [0.17, 0.51]])
     with pytest.raises(CoordinateError, match="in_units_of_points"):
         LatticeKNormMechanism(kilometres, 1, spacing=0.001)
     mechanism = LatticeKNormMechanism.in_units_of_points(kilometres, 1, spacing=0.001)
     assert mechanism.hull.norm_form.exact is not None
     np.testing.assert_array_equal(mechanism.hull.vertices, np.rint(kilometres.vertices * 1000))
-    with pytest.raises(CoordinateError, match=r"differences: \(0.34, 0.0\) is off .* spacing 1/10"):
+    with pytest.raises(
+        CoordinateError, match=r"differences must lie on the lattice with spacing 1/10, got \(0\.34, 0\.0\)"
+    ):
         LatticeKNormMechanism.in_units_of_points(kilometres, 1, spacing=0.1)
 
 
-def test_a_rational_hull_in_kilometres_becomes_integers():
+def test_rational_hull_in_kilometres_becomes_integers():
     hull = SensitivityHull(np.array([[Fraction(17, 50), Fraction(0)], [Fraction(1, 8), Fraction(1, 2)]], dtype=object))
     mechanism = LatticeKNormMechanism.in_units_of_points(hull, 1, spacing="0.001")
     assert mechanism.hull.vertices.tolist() == (hull.vertices * 1000).tolist()
 
 
-def test_releases_and_errors_are_in_the_unit_of_the_points():
+def test_releases_and_errors_use_unit_of_points():
     metres = LatticeKNormMechanism(SensitivityHull([[340, 0], [170, 510]]), 1)
     kilometres = LatticeKNormMechanism(SensitivityHull([[340, 0], [170, 510]]), 1, spacing=0.001)
     in_metres = metres.sample([340, 170], rng=5, size=20)
@@ -395,7 +408,7 @@ def test_releases_and_errors_are_in_the_unit_of_the_points():
     )
 
 
-def test_a_common_divisor_of_the_hull_changes_nothing_but_the_speed():
+def test_common_divisor_of_hull_does_not_change_distribution():
     wide = LatticeKNormMechanism(SensitivityHull([[30, 0], [10, 20]]), 2)
     assert wide.decay == Fraction(1, 5)
     grid = np.array(list(product(range(-400, 401), repeat=2)))
@@ -404,14 +417,14 @@ def test_a_common_divisor_of_the_hull_changes_nothing_but_the_speed():
 
 
 @pytest.mark.parametrize("name", HULLS)
-def test_a_fine_lattice_has_the_error_of_the_continuous_mechanism(name):
+def test_fine_lattice_has_error_of_continuous_mechanism(name):
     hull, _ = HULLS[name]
     fine = SensitivityHull(np.rint(hull.vertices).astype(np.int64) * 1000)
     assert LatticeKNormMechanism(fine, 1).squared_error == pytest.approx(fine.squared_error, rel=1e-5)
 
 
-def test_the_observed_squared_error_is_the_expected_one():
-    """Mean of 50 000 squared lengths, seed 8, within five standard errors."""
+def test_squared_error_matches_draws():
+    """Mean of 50,000 squared lengths, seed 8, within five standard errors."""
     mechanism = LatticeKNormMechanism(random_hull(1), 1)
     lengths = (mechanism.sample([0, 0], rng=8, size=50_000) ** 2).sum(axis=1)
     assert abs(lengths.mean() - mechanism.squared_error) < 5 * lengths.std() / sqrt(50_000)
@@ -419,17 +432,17 @@ def test_the_observed_squared_error_is_the_expected_one():
 
 @pytest.mark.parametrize("big", [1, 2**27])
 def test_log_densities_of_many_states_are_accurate(big):
-    """Against decimals of 40 digits, relative 1e-12, for a thin hull and far states."""
+    """Compare with 40-digit decimals, relative 1e-12, for a thin hull and distant states."""
     mechanism = LatticeKNormMechanism(SensitivityHull([[31 * big, 30 * big - 1], [1, 1]]), Fraction(1, 7))
     rng = np.random.default_rng(4)
     states = rng.integers(-(2**40), 2**40, (200, 2))
-    found = mechanism.log_density([5, -3], states)
-    for x, value in zip(states, found, strict=True):
+    log_densities = mechanism.log_density([5, -3], states)
+    for x, value in zip(states, log_densities, strict=True):
         exact = -mechanism.exponent([5, -3], x) - Fraction(mechanism.normaliser(40).ln())
         assert value == pytest.approx(float(exact), rel=1e-12)
 
 
-def test_shapes_are_those_of_the_points():
+def test_shapes_match_points():
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, 1)
     assert mechanism.sample([0, 0]).shape == (2,)
     assert mechanism.sample([0, 0], size=0).shape == (0, 2)
@@ -441,7 +454,7 @@ def test_shapes_are_those_of_the_points():
     assert mechanism.privacy_loss(F, [0, 0]).shape == (6,)
 
 
-def test_one_and_three_measured_dimensions():
+def test_one_and_three_dimensional_measurements():
     line = LatticeKNormMechanism(SensitivityHull([[3], [-5]]), 1)
     assert line.exponent([7], [2]) == 1
     assert line.sample([7], rng=1, size=4).shape == (4, 1)
@@ -451,13 +464,13 @@ def test_one_and_three_measured_dimensions():
     drawn = plane.sample([0, 0, 0], rng=2, size=500)
     assert (drawn[:, 0] + drawn[:, 1] == drawn[:, 2]).all()
     flat = LatticeKNormMechanism(SensitivityHull([[2, 0], [0, 3]]), 1)
-    points, probabilities = brute_force(flat.hull, 1)
+    points, probabilities = enumerate_distribution(flat.hull, 1)
     squared = (probabilities * (points**2 @ [1, 1] + points.sum(axis=1) ** 2)).sum()
     assert plane.squared_error == pytest.approx(float(squared), rel=1e-7)
 
 
-def test_a_skew_plane_in_space_keeps_its_noise_in_its_span():
-    """Coordinates within the span may be far larger than the points; nothing overflows."""
+def test_noise_of_skew_plane_stays_in_its_span():
+    """Coordinates within the span may be much larger than the points, without overflow."""
     hull = SensitivityHull([[2**27 + 1, 3, 2**26], [5, 2**27 - 9, 77]])
     mechanism = LatticeKNormMechanism(hull, "0.001")
     assert mechanism.exponent(hull.vertices[0], [0, 0, 0]) == Fraction(1, 1000)
@@ -467,20 +480,20 @@ def test_a_skew_plane_in_space_keeps_its_noise_in_its_span():
     np.testing.assert_allclose(mechanism.squared_error, hull.squared_error * 1e6, rtol=1e-6)
 
 
-def test_a_hull_of_three_dimensions_is_refused():
-    with pytest.raises(InvalidInputError, match="at most 2 dimensions, got 3"):
+def test_three_dimensional_hull_raises():
+    with pytest.raises(InvalidInputError, match="2 dimensions, got 3"):
         LatticeKNormMechanism(SensitivityHull(np.eye(3, dtype=np.int64)), 1)
 
 
-def test_hulls_that_are_not_integer_are_refused():
+def test_non_integer_hull_raises():
     for differences in ([[0.5, 1.0], [1.0, 0.0]], [[2.0**30, 0.0], [0.0, 1.0]]):
         with pytest.raises(CoordinateError, match="lattice steps"):
             LatticeKNormMechanism(SensitivityHull(differences), 1)
 
 
-def test_bad_points_sizes_and_digits_are_refused():
+def test_invalid_points_sizes_and_digits_raise():
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, 1)
-    with pytest.raises(CoordinateError, match=r"x: \(0.5, 0.0\) is off the lattice with spacing 1"):
+    with pytest.raises(CoordinateError, match=r"x must lie on the lattice with spacing 1, got \(0\.5, 0\.0\)"):
         mechanism.sample([0.5, 0])
     with pytest.raises(CoordinateError, match="shape"):
         mechanism.sample([0, 0, 0])
@@ -492,7 +505,7 @@ def test_bad_points_sizes_and_digits_are_refused():
         mechanism.probability([0, 0], [0, 0], digits=0)
 
 
-def test_the_same_seed_gives_the_same_releases_and_none_gives_fresh_ones():
+def test_seed_is_reproducible_and_default_is_random():
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, 0.01)
     first, again = (mechanism.sample([0, 0], rng=6, size=5).tolist() for _ in range(2))
     assert first == again

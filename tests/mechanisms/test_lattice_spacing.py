@@ -1,4 +1,4 @@
-"""Points are whole numbers of lattice steps or they are refused by name."""
+"""Points are integer multiples of the lattice spacing, or raise with their value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRES = Spacing(0.001)
     ],
     ids=["decimals", "products", "Decimal", "Fraction"],
 )
-def test_kilometres_are_read_as_metres(points):
+def test_kilometres_convert_to_integer_steps(points):
     assert METRES.steps(points).tolist() == [345, -1200]
 
 
@@ -38,7 +38,7 @@ def test_points_and_steps_are_inverse(steps, step):
     assert spacing.steps(spacing.points(np.array(steps))).tolist() == steps
 
 
-def test_points_are_the_nearest_doubles_even_where_steps_are_many():
+def test_points_are_nearest_floats_for_large_steps():
     spacing = Spacing(Fraction(10**9 + 7, 10**9 + 9))
     steps = np.array([2**51 + 1, -(2**50) - 3])
     assert spacing.points(steps).tolist() == [float(spacing.step * int(k)) for k in steps]
@@ -46,7 +46,7 @@ def test_points_are_the_nearest_doubles_even_where_steps_are_many():
     assert Spacing(2**63).points(np.array([0])).tolist() == [0.0]
 
 
-def test_whole_points_stay_integers_at_spacing_one():
+def test_integer_points_stay_integers_at_spacing_one():
     assert Spacing().steps([3.0, -4.0]).dtype == np.int64
     assert Spacing().points(np.array([3, -4])).dtype == np.int64
 
@@ -54,33 +54,39 @@ def test_whole_points_stay_integers_at_spacing_one():
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        ([[0.345, 1.0], [0.3456, 1.0]], r"\(0.3456, 1.0\) is off the lattice with spacing 1/1000.*\(173/500, 1\)"),
-        ([Fraction(1, 3), Fraction(1)], r"\(1/3, 1\) is off the lattice.*\(333/1000, 1\)"),
+        (
+            [[0.345, 1.0], [0.3456, 1.0]],
+            r"must lie on the lattice with spacing 1/1000, got \(0.3456, 1.0\); the nearest point is \(173/500, 1\)",
+        ),
+        (
+            [Fraction(1, 3), Fraction(1)],
+            r"must lie on the lattice with spacing 1/1000, got \(1/3, 1\); the nearest point is \(333/1000, 1\)",
+        ),
         ([np.nan, 0.0], "NaN"),
         ([np.inf, 0.0], "infinity"),
         ([1e13, 0.0], "wider spacing"),
-        (["a", "b"], "give numbers"),
-        ([None, 1], "no finite number"),
+        (["a", "b"], "must be numbers"),
+        ([None, 1], "must be finite integers or fractions"),
     ],
 )
-def test_what_is_no_lattice_point_is_refused_by_name(points, message):
+def test_point_off_lattice_raises_with_its_value(points, message):
     with pytest.raises(CoordinateError, match=message) as caught:
         METRES.steps(points, "x")
     assert str(caught.value).startswith("x")
     assert "\n" not in str(caught.value)
 
 
-def test_integers_off_a_wider_lattice_are_refused():
-    with pytest.raises(CoordinateError, match=r"spacing 25; the nearest lattice point is \(50, 100\)"):
+def test_integers_off_wider_lattice_raise():
+    with pytest.raises(CoordinateError, match=r"\(50, 100\)"):
         Spacing(25).steps([51, 100])
 
 
-def test_integers_too_far_out_are_refused():
+def test_integers_beyond_step_limit_raise():
     with pytest.raises(CoordinateError, match="wider spacing"):
         Spacing().steps([STEP_LIMIT + 1, 0])
 
 
 @pytest.mark.parametrize("step", [0, -1, float("nan"), float("inf"), "metre", None, 1j])
-def test_an_impossible_step_is_refused(step):
-    with pytest.raises(InvalidInputError, match="spacing is"):
+def test_invalid_spacing_raises(step):
+    with pytest.raises(InvalidInputError, match="spacing "):
         Spacing(step)

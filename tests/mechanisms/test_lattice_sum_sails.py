@@ -1,4 +1,4 @@
-"""Edges of sails write every lattice point in one way, and their sums are those over lattice points."""
+"""Edges of sails represent every lattice point once, and their sums are lattice sums."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import lattice_sum as lattice_sum
 from dphmm.mechanisms.exact import decimal_exp
 from dphmm.mechanisms.lattice_sum import LatticeSum, SailEdge, cross, half_sails, sail
-from tests.mechanisms.cells import Cone, fan
+from tests.mechanisms.cells import Cone, build_fan
 
 RUNNING_EXAMPLE = [(-4, -1), (1, -1), (3, 0), (4, 1), (-1, 1), (-3, 0)]
 THIN = [(-31, -30), (-1, -1), (31, 30), (1, 1)]
 BOX = list(product(range(-10, 11), repeat=2))
 
-FEW = settings(max_examples=20)
+FEWER_EXAMPLES = settings(max_examples=20)
 
 steps = st.integers(-60, 60)
 cones = st.tuples(steps, steps, steps, steps).filter(lambda c: c[0] * c[3] > c[1] * c[2]).map(lambda c: (c[:2], c[2:]))
-few = st.integers(-5, 5)
+small_steps = st.integers(-5, 5)
 polygons = (
-    st.lists(st.tuples(few, few), min_size=2, max_size=5)
+    st.lists(st.tuples(small_steps, small_steps), min_size=2, max_size=5)
     .map(SensitivityHull)
     .filter(lambda hull: hull.dimension == 2)
     .map(lambda hull: [(int(x), int(y)) for x, y in hull.vertices])
@@ -37,7 +37,7 @@ polygons = (
 
 
 @given(cones)
-def test_the_edges_of_a_sail_go_from_ray_to_ray_in_steps_of_area_one(cone):
+def test_sail_edges_connect_rays_with_unit_area_steps(cone):
     v, w = cone
     edges = list(sail(v, w))
     assert cross(v, edges[0].start) == 0
@@ -48,7 +48,7 @@ def test_the_edges_of_a_sail_go_from_ray_to_ray_in_steps_of_area_one(cone):
 
 
 @given(cones)
-def test_norms_on_the_sail_lie_above_zero_and_at_most_at_one(cone):
+def test_sail_norms_are_in_unit_interval(cone):
     v, w = cone
     for edge in sail(v, w):
         assert 0 < edge.first <= edge.unit
@@ -63,18 +63,18 @@ def test_norms_on_the_sail_lie_above_zero_and_at_most_at_one(cone):
         ((0, 1), (-102334155, -63245986)),
     ],
 )
-def test_a_sail_has_few_edges(v, w):
+def test_sail_has_logarithmic_number_of_edges(v, w):
     edges = list(sail(v, w))
     assert len(edges) <= 2 + log2(cross(v, w))
     assert sum(edge.count for edge in edges) >= len(edges)
 
 
-def reached(edges, most: int) -> dict[tuple[int, int], list[Fraction]]:
-    """Lattice points as draws make them, ``± ((1 + a) start + k step + b end)``, each with its norms.
+def enumerate_points(edges, most: int) -> dict[tuple[int, int], list[Fraction]]:
+    """Enumerate points ``± ((1 + a) start + k step + b end)``, each with its norms.
 
-    Counts are gone through as far as the norm stays at ``most`` or less.
+    The counts are those with a norm of at most ``most``.
     """
-    found: dict[tuple[int, int], list[Fraction]] = {(0, 0): [Fraction(0)]}
+    norms_by_point: dict[tuple[int, int], list[Fraction]] = {(0, 0): [Fraction(0)]}
     for edge in edges:
         first, last = Fraction(edge.first, edge.unit), Fraction(edge.last, edge.unit)
         for a, b, k in product(range(int(most / first)), range(int(most / last) + 1), range(edge.count)):
@@ -82,53 +82,55 @@ def reached(edges, most: int) -> dict[tuple[int, int], list[Fraction]]:
             if norm <= most:
                 x, y = ((1 + a) * s + k * t + b * e for s, t, e in zip(edge.start, edge.step, edge.end, strict=True))
                 for point in ((x, y), (-x, -y)):
-                    found.setdefault(point, []).append(norm)
-    return found
+                    norms_by_point.setdefault(point, []).append(norm)
+    return norms_by_point
 
 
-@FEW
+@FEWER_EXAMPLES
 @given(polygons)
-def test_edges_and_counts_reach_every_lattice_point_once_with_its_exact_norm(vertices):
-    """The law itself: the weight of a draw is that of its point, which is made in one way."""
-    hull, found = SensitivityHull(vertices), reached(half_sails(vertices), 2)
+def test_edges_and_counts_reach_every_lattice_point_once_with_exact_norm(vertices):
+    """The weight of a draw is therefore that of its point."""
+    hull, norms_by_point = SensitivityHull(vertices), enumerate_points(half_sails(vertices), 2)
     halves = np.array([[Fraction(x, 2) for x in z] for z in BOX])
     for z, inside in zip(BOX, hull.contains(halves), strict=True):
-        assert (z in found) == inside
+        assert (z in norms_by_point) == inside
         if inside and z != (0, 0):
-            (norm,) = found.pop(z)
+            (norm,) = norms_by_point.pop(z)
             point = np.array([[Fraction(x) / norm for x in z]])
             assert hull.contains(point)[0]
             assert not hull.contains(point * Fraction(1001, 1000))[0]
-    assert list(found) == [(0, 0)]
+    assert list(norms_by_point) == [(0, 0)]
 
 
-def test_a_cone_closed_on_both_sides_is_noticed():
-    """The broken twin: one edge takes in the ray of its end, which its neighbour holds already."""
+def test_cone_closed_on_both_sides_is_detected():
+    """A broken variant: one edge includes the end ray, which belongs to its neighbour."""
     edges = half_sails(RUNNING_EXAMPLE)
     edges[0] = edges[0]._replace(count=edges[0].count + 1)
-    assert max(len(norms) for norms in reached(edges, 2).values()) > 1
+    assert max(len(norms) for norms in enumerate_points(edges, 2).values()) > 1
 
 
-def cell_sum(vertices: list[tuple[int, int]], decay: Fraction) -> mpmath.mpf:
-    """The normaliser by parallelograms: all cells' weights times two geometric series, in 50 digits."""
+def compute_cell_sum(vertices: list[tuple[int, int]], decay: Fraction) -> mpmath.mpf:
+    """Compute the normalizer by parallelograms and two geometric series, in 50 digits."""
     with mpmath.workdps(50):
         rate = mpmath.mpf(decay.numerator) / decay.denominator
-        cells = [mpmath.exp(-rate * norm / cone.det) for cone in fan(vertices) for _, norm in cone.cells()]
+        cells = [mpmath.exp(-rate * norm / cone.det) for cone in build_fan(vertices) for _, norm in cone.cells()]
         return mpmath.fsum(cells) / (1 - mpmath.exp(-rate)) ** 2
 
 
 @pytest.mark.parametrize("vertices", [RUNNING_EXAMPLE, THIN], ids=["running example", "thin"])
-@pytest.mark.parametrize("decay", [Fraction(1, 100), Fraction(1), Fraction(20)])
-def test_the_normaliser_of_the_sails_is_that_of_parallelograms(vertices, decay):
+@pytest.mark.parametrize("decay", [Fraction(1, 100), Fraction(1), Fraction(20)], ids=str)
+def test_normalizer_matches_parallelograms(vertices, decay):
     with mpmath.workdps(50):
         total = LatticeSum(2, half_sails(vertices)).total(decay, 40)
-        assert abs(mpmath.mpf(str(total)) / cell_sum(vertices, decay) - 1) < mpmath.mpf("1e-40")
+        assert abs(mpmath.mpf(str(total)) / compute_cell_sum(vertices, decay) - 1) < mpmath.mpf("1e-40")
 
 
-@pytest.mark.parametrize("vertices", [((4, 1), (-1, 1)), ((31, 30), (1, 1)), ((7, -3), (2, 5)), ((3, 0), (0, 3))])
+@pytest.mark.parametrize(
+    "vertices", [((4, 1), (-1, 1)), ((31, 30), (1, 1)), ((7, -3), (2, 5)), ((3, 0), (0, 3))], ids=repr
+)
 @pytest.mark.parametrize("decay", [0.9, 6.0])
-def test_masses_and_moments_of_edges_add_up_to_those_of_the_lattice_points(vertices, decay):
-    """Brute force over the half-open cone as far out as anything is left at 1e-12, and over its mirror image."""
+def test_masses_and_moments_of_edges_match_lattice_points(vertices, decay):
+    """Brute force over the half-open cone up to a mass of 1e-12, and over its mirror image."""
     v, w = vertices
     cone = Cone(v, w, open_v=True, open_w=False)
     reach = int(30 / decay) + 4
@@ -143,13 +145,13 @@ def test_masses_and_moments_of_edges_add_up_to_those_of_the_lattice_points(verti
     np.testing.assert_allclose(np.exp(LatticeSum(2, rows).log_masses(decay)).sum(), mass, rtol=1e-11)
     for direction in ((1, 0), (0, 1), (1, 1), (3, -2)):
         sums = LatticeSum(2, rows, np.array(direction, dtype=object)[:, None])
-        found = sums.mean_square(decay) * np.exp(sums.log_total(decay))
+        mean_square = sums.mean_square(decay) * np.exp(sums.log_total(decay))
         wanted = 2 * np.array(direction) @ moments @ direction
-        np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=2e-9 * np.abs(moments).max())
+        np.testing.assert_allclose(mean_square, wanted, rtol=1e-10, atol=2e-9 * np.abs(moments).max())
 
 
 @given(st.floats(-3, 3) | st.floats(-1e-6, 1e-6), st.integers(1, 40))
-def test_moments_of_a_truncated_count_have_no_pole(t, count):
+def test_moments_of_truncated_count_have_no_pole(t, count):
     t = round(t * 10**9) / 10**9
     values = np.arange(count)
     with mpmath.workdps(40):
@@ -157,20 +159,20 @@ def test_moments_of_a_truncated_count_have_no_pole(t, count):
         total = mpmath.fsum(weights)
         mean = mpmath.fsum(k * p for k, p in enumerate(weights)) / total
         variance = mpmath.fsum((k - mean) ** 2 * p for k, p in enumerate(weights)) / total
-    # Along an edge whose ends have such norms that nothing lies beyond it, k is the only count there is.
+    # The norms of the edge's ends are so large that only points on the edge matter: k is the only count.
     high = 400 * 10**9
     squares = []
     for start in ((0, 0), (1, 0)):
         edge = SailEdge(start, (1, 0), count, high, round(t * 10**9), 10**9)
         sums = LatticeSum(2, [edge], np.array([[1], [0]], dtype=object))
         squares.append(sums.mean_square(1.0) / 2 / np.exp(sums.log_masses(1.0)[0] - sums.log_total(1.0)))
-    found = (squares[1] - squares[0] - 1) / 2
+    truncated_mean = (squares[1] - squares[0] - 1) / 2
     largest = max(values.max(), 1)
-    np.testing.assert_allclose(found, float(mean), rtol=1e-11, atol=1e-12 * largest**2)
+    np.testing.assert_allclose(truncated_mean, float(mean), rtol=1e-11, atol=1e-12 * largest**2)
     np.testing.assert_allclose(squares[0], float(variance + mean**2), rtol=1e-11, atol=1e-12 * largest)
 
 
-def test_doubles_and_decimals_agree_on_the_normaliser_of_a_huge_thin_polygon():
+def test_float_and_decimal_normalizers_agree_for_huge_thin_polygon():
     big = 2**28 - 1
     sums = LatticeSum(2, half_sails([(big, big - 1), (-1, 0), (-big, 1 - big), (1, 0)]))
     for decay in (Fraction(1, 1000), Fraction(1), Fraction(700), Fraction(10**9)):
@@ -178,19 +180,19 @@ def test_doubles_and_decimals_agree_on_the_normaliser_of_a_huge_thin_polygon():
         np.testing.assert_allclose(sums.log_total(float(decay)), exact, rtol=1e-12)
 
 
-def test_more_digits_only_refine_what_fewer_digits_said():
+def test_higher_precision_refines_lower_precision():
     sums = LatticeSum(2, half_sails([(31, 30), (-1, -1), (-31, -30), (1, 1)][::-1]))
     fine = sums.total(Fraction(1, 1000), 80)
     for digits in (5, 15, 40):
         assert abs(sums.total(Fraction(1, 1000), digits) / fine - 1) < Decimal(10) ** -digits
 
 
-def test_a_decimal_exponential_has_its_digits():
+def test_decimal_exponential_has_requested_digits():
     with mpmath.workdps(60):
         wanted = mpmath.exp(-mpmath.mpf(1234567) / 1001)
         assert abs(mpmath.mpf(str(decimal_exp(Fraction(1234567, 1001), 50))) / wanted - 1) < mpmath.mpf("1e-50")
 
 
-def test_sums_of_polygons_beyond_64_bits_are_finite():
+def test_sums_beyond_64_bits_are_finite():
     big = 2**40 + 1
     assert np.isfinite(LatticeSum(2, half_sails([(big, 1), (-1, big), (-big, -1), (1, -big)])).mean_square(1.0))

@@ -1,4 +1,4 @@
-"""The integer points of a span are found, all of them, with integer coordinates."""
+"""Sublattices contain exactly the integer points of a span."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ small = st.integers(-6, 6)
 
 
 @given(st.lists(st.tuples(small, small, small), max_size=4))
-def test_the_points_of_the_span_are_the_integer_combinations_of_the_basis(vectors):
-    """Against floating-point rank, which is safe for numbers this small."""
+def test_span_points_are_integer_combinations_of_basis(vectors):
+    """Compare with floating-point rank, which is safe for these small numbers."""
     lattice = Sublattice(np.array(vectors, dtype=int).reshape(-1, 3))
     rank = int(np.linalg.matrix_rank(np.array(vectors, dtype=float).reshape(-1, 3))) if vectors else 0
     assert lattice.rank == rank
@@ -26,11 +26,11 @@ def test_the_points_of_the_span_are_the_integer_combinations_of_the_basis(vector
     assert (lattice.coordinates(inside) @ lattice.basis == inside).all()
 
 
-def test_a_segment_spans_every_lattice_point_of_its_line():
+def test_segment_spans_all_lattice_points_of_its_line():
     line = Sublattice(np.array([(-6, -4), (6, 4)]))
     assert np.abs(line.basis).tolist() == [[3, 2]]
     assert sorted(line.coordinates(np.array([(-6, -4), (3, 2)])).ravel().tolist()) in ([-2, 1], [-1, 2])
 
 
-def test_full_rank_keeps_the_axes():
+def test_full_rank_basis_is_identity():
     assert Sublattice(np.array([(6, 4), (1, 9)])).basis.tolist() == [[1, 0], [0, 1]]

@@ -1,4 +1,4 @@
-"""The program of the best table: what is proven of it, its equations, cliques, and which it is of several."""
+"""The linear program of optimal tables: bounds, equations, cliques and uniqueness."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ import pytest
 
 from dphmm.errors import PolicyError
 from dphmm.mechanisms import TableMechanism
-from dphmm.mechanisms.optimal_table import Clique, Conditions, Graph, cliques_of, least_error_table
-from tests.mechanisms.test_optimal_table_table import _by_cvxopt, grid
+from dphmm.mechanisms.optimal_table import Clique, Conditions, Graph, least_error_table, list_cliques
+from tests.mechanisms.test_optimal_table_table import _solve_with_cvxopt, build_grid
 from tests.sizes import few_every_day
 
-CASES = {"a grid": grid(3, 0), "a zone": grid(3, 3), "a zone in a grid": grid(3, 2), "two states": grid(2, 1)}
+CASES = {
+    "a grid": build_grid(3, 0),
+    "a zone": build_grid(3, 3),
+    "a zone in a grid": build_grid(3, 2),
+    "two states": build_grid(2, 1),
+}
 
 
-def costs_of(points, prior):
+def compute_costs(points, prior):
     return prior[:, None] / prior.sum() * np.square(points[:, None] - points[None]).sum(axis=2)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_any_multipliers_prove_a_bound_and_none_above_the_best(case):
-    """Seed 1. Broken twin: with the multipliers of a clique from above as they are, the bound lies above the best."""
+def test_multipliers_give_valid_lower_bounds(case):
+    """Seed 1. Unprojected clique multipliers give bounds above the optimum."""
     points, edges = CASES[case]
     rng = np.random.default_rng(1)
     prior = rng.dirichlet(np.ones(len(points)))
-    costs, conditions = costs_of(points, prior), Conditions.from_edges(len(points), edges, np.e)
-    best, above = _by_cvxopt(points, edges, 1.0, prior), 0
+    costs, conditions = compute_costs(points, prior), Conditions.from_edges(len(points), edges, np.e)
+    best, above = _solve_with_cvxopt(points, edges, 1.0, prior), 0
     for _ in range(200):
         held = rng.exponential(size=(len(conditions.greater), len(points))) * 10.0 ** rng.uniform(-6, 2)
         assert conditions.bound(costs, held) <= best + 1e-9
@@ -39,42 +44,42 @@ def test_any_multipliers_prove_a_bound_and_none_above_the_best(case):
     assert (costs * table).sum() <= best * (1 + 1.02e-4)
 
 
-def test_what_is_known_of_a_clique_solves_the_equations_that_any_graph_has():
+def test_clique_solver_matches_general_graph_solver():
     size, rng = 7, np.random.default_rng(2)
     conditions = Conditions.from_edges(size, np.array(list(combinations(range(size), 2))), 2.5)
     assert conditions.is_clique
     weights = rng.exponential(size=(2 * size, 5)) * 10.0 ** rng.uniform(-4, 4, (2 * size, 5))
     wanted = rng.normal(size=(size + 1, 5))
-    quick, any_graph = Clique(conditions, weights), Graph(conditions, weights)
-    np.testing.assert_allclose(quick.solve(wanted), any_graph.solve(wanted), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(quick.coupling(), any_graph.coupling(), rtol=1e-6)
-    np.testing.assert_allclose(conditions.pulled(weights * conditions.room(quick.solve(wanted))), wanted, atol=1e-6)
+    clique, general = Clique(conditions, weights), Graph(conditions, weights)
+    np.testing.assert_allclose(clique.solve(wanted), general.solve(wanted), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(clique.coupling(), general.coupling(), rtol=1e-6)
+    np.testing.assert_allclose(conditions.pulled(weights * conditions.room(clique.solve(wanted))), wanted, atol=1e-6)
 
 
-def test_conditions_of_cliques_say_what_those_of_their_edges_say(monkeypatch):
-    points, edges = grid(5, 3)
+def test_clique_conditions_match_edge_conditions(monkeypatch):
+    points, edges = build_grid(5, 3)
     prior = np.random.default_rng(1).dirichlet(np.ones(25))
-    cliques, rest = cliques_of(25, edges)
+    cliques, rest = list_cliques(25, edges)
     assert max(map(len, cliques)) == 9
-    assert len(rest) + sum(len(one) * (len(one) - 1) // 2 for one in cliques) >= len(edges)
-    short = least_error_table(points, edges, np.e, prior)[1]
-    monkeypatch.setattr("dphmm.mechanisms.optimal_table._CLIQUE", 99)
-    assert least_error_table(points, edges, np.e, prior)[1] == pytest.approx(short, rel=1.01e-4)
+    assert len(rest) + sum(len(clique) * (len(clique) - 1) // 2 for clique in cliques) >= len(edges)
+    bound = least_error_table(points, edges, np.e, prior)[1]
+    monkeypatch.setattr("dphmm.mechanisms.optimal_table._MIN_CLIQUE_SIZE", 99)
+    assert least_error_table(points, edges, np.e, prior)[1] == pytest.approx(bound, rel=1.01e-4)
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.01, 0.3, 1.0, 3.0, 10.0, 30.0])
-def test_what_is_proven_is_within_a_ten_thousandth_at_every_budget(epsilon):
-    points, edges = grid(4, 2)
+def test_proven_gap_is_at_most_1e_4_for_every_epsilon(epsilon):
+    points, edges = build_grid(4, 2)
     for prior in (np.ones(16), np.exp(-10.0 * np.linalg.norm(points - points[5], axis=1)), np.eye(16)[3]):
         table = TableMechanism.optimal(points, edges, epsilon, prior)
         assert table.squared_error * (1 - 1.1e-4) <= table.optimum + 1e-8
 
 
 @pytest.mark.parametrize("seed", few_every_day(range(6), 2))
-def test_beliefs_over_many_powers_of_ten_have_a_table_as_good(seed):
-    """With priors to six digits such tables had up to twice the least error, and were said to be best all the same."""
+def test_concentrated_priors_have_optimal_tables(seed):
+    """Guard against priors rounded to six digits, which gave up to twice the error."""
     rng = np.random.default_rng(seed)
-    points, edges = grid(5, 2)
+    points, edges = build_grid(5, 2)
     for prior in (rng.dirichlet(np.full(25, 0.05)), np.exp(-rng.exponential(5.0, 25))):
         for epsilon in (0.3, 3.0, 10.0):
             table = TableMechanism.optimal(points, edges, epsilon, prior)
@@ -82,18 +87,18 @@ def test_beliefs_over_many_powers_of_ten_have_a_table_as_good(seed):
         assert table.mixed < 1e-6
 
 
-def test_a_zone_of_many_states_has_its_table_and_a_grid_of_as_many_is_refused():
-    points, edges = grid(14, 14)
+def test_large_zone_has_table_and_equally_large_grid_raises():
+    points, edges = build_grid(14, 14)
     table = TableMechanism.optimal(points, edges, 1.0, np.exp(-np.linalg.norm(points, axis=1)))
     assert table.loss < 1.01e-4
-    points, edges = grid(21, 1)
-    with pytest.raises(PolicyError, match="the program of 441 places would not fit; 400 is the most, unless"):
+    points, edges = build_grid(21, 1)
+    with pytest.raises(PolicyError, match=r"at most 400 locations .*\b441\b"):
         TableMechanism.optimal(points, edges, 1.0)
 
 
-def test_of_several_best_tables_it_is_one_in_their_midst():
-    """What a reflection leaves as it is has such a table too, whatever the order of states."""
-    points, edges = grid(4, 0)
+def test_optimal_table_is_equivariant():
+    """A reflection that preserves the problem preserves the table, for any order of states."""
+    points, edges = build_grid(4, 0)
     table = least_error_table(points, edges, np.e, np.ones(16))[0]
     order = np.random.default_rng(0).permutation(16)
     place = np.argsort(order)

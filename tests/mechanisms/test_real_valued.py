@@ -1,4 +1,4 @@
-"""K-norm, Laplace, planar isotropic and planar Laplace: one suite over all, against integrals and two-sample tests."""
+"""Real-valued mechanisms, against integrals and two-sample tests."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def test_density_integrates_to_one(mechanism):
 
 
 @planar
-def test_samples_have_the_norm_distribution_of_the_density(mechanism):
-    # epsilon ‖z - x‖ is Gamma(2) for every planar norm mechanism. 50 000 draws, seed 1, alpha = 1e-4.
+def test_sample_norms_are_gamma_distributed(mechanism):
+    # epsilon ‖z - x‖ is Gamma(2) for every planar norm mechanism. 50,000 draws, seed 1, alpha = 1e-4.
     draws = mechanism.sample([3.0, -1.0], rng=1, size=50_000)
     norms = EPSILON * mechanism.norm(draws - [3.0, -1.0])
     assert stats.kstest(norms, stats.gamma(2).cdf).pvalue > 1e-4
-    assert stats.kstest(norms, stats.gamma(3).cdf).pvalue < 1e-10  # the twin with one exponential too many
+    assert stats.kstest(norms, stats.gamma(3).cdf).pvalue < 1e-10  # a variant with one exponential too many fails
 
 
 @planar
-def test_directions_are_those_of_the_body(mechanism):
-    # The angle's density is proportional to n(angle)^-2. 16 bins, 50 000 draws, seed 2, alpha = 1e-4.
+def test_directions_match_body(mechanism):
+    # The density of the angle is proportional to n(angle)^-2. 16 bins, 50,000 draws, seed 2, alpha = 1e-4.
     draws = mechanism.sample([0.0, 0.0], rng=2, size=50_000)
     edges = np.linspace(-np.pi, np.pi, 17)
     counts = np.histogram(np.arctan2(draws[:, 1], draws[:, 0]), edges)[0]
@@ -63,13 +63,13 @@ def test_directions_are_those_of_the_body(mechanism):
     weight = mechanism.norm(np.stack([np.cos(fine), np.sin(fine)], axis=1)) ** -2.0
     expected = weight.reshape(16, 400).sum(axis=1) / weight.sum() * len(draws)
     assert stats.chisquare(counts, expected).pvalue > 1e-4
-    flat = np.full(16, len(draws) / 16)  # the twin that forgets the shape
+    flat = np.full(16, len(draws) / 16)  # a variant that ignores the shape fails
     assert isinstance(mechanism, PlanarLaplaceMechanism) or stats.chisquare(counts, flat).pvalue < 1e-10
 
 
 @planar
-def test_squared_error_is_that_of_the_draws(mechanism):
-    # 200 000 draws, seed 3, five standard errors.
+def test_squared_error_matches_draws(mechanism):
+    # 200,000 draws, seed 3, five standard errors.
     squares = (mechanism.sample([0.0, 0.0], rng=3, size=200_000) ** 2).sum(axis=1)
     assert abs(squares.mean() - mechanism.squared_error) < 5 * squares.std() / np.sqrt(len(squares))
 
@@ -84,28 +84,28 @@ def test_privacy_loss_bounds_every_log_ratio_and_is_attained(mechanism):
     assert np.abs(ratios).max() == pytest.approx(loss, rel=1e-12)
 
 
-def test_density_formula_of_definition_3_3():
+def test_density_matches_definition_3_3():
     density = np.exp(PLANAR["k-norm"].log_density([2.0, 0.5], [0.0, 0.0]))
     scaled_volume = HEXAGON.volume / EPSILON**2
     expected = np.exp(-EPSILON * HEXAGON.norm([2.0, 0.5])) / (gamma(3) * scaled_volume)
     assert density == pytest.approx(expected, rel=1e-12)
 
 
-def two_sample_p(first, second):
-    """The least p-value of Kolmogorov–Smirnov tests on projections, corrected for their number."""
+def compute_two_sample_p_value(first, second):
+    """Return the corrected minimum p-value of Kolmogorov–Smirnov tests on projections."""
     angles = np.linspace(0, np.pi, 8, endpoint=False)
     values = [stats.ks_2samp(first @ [np.cos(a), np.sin(a)], second @ [np.cos(a), np.sin(a)]).pvalue for a in angles]
     return min(1.0, 8 * min(values))
 
 
 @pytest.mark.parametrize("hull", [HEXAGON, SensitivityHull([[10, 1], [0, 1]])], ids=["hexagon", "thin"])
-def test_planar_isotropic_has_the_distribution_of_k_norm(hull):
-    # 40 000 draws each, seeds 5 and 6, alpha = 1e-4; the twin that forgets to map back must fail.
+def test_planar_isotropic_matches_k_norm_distribution(hull):
+    # 40,000 draws each, seeds 5 and 6, alpha = 1e-4. A variant that does not map back must fail.
     isotropic = PlanarIsotropicMechanism(hull, 1.0)
     draws = isotropic.sample([0.0, 0.0], rng=5, size=40_000)
     reference = KNormMechanism(hull, 1.0).sample([0.0, 0.0], rng=6, size=40_000)
-    assert two_sample_p(draws, reference) > 1e-4
-    assert two_sample_p(draws @ isotropic.to_isotropic, reference) < 1e-10
+    assert compute_two_sample_p_value(draws, reference) > 1e-4
+    assert compute_two_sample_p_value(draws @ isotropic.to_isotropic, reference) < 1e-10
     mapped = SensitivityHull(hull.vertices @ isotropic.to_isotropic)
     np.testing.assert_allclose(
         mapped.norm(reference[:50] @ isotropic.to_isotropic), hull.norm(reference[:50]), rtol=1e-9
@@ -113,7 +113,7 @@ def test_planar_isotropic_has_the_distribution_of_k_norm(hull):
 
 
 @pytest.mark.parametrize("width", [0.0, 1e-12, 1e-9, 1e-7])
-def test_planar_isotropic_draws_as_k_norm_where_a_hull_is_flat_or_nearly(width):
+def test_planar_isotropic_equals_k_norm_for_flat_hulls(width):
     turn = np.array([[np.cos(0.7), np.sin(0.7)], [-np.sin(0.7), np.cos(0.7)]])
     hull = SensitivityHull(np.array([[3.0, 0.0], [1.0, width]]) @ turn)
     isotropic, plain = PlanarIsotropicMechanism(hull, 1.0), KNormMechanism(hull, 1.0)
@@ -128,13 +128,13 @@ def test_isotropic_position_has_equal_second_moments():
     np.testing.assert_allclose(moments, np.eye(2), atol=1e-12)
 
 
-def test_theorem_5_1_laplace_is_k_norm_of_the_cross_polytope():
-    # 40 000 draws each, seeds 7 and 8, alpha = 1e-4.
+def test_theorem_5_1_laplace_equals_k_norm_of_cross_polytope():
+    # 40,000 draws each, seeds 7 and 8, alpha = 1e-4.
     cross = KNormMechanism(SensitivityHull(2.5 * np.eye(2)), EPSILON)
     laplace = PLANAR["laplace"]
     first, second = (m.sample([0.0, 0.0], rng=s, size=40_000) for m, s in ((cross, 7), (laplace, 8)))
-    assert two_sample_p(first, second) > 1e-4
-    assert two_sample_p(1.25 * first, second) < 1e-10
+    assert compute_two_sample_p_value(first, second) > 1e-4
+    assert compute_two_sample_p_value(1.25 * first, second) < 1e-10
     np.testing.assert_allclose(
         cross.log_density(first[:99], [1, 1]), laplace.log_density(first[:99], [1, 1]), rtol=1e-12
     )
@@ -147,8 +147,8 @@ def test_example_5_2_laplace_log_ratios_are_three_halves_epsilon():
         assert laplace.privacy_loss([4, 2], other).item() == pytest.approx(1.5 * EPSILON, rel=1e-15)
 
 
-def test_a_segments_noise_has_a_gamma_2_length_within_its_line():
-    # With u uniform in the segment and r ~ Gamma(2), r u is Laplace. 50 000 draws, seed 9, alpha = 1e-4.
+def test_segment_noise_has_laplace_length_within_its_line():
+    # With u uniform in the segment and r ~ Gamma(2), r u is Laplace. 50,000 draws, seed 9, alpha = 1e-4.
     mechanism = KNormMechanism(SEGMENT, EPSILON)
     draws = mechanism.sample([1.0, 1.0], rng=9, size=50_000) - [1.0, 1.0]
     np.testing.assert_allclose(draws @ [4, -3], 0.0, atol=1e-9)
@@ -159,7 +159,7 @@ def test_a_segments_noise_has_a_gamma_2_length_within_its_line():
     assert stats.kstest(as_in_the_plane, stats.laplace().cdf).pvalue < 1e-10
 
 
-def test_a_segments_density_integrates_to_one_along_its_line_and_vanishes_off_it():
+def test_segment_density_integrates_to_one_and_is_zero_off_its_line():
     mechanism = KNormMechanism(SEGMENT, EPSILON)
 
     def density(t):
@@ -169,7 +169,7 @@ def test_a_segments_density_integrates_to_one_along_its_line_and_vanishes_off_it
     assert mechanism.log_density([0.6, 0.81], [0, 0]).item() == -np.inf
 
 
-def test_the_point_adds_no_noise():
+def test_point_hull_adds_no_noise():
     mechanism = KNormMechanism(POINT, EPSILON)
     assert mechanism.sample([[1.25, -3.0], [0.1, 0.2]]).tolist() == [[1.25, -3.0], [0.1, 0.2]]
     assert mechanism.log_density([[1.25, -3.0], [1.25, -3.1]], [1.25, -3.0]).tolist() == [0.0, -np.inf]
@@ -178,7 +178,7 @@ def test_the_point_adds_no_noise():
 
 @pytest.mark.parametrize("d", [1, 3])
 def test_k_norm_in_other_dimensions(d):
-    # epsilon ‖z‖ is Gamma(d). 30 000 draws, seed 13, alpha = 1e-4.
+    # epsilon ‖z‖ is Gamma(d). 30,000 draws, seed 13, alpha = 1e-4.
     hull = SensitivityHull(np.random.default_rng(d).normal(size=(9, d)))
     mechanism = KNormMechanism(hull, EPSILON)
     draws = mechanism.sample(np.zeros(d), rng=13, size=30_000)
@@ -188,7 +188,7 @@ def test_k_norm_in_other_dimensions(d):
 
 
 @planar
-def test_shapes_follow_the_values(mechanism):
+def test_shapes_match_values(mechanism):
     assert mechanism.sample([0.0, 0.0], rng=0).shape == (2,)
     assert mechanism.sample(np.zeros((5, 2)), rng=0).shape == (5, 2)
     assert mechanism.sample(np.zeros((5, 2)), rng=0, size=3).shape == (3, 5, 2)
@@ -197,21 +197,21 @@ def test_shapes_follow_the_values(mechanism):
 
 
 @planar
-def test_a_seed_repeats_and_no_seed_does_not(mechanism):
+def test_seed_is_reproducible_and_default_is_random(mechanism):
     x = np.zeros((4, 2))
     np.testing.assert_array_equal(mechanism.sample(x, rng=5), mechanism.sample(x, rng=5))
     assert (mechanism.sample(x) != mechanism.sample(x)).all()
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, np.inf, np.nan])
-def test_bad_budgets_are_refused(epsilon):
+def test_invalid_epsilon_raises(epsilon):
     for make in (
         lambda: KNormMechanism(HEXAGON, epsilon),
         lambda: PlanarIsotropicMechanism(HEXAGON, epsilon),
         lambda: LaplaceMechanism(1.0, epsilon, 2),
         lambda: PlanarLaplaceMechanism(epsilon, 1.0),
     ):
-        with pytest.raises(BudgetError, match="epsilon is"):
+        with pytest.raises(BudgetError, match="epsilon must be"):
             make()
 
 
@@ -224,13 +224,13 @@ def test_bad_budgets_are_refused(epsilon):
         lambda: PlanarIsotropicMechanism(SensitivityHull(np.eye(3)), 1.0),
     ],
 )
-def test_bad_parameters_are_refused(make):
+def test_invalid_parameters_raise(make):
     with pytest.raises(InvalidInputError):
         make()
 
 
 @planar
-@pytest.mark.parametrize("x", [[np.nan, 0.0], [1.0, 2.0, 3.0], 4.0])
-def test_bad_values_are_refused(mechanism, x):
+@pytest.mark.parametrize("x", [[np.nan, 0.0], [1.0, 2.0, 3.0], 4.0], ids=repr)
+def test_invalid_values_raise(mechanism, x):
     with pytest.raises(CoordinateError):
         mechanism.sample(x)

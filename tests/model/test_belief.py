@@ -1,4 +1,4 @@
-"""Beliefs: textbook Bayes where floats suffice, high-precision arithmetic where they do not, support never lost."""
+"""Beliefs, against textbook Bayes and high-precision arithmetic; the support is exact."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def random_chain(seed: int, size: int = 7):
 
 
 @given(st.integers(0, 10**6))
-def test_filtering_equals_textbook_bayes(seed):
+def test_filter_matches_textbook_bayes(seed):
     model, rng = random_chain(seed)
-    belief, plain = Belief.of(model.initial), model.initial
+    belief, plain = Belief.from_probabilities(model.initial), model.initial
     for _ in range(4):
         likelihood = rng.random(model.size)
         plain = plain @ model.transition.toarray()
@@ -35,9 +35,9 @@ def test_filtering_equals_textbook_bayes(seed):
 
 
 @given(st.integers(0, 10**6))
-def test_beliefs_far_below_what_a_float_holds_equal_mpmath(seed):
+def test_tiny_probabilities_match_mpmath(seed):
     model, rng = random_chain(seed)
-    belief = Belief.of(model.initial)
+    belief = Belief.from_probabilities(model.initial)
     with mpmath.workdps(60):
         exact = [mpmath.mpf(float(p)) for p in model.initial]
         matrix = [[mpmath.mpf(float(p)) for p in row] for row in model.transition.toarray()]
@@ -54,70 +54,70 @@ def test_beliefs_far_below_what_a_float_holds_equal_mpmath(seed):
                     assert belief.log_mass[j] == pytest.approx(float(mpmath.log(p)), rel=1e-12, abs=1e-12)
 
 
-def test_an_underflow_never_drops_a_possible_state():
-    # A chain 0 → 1 → ... with tiny steps: the mass of state 5 is about 1e-1500, far below the least float.
+def test_underflow_keeps_possible_states():
+    # A chain 0 → 1 → ... with tiny steps: the mass of state 5 is about 1e-1500, far below the smallest float.
     tiny = 1e-300
     matrix = np.diag(np.full(6, 1 - tiny)) + np.diag(np.full(5, tiny), 1)
     matrix[5, 5] = 1.0
     model = MarkovModel(matrix, [1, 0, 0, 0, 0, 0])
-    belief = Belief.of(model.initial)
+    belief = Belief.from_probabilities(model.initial)
     for step in range(1, 6):
         belief = belief.predict(model)
         assert belief.support.tolist() == [state <= step for state in range(6)]
     assert belief.log_mass[5] == pytest.approx(5 * np.log(tiny), rel=1e-12)
 
 
-def test_k_steps_are_k_single_steps():
+def test_k_steps_match_k_single_steps():
     model, _ = random_chain(3)
-    one_by_one = Belief.of(model.initial)
+    one_by_one = Belief.from_probabilities(model.initial)
     for _ in range(5):
         one_by_one = one_by_one.predict(model)
-    at_once = Belief.of(model.initial).predict(model, 5)
-    assert at_once.support.tolist() == one_by_one.support.tolist()
-    np.testing.assert_allclose(at_once.log_mass, one_by_one.log_mass, rtol=1e-12)
+    in_one_call = Belief.from_probabilities(model.initial).predict(model, 5)
+    assert in_one_call.support.tolist() == one_by_one.support.tolist()
+    np.testing.assert_allclose(in_one_call.log_mass, one_by_one.log_mass, rtol=1e-12)
 
 
-def test_an_impossible_observation_is_an_error_not_zeros():
-    belief = Belief.of(np.array([0.5, 0.5, 0.0]))
-    with pytest.raises(StochasticError, match="no possible state"):
+def test_impossible_observation_raises():
+    belief = Belief.from_probabilities(np.array([0.5, 0.5, 0.0]))
+    with pytest.raises(StochasticError, match="impossible in every possible state"):
         belief.update(np.array([-np.inf, -np.inf, 0.0]))
 
 
-def test_location_set_is_the_smallest_with_the_mass():
-    belief = Belief.of(np.array([0.05, 0.6, 0.3, 0.05, 0.0]))
-    assert np.flatnonzero(belief.location_set(0.1)).tolist() == [1, 2]
-    assert np.flatnonzero(belief.location_set(0.11)).tolist() == [1, 2]
-    assert np.flatnonzero(belief.location_set(0.09)).tolist() == [0, 1, 2]
-    assert np.flatnonzero(belief.location_set(0.0)).tolist() == [0, 1, 2, 3]
+def test_location_set_is_smallest_set_with_mass():
+    belief = Belief.from_probabilities(np.array([0.05, 0.6, 0.3, 0.05, 0.0]))
+    assert np.flatnonzero(belief.delta_location_set(0.1)).tolist() == [1, 2]
+    assert np.flatnonzero(belief.delta_location_set(0.11)).tolist() == [1, 2]
+    assert np.flatnonzero(belief.delta_location_set(0.09)).tolist() == [0, 1, 2]
+    assert np.flatnonzero(belief.delta_location_set(0.0)).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("delta", [-0.1, 1.0, np.nan])
-def test_bad_delta_is_refused(delta):
+def test_invalid_delta_raises(delta):
     with pytest.raises(InvalidInputError, match="delta"):
-        Belief.of(np.array([1.0])).location_set(delta)
+        Belief.from_probabilities(np.array([1.0])).delta_location_set(delta)
 
 
-def test_time_does_not_go_back():
-    with pytest.raises(InvalidInputError, match="does not go back"):
-        Belief.of(np.array([1.0])).predict(MarkovModel([[1.0]], [1.0]), -1)
+def test_negative_steps_raise():
+    with pytest.raises(InvalidInputError, match="steps must be a non-negative integer"):
+        Belief.from_probabilities(np.array([1.0])).predict(MarkovModel([[1.0]], [1.0]), -1)
 
 
 @pytest.mark.parametrize("steps", [2**63, 2**64 - 1, 10**400])
-def test_gaps_that_64_bits_do_not_count_are_refused(steps):
-    with pytest.raises(InvalidInputError, match="whole number"):
-        Belief.of(np.array([1.0])).predict(MarkovModel([[1.0]], [1.0]), steps)
+def test_steps_beyond_64_bits_raise(steps):
+    with pytest.raises(InvalidInputError, match=r"whole number|integer"):
+        Belief.from_probabilities(np.array([1.0])).predict(MarkovModel([[1.0]], [1.0]), steps)
 
 
-def test_mass_and_support_must_agree():
+def test_inconsistent_mass_and_support_raise():
     with pytest.raises(StochasticError):
         Belief(np.array([True, True]), np.array([0.0, -np.inf]))
     with pytest.raises(StochasticError):
         Belief(np.array([False]), np.array([-np.inf]))
     with pytest.raises(StochasticError):
-        Belief.of(np.zeros(2))
+        Belief.from_probabilities(np.zeros(2))
 
 
-def test_a_belief_copies_what_it_is_made_of_and_cannot_be_written_to():
+def test_belief_copies_input_and_is_read_only():
     support, log_mass = np.array([True, True, False]), np.log([0.5, 0.5, 1e-300])
     log_mass[2] = -np.inf
     belief = Belief(support, log_mass)
@@ -125,10 +125,16 @@ def test_a_belief_copies_what_it_is_made_of_and_cannot_be_written_to():
     assert belief.support.tolist() == [True, True, False]
     assert belief.probabilities.tolist() == [0.5, 0.5, 0.0]
     model = MarkovModel([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]], belief.probabilities)
-    given = np.zeros(3)
-    for made in (belief, belief.predict(model), belief.predict(model, 20), belief.update(given), Belief.of(given + 1)):
-        for array in (made.support, made.log_mass):
+    log_likelihood = np.zeros(3)
+    for result in (
+        belief,
+        belief.predict(model),
+        belief.predict(model, 20),
+        belief.update(log_likelihood),
+        Belief.from_probabilities(log_likelihood + 1),
+    ):
+        for array in (result.support, result.log_mass):
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = False
-    assert given.flags.writeable
-    assert given.tolist() == [0.0, 0.0, 0.0]
+    assert log_likelihood.flags.writeable
+    assert log_likelihood.tolist() == [0.0, 0.0, 0.0]

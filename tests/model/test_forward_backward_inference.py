@@ -1,4 +1,4 @@
-"""Filter, smoother and most probable path against enumeration of all paths, and against hmmlearn."""
+"""Filter, smoother and most probable path, against enumeration of paths and hmmlearn."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scipy.sparse import csr_array
 from dphmm import MarkovModel
 from dphmm import model as model_stage
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.model import Belief, Filtering, Observations, filter_releases, path_of_releases, smooth_releases
+from dphmm.model import Belief, Filtering, Observations, filter_releases, find_release_path, smooth_releases
 from tests.sizes import few_every_day
 
 
 def instance(seed: int, size: int = 3, length: int = 4) -> tuple[MarkovModel, Observations]:
-    """A small chain with impossible transitions and impossible emissions that some path survives."""
+    """Build a small chain with impossible transitions and emissions."""
     rng = np.random.default_rng(seed)
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.7) + 0.2 * np.eye(size)
     initial = rng.random(size) * (rng.random(size) < 0.7)
@@ -28,8 +28,12 @@ def instance(seed: int, size: int = 3, length: int = 4) -> tuple[MarkovModel, Ob
     return model, Observations(rows, steps)
 
 
-def by_enumeration(model: MarkovModel, observed: Observations) -> tuple[np.ndarray, float, float]:
-    """Joint weights of all paths at the releases, their sum, and the greatest weight over paths through all slots."""
+def enumerate_paths(model: MarkovModel, observed: Observations) -> tuple[np.ndarray, float, float]:
+    """Enumerate the paths.
+
+    Returns the joint weights of all paths at the releases, their sum, and the largest weight of a path through all
+    slots.
+    """
     matrix = model.transition.toarray()
     length, size = observed.log_likelihood.shape
     likelihood = np.exp(observed.log_likelihood)
@@ -48,7 +52,7 @@ def by_enumeration(model: MarkovModel, observed: Observations) -> tuple[np.ndarr
 
 
 def is_possible(model: MarkovModel, observed: Observations) -> bool:
-    """Whether some path has positive weight; `by_enumeration` says the same, slowly."""
+    """Return whether some path has positive weight, faster than `enumerate_paths`."""
     now = (model.initial > 0) & np.isfinite(observed.log_likelihood[0])
     for steps, row in zip(observed.steps[1:], observed.log_likelihood[1:], strict=True):
         reached = np.linalg.matrix_power((model.transition.toarray() > 0).astype(float), int(steps))
@@ -60,71 +64,71 @@ INSTANCES = [seed for seed in range(60) if is_possible(*instance(seed))]
 
 
 @pytest.mark.parametrize("seed", few_every_day(INSTANCES, 10))
-def test_filter_smoother_and_evidence_equal_enumeration(seed):
+def test_filter_smoother_and_evidence_match_enumeration(seed):
     model, observed = instance(seed)
-    joint, total, _ = by_enumeration(model, observed)
-    found = filter_releases(model, observed)
-    assert found.log_evidence == pytest.approx(np.log(total), rel=1e-10, abs=1e-10)
-    smoothed = smooth_releases(model, observed, found)
+    joint, total, _ = enumerate_paths(model, observed)
+    filtering = filter_releases(model, observed)
+    assert filtering.log_evidence == pytest.approx(np.log(total), rel=1e-10, abs=1e-10)
+    smoothed = smooth_releases(model, observed, filtering)
     axes = set(range(len(observed)))
     for t in axes:
         marginal = joint.sum(axis=tuple(axes - {t})) / total
         assert np.allclose(smoothed[t].probabilities, marginal, rtol=1e-10, atol=1e-300)
         assert np.array_equal(smoothed[t].support, marginal > 0)
         part = Observations(observed.log_likelihood[: t + 1], observed.steps[: t + 1])
-        own, own_total, _ = by_enumeration(model, part)
-        filtered = own.sum(axis=tuple(range(t))) / own_total
-        assert np.allclose(found.filtered[t].probabilities, filtered, rtol=1e-10, atol=1e-300)
+        joint_until, total_until, _ = enumerate_paths(model, part)
+        filtered = joint_until.sum(axis=tuple(range(t))) / total_until
+        assert np.allclose(filtering.filtered[t].probabilities, filtered, rtol=1e-10, atol=1e-300)
 
 
-def _followed(model, observed):
-    """Beliefs before and after each release, as somebody has them who updates one after another."""
-    now, before, after = Belief.first(model), [], []
+def _update_step_by_step(model, observed):
+    """Build a filtering from beliefs that are updated one release at a time."""
+    now, before, after = Belief.initial(model), [], []
     for t, row in enumerate(observed.log_likelihood):
         before.append(now.predict(model, int(observed.steps[t])) if t else now)
         now = before[-1].update(row)
         after.append(now)
-    return Filtering.of(model, observed, before, after)
+    return Filtering.from_beliefs(model, observed, before, after)
 
 
 @pytest.mark.parametrize("seed", INSTANCES[:8])
-def test_beliefs_that_were_updated_already_are_the_filter(seed):
+def test_filtering_from_updated_beliefs_matches_filter(seed):
     model, observed = instance(seed)
-    found, filtered = _followed(model, observed), filter_releases(model, observed)
-    assert found.log_evidence == pytest.approx(filtered.log_evidence, rel=1e-12, abs=1e-12)
-    for known in ("predicted", "filtered"):
-        for one, other in zip(getattr(found, known), getattr(filtered, known), strict=True):
-            assert np.array_equal(one.support, other.support)
-            np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-12)
-    for one, other in zip(
-        smooth_releases(model, observed, found), smooth_releases(model, observed, filtered), strict=True
+    followed, filtered = _update_step_by_step(model, observed), filter_releases(model, observed)
+    assert followed.log_evidence == pytest.approx(filtered.log_evidence, rel=1e-12, abs=1e-12)
+    for attribute in ("predicted", "filtered"):
+        for belief, other in zip(getattr(followed, attribute), getattr(filtered, attribute), strict=True):
+            assert np.array_equal(belief.support, other.support)
+            np.testing.assert_allclose(belief.probabilities, other.probabilities, rtol=1e-12)
+    for belief, other in zip(
+        smooth_releases(model, observed, followed), smooth_releases(model, observed, filtered), strict=True
     ):
-        np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-12)
+        np.testing.assert_allclose(belief.probabilities, other.probabilities, rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
-def test_most_probable_path_equals_enumeration(seed):
+def test_most_probable_path_matches_enumeration(seed):
     model, observed = instance(seed)
-    _, _, best = by_enumeration(model, observed)
-    found = path_of_releases(model, observed)
-    assert found.log_probability == pytest.approx(np.log(best), rel=1e-10, abs=1e-10)
+    _, _, best = enumerate_paths(model, observed)
+    path = find_release_path(model, observed)
+    assert path.log_probability == pytest.approx(np.log(best), rel=1e-10, abs=1e-10)
     matrix = np.log(np.maximum(model.transition.toarray(), 1e-300))
     powers = {0: np.where(np.eye(model.size) > 0, 0.0, -np.inf)}
     for k in range(1, 4):
         powers[k] = (powers[k - 1][:, :, None] + matrix[None]).max(axis=1)
-    score = np.log(model.initial[found.states[0]]) + observed.log_likelihood[0, found.states[0]]
+    score = np.log(model.initial[path.states[0]]) + observed.log_likelihood[0, path.states[0]]
     for t in range(1, len(observed)):
-        a, b = found.states[t - 1], found.states[t]
+        a, b = path.states[t - 1], path.states[t]
         score += powers[int(observed.steps[t])][a, b] + observed.log_likelihood[t, b]
-    assert score == pytest.approx(found.log_probability, rel=1e-10, abs=1e-10)
+    assert score == pytest.approx(path.log_probability, rel=1e-10, abs=1e-10)
 
 
 @pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
 @pytest.mark.parametrize("kind", [np.array, csr_array])
-def test_inference_on_plain_arrays_equals_enumeration(seed, kind):
+def test_inference_on_plain_arrays_matches_enumeration(seed, kind):
     model, observed = instance(seed)
     one_by_one = Observations(observed.log_likelihood)
-    joint, total, best = by_enumeration(model, one_by_one)
+    joint, total, best = enumerate_paths(model, one_by_one)
     arguments = kind(model.transition.toarray()), model.initial.tolist(), observed.log_likelihood
     if total == 0:
         for function in (model_stage.filter, model_stage.smooth, model_stage.most_probable_path):
@@ -140,13 +144,15 @@ def test_inference_on_plain_arrays_equals_enumeration(seed, kind):
     for t in axes:
         marginal = joint.sum(axis=tuple(axes - {t})) / total
         np.testing.assert_allclose(smoothed[t], marginal, rtol=1e-10, atol=1e-300)
-        own, own_total, _ = by_enumeration(model, Observations(observed.log_likelihood[: t + 1]))
-        np.testing.assert_allclose(filtered[t], own.sum(axis=tuple(range(t))) / own_total, rtol=1e-10, atol=1e-300)
+        joint_until, total_until, _ = enumerate_paths(model, Observations(observed.log_likelihood[: t + 1]))
+        np.testing.assert_allclose(
+            filtered[t], joint_until.sum(axis=tuple(range(t))) / total_until, rtol=1e-10, atol=1e-300
+        )
     assert path.shape == (len(observed),)
     assert joint[tuple(path)] == pytest.approx(best, rel=1e-10)
 
 
-def test_dense_chain_agrees_with_hmmlearn():
+def test_dense_chain_matches_hmmlearn():
     from hmmlearn import _hmmc
 
     rng = np.random.default_rng(3)
@@ -160,39 +166,39 @@ def test_dense_chain_agrees_with_hmmlearn():
     gamma = forward + backward
     gamma -= np.logaddexp.reduce(gamma, axis=1, keepdims=True)
     score, path = _hmmc.viterbi(model.initial, model.transition.toarray(), rows)
-    found = filter_releases(model, observed)
-    assert found.log_evidence == pytest.approx(evidence, rel=1e-12)
-    smoothed = np.array([belief.log_mass for belief in smooth_releases(model, observed, found)])
+    filtering = filter_releases(model, observed)
+    assert filtering.log_evidence == pytest.approx(evidence, rel=1e-12)
+    smoothed = np.array([belief.log_mass for belief in smooth_releases(model, observed, filtering)])
     assert np.allclose(smoothed, gamma, rtol=0, atol=1e-9)
-    ours = path_of_releases(model, observed)
-    assert ours.states.tolist() == path.tolist()
-    assert ours.log_probability == pytest.approx(score, rel=1e-12)
+    path_result = find_release_path(model, observed)
+    assert path_result.states.tolist() == path.tolist()
+    assert path_result.log_probability == pytest.approx(score, rel=1e-12)
 
 
-def test_states_fainter_than_any_float_are_kept_and_weighed():
+def test_states_below_float_range_are_kept():
     model = MarkovModel([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], [1.0, 0.0, 0.0])
     rows = np.array([[0.0, 0.0, 0.0], [0.0, -2000.0, -np.inf], [-np.inf, -np.inf, 0.0]])
-    for found in (filter_releases(model, Observations(rows)), _followed(model, Observations(rows))):
-        assert found.filtered[1].support.tolist() == [True, True, False]
-        assert found.log_evidence == pytest.approx(2 * np.log(0.5) - 2000, rel=1e-14)
-        smoothed = smooth_releases(model, Observations(rows), found)
+    for filtering in (filter_releases(model, Observations(rows)), _update_step_by_step(model, Observations(rows))):
+        assert filtering.filtered[1].support.tolist() == [True, True, False]
+        assert filtering.log_evidence == pytest.approx(2 * np.log(0.5) - 2000, rel=1e-14)
+        smoothed = smooth_releases(model, Observations(rows), filtering)
         assert smoothed[1].support.tolist() == [False, True, False]
         assert smoothed[1].probabilities.tolist() == [0.0, 1.0, 0.0]
-    assert path_of_releases(model, Observations(rows)).states.tolist() == [0, 1, 2]
+    assert find_release_path(model, Observations(rows)).states.tolist() == [0, 1, 2]
 
 
-def test_prior_of_the_adversary_takes_the_place_of_the_models():
+def test_adversary_prior_replaces_model_prior():
     model, observed = instance(INSTANCES[0])
     other = MarkovModel(model.transition, np.full(model.size, 1 / model.size))
-    given = filter_releases(model, observed, other.initial)
-    own = filter_releases(other, observed)
-    assert np.array_equal(given.filtered[-1].log_mass, own.filtered[-1].log_mass)
-    assert path_of_releases(model, observed, other.initial).states.tolist() == (
-        path_of_releases(other, observed).states.tolist()
+    with_prior = filter_releases(model, observed, other.initial)
+    with_model = filter_releases(other, observed)
+    assert np.array_equal(with_prior.filtered[-1].log_mass, with_model.filtered[-1].log_mass)
+    assert find_release_path(model, observed, other.initial).states.tolist() == (
+        find_release_path(other, observed).states.tolist()
     )
 
 
-def test_observations_leave_the_given_arrays_alone():
+def test_observations_copy_input_arrays():
     rows, steps = np.zeros((2, 3)), np.array([0, 1])
     observed = Observations(rows, steps)
     rows[0], steps[1] = -1.0, 5
@@ -209,22 +215,22 @@ def test_observations_leave_the_given_arrays_alone():
         (np.zeros((0, 3)), [], "shape"),
         (np.full((1, 2), np.nan), [], "NaN"),
         (np.full((1, 2), np.inf), [], "NaN"),
-        (np.zeros((2, 2)), [0, -1], "none negative"),
-        (np.zeros((2, 2)), [0], "one per release"),
+        (np.zeros((2, 2)), [0, -1], "steps must be 2 non-negative integers"),
+        (np.zeros((2, 2)), [0], "steps must be 2 non-negative integers"),
     ],
 )
-def test_invalid_observations_are_refused(rows, steps, words):
+def test_invalid_observations_raise(rows, steps, words):
     with pytest.raises(InvalidInputError, match=words):
         Observations(rows, np.array(steps, dtype=np.int64))
 
 
-def test_what_cannot_be_is_refused_with_the_release_that_shows_it():
+def test_impossible_release_raises_with_its_index():
     model = MarkovModel(np.eye(2), [0.5, 0.5])
     apart = Observations(np.array([[0.0, -np.inf], [-np.inf, 0.0]]))
     with pytest.raises(StochasticError, match="release 1"):
         filter_releases(model, apart)
     with pytest.raises(StochasticError, match="release 1"):
-        path_of_releases(model, apart)
+        find_release_path(model, apart)
     with pytest.raises(InvalidInputError, match="3 states"):
         filter_releases(model, Observations(np.zeros((1, 3))))
     with pytest.raises(StochasticError, match="initial distribution"):
@@ -234,8 +240,8 @@ def test_what_cannot_be_is_refused_with_the_release_that_shows_it():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_long_gaps_are_as_many_steps_without_a_release(seed):
-    """Smoother and path jump over gaps; releases that say nothing, one at each step between, take no short cut."""
+def test_long_gaps_match_uninformative_releases_at_every_step(seed):
+    """Smoother and path skip gaps; an uninformative release at each step prevents this."""
     rng = np.random.default_rng(seed)
     size, gap = 5, 400
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.5) + 0.3 * np.eye(size)
@@ -248,19 +254,19 @@ def test_long_gaps_are_as_many_steps_without_a_release(seed):
     walking = Observations(plain)
     short, long = filter_releases(model, jumping), filter_releases(model, walking)
     assert short.log_evidence == pytest.approx(long.log_evidence, rel=1e-10)
-    walked = smooth_releases(model, walking, long)
+    walk = smooth_releases(model, walking, long)
     for belief, t in zip(smooth_releases(model, jumping, short), at, strict=True):
-        assert np.allclose(belief.probabilities, walked[t].probabilities, rtol=1e-9, atol=1e-250)
-        assert np.array_equal(belief.support, walked[t].support)
-    jumped, stepped = path_of_releases(model, jumping), path_of_releases(model, walking)
+        assert np.allclose(belief.probabilities, walk[t].probabilities, rtol=1e-9, atol=1e-250)
+        assert np.array_equal(belief.support, walk[t].support)
+    jumped, stepped = find_release_path(model, jumping), find_release_path(model, walking)
     assert jumped.log_probability == pytest.approx(stepped.log_probability, rel=1e-10)
     assert jumped.states.tolist() == stepped.states[at].tolist()
 
 
-def test_a_cycle_without_rest_is_walked_through_whole():
+def test_periodic_chain_is_stepped_through():
     model = MarkovModel(np.roll(np.eye(3), 1, axis=1), [1.0, 0.0, 0.0])
     rows = np.array([[0.0, -1.0, -2.0], [-3.0, -1.0, -2.0]])
     observed = Observations(rows, np.array([1, 301]))
-    assert path_of_releases(model, observed).states.tolist() == [0, 1]
+    assert find_release_path(model, observed).states.tolist() == [0, 1]
     smoothed = smooth_releases(model, observed, filter_releases(model, observed))
     assert [belief.support.tolist() for belief in smoothed] == [[True, False, False], [False, True, False]]

@@ -1,4 +1,4 @@
-"""Passes through releases: in plain sums, compiled or not, and where these do not do, they say what logarithms say."""
+"""Passes through releases in linear space, compiled or not, against logarithms."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 from scipy.special import logsumexp
 
 from dphmm import MarkovModel
-from dphmm.compilation import Often, compiled
+from dphmm.compilation import HotFunction, compiled
 from dphmm.errors import StochasticError
 from dphmm.model import (
     Observations,
     expectation_maximisation,
     filter_releases,
+    find_release_path,
     forward_backward,
     learn_from_releases,
-    path_of_releases,
     smooth_releases,
     transition_operator,
     viterbi,
@@ -27,13 +27,15 @@ def loops(request, monkeypatch):
     if request.param == "compiled":
         pytest.importorskip("numba")
     for module in (transition_operator, forward_backward, viterbi, expectation_maximisation):
-        for one in vars(module).values():
-            if isinstance(one, Often):
-                monkeypatch.setattr(one, "_chosen", compiled(one.loop) if request.param == "compiled" else one.plain)
+        for member in vars(module).values():
+            if isinstance(member, HotFunction):
+                monkeypatch.setattr(
+                    member, "_chosen", compiled(member.loop) if request.param == "compiled" else member.plain
+                )
 
 
 def instance(density: float, spread: float, seed: int = 0) -> tuple[MarkovModel, Observations]:
-    """Some rows within the range of floats and some far beyond it, some states impossible, gaps and repeats."""
+    """Build a chain with impossible states, gaps, repeats and a wide range of log-likelihoods."""
     rng = np.random.default_rng(seed)
     size, length = 30, 60
     matrix = rng.random((size, size)) * (rng.random((size, size)) < density) + 0.1 * np.eye(size)
@@ -44,8 +46,11 @@ def instance(density: float, spread: float, seed: int = 0) -> tuple[MarkovModel,
     return model, Observations(rows, rng.choice([0, 1, 1, 1, 1, 3], length))
 
 
-def in_logarithms(model: MarkovModel, observed: Observations):
-    """Filtered and smoothed logs, the evidence, the best path's score, and expected transitions, by the book."""
+def compute_in_logarithms(model: MarkovModel, observed: Observations):
+    """Compute all results in log space.
+
+    Returns filtered and smoothed logs, the evidence, the best path's score and expected transitions.
+    """
     with np.errstate(divide="ignore"):
         moves, first = np.log(model.transition.toarray()), np.log(model.initial)
     rows, steps = observed.log_likelihood, observed.steps
@@ -73,34 +78,34 @@ def in_logarithms(model: MarkovModel, observed: Observations):
 
 @pytest.mark.parametrize("density", [0.1, 0.9, 1.0])
 @pytest.mark.parametrize("spread", [10.0, 800.0, 10_000.0])
-def test_filter_smoother_path_and_pairs_equal_logarithms(density, spread):
+def test_filter_smoother_path_and_counts_match_logarithms(density, spread):
     model, observed = instance(density, spread)
-    filtered, smoothed, evidence, best, counts = in_logarithms(model, observed)
-    found = filter_releases(model, observed)
-    assert found.log_evidence == pytest.approx(evidence, rel=1e-12)
-    for beliefs, wanted in ((found.filtered, filtered), (smooth_releases(model, observed, found), smoothed)):
+    filtered, smoothed, evidence, best, counts = compute_in_logarithms(model, observed)
+    filtering = filter_releases(model, observed)
+    assert filtering.log_evidence == pytest.approx(evidence, rel=1e-12)
+    for beliefs, wanted in ((filtering.filtered, filtered), (smooth_releases(model, observed, filtering), smoothed)):
         for belief, logs in zip(beliefs, wanted, strict=True):
             assert np.array_equal(belief.support, logs > -np.inf)
             np.testing.assert_allclose(belief.log_mass[belief.support], logs[belief.support], rtol=1e-11, atol=1e-9)
-    assert path_of_releases(model, observed).log_probability == pytest.approx(best, rel=1e-12)
+    assert find_release_path(model, observed).log_probability == pytest.approx(best, rel=1e-12)
     learned = learn_from_releases(model, [observed], rounds=1).model.transition.toarray()
     left = counts.sum(axis=1) > 1e-6
     wanted = counts[left] / counts[left].sum(axis=1, keepdims=True)
     np.testing.assert_allclose(learned[left], wanted, rtol=1e-8, atol=1e-12)
 
 
-def test_predictions_are_those_of_the_releases_before():
+def test_predictions_follow_from_previous_filtered_beliefs():
     model, observed = instance(0.9, 800.0)
-    found = filter_releases(model, observed)
+    filtering = filter_releases(model, observed)
     for t in range(1, len(observed)):
-        ahead = found.filtered[t - 1].predict(model, int(observed.steps[t]))
-        assert np.array_equal(found.predicted[t].log_mass, ahead.log_mass)
+        ahead = filtering.filtered[t - 1].predict(model, int(observed.steps[t]))
+        assert np.array_equal(filtering.predicted[t].log_mass, ahead.log_mass)
 
 
-def test_a_release_that_nobody_could_give_is_named():
+def test_impossible_release_raises_with_its_index():
     model, observed = instance(0.9, 10.0)
     rows = observed.log_likelihood.copy()
     rows[17] = -np.inf
-    for function in (filter_releases, path_of_releases):
+    for function in (filter_releases, find_release_path):
         with pytest.raises(StochasticError, match="release 17"):
             function(model, Observations(rows, observed.steps))

@@ -1,4 +1,4 @@
-"""Long gaps are the same as one step after another, whether they go by powers, come to rest, or are walked."""
+"""Long gaps match single steps, by powers, by convergence or by stepping."""
 
 from __future__ import annotations
 
@@ -14,92 +14,92 @@ from dphmm.model import (
     gaps,
     smooth_releases,
 )
-from dphmm.model.away import Away
-from tests.model.clockwork import FIRST, HOUR, YEAR, stepped, varying
+from dphmm.model.outside_states import OutsideStates
+from tests.model.clockwork import FIRST, HOUR, YEAR, build_time_dependent_model, step_repeatedly
 from tests.sizes import fewer, slow
 
 
 def _outside(seed, varies):
-    """A model of four states and two twins, to the second of which no move leads."""
-    rng, away = np.random.default_rng(seed), Away(4, [1, 3], [1.0, 2.0], [1.5, 5.0], [0.3, 0.6])
-    time_classes = TimeClasses.of("hours", HOUR, "Europe/Berlin") if varies else None
-    made = []
+    """Build a model of four states and two outside states, the second of them unreachable."""
+    rng, away = np.random.default_rng(seed), OutsideStates(4, [1, 3], [1.0, 2.0], [1.5, 5.0], [0.3, 0.6])
+    time_classes = TimeClasses.from_name("hour", HOUR, "Europe/Berlin") if varies else None
+    matrices = []
     for _ in range(24 if varies else 1):
         rows = rng.random((6, 6)) * (rng.random((6, 6)) < 0.7) + 0.1 * np.eye(6)
         rows[5, 0], rows[:, 5] = 0.5, 0.0
-        made.append(rows / rows.sum(axis=1, keepdims=True))
-    return MarkovModel(made, np.full((len(made), 4), 1 / 4), None, HOUR, time_classes, away)
+        matrices.append(rows / rows.sum(axis=1, keepdims=True))
+    return MarkovModel(matrices, np.full((len(matrices), 4), 1 / 4), None, HOUR, time_classes, away)
 
 
 @pytest.fixture
-def walks(monkeypatch):
-    """How many steps were walked, in all."""
-    found, real = [], gaps.walked
+def walked_steps(monkeypatch):
+    """Record the number of steps that are computed one at a time."""
+    step_counts, real = [], gaps.walk
 
     def noted(logs, sides):
-        found.append(sum(count for _, count in sides))
+        step_counts.append(sum(count for _, count in sides))
         return real(logs, sides)
 
-    monkeypatch.setattr(gaps, "walked", noted)
-    return found
+    monkeypatch.setattr(gaps, "walk", noted)
+    return step_counts
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "+05:45", "America/Santiago", "Africa/Cairo"])
 @pytest.mark.parametrize("step", [300, 3600, 7200, 86_400, 420, 660])
-@pytest.mark.parametrize("by", ["hours", "weekday-hours"])
-def test_periods_hold_the_classes_of_their_steps(zone, step, by):
-    time_classes = TimeClasses.of(by, step, zone)
-    # Clocks are changed within the 400 days, and within the 250 from September on of everyday tests.
+@pytest.mark.parametrize("by", ["hour", "weekday-hour"])
+def test_periods_contain_classes_of_their_steps(zone, step, by):
+    time_classes = TimeClasses.from_name(by, step, zone)
+    # Clock changes occur within 400 days, and within the 250 days from September of the fast tests.
     days = fewer(400, 250)
     first, steps = 1_600_000_000 // step + 5, days * 86_400 // step
     parts = time_classes.periods(first, steps)
     listed = np.concatenate([np.tile(np.repeat(*np.array(runs).T), times) for runs, times in parts])
-    np.testing.assert_array_equal(listed, time_classes.classes_of(first + 1 + np.arange(steps)))
+    np.testing.assert_array_equal(listed, time_classes.get_classes(first + 1 + np.arange(steps)))
     assert len(parts) <= (1 if step == 660 else 12)
 
 
-@pytest.mark.parametrize("by", ["hours", "weekday-hours"])
+@pytest.mark.parametrize("by", ["hour", "weekday-hour"])
 @pytest.mark.parametrize("steps", [24 * 8 + 5, 24 * 45, YEAR, slow(10 * YEAR)])
-def test_a_long_gap_equals_one_step_after_another(walks, by, steps):
-    model = varying(steps, by=by)
+def test_long_gap_matches_single_steps(walked_steps, by, steps):
+    model = build_time_dependent_model(steps, by=by)
     start = np.eye(model.size)[2]
-    far = Belief.of(start).predict(model, steps, FIRST)
-    np.testing.assert_allclose(far.probabilities, stepped(model, start, steps, FIRST), rtol=1e-9)
-    assert sum(walks) <= 24 * 150 * max(1, steps // YEAR)  # clocks are changed twice a year, and the rest with them
+    far = Belief.from_probabilities(start).predict(model, steps, FIRST)
+    np.testing.assert_allclose(far.probabilities, step_repeatedly(model, start, steps, FIRST), rtol=1e-9)
+    assert sum(walked_steps) <= 24 * 150 * max(1, steps // YEAR)  # clock changes twice a year restart the convergence
 
 
 @pytest.mark.parametrize("varies", [False, True])
-def test_a_long_gap_of_people_outside_equals_one_step_after_another(varies, monkeypatch):
-    monkeypatch.setattr(gaps, "POWERS_UP_TO", 0)
+def test_long_gap_with_outside_states_matches_single_steps(varies, monkeypatch):
+    monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 0)
     model = _outside(3, varies)
     steps = 8 * 1024 + 11
-    far = Belief.first(model, FIRST).predict(model, steps, FIRST)
-    expected = stepped(model, np.exp(Belief.first(model, FIRST).chain_logs), steps, FIRST)
+    far = Belief.initial(model, FIRST).predict(model, steps, FIRST)
+    expected = step_repeatedly(model, np.exp(Belief.initial(model, FIRST).chain_logs), steps, FIRST)
     np.testing.assert_allclose(np.exp(far.chain_logs), expected, rtol=1e-9)
     np.testing.assert_array_equal(far.chain_logs > -np.inf, expected > 0)
-    assert not (far.chain_logs > -np.inf).all()  # nobody is in a context that nothing leads to
+    assert not (far.chain_logs > -np.inf).all()  # an unreachable context has probability zero
 
 
-def test_minutes_of_a_region_lose_no_digits():
-    """Columns that are a hundred thousandth of others must not bring their rounding into what all have alike."""
-    model = varying(1, "UTC", size=120, step=60.0, stay=0.1, least=0.8)
+def test_long_gap_of_minutes_is_exact():
+    """Columns that differ by a factor of 1e5 must not add their rounding errors to each other."""
+    model = build_time_dependent_model(1, "UTC", size=120, step=60.0, stay=0.1, least=0.8)
     start, since = np.eye(120)[0], 1440 * 18_000
-    far = Belief.of(start).predict(model, 1440 * 60, since)
-    np.testing.assert_allclose(far.probabilities, stepped(model, start, 1440 * 60, since), rtol=1e-11)
+    far = Belief.from_probabilities(start).predict(model, 1440 * 60, since)
+    np.testing.assert_allclose(far.probabilities, step_repeatedly(model, start, 1440 * 60, since), rtol=1e-11)
 
 
 @pytest.mark.parametrize("outside", [False, True])
-def test_filter_and_smoother_pass_long_gaps_both_ways(outside):
-    model = _outside(5, True) if outside else varying(5)
+def test_filter_and_smoother_match_single_steps_over_long_gaps(outside):
+    model = _outside(5, True) if outside else build_time_dependent_model(5)
     size, gaps = model.size, np.array([1, 24 * 200 + 3, 2, 24 * 30])
     logs = np.log(np.random.default_rng(6).random((4, size)))
     filtering = filter_releases(model, Observations(logs, gaps, FIRST))
     smoothed = smooth_releases(model, Observations(logs, gaps, FIRST), filtering)
-    spread = (lambda row: row) if model.away is None else model.away.spread
+    spread = (lambda row: row) if model.outside is None else model.outside.expand
     at = FIRST + np.concatenate([[0], np.cumsum(gaps[1:])])
-    now, ahead = np.exp(Belief.first(model, FIRST).chain_logs), []
+    now, ahead = np.exp(Belief.initial(model, FIRST).chain_logs), []
     for t in range(4):
-        now = now if t == 0 else stepped(model, now, gaps[t], at[t - 1])
+        now = now if t == 0 else step_repeatedly(model, now, gaps[t], at[t - 1])
         now = now * np.exp(spread(logs[t]))
         now /= now.sum()
         ahead.append(now)
@@ -108,103 +108,140 @@ def test_filter_and_smoother_pass_long_gaps_both_ways(outside):
     for t in range(3, -1, -1):
         both = ahead[t] * behind / (ahead[t] @ behind)
         np.testing.assert_allclose(np.exp(smoothed[t].chain_logs), both, rtol=1e-9)
-        behind = stepped(model, behind * np.exp(spread(logs[t])), gaps[t], at[t - 1], back=True) if t else behind
+        behind = (
+            step_repeatedly(model, behind * np.exp(spread(logs[t])), gaps[t], at[t - 1], back=True) if t else behind
+        )
 
 
-def test_who_has_not_mixed_by_then_is_walked(walks):
+def test_gap_is_stepped_through_if_chain_has_not_mixed(walked_steps):
     slow = [np.array([[1 - 1e-5, 1e-5], [1e-5, 1 - 1e-5]])] * 24
-    model = MarkovModel(slow, np.full((24, 2), 0.5), None, HOUR, TimeClasses.of("hours", HOUR))
+    model = MarkovModel(slow, np.full((24, 2), 0.5), None, HOUR, TimeClasses.from_name("hour", HOUR))
     for start in ([1.0, 0.0], [0.4, 0.6]):
-        far = Belief.of(np.array(start)).predict(model, 24 * 20, FIRST)
+        far = Belief.from_probabilities(np.array(start)).predict(model, 24 * 20, FIRST)
         expected = start @ np.linalg.matrix_power(slow[0], 24 * 20)
         np.testing.assert_allclose(far.probabilities, expected, rtol=1e-12)
-    assert sum(walks) == 2 * 24 * 20
-    rest = Belief.of(np.array([0.5, 0.5])).predict(model, 24 * 20, FIRST)
+    assert sum(walked_steps) == 2 * 24 * 20
+    rest = Belief.from_probabilities(np.array([0.5, 0.5])).predict(model, 24 * 20, FIRST)
     np.testing.assert_allclose(rest.probabilities, 0.5, rtol=1e-12)
-    assert sum(walks) == 2 * 24 * 20 + 24
+    assert sum(walked_steps) == 2 * 24 * 20 + 24
 
 
-def test_what_seems_to_rest_and_does_not_is_walked(walks):
-    """A day changes it by a billionth; the broken twin, with that as its bound, takes it for rest."""
+def test_gap_is_stepped_through_if_chain_drifts_slowly(walked_steps):
+    """A day changes the chain by 1e-9; a tolerance of that size would accept it as converged."""
     move = 1e-9 / 24
     slow = [np.array([[1 - move, move], [0.0, 1.0]])] * 24
-    model = MarkovModel(slow, np.full((24, 2), 0.5), None, HOUR, TimeClasses.of("hours", HOUR))
-    far = Belief.of(np.array([0.5, 0.5])).predict(model, 24 * 50, FIRST)
+    model = MarkovModel(slow, np.full((24, 2), 0.5), None, HOUR, TimeClasses.from_name("hour", HOUR))
+    far = Belief.from_probabilities(np.array([0.5, 0.5])).predict(model, 24 * 50, FIRST)
     assert far.probabilities[0] == pytest.approx(0.5 * np.exp(-1e-9 * 50), rel=1e-13)
-    assert sum(walks) > 24
+    assert sum(walked_steps) > 24
 
 
-def test_a_chain_that_goes_in_circles_is_walked():
+def test_periodic_chain_is_stepped_through():
     turn = np.roll(np.eye(3), 1, axis=1)
     for model in (
         MarkovModel(turn, [1, 0, 0]),
-        MarkovModel([turn] * 24, np.tile([1.0, 0, 0], (24, 1)), None, HOUR, TimeClasses.of("hours", HOUR)),
+        MarkovModel([turn] * 24, np.tile([1.0, 0, 0], (24, 1)), None, HOUR, TimeClasses.from_name("hour", HOUR)),
     ):
-        far = Belief.of(np.array([1.0, 0.0, 0.0])).predict(model, 24 * 50 + 1, FIRST)
+        far = Belief.from_probabilities(np.array([1.0, 0.0, 0.0])).predict(model, 24 * 50 + 1, FIRST)
         assert far.probabilities.tolist() == [0.0, 1.0, 0.0]
 
 
-def test_several_closed_classes_keep_their_shares():
-    one = np.zeros((5, 5))
-    one[:2, :2], one[2:4, 2:4] = [[0.5, 0.5], [0.2, 0.8]], [[0.9, 0.1], [0.3, 0.7]]
-    one[4] = [0.1, 0.1, 0.3, 0.1, 0.4]
+def test_closed_classes_keep_their_probability():
+    matrix = np.zeros((5, 5))
+    matrix[:2, :2], matrix[2:4, 2:4] = [[0.5, 0.5], [0.2, 0.8]], [[0.9, 0.1], [0.3, 0.7]]
+    matrix[4] = [0.1, 0.1, 0.3, 0.1, 0.4]
     start = np.array([0.1, 0.2, 0.1, 0.2, 0.4])
-    model = MarkovModel([one] * 24, np.full((24, 5), 0.2), None, HOUR, TimeClasses.of("hours", HOUR))
-    wanted = start @ np.linalg.matrix_power(one, YEAR)
-    for made in (model, MarkovModel(one, start)):
-        far = Belief.of(start).predict(made, YEAR, FIRST)
+    model = MarkovModel([matrix] * 24, np.full((24, 5), 0.2), None, HOUR, TimeClasses.from_name("hour", HOUR))
+    wanted = start @ np.linalg.matrix_power(matrix, YEAR)
+    for chain in (model, MarkovModel(matrix, start)):
+        far = Belief.from_probabilities(start).predict(chain, YEAR, FIRST)
         np.testing.assert_allclose(far.probabilities[:4], wanted[:4], rtol=1e-9)
         assert far.log_mass[4] == pytest.approx(np.log(0.4) * (YEAR + 1), rel=1e-9)
 
 
-def test_states_that_empty_stay_possible_and_keep_their_mass():
+def test_transient_states_stay_possible_and_keep_mass():
     leaves = [np.array([[0.5, 0.5], [0.0, 1.0]])] * 24
-    model = MarkovModel(leaves, np.full((24, 2), 0.5), None, HOUR, TimeClasses.of("hours", HOUR))
-    far = Belief.of(np.array([1.0, 0.0])).predict(model, 24 * 100, FIRST)
+    model = MarkovModel(leaves, np.full((24, 2), 0.5), None, HOUR, TimeClasses.from_name("hour", HOUR))
+    far = Belief.from_probabilities(np.array([1.0, 0.0])).predict(model, 24 * 100, FIRST)
     assert far.log_mass[0] == pytest.approx(2400 * np.log(0.5), rel=1e-12)
 
 
-@pytest.mark.parametrize("by", ["hours", "weekday-hours"])
+@pytest.mark.parametrize("by", ["hour", "weekday-hour"])
 @pytest.mark.parametrize("days", [9, 13, 60, 365])
-def test_where_people_mix_slowly_gaps_equal_one_step_after_another(by, days):
-    model = varying(11, "UTC", by, size=60, stay=0.6, near=60)
+def test_slowly_mixing_chain_matches_single_steps(by, days):
+    model = build_time_dependent_model(11, "UTC", by, size=60, stay=0.6, near=60)
     since, steps = 24 * 18_000, 24 * days
     start = np.exp(-4000.0 * np.random.default_rng(1).random(60))
-    far = Belief.of(start).predict(model, steps, since)
-    np.testing.assert_allclose(far.probabilities, stepped(model, start, steps, since), rtol=1e-9)
+    far = Belief.from_probabilities(start).predict(model, steps, since)
+    np.testing.assert_allclose(far.probabilities, step_repeatedly(model, start, steps, since), rtol=1e-9)
     with np.errstate(divide="ignore"):
-        found = np.exp(model.operator(steps, since).backward(np.log(start)))
-    np.testing.assert_allclose(found / found.sum(), stepped(model, start, steps, since, back=True), rtol=1e-9)
+        backward = np.exp(model.operator(steps, since).backward(np.log(start)))
+    np.testing.assert_allclose(
+        backward / backward.sum(), step_repeatedly(model, start, steps, since, back=True), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("steps", [5 * 16 + 3, 16 * 40, 5000, 10**6, 2**62])
 @pytest.mark.parametrize("powers", [0, 1024])
-def test_one_matrix_goes_many_steps_at_once(monkeypatch, walks, steps, powers):
-    monkeypatch.setattr(gaps, "POWERS_UP_TO", powers)
-    by_hours = varying(2, size=60, stay=0.9, near=60)
+def test_constant_matrix_gap_matches_matrix_power(monkeypatch, walked_steps, steps, powers):
+    monkeypatch.setattr(gaps, "POWERS_MAX_STATES", powers)
+    by_hours = build_time_dependent_model(2, size=60, stay=0.9, near=60)
     moves = by_hours.transitions[3].toarray()
-    moves[:, 0] = 0.0  # where nobody ever comes to
+    moves[:, 0] = 0.0  # state 0 is unreachable
     model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(60, 1 / 60), None, HOUR)
     matrix, start = model.transition.toarray(), np.eye(60)[0] + np.eye(60)[3]
     expected = start @ np.linalg.matrix_power(matrix, min(steps, 10**6))
-    far = Belief.of(start).predict(model, steps)
+    far = Belief.from_probabilities(start).predict(model, steps)
     np.testing.assert_allclose(far.probabilities, expected / expected.sum(), rtol=1e-9)
     assert not far.support[0]
     with np.errstate(divide="ignore"):
         behind = np.exp(model.operator(steps).backward(np.log(start)))
     expected = np.linalg.matrix_power(matrix, min(steps, 10**6)) @ start
     np.testing.assert_allclose(behind / behind.sum(), expected / expected.sum(), rtol=1e-9)
-    assert sum(walks) <= 8 * 1024
+    assert sum(walked_steps) <= 8 * 1024
 
 
-def test_a_gap_goes_the_same_way_whatever_was_asked_before():
-    """Or what one person is released would differ, in the tenth digit, with who else was released before."""
+def test_gap_result_does_not_depend_on_cached_gaps():
+    """Otherwise the releases of one user would depend on users processed before."""
     since, lengths = 24 * 18_000, (24 * 2, 24 * 9, 24 * 30, 24 * 400)
     start = np.eye(60)[7]
     for varies in (True, False):
-        found = []
+        beliefs = []
         for order in (lengths, lengths[::-1]):
-            model = varying(11, "UTC", size=60, stay=0.6, near=60)
+            model = build_time_dependent_model(11, "UTC", size=60, stay=0.6, near=60)
             model = model if varies else MarkovModel(model.transitions[0], model.initial)
-            found.append({steps: Belief.of(start).predict(model, steps, since).to_bytes() for steps in order})
-        assert found[0] == found[1]
+            beliefs.append(
+                {steps: Belief.from_probabilities(start).predict(model, steps, since).to_bytes() for steps in order}
+            )
+        assert beliefs[0] == beliefs[1]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("step", [HOUR, 1200.0])
+def test_stationary_distribution_is_computed_once_for_all_starts(walked_steps, zone, step):
+    model = build_time_dependent_model(4, zone, size=40, step=step, stay=0.4, near=40)
+    day = round(24 * HOUR / step)
+    since, steps = 18_000 * day + 5, 300 * day + 7
+    start = np.exp(-300.0 * np.random.default_rng(1).random(40))
+    wanted = step_repeatedly(model, start / start.sum(), steps, since)
+    np.testing.assert_allclose(
+        Belief.from_probabilities(start).predict(model, steps, since).probabilities, wanted, rtol=1e-11
+    )
+    count = sum(walked_steps)
+    for state in (0, 39):
+        far = Belief.from_probabilities(np.eye(40)[state]).predict(model, steps + day, since - day)
+        np.testing.assert_allclose(far.probabilities, wanted, rtol=1e-11)
+        behind = np.exp(model.operator(steps, since).backward(np.log(start)))
+        np.testing.assert_allclose(behind, wanted @ start, rtol=1e-11)
+    assert sum(walked_steps) == count
+
+
+def test_stationary_distribution_cache_is_bounded(monkeypatch):
+    monkeypatch.setattr(gaps, "_CACHE_SIZE", 2)
+    model = build_time_dependent_model(4, "UTC", size=10, stay=0.4, near=10)
+    for hour in (0, 1, 2, 3, 0):
+        far = Belief.from_probabilities(np.eye(10)[2]).predict(model, 24 * 100, FIRST + hour)
+        np.testing.assert_allclose(
+            far.probabilities, step_repeatedly(model, np.eye(10)[2], 2400, FIRST + hour), rtol=1e-11
+        )
+    assert len(model._limits._by_ending) == 2

@@ -1,4 +1,4 @@
-"""Many steps at once are the same as one after another, and a very long gap ends."""
+"""Many steps in one call match single steps, and very long gaps terminate."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def _random_model(seed, size=6):
 
 
 @given(st.integers(0, 1000), st.integers(2, 60), st.integers(0, 5))
-def test_many_steps_are_one_after_another(seed, steps, start):
+def test_many_steps_match_single_steps(seed, steps, start):
     model = _random_model(seed)
-    begin = Belief.of(np.eye(6)[start])
+    begin = Belief.from_probabilities(np.eye(6)[start])
     slow = begin
     for _ in range(steps):
         slow = slow.predict(model, 1)
@@ -31,34 +31,34 @@ def test_many_steps_are_one_after_another(seed, steps, start):
     np.testing.assert_allclose(fast.probabilities, exact, rtol=1e-9, atol=1e-300)
 
 
-def test_a_transient_state_never_leaves_the_support_however_long_the_gap():
+def test_transient_state_stays_in_support_over_long_gap():
     model = MarkovModel([[0.5, 0.5], [0.0, 1.0]], [1.0, 0.0])
-    far = Belief.of(model.initial).predict(model, 3000)
+    far = Belief.from_probabilities(model.initial).predict(model, 3000)
     assert far.support.tolist() == [True, True]
     assert far.log_mass[0] == pytest.approx(3000 * np.log(0.5), rel=1e-12)
 
 
-def test_an_island_that_is_all_but_ruled_out_keeps_its_mass():
+def test_improbable_closed_class_keeps_its_mass():
     model = MarkovModel([[0.9, 0.1, 0, 0], [0.3, 0.7, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0.25, 0.75]], np.full(4, 0.25))
-    doubted = Belief.of(model.initial).update(np.array([0.0, 0.0, -5000.0, -5000.0]))
+    doubted = Belief.from_probabilities(model.initial).update(np.array([0.0, 0.0, -5000.0, -5000.0]))
     far = doubted.predict(model, 10**12)
     np.testing.assert_allclose(far.log_mass[:2], np.log([0.75, 0.25]), rtol=1e-9)
     np.testing.assert_allclose(far.log_mass[2:], np.log([1 / 3, 2 / 3]) - 5000.0, rtol=1e-12)
 
 
-def test_a_gap_of_ages_ends_where_the_chain_comes_to_rest():
+def test_very_long_gap_returns_stationary_distribution():
     model = MarkovModel([[0.9, 0.1], [0.3, 0.7]], [1.0, 0.0])
-    far = Belief.of(model.initial).predict(model, 10**12)
+    far = Belief.from_probabilities(model.initial).predict(model, 10**12)
     np.testing.assert_allclose(far.probabilities, [0.75, 0.25], rtol=1e-12)
 
 
 @pytest.mark.parametrize("steps", [8, 13, 40, 130, 700, 2500, 20_000])
-def test_steps_back_at_once_are_one_after_another(steps):
-    """Weights of next states, which are brought back by powers of the matrix that leads forwards."""
+def test_backward_steps_match_matrix_power(steps):
+    """Cover weights of next states, computed by powers of the forward matrix."""
     for seed in range(5):
         model = _random_model(seed)
         weights = np.random.default_rng(seed).random(6)
         wanted = np.linalg.matrix_power(model.transition.toarray(), steps) @ weights
         gap = model.operator(steps)
         np.testing.assert_allclose(np.exp(gap.backward(np.log(weights))), wanted, rtol=1e-9, err_msg=f"seed {seed}")
-        assert not np.allclose(np.exp(gap.forward(np.log(weights))), wanted), "the broken twin"
+        assert not np.allclose(np.exp(gap.forward(np.log(weights))), wanted), "the forward product differs"

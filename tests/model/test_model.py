@@ -1,4 +1,4 @@
-"""Learning by counts, saving and loading, and what is refused."""
+"""Models: fitting by counts, saving, loading and validation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sequences = st.lists(st.lists(st.integers(-1, 5), max_size=12), min_size=1, max_
 
 
 @given(sequences)
-def test_learned_probabilities_are_shares_of_counted_moves(drawn):
+def test_fitted_probabilities_are_shares_of_counted_moves(drawn):
     if not any(state >= 0 for sequence in drawn for state in sequence):
         with pytest.raises(InvalidInputError, match="no sequence visits"):
             MarkovModel.fit(drawn, 6)
@@ -47,14 +47,14 @@ def test_moves_across_a_gap_are_not_counted():
     assert by_slots.transition.toarray()[1].tolist() == [0.0, 1.0, 0.0]
 
 
-def test_smoothing_adds_the_pseudo_count_to_neighbours_both_ways_and_to_staying():
+def test_smoothing_adds_pseudo_count_to_stays_and_both_directions():
     model = MarkovModel.fit([[0, 1, 1]], 4, smoothing=0.5, neighbours=[[0, 1], [1, 2]])
     expected = [[0.5, 1.5, 0, 0], [0.5, 1.5, 0.5, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1]]
     np.testing.assert_allclose(model.transition.toarray(), expected / np.sum(expected, axis=1, keepdims=True))
     np.testing.assert_allclose(model.initial, np.array([1.5, 2.5, 0.5, 0]) / 4.5)
 
 
-def test_smoothing_over_seen_moves_makes_them_possible_both_ways():
+def test_smoothing_over_observed_moves_makes_both_directions_possible():
     model = MarkovModel.fit([[0, 1, 2]], 3, smoothing=1.0)
     assert (model.transition.toarray() > 0).tolist() == [[True, True, False], [True, True, True], [False, True, True]]
 
@@ -70,14 +70,16 @@ def test_model_round_trips_through_a_file(tmp_path):
     assert again.step_seconds == 300
 
 
-def test_a_model_is_a_value_of_its_own():
-    given = csr_array(np.array([[0.5, 0.5], [0.25, 0.75]]))
+def test_model_arrays_are_read_only_copies():
+    matrix_input = csr_array(np.array([[0.5, 0.5], [0.25, 0.75]]))
     first = np.array([0.5, 0.5])
-    model = MarkovModel(given, first)
+    model = MarkovModel(matrix_input, first)
     before = model.content_hash
-    step = model.steppers[0]
-    derived = [array for side in (step.ahead, step.back) for array in (side.dense, side.log_shares)]
-    for matrix in (model.transition, step.ahead.matrix, model.structure):
+    step = model.one_step_operators[0]
+    derived = [
+        array for side in (step.forward_product, step.backward_product) for array in (side.dense, side.log_shares)
+    ]
+    for matrix in (model.transition, step.forward_product.matrix, model.structure):
         derived += [matrix.data, matrix.indices, matrix.indptr]
     for array in [model.initial, *derived]:
         with pytest.raises(ValueError, match="read-only"):
@@ -88,22 +90,22 @@ def test_a_model_is_a_value_of_its_own():
         with pytest.raises(AttributeError):
             setattr(model, name, None)
     first[:] = 0.9, 0.1
-    given.data[:], given.indices[:] = 0.5, 0
+    matrix_input.data[:], matrix_input.indices[:] = 0.5, 0
     assert MarkovModel(model.transition, model.initial).content_hash == before
     assert pickle.loads(pickle.dumps(model)).content_hash == before
 
 
 @pytest.mark.parametrize("kind", [np.array, csr_array, coo_matrix])
-def test_what_a_model_is_made_of_is_left_as_it_was(kind):
+def test_constructor_leaves_input_unchanged(kind):
     rows = [[0.5, 0.5 + 4e-10, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
-    given, first = kind(rows), np.array([1.0, 0.0, 0.0])
-    model = MarkovModel(given, first)
-    np.testing.assert_array_equal(given if kind is np.array else given.toarray(), rows)
-    assert all(array.flags.writeable for array in (first, given if kind is np.array else given.data))
+    matrix_input, first = kind(rows), np.array([1.0, 0.0, 0.0])
+    model = MarkovModel(matrix_input, first)
+    np.testing.assert_array_equal(matrix_input if kind is np.array else matrix_input.toarray(), rows)
+    assert all(array.flags.writeable for array in (first, matrix_input if kind is np.array else matrix_input.data))
     assert model.content_hash == MarkovModel(np.array(rows), [1.0, 0.0, 0.0]).content_hash
 
 
-def test_stored_zeros_are_no_transitions():
+def test_stored_zeros_are_removed():
     model = MarkovModel([[1.0, 0.0], [0.5, 0.5]], [1.0, 0.0])
     assert model.transition.nnz == 3
 
@@ -111,60 +113,65 @@ def test_stored_zeros_are_no_transitions():
 @pytest.mark.parametrize(
     ("matrix", "message"),
     [
-        ([[0.5, 0.4], [0.5, 0.5]], "row 0 sums to 0.9"),
-        ([[1.5, -0.5], [0.5, 0.5]], r"row 0, column 1 is -0\.5"),
-        ([[0.5, 0.5], [np.nan, 1.0]], "row 1, column 0 is nan"),
+        ([[0.5, 0.4], [0.5, 0.5]], r"rows that sum to 1, got 0\.9 in row 0\b"),
+        ([[1.5, -0.5], [0.5, 0.5]], r"non-negative entries, got -0\.5 in row 0, column 1\b"),
+        ([[0.5, 0.5], [np.nan, 1.0]], r"finite, .* entries, got nan in row 1, column 0\b"),
         ([[0.5, 0.5]], r"shape \(1, 2\)"),
         (np.zeros((0, 0)), r"shape \(0, 0\)"),
     ],
 )
-def test_matrices_that_are_not_stochastic_are_refused(matrix, message):
+def test_non_stochastic_matrix_raises(matrix, message):
     with pytest.raises(StochasticError, match=message):
         MarkovModel(matrix, [0.5, 0.5])
 
 
 @pytest.mark.parametrize(
-    ("initial", "message"), [([0.5, 0.4], "sums to 0.9"), ([1.0], "2 states"), ([1.5, -0.5], "entry 1 is -0.5")]
+    ("initial", "message"),
+    [
+        ([0.5, 0.4], r"must sum to 1, got 0\.9\b"),
+        ([1.0], "2 states"),
+        ([1.5, -0.5], r"non-negative .*got -0\.5 in entry 1\b"),
+    ],
 )
-def test_initial_distributions_that_are_none_are_refused(initial, message):
+def test_invalid_initial_distribution_raises(initial, message):
     with pytest.raises(StochasticError, match=message):
         MarkovModel(np.eye(2), initial)
 
 
-def test_states_outside_are_refused():
-    with pytest.raises(StateError, match="state 7 does not exist"):
+def test_state_out_of_range_raises():
+    with pytest.raises(StateError, match=r"states must be .* got 7\b"):
         MarkovModel.fit([[0, 7]], 3)
-    with pytest.raises(StateError, match="state -2 does not exist"):
+    with pytest.raises(StateError, match=r"states must be .* got -2\b"):
         MarkovModel.fit([[0, -2]], 3)
 
 
-def test_slots_that_go_back_are_refused():
+def test_decreasing_slots_raise():
     with pytest.raises(InvalidInputError, match="increase"):
         MarkovModel.fit([([3, 2], [0, 1])], 3)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"hello"])
-def test_a_file_that_is_no_model_is_refused(tmp_path, content):
+def test_invalid_model_file_raises(tmp_path, content):
     (tmp_path / "model.npz").write_bytes(content)
     with pytest.raises(DataFileError, match="dphmm learn"):
         MarkovModel.load(tmp_path / "model.npz")
 
 
-def test_a_truncated_model_is_refused(tmp_path):
+def test_truncated_model_file_raises(tmp_path):
     MarkovModel(np.eye(50), np.full(50, 0.02)).save(tmp_path / "model.npz")
     whole = (tmp_path / "model.npz").read_bytes()
     (tmp_path / "model.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataFileError, match="no Markov model"):
+    with pytest.raises(DataFileError, match="Markov model"):
         MarkovModel.load(tmp_path / "model.npz")
 
 
-def _arrays(model: MarkovModel, path) -> dict[str, np.ndarray]:
+def _save_and_read_arrays(model: MarkovModel, path) -> dict[str, np.ndarray]:
     model.save(path)
     with np.load(path) as archive:
         return dict(archive)
 
 
-def _about(arrays: dict[str, np.ndarray], **changes: object) -> np.ndarray:
+def _change_header(arrays: dict[str, np.ndarray], **changes: object) -> np.ndarray:
     return np.array(json.dumps(json.loads(arrays["about"].item()) | changes))
 
 
@@ -188,14 +195,16 @@ def _about(arrays: dict[str, np.ndarray], **changes: object) -> np.ndarray:
         lambda a: {"about": np.array("[" * 100_000)},
         lambda a: {"about": np.array(f'{{"format": {"9" * 5000}}}')},
         lambda a: {"about": np.array("[]")},
-        lambda a: {"about": _about(a, format="dphmm-markov-model-2")},
-        lambda a: {"about": _about(a, step_seconds=10**400)},
-        lambda a: {"about": _about(a, step_seconds=1e300)},
-        lambda a: {"about": _about(a, step_seconds="60")},
-        lambda a: {"about": _about(a, states=[1])},
-        lambda a: {"about": _about(a, states={"kind": ["grid"]})},
+        lambda a: {"about": _change_header(a, format="dphmm-markov-model-2")},
+        lambda a: {"about": _change_header(a, step_seconds=10**400)},
+        lambda a: {"about": _change_header(a, step_seconds=1e300)},
+        lambda a: {"about": _change_header(a, step_seconds="60")},
+        lambda a: {"about": _change_header(a, states=[1])},
+        lambda a: {"about": _change_header(a, states={"kind": ["grid"]})},
         *(
-            lambda a, change=change: {"about": _about(a, states=json.loads(a["about"].item())["states"] | change)}
+            lambda a, change=change: {
+                "about": _change_header(a, states=json.loads(a["about"].item())["states"] | change)
+            }
             for change in (
                 {"runs": [[0, 50_000_000]], "rows": 5000, "columns": 10_000},
                 {"runs": [[0, 2], [1, 13]]},
@@ -218,24 +227,24 @@ def _about(arrays: dict[str, np.ndarray], **changes: object) -> np.ndarray:
         ),
     ],
 )
-def test_a_crafted_file_is_refused_in_one_line_and_takes_no_memory(tmp_path, changed):
+def test_crafted_file_raises_in_one_line_with_bounded_memory(tmp_path, changed):
     grid = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
     model = MarkovModel(np.full((15, 15), 1 / 15), np.full(15, 1 / 15), grid, 60.0)
-    arrays = _arrays(model, tmp_path / "m.npz")
+    arrays = _save_and_read_arrays(model, tmp_path / "m.npz")
     np.savez(tmp_path / "m.npz", **(arrays | changed(arrays)))
     tracemalloc.start()
-    with pytest.raises(DataFileError, match=r"m\.npz: no Markov model \(") as refused:
+    with pytest.raises(DataFileError, match=r"m\.npz: is not a Markov model \(") as refused:
         MarkovModel.load(tmp_path / "m.npz")
     assert tracemalloc.get_traced_memory()[1] < 4 << 20
     tracemalloc.stop()
     assert "\n" not in str(refused.value)
 
 
-def test_no_byte_of_a_model_can_be_changed_so_that_an_index_outside_is_accepted(tmp_path):
-    """Seed 0; 300 files without compression and with their checksums made right, so that most changes get through."""
+def test_flipped_bits_never_give_model_with_invalid_index(tmp_path):
+    """Check 300 uncompressed files with valid checksums, seed 0, and accept most changes."""
     rng = np.random.default_rng(0)
     model = MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25))
-    arrays = _arrays(model, tmp_path / "m.npz")
+    arrays = _save_and_read_arrays(model, tmp_path / "m.npz")
     accepted = 0
     for _ in range(300):
         name = ("indices", "indptr", "data", "initial")[rng.integers(4)]
@@ -244,11 +253,11 @@ def test_no_byte_of_a_model_can_be_changed_so_that_an_index_outside_is_accepted(
         changed = np.frombuffer(bytes(data), arrays[name].dtype)
         np.savez(tmp_path / "m.npz", **(arrays | {name: changed}))
         try:
-            found = MarkovModel.load(tmp_path / "m.npz")
+            loaded = MarkovModel.load(tmp_path / "m.npz")
         except DataFileError:
             continue
         accepted += 1
-        assert found.transition.indices.min() >= 0
-        assert found.transition.indices.max() < 4
-        np.testing.assert_allclose(found.transition.toarray().sum(axis=1), 1.0, rtol=1e-9)
+        assert loaded.transition.indices.min() >= 0
+        assert loaded.transition.indices.max() < 4
+        np.testing.assert_allclose(loaded.transition.toarray().sum(axis=1), 1.0, rtol=1e-9)
     assert 0 < accepted < 100

@@ -18,13 +18,13 @@ def _trajectory(seconds, states):
     return Trajectory("u", times, np.array(latitude), np.full(len(latitude), 7.0))
 
 
-def test_nothing_is_filled_unless_asked_for():
+def test_gaps_are_kept_by_default():
     slots, states = state_sequence(_trajectory([60, 120, 300], [0, 1, -1]), SPACE, 60)
     assert (slots.tolist(), states.tolist()) == ([1, 2, 5], [0, 1, -1])
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(-1, 2)), min_size=1, max_size=12), st.integers(1, 6))
-def test_short_gaps_hold_the_earlier_state_and_long_ones_stay(moves, held):
+def test_short_gaps_are_filled_and_long_ones_kept(moves, held):
     seconds = np.cumsum([steps for steps, _ in moves]) * 60
     slots, states = state_sequence(_trajectory(seconds, [state for _, state in moves]), SPACE, 60, held * 60)
     expected = []
@@ -36,6 +36,6 @@ def test_short_gaps_hold_the_earlier_state_and_long_ones_stay(moves, held):
 
 
 @pytest.mark.parametrize("gap", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_gap_that_is_no_duration_is_refused(gap):
-    with pytest.raises(ConfigurationError, match="gap is"):
+def test_invalid_gap_seconds_raise(gap):
+    with pytest.raises(ConfigurationError, match="gap_seconds must be a positive, finite number"):
         state_sequence(_trajectory([60], [0]), SPACE, 60, gap)

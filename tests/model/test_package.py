@@ -1,4 +1,4 @@
-"""What `dphmm.model` exports."""
+"""Exports of `dphmm.model`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from dphmm import model
 
 
-def test_all_lists_what_is_public_and_nothing_shadows_a_module():
+def test_all_matches_public_names_and_shadows_no_module():
     modules = {path.stem for path in Path(model.__file__).parent.glob("*.py")}
     assert not modules & set(model.__all__)
     public = {name for name, value in vars(model).items() if not name.startswith("_") and not inspect.ismodule(value)}

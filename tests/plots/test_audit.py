@@ -1,4 +1,4 @@
-"""Pictures of audits hold what was found: exposed states, added edges, bodies, bounds and curves."""
+"""Tests of audit plots: exposed states, added edges, bodies, bounds and curves."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from dphmm import LaplaceMechanism
 from dphmm.audit.blowfish import BlowfishPolicy, audit_blowfish
 from dphmm.audit.empirical import audit_pairs
-from dphmm.audit.policy_audit import audit_constraint
+from dphmm.audit.policy import audit_constraint
 from dphmm.plots import audit as pictures
-from dphmm.plots.figures import new_figure
+from dphmm.plots.canvas import new_figure
 from tests.running_example import F, graph, states
 
 pytest.importorskip("matplotlib")
@@ -22,23 +22,23 @@ def labels(ax) -> list[str]:
     return ax.get_legend_handles_labels()[1]
 
 
-def test_exposed_states_repair_and_body_are_drawn_where_they_are():
+def test_exposed_states_repair_and_body_are_plotted():
     audit = audit_constraint(graph(), F, states(3, 4, 5, 6))
     _, ax = new_figure()
     pictures.draw_exposure(ax, POINTS, graph(), audit, audit.bodies[0], NAMES)
-    drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
-    assert drawn["exposed states"].tolist() == [[3.0, 0.0]]
-    assert sorted(drawn["possible states"].tolist()) == sorted(POINTS[[2, 3, 4, 5]].tolist())
+    points_of_label = {line.get_label(): line.get_xydata() for line in ax.lines}
+    assert points_of_label["exposed states"].tolist() == [[3.0, 0.0]]
+    assert sorted(points_of_label["possible states"].tolist()) == sorted(POINTS[[2, 3, 4, 5]].tolist())
     added = next(lines for lines in ax.collections if lines.get_label() == "added by the exact repair")
     assert [segment.tolist() for segment in added.get_segments()] == [[[3.0, 0.0], [4.0, 2.0]]]
-    assert "noise body about an exposed state" in labels(ax)
+    assert "noise body around an exposed state" in labels(ax)
     assert {text.get_text() for text in ax.texts} == {"s3", "s4", "s5", "s6"}
     _, plain = new_figure()
     pictures.draw_exposure(plain, POINTS, graph(), audit, audit.bodies[1], NAMES)
     assert "exposed states" not in labels(plain)
 
 
-def test_bodies_and_levels_have_the_sizes_that_were_found():
+def test_bodies_and_levels_have_audited_sizes():
     audit = audit_constraint(graph(), F)
     _, ax = new_figure()
     pictures.draw_hulls(ax, audit)
@@ -55,7 +55,7 @@ def test_bodies_and_levels_have_the_sizes_that_were_found():
     assert sorted(text.get_text() for text in ax.texts) == ["a", "b", "c"]
 
 
-def test_bounds_are_drawn_against_the_claim():
+def test_bounds_are_plotted_against_claim():
     pairs = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edge_array(), 1.0, 5_000, rng=0))
     _, ax = new_figure()
     pictures.draw_bounds(ax, pairs, NAMES)

@@ -1,4 +1,4 @@
-"""The map of the world that the package holds: known places are wet or dry, and the coast is Natural Earth's."""
+"""Tests of the shipped world map: known places are wet or dry, and the coast is accurate."""
 
 from __future__ import annotations
 
@@ -31,58 +31,64 @@ DRY = {
 
 
 @pytest.mark.parametrize("place", [*WET, *DRY])
-def test_places_of_which_everybody_knows_are_wet_or_dry(place):
+def test_known_places_are_wet_or_dry(place):
     latitude, longitude = (WET | DRY)[place]
-    found = shipped_basemap((latitude - 1, longitude - 1.2, latitude + 1, longitude + 1.2))
-    wet = any(shapely.contains_xy(water, longitude, latitude) for water in found.water)
+    basemap = shipped_basemap((latitude - 1, longitude - 1.2, latitude + 1, longitude + 1.2))
+    wet = any(shapely.contains_xy(water, longitude, latitude) for water in basemap.water)
     assert wet == (place in WET)
 
 
-def test_names_are_of_the_largest_places_in_the_box_and_stand_where_they_are():
-    found = shipped_basemap((33.9, -118.6, 34.2, -118.1), most_names=5)
-    assert len(found.names) == 5
-    assert found.names[0].name == "Los Angeles"
-    ranks = [place.rank for place in found.names]
+def test_names_are_those_of_largest_places_in_box():
+    basemap = shipped_basemap((33.9, -118.6, 34.2, -118.1), max_names=5)
+    assert len(basemap.names) == 5
+    assert basemap.names[0].name == "Los Angeles"
+    ranks = [place.rank for place in basemap.names]
     assert ranks == sorted(ranks, reverse=True)
-    assert (found.names[0].latitude, found.names[0].longitude) == pytest.approx((34.052, -118.244), abs=0.003)
-    assert "GeoNames, CC BY 4.0" in found.credit
+    assert (basemap.names[0].latitude, basemap.names[0].longitude) == pytest.approx((34.052, -118.244), abs=0.003)
+    assert "GeoNames, CC BY 4.0" in basemap.credit
 
 
-def test_water_lies_within_the_box_and_borders_cross_it():
+def test_water_lies_within_box_and_borders_cross_it():
     box = (46.0, 6.0, 46.6, 7.0)
-    found = shipped_basemap(box)
+    basemap = shipped_basemap(box)
     frame = shapely.box(6.0, 46.0, 7.0, 46.6).buffer(1e-9)
-    assert all(frame.contains(water) for water in found.water)
-    assert found.lines["border"]
-    assert all(frame.contains(shapely.LineString(line)) for line in found.lines["border"])
+    assert all(frame.contains(water) for water in basemap.water)
+    assert basemap.lines["border"]
+    assert all(frame.contains(shapely.LineString(line)) for line in basemap.lines["border"])
 
 
-@pytest.mark.parametrize("box", [(44.0, -31.0, 46.0, -29.0), (-20.0, 179.0, -15.0, -179.0)])
-def test_of_the_open_sea_and_over_the_date_line_nothing_is_drawn(box):
+@pytest.mark.parametrize(
+    "box", [(44.0, -31.0, 46.0, -29.0), (-20.0, 179.0, -15.0, -179.0)], ids=["open sea", "date line"]
+)
+def test_basemap_is_empty_on_open_sea_and_across_date_line(box):
     assert shipped_basemap(box).is_empty
 
 
-@pytest.mark.parametrize("box", [(46.0, 6.0, 45.0, 7.0), (np.nan, 0, 1, 1), (-91, 0, 1, 1), (0, 1, 2)])
-def test_a_box_that_is_none_is_refused(box):
-    with pytest.raises(CoordinateError, match="the box is"):
+@pytest.mark.parametrize(
+    "box",
+    [(46.0, 6.0, 45.0, 7.0), (np.nan, 0, 1, 1), (-91, 0, 1, 1), (0, 1, 2)],
+    ids=["upside down", "nan", "beyond pole", "three numbers"],
+)
+def test_degenerate_bbox_raises(box):
+    with pytest.raises(CoordinateError, match="box "):
         shipped_basemap(box)
 
 
-def test_the_file_is_small_and_its_licences_stand_beside_it():
+def test_file_is_small_and_has_licences():
     folder = WORLD.parent
     assert WORLD.stat().st_size < 2_000_000
-    said = (folder / "README.md").read_text(encoding="utf-8")
-    assert "public domain" in said
-    assert "Creative Commons Attribution 4.0" in said
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert "public domain" in readme
+    assert "Creative Commons Attribution 4.0" in readme
 
 
-def test_the_coast_is_that_of_natural_earth_to_a_hundred_metres(real_data):
+def test_coast_matches_natural_earth_within_150_metres(real_data):
     for place in ("los_angeles", "san_francisco"):
         features = json.loads((real_data / "areas" / f"{place}_coast.geojson").read_text())["features"]
-        coast = shapely.union_all([shapely.from_geojson(json.dumps(one["geometry"])) for one in features])
+        coast = shapely.union_all([shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features])
         west, south, east, north = coast.bounds
-        found = shipped_basemap((south, west, north, east))
-        shore = shapely.union_all([water.boundary for water in found.water])
+        basemap = shipped_basemap((south, west, north, east))
+        shore = shapely.union_all([water.boundary for water in basemap.water])
         points = shapely.get_coordinates(coast)
         inner = ((points > [west + 0.02, south + 0.02]) & (points < [east - 0.02, north - 0.02])).all(axis=1)
         distance = shapely.distance(shapely.points(points[inner]), shore)
@@ -91,6 +97,6 @@ def test_the_coast_is_that_of_natural_earth_to_a_hundred_metres(real_data):
 
 
 @given(st.lists(st.tuples(st.integers(-180_000, 180_000), st.integers(-90_000, 90_000)), min_size=1))
-def test_points_come_back_out_of_their_planes(points):
+def test_coded_points_are_decoded(points):
     steps = np.array(points, dtype=np.int64)
     np.testing.assert_array_equal(np.round(decoded(coded(steps), 1.0)), steps)

@@ -1,4 +1,4 @@
-"""What is drawn is what was given, on the scale that the axes name."""
+"""Tests of maps: they show the input at the scale of the axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import Circle, PathPatch, Polygon
 
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.plots import figures, maps
+from dphmm.plots import canvas, maps
 from dphmm.plots.basemap import Basemap, PlaceName
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space import Grid, Places
@@ -22,17 +22,17 @@ GRID = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
 
 @pytest.fixture
 def ax():
-    return figures.new_figure()[1]
+    return canvas.new_figure()[1]
 
 
-def _labelled(ax):
+def _artists_by_label(ax):
     handles, labels = ax.get_legend_handles_labels()
     return dict(zip(labels, handles, strict=True))
 
 
 def test_every_cell_is_a_square_around_its_state(ax):
     maps.draw_space(ax, GRID)
-    (cells,) = (found for found in ax.collections if isinstance(found, PolyCollection))
+    (cells,) = (collection for collection in ax.collections if isinstance(collection, PolyCollection))
     corners = np.array([path.vertices[:4] for path in cells.get_paths()])
     np.testing.assert_allclose(corners.mean(axis=1), GRID.points, rtol=0, atol=1e-12)
     np.testing.assert_allclose(np.ptp(corners, axis=1), 0.5, rtol=1e-12)
@@ -42,33 +42,35 @@ def test_every_cell_is_a_square_around_its_state(ax):
 def test_places_are_dots(ax):
     places = Places(["a", "b"], [45.0, 45.1], [7.0, 7.1])
     maps.draw_space(ax, places)
-    np.testing.assert_allclose(np.column_stack(_labelled(ax)["places"].get_data()), places.points)
+    np.testing.assert_allclose(np.column_stack(_artists_by_label(ax)["places"].get_data()), places.points)
 
 
-def test_a_policy_is_drawn_edge_by_edge_or_not_at_all(ax, monkeypatch):
+def test_policy_edges_are_plotted_up_to_a_limit(ax, monkeypatch):
     graph = PolicyGraph.utility(GRID.points, 0.5)
     count = len(graph.edge_array())
-    monkeypatch.setattr(maps, "MOST_EDGES", count - 1)
-    maps.draw_edges(ax, GRID.points, graph.edge_array(), figures.EDGE, 0.6, "policy edges")
+    monkeypatch.setattr(maps, "MAX_EDGES", count - 1)
+    maps.draw_edges(ax, GRID.points, graph.edge_array(), canvas.EDGE_COLOUR, 0.6, "policy edges")
     assert not ax.collections
-    monkeypatch.setattr(maps, "MOST_EDGES", count)
-    maps.draw_edges(ax, GRID.points, graph.edge_array(), figures.EDGE, 0.6, "policy edges")
-    (lines,) = (found for found in ax.collections if isinstance(found, LineCollection))
-    drawn = np.array(lines.get_segments())
-    np.testing.assert_allclose(drawn, GRID.points[graph.edge_array()])
+    monkeypatch.setattr(maps, "MAX_EDGES", count)
+    maps.draw_edges(ax, GRID.points, graph.edge_array(), canvas.EDGE_COLOUR, 0.6, "policy edges")
+    (lines,) = (collection for collection in ax.collections if isinstance(collection, LineCollection))
+    segments = np.array(lines.get_segments())
+    np.testing.assert_allclose(segments, GRID.points[graph.edge_array()])
 
 
-@pytest.mark.parametrize("differences", [[[1, 0], [0, 1]], [[1, 1]], np.zeros((0, 2))])
-def test_a_hull_is_drawn_around_the_centre_whatever_its_dimension(ax, differences):
+@pytest.mark.parametrize(
+    "differences", [[[1, 0], [0, 1]], [[1, 1]], np.zeros((0, 2))], ids=["polygon", "segment", "point"]
+)
+def test_hull_is_plotted_at_centre_for_any_dimension(ax, differences):
     hull = SensitivityHull(differences)
     maps.draw_hull(ax, hull)
-    artist = _labelled(ax)["sensitivity hull, at the centre"]
-    drawn = artist.get_xy() if hull.dimension == 2 else np.column_stack(artist.get_data())
+    artist = _artists_by_label(ax)["sensitivity hull, at the centre"]
+    corners = artist.get_xy() if hull.dimension == 2 else np.column_stack(artist.get_data())
     expected = {tuple(row) for row in hull.vertices.tolist()}
-    assert {tuple(row) for row in np.asarray(drawn).tolist()} == expected
+    assert {tuple(row) for row in np.asarray(corners).tolist()} == expected
 
 
-def test_the_view_holds_the_frame_and_leaves_out_only_what_is_lost(ax):
+def test_view_contains_frame_and_omits_distant_points(ax):
     frame = [[0.0, 0.0], [10.0, 5.0]]
     outside = maps.fit_view(ax, frame, [[19.0, 1.0], [1000.0, 0.0], [np.nan, 0.0], [5.0, -9.0]])
     assert outside == 1
@@ -78,27 +80,27 @@ def test_the_view_holds_the_frame_and_leaves_out_only_what_is_lost(ax):
     assert north >= 5
 
 
-def test_both_axes_have_one_scale_on_the_ground(ax):
-    figures.label_map(ax)
+def test_map_axes_have_equal_scale(ax):
+    canvas.label_map(ax)
     assert ax.get_aspect() == 1.0
     assert "km" in ax.get_xlabel()
     assert "km" in ax.get_ylabel()
 
 
-def test_the_legend_stands_outside_the_axes():
-    figure, ax = figures.new_figure()
+def test_legend_is_outside_axes():
+    figure, ax = canvas.new_figure()
     maps.draw_releases(ax, [[0.0, 0.0]])
     maps.draw_track(ax, [[0.0, 0.0]])
     maps.draw_track(ax, [[1.0, 1.0]])
-    figures.legend_below(ax)
+    canvas.legend_below(ax)
     figure.canvas.draw()
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["released", "true places (private)"]
+    assert [text.get_text() for text in legend.get_texts()] == ["released", "true locations (private)"]
     assert legend.get_window_extent().y1 <= ax.get_window_extent().y0
 
 
-def test_names_of_outlines_stand_in_view_or_not_at_all(ax):
-    figures.show_around(ax, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+def test_outline_names_are_in_view_or_omitted(ax):
+    canvas.show_around(ax, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
     square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [0, 0]])
     maps.draw_outlines(ax, {"in": [4 + square], "half": [20 * square - [15, 5]], "out": [20 + square]})
     ax.figure.canvas.draw()
@@ -110,8 +112,8 @@ def test_names_of_outlines_stand_in_view_or_not_at_all(ax):
 
 
 @pytest.mark.parametrize(("error", "part"), [(1.0, 1), (3.0, 2), (10.0, 10)])
-def test_the_noise_is_drawn_once_beside_the_data_at_a_scale_that_is_told(ax, error, part):
-    figures.show_around(ax, np.array([[0.0, 0.0], [10.0, 8.0]]), 0.0)
+def test_noise_is_plotted_once_at_a_stated_scale(ax, error, part):
+    canvas.show_around(ax, np.array([[0.0, 0.0], [10.0, 8.0]]), 0.0)
     hull = SensitivityHull([[0.5, 0], [0, 0.5]])
     maps.draw_noise(ax, hull, error)
     (circle,) = (patch for patch in ax.patches if isinstance(patch, Circle))
@@ -127,21 +129,21 @@ def test_the_noise_is_drawn_once_beside_the_data_at_a_scale_that_is_told(ax, err
     )
 
 
-def test_nothing_is_drawn_of_noise_that_nobody_knows(ax):
+def test_unknown_noise_is_not_plotted(ax):
     maps.draw_noise(ax, None, float("nan"))
     assert not ax.patches
     assert not ax.texts
 
 
-def test_a_basemap_is_drawn_where_it_is_with_names_that_do_not_meet_and_whose_it_is(ax):
+def test_basemap_is_plotted_with_credit_and_names_that_do_not_overlap(ax):
     projection = LocalProjection(45.0, 7.0)
-    figures.show_around(ax, np.array([[-20.0, -20.0], [20.0, 20.0]]), 0.0)
+    canvas.show_around(ax, np.array([[-20.0, -20.0], [20.0, 20.0]]), 0.0)
     lake = shapely.Polygon(
         shapely.box(6.9, 44.9, 7.1, 45.1).exterior.coords, [shapely.box(6.98, 44.98, 7.02, 45.02).exterior.coords]
     )
     names = [PlaceName(f"Town {i}", 45.0 + 0.001 * i, 7.0, 60.0 - i) for i in range(30)]
     names.append(PlaceName("Far", 45.1, 7.1, 1.0))
-    basemap = Basemap([lake], {"road": [np.array([[6.9, 45.0], [7.1, 45.0]])]}, names, "Somebody's map.")
+    basemap = Basemap([lake], {"road": [np.array([[6.9, 45.0], [7.1, 45.0]])]}, names, "Example map.")
     maps.draw_basemap(ax, basemap, projection)
     ax.figure.canvas.draw()
     (water,) = (patch for patch in ax.patches if isinstance(patch, PathPatch))
@@ -151,6 +153,6 @@ def test_a_basemap_is_drawn_where_it_is_with_names_that_do_not_meet_and_whose_it
     (roads,) = ax.collections
     np.testing.assert_allclose(roads.get_segments()[0][0], projection.to_plane(45.0, 6.9)[0], atol=1e-9)
     boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
-    assert {"Town 0", "Far", "Somebody's map."} <= set(boxes)
+    assert {"Town 0", "Far", "Example map."} <= set(boxes)
     assert not any(a.overlaps(b) for (_, a), (_, b) in combinations(boxes.items(), 2))
-    assert boxes["Somebody's map."].x0 >= ax.get_window_extent().x0
+    assert boxes["Example map."].x0 >= ax.get_window_extent().x0

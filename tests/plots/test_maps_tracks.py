@@ -1,4 +1,4 @@
-"""Few places are dots and lines, many are hexagons; time is a colour, and a long gap no line."""
+"""Tests of tracks: dots and lines or hexagons, colours for time, and no lines over gaps."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ import numpy as np
 import pytest
 from matplotlib.collections import EllipseCollection, LineCollection, PolyCollection
 
-from dphmm.plots import figures, maps
+from dphmm.plots import canvas, maps
 
 
 @pytest.fixture
 def ax():
-    made = figures.new_figure()[1]
-    figures.show_around(made, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
-    return made
+    axes = canvas.new_figure()[1]
+    canvas.show_around(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+    return axes
 
 
-def _labelled(ax):
+def _artists_by_label(ax):
     handles, labels = ax.get_legend_handles_labels()
     return dict(zip(labels, handles, strict=True))
 
 
 @pytest.mark.parametrize("draw", [maps.draw_track, maps.draw_releases, maps.draw_estimates])
-def test_points_are_drawn_where_they_are(ax, draw):
+def test_points_are_plotted_at_their_positions(ax, draw):
     points = np.array([[0.0, 1.0], [2.0, 3.0]])
     draw(ax, points, label="them")
-    np.testing.assert_array_equal(np.column_stack(_labelled(ax)["them"].get_data()), points)
+    np.testing.assert_array_equal(np.column_stack(_artists_by_label(ax)["them"].get_data()), points)
 
 
 @pytest.mark.parametrize("draw", [maps.draw_releases, maps.draw_estimates])
-def test_many_points_are_hexagons_of_which_each_counts_what_it_holds(ax, draw):
-    points = np.random.default_rng(0).uniform(-5, 15, (maps.MOST_DOTS + 1, 2))
+def test_many_points_are_hexagons_with_counts(ax, draw):
+    points = np.random.default_rng(0).uniform(-5, 15, (maps.MAX_DOTS + 1, 2))
     draw(ax, points, label="them")
-    (hexagons,) = (one for one in ax.collections if isinstance(one, PolyCollection))
+    (hexagons,) = (collection for collection in ax.collections if isinstance(collection, PolyCollection))
     inside = ((points >= 0) & (points <= 10)).all(axis=1).sum()
     counts = np.asarray(hexagons.get_array())
     assert counts.sum() == inside
     assert not any(len(line.get_xdata()) for line in ax.lines)
-    assert f"them: up to {int(counts.max()):,} in a hexagon" in _labelled(ax)
+    assert f"them: up to {int(counts.max()):,} in a hexagon" in _artists_by_label(ax)
     assert (ax.get_xlim(), ax.get_ylim()) == ((0.0, 10.0), (0.0, 10.0))
 
 
-def test_the_fullest_hexagon_has_the_strongest_colour_and_what_is_behind_stays_pale(ax):
+def test_fullest_hexagon_is_darkest_and_background_is_pale(ax):
     points = np.concatenate([np.full((900, 2), 2.0), np.full((30, 2), 8.0)])
     darkness = {}
     for strength in (1.0, 0.4):
-        axes = figures.new_figure()[1]
-        figures.show_around(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
-        maps.draw_density(axes, points, figures.BLUE, "them", strength=strength)
+        axes = canvas.new_figure()[1]
+        canvas.show_around(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+        maps.draw_density(axes, points, canvas.BLUE, "them", strength=strength)
         axes.figure.canvas.draw()
         (hexagons,) = axes.collections
         order = np.argsort(np.asarray(hexagons.get_array()))
@@ -58,23 +58,23 @@ def test_the_fullest_hexagon_has_the_strongest_colour_and_what_is_behind_stays_p
     assert darkness[0.4] < 0.5 * darkness[1.0]
 
 
-def test_estimates_are_coloured_by_time_and_trips_are_not_joined(ax):
+def test_estimates_are_coloured_by_time_and_trips_are_separate(ax):
     points = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [8.0, 8.0], [9.0, 8.0]])
     times = np.datetime64("2024-03-07T09:00", "us") + np.array([0, 5, 10, 600, 605]) * np.timedelta64(1, "m")
     maps.draw_estimates(ax, points, times=times, trips=np.array([0, 0, 0, 1, 1]), radii=np.array([0.5, 1, 1, 1, 2.0]))
-    lines = next(one for one in ax.collections if isinstance(one, LineCollection))
-    drawn = {(tuple(a), tuple(b)) for a, b in np.array(lines.get_segments()).tolist()}
-    assert drawn == {((0.0, 0.0), (1.0, 0.0)), ((1.0, 0.0), (2.0, 0.0)), ((8.0, 8.0), (9.0, 8.0))}
+    lines = next(collection for collection in ax.collections if isinstance(collection, LineCollection))
+    segments = {(tuple(a), tuple(b)) for a, b in np.array(lines.get_segments()).tolist()}
+    assert segments == {((0.0, 0.0), (1.0, 0.0)), ((1.0, 0.0), (2.0, 0.0)), ((8.0, 8.0), (9.0, 8.0))}
     when = np.asarray(lines.get_array())
     assert (np.diff(when) > 0).all()
-    circles = [one for one in ax.collections if isinstance(one, EllipseCollection)]
-    assert sorted(len(one.get_offsets()) for one in circles) == [1, 5]
-    last = min(circles, key=lambda one: len(one.get_offsets()))
+    circles = [collection for collection in ax.collections if isinstance(collection, EllipseCollection)]
+    assert sorted(len(circle.get_offsets()) for circle in circles) == [1, 5]
+    last = min(circles, key=lambda circle: len(circle.get_offsets()))
     assert np.asarray(last.get_offsets()).tolist() == [[9.0, 8.0]]
     assert last.get_widths().tolist() == [4.0]
     (bar,) = (other for other in ax.figure.axes if other is not ax)
     assert bar.get_ylabel() == "time (UTC)"
-    narrow = figures.new_figure(4.2, 4.2)[1]
+    narrow = canvas.new_figure(4.2, 4.2)[1]
     maps.draw_estimates(narrow, points, times=times, trips=np.array([0, 0, 0, 1, 1]))
     narrow.figure.canvas.draw()
     (bar,) = (other for other in narrow.figure.axes if other is not narrow)
@@ -82,8 +82,8 @@ def test_estimates_are_coloured_by_time_and_trips_are_not_joined(ax):
     assert bar.get_window_extent().y0 > narrow.get_window_extent().y1
 
 
-def test_of_many_true_places_outside_some_are_marked_and_all_are_counted(ax):
+def test_many_outside_positions_are_subsampled_and_counted(ax):
     maps.draw_outside(ax, np.random.default_rng(1).uniform(0, 10, (4000, 2)), "outside")
     (marks,) = ax.lines
     assert marks.get_label() == "outside: 4,000"
-    assert len(marks.get_xdata()) == maps.MOST_MARKS
+    assert len(marks.get_xdata()) == maps.MAX_MARKERS

@@ -1,4 +1,4 @@
-"""The page in a headless Chromium, at the width of a phone and of a desk: what is seen, counted, and asked for."""
+"""Tests of the web map in headless Chromium at the widths of a phone and a desktop."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ SIZES = {"phone": {"width": 420, "height": 850}, "desk": {"width": 1280, "height
 
 
 def wait_for(true) -> None:
-    """Wait until something is so; the page's own policy lets nothing evaluate a text over and over within it."""
+    """Wait until a condition holds.
+
+    The page's content security policy forbids polling inside the page.
+    """
     until = time.monotonic() + 15
     while not true():
         assert time.monotonic() < until, "it took too long"
         time.sleep(0.02)
 
 
-def page_of(found: ReleaseMap, **options) -> str:
-    return found.to_html("Title", **options)
+def render_page(release_map: ReleaseMap, **options) -> str:
+    return release_map.to_html("Title", **options)
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     policy = PolicyGraph.utility(walks.GRID.measurements(), 2.0, walks.GRID.cell_km)
-    told = {"policy": policy, "policy_text": "utility:2km"}
+    options = {"policy": policy, "policy_text": "utility:2km"}
     return {
-        "one": page_of(ReleaseMap(walks.released(1), walks.GRID, **told)),
-        "few": page_of(ReleaseMap(walks.released(20), walks.GRID, [walks.walk(60, reach=0.3)], **told)),
-        "two": page_of(ReleaseMap(walks.many(6_000, 2))),
-        "many": page_of(ReleaseMap(walks.many(100_000, 50), walks.GRID, **told)),
+        "one": render_page(ReleaseMap(walks.release_walk(1), walks.GRID, **options)),
+        "few": render_page(ReleaseMap(walks.release_walk(20), walks.GRID, [walks.walk(60, reach=0.3)], **options)),
+        "two": render_page(ReleaseMap(walks.sample_table(6_000, 2))),
+        "many": render_page(ReleaseMap(walks.sample_table(100_000, 50), walks.GRID, **options)),
     }
 
 
 @pytest.fixture
-def opened(browser, pages, tmp_path):
-    """Opens a page; fails at the end for any request of it, and any error of its script."""
+def open_page(browser, pages, tmp_path):
+    """Open a page, and fail at the end for any request or script error."""
     wrong, state_pairs = [], []
 
     def open_(name, size="desk"):
@@ -51,9 +54,9 @@ def opened(browser, pages, tmp_path):
         state_pairs.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)
-        page.on("request", lambda one: wrong.append(one.url) if one.url != file.as_uri() else None)
-        page.on("pageerror", lambda one: wrong.append(str(one)))
-        page.on("console", lambda one: wrong.append(one.text) if one.type == "error" else None)
+        page.on("request", lambda request: wrong.append(request.url) if request.url != file.as_uri() else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         page.goto(file.as_uri())
         wait_for(lambda: page.evaluate("frames > 0"))
         return page
@@ -65,7 +68,7 @@ def opened(browser, pages, tmp_path):
 
 
 def colours(page) -> dict[str, int]:
-    """How many points of the canvas are of each colour, by its red, green and blue."""
+    """Return the number of canvas pixels of each colour."""
     return page.evaluate(
         """() => { paint(); const d = pen.getImageData(0, 0, canvas.width, canvas.height).data, found = {};
              for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 250) {
@@ -81,8 +84,8 @@ def counts(page) -> dict[str, str]:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ["one", "few", "two", slow("many")])
-def test_nothing_overflows_the_map_is_not_empty_and_noise_covers_no_estimate(opened, name, size):
-    page = opened(name, size)
+def test_map_is_not_empty_and_noise_covers_no_estimate(open_page, name, size):
+    page = open_page(name, size)
     width, height = SIZES[size]["width"], SIZES[size]["height"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.documentElement.scrollHeight") <= height
@@ -94,7 +97,7 @@ def test_nothing_overflows_the_map_is_not_empty_and_noise_covers_no_estimate(ope
     assert len(colours(page)) > 20
     seen = page.evaluate("layers.filter(l => !l.ends && l.clocked).map(l => spansOf(l).length)")
     assert all(seen)
-    if name in ("one", "few"):  # with a policy, whose noise is drawn beside the data
+    if name in ("one", "few"):  # with a policy, the noise is plotted next to the data
         covered = page.evaluate(
             """() => { paint(); const [[from, to]] = spansOf(main); let found = 0;
                  for (let i = from; i < to; i++) found += px(main.x[i]) > corner.x && py(main.y[i]) < corner.y;
@@ -103,27 +106,27 @@ def test_nothing_overflows_the_map_is_not_empty_and_noise_covers_no_estimate(ope
         assert covered == 0
 
 
-def test_it_begins_with_one_persons_day_and_counts_follow_the_person(opened):
-    page = opened("two")
+def test_page_starts_with_one_users_day_and_counts_follow_selection(open_page):
+    page = open_page("two")
     assert page.input_value("#user") == "u000"
-    assert page.evaluate("chosen.day") is not None
-    day = counts(page)["estimate (posterior mean)"]
-    table = walks.many(6_000, 2)
-    mine = table.select(table["user"].astype(str) == "u000")
-    days, number = np.unique(mine["time"].astype("datetime64[D]"), return_counts=True)
+    assert page.evaluate("selected.day") is not None
+    day = counts(page)["estimate at a sample"]
+    table = walks.sample_table(6_000, 2)
+    user_rows = table.select(table["user"].astype(str) == "u000")
+    days, number = np.unique(user_rows["time"].astype("datetime64[D]"), return_counts=True)
     assert day == f"{number.max()}"
     assert page.locator("#day option").count() == 1 + len(days)
     page.select_option("#day", "")
-    assert counts(page)["estimate (posterior mean)"] == "3,000"
+    assert counts(page)["estimate at a sample"] == "3,000"
     page.select_option("#user", "")
     page.select_option("#day", "")
-    assert counts(page) == {"estimate (posterior mean)": "6,000", "released": "6,000", "noise": ""}
+    assert counts(page) == {"estimate at a sample": "6,000", "sampled location": "6,000", "noise": ""}
     page.locator("#time").fill("0")
-    assert counts(page)["released"] == "2"
+    assert counts(page)["sampled location"] == "2"
 
 
-def test_days_go_on_and_back_and_time_plays(opened):
-    page = opened("two")
+def test_days_can_be_stepped_and_time_plays(open_page):
+    page = open_page("two")
     page.select_option("#day", index=1)
     assert page.locator("#before").is_disabled()
     first = page.input_value("#day")
@@ -137,8 +140,8 @@ def test_days_go_on_and_back_and_time_plays(opened):
     assert page.inner_text("#play") == "Play"
 
 
-def test_the_hull_is_drawn_once_and_the_states_that_the_policy_joins_at_the_pointer(opened):
-    page = opened("few")
+def test_hull_is_plotted_once_and_adjacent_states_at_pointer(open_page):
+    page = open_page("few")
     purple = "235,201,221"  # a hull's fill over white, see drawNoise
     near = lambda a, b: all(abs(int(x) - int(y)) < 8 for x, y in zip(a.split(","), b.split(","), strict=True))  # noqa: E731
     assert sum(n for colour, n in colours(page).items() if near(colour, purple)) > 200
@@ -156,8 +159,8 @@ def test_the_hull_is_drawn_once_and_the_states_that_the_policy_joins_at_the_poin
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_is_told_of_a_point_stands_within_the_map_wherever_it_is(opened, size):
-    page = opened("few", size)
+def test_tooltip_stays_within_map(open_page, size):
+    page = open_page("few", size)
     outer = page.locator("#map").bounding_box()
     for across in (0.02, 0.5, 0.98):
         for down in (0.02, 0.5, 0.98):
@@ -175,53 +178,53 @@ def test_what_is_told_of_a_point_stands_within_the_map_wherever_it_is(opened, si
     assert "ann" in page.inner_text(".tip")
 
 
-def test_fixes_outside_the_region_are_a_layer_of_their_own(opened):
-    page = opened("few")
+def test_fixes_outside_region_are_a_separate_layer(open_page):
+    page = open_page("few")
     track = walks.walk(60, reach=0.3)
     outside = int((walks.GRID.locate(track.latitude, track.longitude) < 0).sum())
     assert outside > 5
     assert counts(page)["outside the region (private): moved to its border or dropped"] == str(outside)
 
 
-def test_many_points_are_hexagons_that_count_every_point_once(opened):
-    page = opened("many")
+def test_many_points_are_hexagons_that_count_each_point_once(open_page):
+    page = open_page("many")
     page.select_option("#user", "")
     page.select_option("#day", "")
     page.evaluate("map.setZoom(8, {animate: false})")
-    held = page.evaluate(
+    counted = page.evaluate(
         """() => { let sum = 0; const was = Uint32Array;
              window.Uint32Array = function (n) { return window.kept = new was(n); };
              hexagons(layers.at(-1), spansOf(layers.at(-1))); window.Uint32Array = was;
              for (const one of window.kept) sum += one; return sum; }"""
     )
-    assert held == 100_000
+    assert counted == 100_000
 
 
-def test_a_hundred_thousand_points_move_within_a_frames_time_or_few(opened):
-    page = opened("many")
+def test_map_with_100000_points_is_redrawn_in_time(open_page):
+    page = open_page("many")
     page.select_option("#user", "")
     page.select_option("#day", "")
     times = page.evaluate(
         """() => { const t = []; for (let i = 0; i < 30; i++) { map.panBy([i % 2 ? 9 : -11, 5], {animate: false});
              const s = performance.now(); paint(); t.push(performance.now() - s); } return t.sort((a, b) => a - b); }"""
     )
-    assert times[15] < 150  # 22 ms on an idle machine of two cores, without a graphics processor
+    assert times[15] < 150  # 22 ms on an idle machine with two cores, without a graphics processor
 
 
-def test_tiles_are_asked_of_the_host_that_is_named_and_of_no_other(browser, tmp_path):
-    asked = []
+def test_tiles_are_requested_only_from_configured_host(browser, tmp_path):
+    requested = []
     file = tmp_path / "tiles.html"
-    page_text = ReleaseMap(walks.released(20)).to_html(
+    page_text = ReleaseMap(walks.release_walk(20)).to_html(
         "T", tiles="https://tiles.example/{z}/{x}/{y}.png", credit="Them"
     )
     file.write_text(page_text, encoding="utf-8")
     context = browser.new_context(viewport=SIZES["desk"])
     page = context.new_page()
     context.route("**/*", lambda route: route.continue_() if route.request.url.startswith("file:") else route.abort())
-    page.on("request", lambda one: asked.append(one.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(file.as_uri())
-    wait_for(lambda: len(asked) > 1)
+    wait_for(lambda: len(requested) > 1)
     context.close()
-    others = [url for url in asked if url != file.as_uri()]
+    others = [url for url in requested if url != file.as_uri()]
     assert others
     assert all(url.startswith("https://tiles.example/") for url in others)

@@ -1,4 +1,4 @@
-"""Content hashes: equal for what is equal, different for what differs in anything that defines it."""
+"""Content hashes depend on exactly the content that defines an object."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MAKERS = {
 }
 
 
-def test_policies_differ_exactly_where_their_definitions_do():
+def test_policy_hashes_differ_if_and_only_if_definitions_differ():
     hashes = {name: make().content_hash for name, make in MAKERS.items()}
     assert hashes == {name: make().content_hash for name, make in MAKERS.items()}
     assert len(set(hashes.values())) == len(MAKERS)
 
 
-def test_a_hash_does_not_depend_on_what_the_graph_was_asked():
+def test_hash_does_not_depend_on_earlier_queries():
     graph = PolicyGraph.utility(F, 1.5) | PolicyGraph.categorical(LABELS)
     before = graph.content_hash
     graph.differences(F)
@@ -40,11 +40,11 @@ def test_a_hash_does_not_depend_on_what_the_graph_was_asked():
     assert graph.content_hash == before
 
 
-def test_edges_in_any_order_are_the_same_edges():
+def test_hash_does_not_depend_on_edge_order():
     assert PolicyGraph.from_edges(6, [[2, 4], [1, 0], [0, 1]]).content_hash == MAKERS["edges"]().content_hash
 
 
-def test_models_differ_in_probabilities_start_and_step():
+def test_model_hash_depends_on_probabilities_start_and_step():
     matrix, start = np.full((2, 2), 0.5), np.array([0.5, 0.5])
     models = [
         MarkovModel(matrix, start),
@@ -56,7 +56,7 @@ def test_models_differ_in_probabilities_start_and_step():
     assert MarkovModel(matrix.copy(), start).content_hash == models[0].content_hash
 
 
-def test_a_saved_model_keeps_its_hash(tmp_path):
+def test_saved_model_keeps_hash(tmp_path):
     rng = np.random.default_rng(1)
     matrix = rng.random((50, 50)) * (rng.random((50, 50)) < 0.3) + np.eye(50)
     model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(50, 0.02), step_seconds=300)
@@ -65,7 +65,7 @@ def test_a_saved_model_keeps_its_hash(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("parts", "other_parts"),
     [
         (([1, 2], [3]), ([1], [2, 3])),
         (("ab", "c"), ("a", "bc")),
@@ -75,10 +75,10 @@ def test_a_saved_model_keeps_its_hash(tmp_path):
         (([True],), ([1],)),
     ],
 )
-def test_parts_do_not_run_into_each_other(one, other):
-    assert content_hash(*one) != content_hash(*other)
+def test_hash_separates_adjacent_parts(parts, other_parts):
+    assert content_hash(*parts) != content_hash(*other_parts)
 
 
-def test_equal_numbers_hash_alike_whatever_their_width():
+def test_hash_does_not_depend_on_integer_width_or_zero_sign():
     assert content_hash(np.array([1, 2], dtype=np.int32)) == content_hash(np.array([1, 2], dtype=np.int64))
     assert content_hash(np.array([0.0])) == content_hash(np.array([-0.0]))

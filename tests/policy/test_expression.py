@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.isolated_states import said_of_isolated
+from dphmm.policy.isolated_states import describe_isolated_states
 from dphmm.space import Grid, Places
 
 SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)
@@ -35,33 +35,33 @@ def _edges(text, space=SPACE, transition=TRANSITION):
         ),
     ],
 )
-def test_text_means_the_graph(text, graph):
-    found = _edges(text)
-    assert found == graph.edge_array().tolist()
-    assert found
+def test_policy_text_gives_expected_graph(text, graph):
+    edges = _edges(text)
+    assert edges == graph.edge_array().tolist()
+    assert edges
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "utility", "utility:", "complete:3", "star", "complete|", "complete&&transition", "a\nb", "utility:1km;"],
 )
-def test_what_is_no_policy_is_refused_with_the_grammar(text):
-    with pytest.raises(PolicyError, match=r"none; give utility:1km|give a length with its unit"):
+def test_invalid_policy_text_raises_with_grammar(text):
+    with pytest.raises(PolicyError, match=r"utility:1km|must have a unit"):
         parse_policy(text, SPACE, TRANSITION)
 
 
 @pytest.mark.parametrize("radius", ["1", "km", "-1km", "1e400km", "nan km", "1 mile"])
-def test_a_radius_has_a_unit(radius):
-    with pytest.raises(PolicyError, match="such as 1km or 500m"):
+def test_radius_without_length_unit_raises(radius):
+    with pytest.raises(PolicyError, match="1km or 500m"):
         parse_policy(f"utility:{radius}", SPACE)
 
 
-def test_transition_needs_a_model():
+def test_transition_without_model_raises():
     with pytest.raises(PolicyError, match="needs a model"):
         parse_policy("transition", SPACE)
 
 
-def test_a_graph_file_speaks_of_states_or_of_names(tmp_path):
+def test_graph_file_accepts_states_or_names(tmp_path):
     path = tmp_path / "policy.json"
     PolicyGraph.from_edges(SPACE.size, [(0, 1), (2, 5)]).to_json(path)
     assert _edges(f"graph:{path}") == [[0, 1], [2, 5]]
@@ -69,19 +69,19 @@ def test_a_graph_file_speaks_of_states_or_of_names(tmp_path):
     graph = {"nodes": [{"id": "home"}, {"id": "gym"}], "edges": [{"source": "home", "target": "gym"}]}
     path.write_text(json.dumps(graph))
     assert _edges(f"graph:{path}", stops) == [[0, 2]]
-    with pytest.raises(PolicyError, match="got node 'home': remove it, or rename it"):
+    with pytest.raises(PolicyError, match=r"'home'.*rename it"):
         parse_policy(f"graph:{path}", SPACE)
 
 
-def test_a_layer_may_name_its_property(tmp_path):
+def test_layer_text_can_select_property(tmp_path):
     square = {"type": "Polygon", "coordinates": [[[116, 39], [117, 39], [117, 40], [116, 40], [116, 39]]]}
     feature = {"type": "Feature", "properties": {"zone": "all"}, "geometry": square}
     path = tmp_path / "zones.geojson"
     path.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
     assert _edges(f"categorical:{path}@zone") == PolicyGraph.complete(SPACE.size).edge_array().tolist()
-    with pytest.raises(DataFileError, match="feature 1 has no property 'kind'"):
+    with pytest.raises(DataFileError, match=r"feature 1 .*'kind'"):
         parse_policy(f"categorical:{path}@kind", SPACE)
-    with pytest.raises(DataFileError, match="there is no such file"):
+    with pytest.raises(DataFileError, match="no such file"):
         parse_policy("categorical:absent.geojson", SPACE)
 
 
@@ -94,32 +94,33 @@ def test_a_layer_may_name_its_property(tmp_path):
         ("centres:0km", "500m"),
     ],
 )
-def test_a_radius_below_the_cell_is_refused_with_the_least_useful_one(text, least):
-    with pytest.raises(
-        PolicyError, match=f"joins no two of the 30 states; no two are that near, give centres:{least} or more"
-    ):
+def test_radius_below_cell_size_raises_with_smallest_useful_radius(text, least):
+    with pytest.raises(PolicyError, match=f"none of the 30 states.*centres:{least} "):
         parse_policy(text, SPACE, TRANSITION)
     assert parse_policy(f"centres:{least}", SPACE).edge_array().tolist()
 
 
-def test_a_policy_without_an_edge_is_refused(tmp_path):
+def test_policy_without_edges_raises(tmp_path):
     path = tmp_path / "policy.json"
     PolicyGraph.from_edges(SPACE.size, [(0, SPACE.size - 1)]).to_json(path)
     still = csr_array(np.eye(SPACE.size))
     for text in (f"graph:{path} & utility:500m", "transition", "transition & complete"):
-        with pytest.raises(PolicyError, match="joins no two of the 30 states; states that must stay"):
+        with pytest.raises(PolicyError, match="none of the 30 states"):
             parse_policy(text, SPACE, still)
     assert _edges(f"graph:{path} | transition", transition=still) == [[0, SPACE.size - 1]]
 
 
-def test_one_state_alone_has_every_policy():
+def test_single_state_space_accepts_every_policy():
     home = Places(["home"], [45.0], [7.0])
     assert parse_policy("utility:1m", home).edge_array().tolist() == []
-    assert said_of_isolated(parse_policy("complete", home), home) is None
+    assert describe_isolated_states(parse_policy("complete", home), home) is None
 
 
-def test_states_that_a_policy_joins_to_none_are_counted_with_their_distance():
+def test_isolated_states_are_described_with_count_and_distance():
     stops = Places(["a", "b", "c", "d"], [45.0, 45.0, 45.0, 45.0], [7.0, 7.001, 7.1, 7.2])
-    assert said_of_isolated(parse_policy("utility:100m", stops), stops) == "2 of 4, up to 7.89km from the nearest state"
-    assert said_of_isolated(parse_policy("utility:7.89km", stops), stops) is None
-    assert said_of_isolated(parse_policy("utility:7.88km", stops), stops) is not None
+    assert (
+        describe_isolated_states(parse_policy("utility:100m", stops), stops)
+        == "2 of 4, up to 7.89km from the nearest state"
+    )
+    assert describe_isolated_states(parse_policy("utility:7.89km", stops), stops) is None
+    assert describe_isolated_states(parse_policy("utility:7.88km", stops), stops) is not None

@@ -1,4 +1,4 @@
-"""The exact repair, against every choice of partners tried in turn."""
+"""The exact hull repair, against exhaustive search over partners."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dphmm import PolicyGraph, exposed_states, protect
-from tests.policy.instances import exhaustive, small_instance
+from tests.policy.instances import build_small_instance, find_best_value
 from tests.running_example import F, graph, states
 from tests.sizes import fewer
 
 OBJECTIVES = ["volume", "error"]
 
 
-def check_exact(f, made, mask, objective):
-    exposed = exposed_states(made, f, mask)
+def check_exact(f, policy, mask, objective):
+    exposed = exposed_states(policy, f, mask)
     if not 1 <= len(exposed) <= 3:
         return
-    repaired = protect(made, f, mask, objective=objective)
-    assert repaired.certified
-    assert repaired.value == pytest.approx(exhaustive(f, made, mask, exposed, objective), rel=1e-9, abs=1e-9)
+    repaired = protect(policy, f, mask, objective=objective)
+    assert repaired.is_optimal
+    assert repaired.objective_value == pytest.approx(
+        find_best_value(f, policy, mask, exposed, objective), rel=1e-9, abs=1e-9
+    )
     reached = repaired.hull.volume if objective == "volume" else repaired.hull.squared_error
-    assert repaired.value == pytest.approx(reached, rel=1e-9, abs=1e-12)
+    assert repaired.objective_value == pytest.approx(reached, rel=1e-9, abs=1e-12)
     assert len(repaired.added) <= len(exposed)
     assert not len(exposed_states(repaired.graph, f, mask))
 
@@ -31,16 +33,16 @@ def check_exact(f, made, mask, objective):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @settings(max_examples=fewer(40, 20))
 @given(seed=st.integers(0, 10**6))
-def test_exact_repair_equals_exhaustive_search(objective, seed):
-    f, made, mask = small_instance(seed)
+def test_exact_repair_matches_exhaustive_search(objective, seed):
+    f, policy, mask = build_small_instance(seed)
     assume(mask.sum() >= 2)
-    check_exact(f, made, mask, objective)
+    check_exact(f, policy, mask, objective)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @settings(max_examples=fewer(30, 15))
 @given(st.integers(0, 10**6), st.sampled_from([(1.0, 1.0), (1.0, 4.2), (0.5, 0.1)]), st.booleans())
-def test_exact_repair_of_scattered_and_of_stretched_measurements_too(objective, seed, spacing, scattered):
+def test_exact_repair_of_scattered_and_stretched_measurements(objective, seed, spacing, scattered):
     rng = np.random.default_rng(seed)
     f = (rng.normal(size=(7, 2)) if scattered else rng.integers(0, 20, (7, 2))) * np.array(spacing)
     check_exact(f, PolicyGraph.from_edges(7, [(0, 1), (1, 2), (2, 3)]), np.ones(7, bool), objective)
@@ -49,7 +51,7 @@ def test_exact_repair_of_scattered_and_of_stretched_measurements_too(objective, 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @settings(max_examples=fewer(30, 15))
 @given(seed=st.integers(0, 10**6), d=st.sampled_from([1, 3]))
-def test_repairs_outside_the_plane_equal_exhaustive_search(objective, seed, d):
+def test_repair_in_other_dimensions_matches_exhaustive_search(objective, seed, d):
     f = np.random.default_rng(seed).integers(0, 5, (6, d))
     check_exact(f, PolicyGraph.from_edges(6, [(0, 1), (1, 2), (0, 3)]), np.ones(6, bool), objective)
 
@@ -62,24 +64,24 @@ def test_repairs_outside_the_plane_equal_exhaustive_search(objective, seed, d):
         ([[0, 8], [2, 2], [0, 12], [6, 6], [4, 5], [10, 0]], [0, 1, 2], 285.42857142857144),
     ],
 )
-def test_edges_are_no_more_than_different_exposed_states_can_take(f, joined, without_limit):
-    # In the first and the last a hull with more edges would have less error than every repair.
-    made = PolicyGraph.from_groups(len(f), [joined])
-    check_exact(np.array(f), made, np.ones(len(f), bool), "error")
+def test_number_of_added_edges_is_at_most_number_of_exposed_states(f, joined, without_limit):
+    # In the first and the last case a hull with more edges would have less error than every repair.
+    policy = PolicyGraph.from_groups(len(f), [joined])
+    check_exact(np.array(f), policy, np.ones(len(f), bool), "error")
     if without_limit:
-        assert without_limit < protect(made, f, objective="error").value
+        assert without_limit < protect(policy, f, objective="error").objective_value
 
 
 @pytest.mark.parametrize(("partner", "area", "error"), [(4, 14, 54), (5, 16, 47), (6, 20, 50)])
-def test_least_area_is_not_least_error_in_the_running_example(partner, area, error):
+def test_smallest_area_differs_from_smallest_error_in_running_example(partner, area, error):
     hull = protect(graph().with_edges([(2, partner - 1)]), F, states(3, 4, 5, 6)).hull
     assert (hull.volume, hull.squared_error) == pytest.approx((area, error))
 
 
-def test_the_repair_of_least_error_takes_s5_and_that_of_least_area_s4():
+def test_error_repair_takes_s5_and_volume_repair_takes_s4():
     least = {objective: protect(graph(), F, states(3, 4, 5, 6), objective=objective) for objective in OBJECTIVES}
     assert [least[objective].added for objective in OBJECTIVES] == [((2, 3),), ((2, 4),)]
-    assert [least[objective].value for objective in OBJECTIVES] == pytest.approx([14, 47])
+    assert [least[objective].objective_value for objective in OBJECTIVES] == pytest.approx([14, 47])
 
 
 def isolated_grid(count: int, seed: int, side: int = 20):
@@ -88,38 +90,42 @@ def isolated_grid(count: int, seed: int, side: int = 20):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_redundant_edges_are_taken_where_they_lower_the_error(seed):
+def test_redundant_edges_are_used_if_they_lower_error(seed):
     none, f = isolated_grid(14, seed)
     error, volume = (protect(none, f, objective=objective) for objective in ("error", "volume"))
     greedy = protect(none, f, method="greedy")
-    assert error.certified
-    assert error.value <= min(volume.hull.squared_error, greedy.hull.squared_error) * (1 + 1e-12)
+    assert error.is_optimal
+    assert error.objective_value <= min(volume.hull.squared_error, greedy.hull.squared_error) * (1 + 1e-12)
     assert error.hull.volume >= volume.hull.volume * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("d", [2, 3])
-def test_a_search_that_is_cut_short_gives_the_best_found_and_a_proven_gap(objective, d):
+def test_interrupted_search_returns_best_repair_and_proven_gap(objective, d):
     rng = np.random.default_rng(7)
     f, none = rng.integers(0, 60, (9 if d == 3 else 14, d)), PolicyGraph.from_edges(9 if d == 3 else 14, [])
     f[:, 2:] //= 20
-    stopped = protect(none, f, objective=objective, repair_limit=0)
-    more = protect(none, f, objective=objective, repair_limit=2_000)
-    assert not stopped.certified
-    assert stopped.bound <= more.bound <= more.value <= stopped.value
-    assert 0 < stopped.gap <= 1
-    assert more.certified or d == 3
-    again = protect(none, f, objective=objective, repair_limit=0)
-    assert (again.added, again.value, again.bound) == (stopped.added, stopped.value, stopped.bound)
+    stopped = protect(none, f, objective=objective, repair_max_work=0)
+    more = protect(none, f, objective=objective, repair_max_work=2_000)
+    assert not stopped.is_optimal
+    assert stopped.lower_bound <= more.lower_bound <= more.objective_value <= stopped.objective_value
+    assert 0 < stopped.optimality_gap <= 1
+    assert more.is_optimal or d == 3
+    again = protect(none, f, objective=objective, repair_max_work=0)
+    assert (again.added, again.objective_value, again.lower_bound) == (
+        stopped.added,
+        stopped.objective_value,
+        stopped.lower_bound,
+    )
 
 
-def test_where_only_the_nearest_partners_are_offered_the_bound_allows_for_the_others(monkeypatch):
+def test_bound_covers_partners_outside_candidate_list(monkeypatch):
     none, f = isolated_grid(14, 1)
     whole = protect(none, f, objective="error")
-    monkeypatch.setattr("dphmm.policy.hull_repair._CANDIDATES", 30)
-    monkeypatch.setattr("dphmm.policy.hull_repair._FEWEST", 3)
-    few = protect(none, f, objective="error")
-    assert few.bound <= whole.value <= few.value
-    assert not few.certified
-    monkeypatch.setattr("dphmm.policy.hull_repair._FEWEST", 13)
-    assert protect(none, f, objective="error").certified
+    monkeypatch.setattr("dphmm.policy.hull_repair._MAX_CANDIDATES", 30)
+    monkeypatch.setattr("dphmm.policy.hull_repair._MIN_PARTNERS", 3)
+    truncated = protect(none, f, objective="error")
+    assert truncated.lower_bound <= whole.objective_value <= truncated.objective_value
+    assert not truncated.is_optimal
+    monkeypatch.setattr("dphmm.policy.hull_repair._MIN_PARTNERS", 13)
+    assert protect(none, f, objective="error").is_optimal

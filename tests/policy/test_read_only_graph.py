@@ -1,4 +1,4 @@
-"""networkx's algorithms on a policy graph give what they give on a networkx graph built from its definition."""
+"""networkx algorithms give equal results for a policy graph and its networkx copy."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LABELS = np.array([0, 0, 0, 1, 1, -1, 2, 2, 1, 1, 1, 0, -1, -1, 2, 3, 3, 3])
 GROUPS = [[0, 1, 7], [7, 8, 14], [14, 13], [16], [3, 4, 5, 9]]
 MOVES = (np.abs(F[:, None] - F[None]).sum(axis=2) <= 1).astype(float) * (np.arange(SIZE) % 4 != 1)[:, None]
 LISTED = [(0, 17), (3, 1), (1, 2), (2, 3), (9, 8), (9, 10), (10, 8), (5, 17)]
-KEPT = np.isin(np.arange(SIZE), [0, 1, 2, 3, 7, 8, 9, 10, 14, 17])
+IS_KEPT = np.isin(np.arange(SIZE), [0, 1, 2, 3, 7, 8, 9, 10, 14, 17])
 PAIRS = list(combinations(range(SIZE), 2))
 
 
-def built(edges, nodes=range(SIZE), opened=()) -> nx.Graph:
+def build_graph(edges, nodes=range(SIZE), opened=()) -> nx.Graph:
     graph = nx.Graph()
     graph.add_nodes_from(nodes)
     graph.add_nodes_from(opened, open=True)
@@ -45,26 +45,26 @@ IN_GROUPS = {(i, j) for i, j in PAIRS if any(i in group and j in group for group
 OPEN = [5, 12]
 
 CASES = {
-    "complete": (lambda: PolicyGraph.complete(SIZE), built(COMPLETE)),
-    "categorical": (lambda: PolicyGraph.categorical(LABELS), built(CATEGORICAL)),
-    "utility": (lambda: PolicyGraph.utility(F, 1.5), built(UTILITY)),
-    "transition": (lambda: PolicyGraph.transition(MOVES), built(TRANSITION)),
-    "groups": (lambda: PolicyGraph.from_groups(SIZE, GROUPS), built(IN_GROUPS)),
-    "listed": (lambda: PolicyGraph.from_edges(SIZE, LISTED), built({tuple(sorted(edge)) for edge in LISTED})),
-    "none": (lambda: PolicyGraph.from_edges(SIZE, []), built([])),
+    "complete": (lambda: PolicyGraph.complete(SIZE), build_graph(COMPLETE)),
+    "categorical": (lambda: PolicyGraph.categorical(LABELS), build_graph(CATEGORICAL)),
+    "utility": (lambda: PolicyGraph.utility(F, 1.5), build_graph(UTILITY)),
+    "transition": (lambda: PolicyGraph.transition(MOVES), build_graph(TRANSITION)),
+    "groups": (lambda: PolicyGraph.from_groups(SIZE, GROUPS), build_graph(IN_GROUPS)),
+    "listed": (lambda: PolicyGraph.from_edges(SIZE, LISTED), build_graph({tuple(sorted(edge)) for edge in LISTED})),
+    "none": (lambda: PolicyGraph.from_edges(SIZE, []), build_graph([])),
     "union": (
         lambda: PolicyGraph.categorical(LABELS) | PolicyGraph.from_edges(SIZE, LISTED),
-        built(CATEGORICAL | {tuple(sorted(edge)) for edge in LISTED}),
+        build_graph(CATEGORICAL | {tuple(sorted(edge)) for edge in LISTED}),
     ),
     "intersection": (
         lambda: PolicyGraph.utility(F, 1.5) & PolicyGraph.categorical(LABELS),
-        built(UTILITY & CATEGORICAL),
+        build_graph(UTILITY & CATEGORICAL),
     ),
     "restricted": (
-        lambda: PolicyGraph.utility(F, 1.5).restrict(KEPT),
-        built([(i, j) for i, j in UTILITY if KEPT[i] and KEPT[j]], np.flatnonzero(KEPT).tolist()),
+        lambda: PolicyGraph.utility(F, 1.5).restrict(IS_KEPT),
+        build_graph([(i, j) for i, j in UTILITY if IS_KEPT[i] and IS_KEPT[j]], np.flatnonzero(IS_KEPT).tolist()),
     ),
-    "open": (lambda: PolicyGraph.categorical(LABELS).with_open(OPEN), built(CATEGORICAL, opened=OPEN)),
+    "open": (lambda: PolicyGraph.categorical(LABELS).with_open(OPEN), build_graph(CATEGORICAL, opened=OPEN)),
 }
 
 ALGORITHMS = {
@@ -126,13 +126,13 @@ def test_networkx_algorithms_agree_with_graph_of_the_same_edges(case, algorithm)
     make, plain = CASES[case]
     call = ALGORITHMS[algorithm]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of networkx, for graphs without edges
+        warnings.simplefilter("ignore", RuntimeWarning)  # networkx warns for graphs without edges
         assert call(make()) == call(plain)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_networkx_algorithms_differ_if_one_edge_differs(case):
-    """The broken twin: without one edge (or with one more) some algorithm differs in each case."""
+    """Without one edge (or with one more) some algorithm differs in each case."""
     make, plain = CASES[case]
     other = plain.copy()
     if plain.number_of_edges():
@@ -146,7 +146,7 @@ def test_networkx_algorithms_differ_if_one_edge_differs(case):
 
 
 def test_single_state_methods_do_not_build_the_graph():
-    """A complete graph over 100,000 states has five thousand million edges."""
+    """A complete graph over 100,000 states has five billion edges."""
     policy = PolicyGraph.complete(100_000)
     assert (len(policy), policy.number_of_nodes(), 99_999 in policy, 100_000 in policy) == (
         100_000,
@@ -168,9 +168,7 @@ def test_more_edges_than_the_limit_raises(monkeypatch):
     policy = PolicyGraph.complete(SIZE)
     assert policy.number_of_edges() == 153
     for ask in (lambda: policy.edges, lambda: policy.adj, policy.to_networkx, lambda: nx.triangles(policy)):
-        with pytest.raises(
-            PolicyError, match=r"at most 152 edges to fit in memory, got 153: restrict the policy, or use"
-        ):
+        with pytest.raises(PolicyError, match=r"152 edges .*153"):
             ask()
     monkeypatch.setattr(read_only_graph, "MAX_GRAPH_EDGES", 153)
     assert len(policy.edges) == 153
@@ -198,9 +196,9 @@ def test_mutation_raises_and_changes_nothing():
 @pytest.mark.parametrize("algorithm", [nx.minimum_spanning_tree, nx.complement, nx.create_empty_copy])
 def test_algorithm_that_returns_the_same_class_raises(algorithm):
     policy = PolicyGraph.utility(F, 1.5)
-    with pytest.raises(PolicyError, match=r"pass policy.to_networkx\(\) to the algorithm"):
+    with pytest.raises(PolicyError, match=r"policy\.to_networkx\(\)"):
         algorithm(policy)
-    assert nx.utils.graphs_equal(algorithm(policy.to_networkx()), algorithm(built(UTILITY)))
+    assert nx.utils.graphs_equal(algorithm(policy.to_networkx()), algorithm(build_graph(UTILITY)))
 
 
 def test_copies_and_pickles_omit_the_built_graph():
@@ -221,14 +219,14 @@ def test_subgraph_is_the_restricted_policy():
     assert isinstance(part, PolicyGraph)
     assert part.open.nonzero()[0].tolist() == [5]
     assert part.node_mask.nonzero()[0].tolist() == [0, 1, 5, 15, 17]
-    assert part.restrict(KEPT).edge_array().tolist() == [[0, 1]]
-    assert list(policy.restrict(KEPT).subgraph([0, 1, 4]).nodes) == [0, 1]
-    with pytest.raises(PolicyError, match="nodes must be states of the graph, got 99"):
+    assert part.restrict(IS_KEPT).edge_array().tolist() == [[0, 1]]
+    assert list(policy.restrict(IS_KEPT).subgraph([0, 1, 4]).nodes) == [0, 1]
+    with pytest.raises(PolicyError, match=r"nodes .*99"):
         policy.subgraph(99)
 
 
 def test_union_and_intersection_take_networkx_graphs():
-    policy, other = PolicyGraph.categorical(LABELS), built({(0, 17), (0, 1)})
+    policy, other = PolicyGraph.categorical(LABELS), build_graph({(0, 17), (0, 1)})
     assert set((policy | other).edges) == set((other | policy).edges) == CATEGORICAL | {(0, 17)}
     assert set((policy & other).edges) == set((other & policy).edges) == {(0, 1)}
     for broken, message in (

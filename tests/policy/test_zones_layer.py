@@ -37,25 +37,25 @@ WEST = shapely.box(116.29, 39.89, 116.31, 39.93)
 EAST = shapely.box(116.305, 39.89, 116.34, 39.93)
 
 
-def test_states_are_found_as_shapely_finds_them_one_by_one(tmp_path):
+def test_category_states_match_shapely(tmp_path):
     path = _write(tmp_path / "a.geojson", [WEST, EAST], ["west", "east"])
-    found = categories(path, SPACE)
-    assert list(found) == ["west", "east"]
+    states_by_category = categories(path, SPACE)
+    assert list(states_by_category) == ["west", "east"]
     for name, polygon in (("west", WEST), ("east", EAST)):
         expected = [s for s in range(SPACE.size) if polygon.covers(shapely.Point(SPACE.latlon(s)[0, ::-1]))]
-        assert found[name].tolist() == expected
+        assert states_by_category[name].tolist() == expected
         assert expected
 
 
-def test_a_state_in_two_categories_is_connected_with_both(tmp_path):
+def test_state_in_two_categories_is_adjacent_to_both(tmp_path):
     path = _write(tmp_path / "a.geojson", [WEST, EAST], ["west", "east"])
-    found = {name: set(states.tolist()) for name, states in categories(path, SPACE).items()}
-    expected = {(i, j) for group in found.values() for i in group for j in group if i < j}
-    assert found["west"] & found["east"]
+    states_by_category = {name: set(states.tolist()) for name, states in categories(path, SPACE).items()}
+    expected = {(i, j) for group in states_by_category.values() for i in group for j in group if i < j}
+    assert states_by_category["west"] & states_by_category["east"]
     assert {tuple(edge) for edge in categorical_layer(path, SPACE).edge_array().tolist()} == expected
 
 
-def test_polygons_of_one_name_are_one_category_and_nameless_ones_are_their_own(tmp_path):
+def test_polygons_with_equal_names_form_one_category_and_unnamed_ones_separate(tmp_path):
     west, far = shapely.box(116.29, 39.89, 116.305, 39.93), shapely.box(116.325, 39.89, 116.34, 39.93)
     named = categories(_write(tmp_path / "a.geojson", [west, far], ["rim", "rim"]), SPACE)
     nameless = categories(_write(tmp_path / "b.geojson", [west, far]), SPACE)
@@ -67,22 +67,22 @@ def test_polygons_of_one_name_are_one_category_and_nameless_ones_are_their_own(t
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is no JSON"),
-        ("[]", "no GeoJSON feature collection"),
-        ('{"type": "FeatureCollection", "features": []}', "no GeoJSON feature collection"),
-        ('{"type": "FeatureCollection", "features": [{"geometry": null}]}', "is no polygon"),
-        ('{"features": [{"geometry": {"type": "Point", "coordinates": [1, 2]}}]}', "is no polygon"),
-        ('{"features": [{"geometry": {"type": "Polygon", "coordinates": "x"}}]}', "is no polygon"),
+        ("{", "is not JSON"),
+        ("[]", "not a GeoJSON feature collection"),
+        ('{"type": "FeatureCollection", "features": []}', "must be a GeoJSON feature collection"),
+        ('{"type": "FeatureCollection", "features": [{"geometry": null}]}', "must be a polygon"),
+        ('{"features": [{"geometry": {"type": "Point", "coordinates": [1, 2]}}]}', "must be a polygon"),
+        ('{"features": [{"geometry": {"type": "Polygon", "coordinates": "x"}}]}', "must be a polygon"),
     ],
 )
-def test_a_file_of_something_else_is_refused(tmp_path, content, message):
+def test_invalid_layer_file_raises(tmp_path, content, message):
     path = tmp_path / "a.geojson"
     path.write_text(content)
     with pytest.raises(DataFileError, match=message):
         categories(path, SPACE)
 
 
-def test_a_ring_that_crosses_itself_is_mended_and_said_once(tmp_path, caplog):
+def test_self_crossing_ring_is_repaired_and_logged_once(tmp_path, caplog):
     bow_tie = shapely.Polygon([(116.3, 39.9), (116.33, 39.92), (116.33, 39.9), (116.3, 39.92)])
     path = _write(tmp_path / "a.geojson", [bow_tie], ["tie"])
     centre = (116.315, 39.91)
@@ -90,21 +90,21 @@ def test_a_ring_that_crosses_itself_is_mended_and_said_once(tmp_path, caplog):
     assert read_polygons(path)[0][1].equals(shapely.union_all(triangles))
     read_polygons(path)
     assert [record.message for record in caplog.records] == [
-        f"dphmm: {path} was mended: a polygon that crosses or touches itself (1)"
+        f"repaired {path}: polygons that cross or touch themselves (1)"
     ]
 
 
-def test_what_is_encircled_twice_has_an_open_meaning_and_is_refused(tmp_path):
+def test_doubly_enclosed_or_degenerate_polygon_raises(tmp_path):
     loop = [(0, 0), (40, 0), (40, 40), (10, 40), (10, 10), (30, 10), (30, 50), (0, 50)]
     twice = shapely.Polygon([(116.3 + x / 2000, 39.9 + y / 2000) for x, y in loop])
     flat = shapely.Polygon([(116.3, 39.9), (116.33, 39.92), (116.3, 39.9)])
     for polygon in (twice, flat):
-        with pytest.raises(DataFileError, match="lane: its polygon crosses itself so that what is inside is open"):
+        with pytest.raises(DataFileError, match=r"lane: .*crosses itself"):
             read_polygons(_write(tmp_path / "a.geojson", [polygon], ["lane"]))
 
 
 @pytest.mark.parametrize("rounds", [10, 400])
-def test_a_ring_drawn_round_and_round_is_mended_unless_its_edges_meet_too_often(tmp_path, rounds):
+def test_repeated_ring_is_repaired_unless_too_many_edges_meet(tmp_path, rounds):
     ring = list(WEST.exterior.coords) * rounds
     path = _write(tmp_path / "a.geojson", [shapely.Polygon(ring)], ["lane"])
     if rounds == 10:
@@ -112,30 +112,30 @@ def test_a_ring_drawn_round_and_round_is_mended_unless_its_edges_meet_too_often(
     else:
         with (
             mock.patch.object(shapely, "make_valid", side_effect=AssertionError),
-            pytest.raises(DataFileError, match="lane: its polygon crosses itself so that what is inside is open"),
+            pytest.raises(DataFileError, match=r"lane: .*crosses itself"),
         ):
             read_polygons(path)
 
 
-def test_points_and_slivers_beside_a_polygon_are_left_out(tmp_path, caplog):
+def test_points_and_slivers_next_to_polygon_are_dropped(tmp_path, caplog):
     sliver = shapely.box(116.32, 39.9, 116.32 + 1e-6, 39.92)  # 0.1 m wide
     island = shapely.box(116.32, 39.9, 116.32 + 1e-4, 39.92)  # 9 m wide
-    beside = shapely.GeometryCollection([WEST, shapely.Point(116.4, 39.9), shapely.GeometryCollection([sliver])])
-    path = _write(tmp_path / "a.geojson", [beside, shapely.MultiPolygon([EAST, island])], ["a", "b"])
+    collection = shapely.GeometryCollection([WEST, shapely.Point(116.4, 39.9), shapely.GeometryCollection([sliver])])
+    path = _write(tmp_path / "a.geojson", [collection, shapely.MultiPolygon([EAST, island])], ["a", "b"])
     polygons = dict(read_polygons(path))
     assert polygons["a"].equals(WEST)
     assert polygons["b"].equals(shapely.union_all([EAST, island]))
-    assert "a point or line left out (1), a sliver left out (1)" in caplog.text
+    assert "removed points or lines (1), removed slivers (1)" in caplog.text
 
 
-def test_borders_drawn_twice_are_one_and_larger_overlaps_stay(tmp_path, caplog):
+def test_small_overlaps_are_resolved_and_larger_ones_kept(tmp_path, caplog):
     west = shapely.box(116.29, 39.89, 116.3101, 39.93)
     rest = shapely.box(116.31, 39.89, 116.34, 39.93)
     path = _write(tmp_path / "a.geojson", [west, rest], ["west", "rest"])
     (_, first), (_, second) = read_polygons(path)
     assert first.equals(west)
     assert second.equals(rest.difference(west))
-    assert "a small overlap given to the first of two polygons (1)" in caplog.text
+    assert "small overlaps assigned to the first polygon (1)" in caplog.text
     caplog.clear()
     assert dict(read_polygons(_write(tmp_path / "b.geojson", [west, rest], ["one", "one"])))["one"].equals(rest)
     assert dict(read_polygons(_write(tmp_path / "c.geojson", [WEST, EAST], ["west", "east"])))["east"].equals(EAST)
@@ -152,7 +152,7 @@ def test_borders_drawn_twice_are_one_and_larger_overlaps_stay(tmp_path, caplog):
         ("a.geojson", "GeoJSON", 32650),
     ],
 )
-def test_other_formats_and_reference_systems_name_the_same_states(tmp_path, name, driver, system):
+def test_other_formats_and_reference_systems_give_same_states(tmp_path, name, driver, system):
     hole = shapely.box(116.31, 39.905, 116.315, 39.91)
     shapes = [WEST, shapely.MultiPolygon([EAST.difference(hole), shapely.box(116.29, 39.94, 116.3, 39.95)])]
     expected = categories(_write(tmp_path / "plain.geojson", shapes, ["west", "east"]), SPACE)
@@ -162,13 +162,13 @@ def test_other_formats_and_reference_systems_name_the_same_states(tmp_path, name
         if driver not in pyogrio.list_drivers():
             pytest.skip(f"this GDAL does not write {driver}")
     frame.drop(columns="Name" if "name" in frame else []).to_crs(system).to_file(tmp_path / name, driver=driver)
-    found = categories(tmp_path / name, SPACE, "name")
-    assert {key: states.tolist() for key, states in found.items()} == {
+    states_by_category = categories(tmp_path / name, SPACE, "name")
+    assert {key: states.tolist() for key, states in states_by_category.items()} == {
         key: states.tolist() for key, states in expected.items()
     }
 
 
-def test_collections_in_a_geopackage_are_taken_apart_unless_they_are_nested_without_end(tmp_path):
+def test_nested_collections_are_flattened_and_endless_nesting_raises(tmp_path):
     inner = shapely.GeometryCollection([shapely.GeometryCollection([WEST]), shapely.Point(116.4, 39.9)])
     gpd.GeoDataFrame({"name": ["west"]}, geometry=[inner], crs=4326).to_file(tmp_path / "a.gpkg")
     assert read_polygons(tmp_path / "a.gpkg")[0][1].equals(WEST)
@@ -179,7 +179,7 @@ def test_collections_in_a_geopackage_are_taken_apart_unless_they_are_nested_with
             opened.execute(f'DROP TRIGGER "{trigger}"')
         opened.execute("UPDATE a SET geom = ?", (b"GP\0\1" + b"\0" * 4 + head * 100_000 + WEST.wkb,))
     opened.close()
-    with pytest.raises(DataFileError, match="west: its geometry is no polygon"):
+    with pytest.raises(DataFileError, match=r"west: .*polygon"):
         read_polygons(tmp_path / "a.gpkg")
 
 
@@ -191,7 +191,7 @@ RING = (
 BOX = f"<Polygon><outerBoundaryIs>{RING.format('116.29,39.89')}</outerBoundaryIs></Polygon>"
 
 
-def test_kml_as_it_is_written_by_hand_is_read(tmp_path):
+def test_handwritten_kml_is_read(tmp_path):
     path = tmp_path / "a.kml"
     point = "<Point><coordinates>116.3,39.9</coordinates></Point>"
     for inside in (BOX, BOX.replace(" 116.29,39.89</", " </"), f"<MultiGeometry>{point}{BOX}</MultiGeometry>"):
@@ -207,42 +207,42 @@ def test_kml_as_it_is_written_by_hand_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<kml", "no well-formed KML"),
-        ("<gpx/>", "its root is 'gpx'"),
+        ("<kml", "not well-formed KML"),
+        ("<gpx/>", "its root .*'gpx'"),
         ("<!DOCTYPE kml [<!ENTITY a 'b'>]><kml>&a;</kml>", "declares a document type"),
-        (KML.format(BOX.replace("39.89,0", "x")), "with a space between two places"),
-        (KML.format(BOX.replace(",39.89,0", ", 39.89,0")), "with a space between two places"),
-        (KML.format("<Polygon/>"), "is no polygon"),
-        (KML.format(""), "is no polygon"),
-        (KML.format(BOX.replace("116.29,39.93", "116.29,inf")), "with a space between two places"),
+        (KML.format(BOX.replace("39.89,0", "x")), "with a space between two points"),
+        (KML.format(BOX.replace(",39.89,0", ", 39.89,0")), "with a space between two points"),
+        (KML.format("<Polygon/>"), "must be a polygon"),
+        (KML.format(""), "must be a polygon"),
+        (KML.format(BOX.replace("116.29,39.93", "116.29,inf")), "with a space between two points"),
     ],
 )
-def test_a_kml_file_that_says_nothing_plain_is_refused_in_one_line(tmp_path, text, message):
+def test_invalid_kml_raises_in_one_line(tmp_path, text, message):
     (tmp_path / "a.kml").write_text(text)
     with pytest.raises(DataFileError, match=message) as caught:
         read_polygons(tmp_path / "a.kml")
     assert "\n" not in str(caught.value)
 
 
-def test_a_geopackage_without_one_layer_is_refused(tmp_path):
+def test_geopackage_with_several_layers_raises(tmp_path):
     frame = gpd.GeoDataFrame({"name": ["west"]}, geometry=[WEST], crs=4326)
     frame.to_file(tmp_path / "a.gpkg", layer="one")
     frame.to_file(tmp_path / "a.gpkg", layer="two")
-    with pytest.raises(DataFileError, match=r"has 2 layers \(one, two\); export the one that is meant alone"):
+    with pytest.raises(DataFileError, match=r"must have one layer, got 2 .one, two"):
         read_polygons(tmp_path / "a.gpkg")
     (tmp_path / "b.gpkg").write_bytes(b"SQLite format 3\0")
-    with pytest.raises(DataFileError, match="is no SQLite file"):
+    with pytest.raises(DataFileError, match="SQLite"):
         read_polygons(tmp_path / "b.gpkg")
 
 
 @pytest.mark.skipif("DPHMM_REAL_DATA" not in os.environ, reason="DPHMM_REAL_DATA names no folder of real data")
-def test_real_districts_name_the_same_states_as_published_and_as_mended_elsewhere(caplog, tmp_path):
+def test_published_and_repaired_districts_give_same_states(caplog, tmp_path):
     areas = Path(os.environ["DPHMM_REAL_DATA"]) / "areas"
     space = Grid.over((39.4, 115.5, 41.1, 117.5), cell_km=3.0)
-    copied = shutil.copy(areas / "beijing_districts_as_published.geojson", tmp_path)  # what was read before is not said
+    copied = shutil.copy(areas / "beijing_districts_as_published.geojson", tmp_path)
     published = categories(copied, space)
     mended = categories(areas / "beijing_districts.geojson", space)
-    assert "crosses or touches itself (12)" in caplog.text
+    assert "cross or touch themselves (12)" in caplog.text
     assert {name: states.tolist() for name, states in published.items()} == {
         name: states.tolist() for name, states in mended.items()
     }
@@ -251,12 +251,12 @@ def test_real_districts_name_the_same_states_as_published_and_as_mended_elsewher
     assert len(read_polygons(areas / "san_francisco_neighbourhoods.geojson")) == 37
 
 
-def test_a_layer_elsewhere_and_one_in_an_unknown_reference_system_are_refused(tmp_path):
-    with pytest.raises(DataFileError, match="covers no state"):
+def test_layer_outside_region_or_in_unknown_reference_system_raises(tmp_path):
+    with pytest.raises(DataFileError, match="contains no state"):
         categories(_write(tmp_path / "a.geojson", [shapely.box(0, 0, 1, 1)]), SPACE)
     for name in ("urn:ogc:def:crs:EPSG::43260", "my own", "+proj=utm"):
         crs = {"type": "name", "properties": {"name": name}}
-        with pytest.raises(DataFileError, match=r"reference system that is not known.*export it in EPSG:4326"):
+        with pytest.raises(DataFileError, match=r"reference system.*EPSG:4326"):
             categories(_write(tmp_path / "b.geojson", [WEST], crs=crs), SPACE)
-    with pytest.raises(DataFileError, match="are no degrees"):
+    with pytest.raises(DataFileError, match="degrees"):
         categories(_write(tmp_path / "c.geojson", [shapely.box(4e5, 4e6, 5e5, 5e6)]), SPACE)

@@ -1,4 +1,4 @@
-"""Policies over polygons that are values: the same policies, and the same hashes, as over files of the same text."""
+"""Policies over polygon values equal policies over files with the same content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAYER = PolygonLayer("home", HOME)
 
 
 @pytest.mark.parametrize("text", ["zone:{}", "zone:{}@name+300m | utility:500m", "categorical:{}"])
-def test_a_value_makes_the_policy_of_a_file_with_its_text(tmp_path, text):
+def test_polygon_value_gives_policy_of_file(tmp_path, text):
     file = tmp_path / "home.geojson"
     file.write_text(HOME, encoding="utf-8")
     expected = parse_policy(text.format(file), SPACE)
@@ -44,21 +44,21 @@ def test_a_value_makes_the_policy_of_a_file_with_its_text(tmp_path, text):
     assert ReleaseSettings.from_toml(of_value.to_toml()) == of_value
 
 
-def test_errors_name_the_value():
-    with pytest.raises(DataFileError, match=r"^empty: is no GeoJSON feature collection with a feature in it"):
+def test_errors_contain_layer_name():
+    with pytest.raises(DataFileError, match=r"^empty: .*GeoJSON"):
         parse_policy("zone:empty", SPACE, layers=[PolygonLayer("empty", '{"type":"FeatureCollection","features":[]}')])
     far = HOME.replace("44.99", "54.99").replace("45.0", "55.0")
-    with pytest.raises(DataFileError, match=r"^away: zone 'home' holds no state"):
+    with pytest.raises(DataFileError, match=r"^away: .*'home'"):
         parse_policy("zone:away", SPACE, layers=[PolygonLayer("away", far)])
     for name in ("", "two words", "a|b", "a&b", "a@b", "a+b", 3):
-        with pytest.raises(PolicyError, match="give a name without spaces"):
+        with pytest.raises(PolicyError, match="must not contain spaces"):
             PolygonLayer(name, HOME)
-    with pytest.raises(PolicyError, match="give a GeoJSON feature collection as text"):
+    with pytest.raises(PolicyError, match=r"must be a GeoJSON string"):
         PolygonLayer("home", json.loads(HOME))
 
 
-def test_drawn_zones_are_a_layer_of_the_settings_that_a_session_keeps():
+def test_drawn_zones_are_stored_as_settings_layer():
     zones = Zones.from_page({"zones": json.loads(HOME), "buffer_m": 300})
-    drawn = zones.settings(ReleaseSettings(policy="utility:500m"))
+    drawn = zones.apply_to(ReleaseSettings(policy="utility:500m"))
     assert drawn.policy == "zone:YOURS+300m | utility:500m"
     assert ReleaseSettings.from_json(drawn.to_json()) == drawn

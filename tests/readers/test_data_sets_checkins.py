@@ -1,4 +1,4 @@
-"""SNAP check-ins: newest first, both spellings of UTC, plain or gzipped, truncation noticed."""
+"""SNAP check-ins: newest first, all spellings of UTC, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(tmp_path, text, name="c.txt"):
 
 @pytest.mark.parametrize("name", ["c.txt", "c.txt.gz"])
 @pytest.mark.parametrize("zone", ["Z", "+0000", "+00:00", ""])
-def test_each_spelling_and_packing_gives_the_same_trajectories(tmp_path, name, zone):
+def test_time_zone_spelling_and_compression_do_not_change_result(tmp_path, name, zone):
     result = read(write(tmp_path, LINES.format(zone), name))
     assert [t.user for t in result.trajectories] == ["12", "7"]
     seven = result.trajectories[1]
@@ -32,19 +32,19 @@ def test_each_spelling_and_packing_gives_the_same_trajectories(tmp_path, name, z
     assert seven.longitude.tolist() == [-118.447508812, -118.2671570778]
 
 
-def test_another_zone_is_converted(tmp_path):
+def test_other_time_zone_is_converted(tmp_path):
     result = read(write(tmp_path, LINES.format("+0200")), "checkins")
     assert str(result.trajectories[0].times[0]) == "2010-10-15T14:00:09.000000"
 
 
-def test_of_equal_times_the_one_that_stands_first_is_the_newest_and_is_kept(tmp_path):
+def test_first_line_of_equal_times_is_kept(tmp_path):
     text = "7\t2010-10-21T00:00:00Z\t1\t1\t1\n7\t2010-10-21T00:00:00Z\t2\t2\t2\n"
     result = read(write(tmp_path, text), "checkins")
     assert result.merged == 1
     assert result.trajectories[0].latitude.tolist() == [1.0]
 
 
-def test_one_user_can_be_picked(tmp_path):
+def test_user_can_be_selected(tmp_path):
     result = read(write(tmp_path, LINES.format("Z")), user="12")
     assert [t.user for t in result.trajectories] == ["12"]
     with pytest.raises(DataFileError, match="no usable fix"):
@@ -54,13 +54,16 @@ def test_one_user_can_be_picked(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ("7\t\t34.0\t-118.0\t1\n", "time is ''"),
-        ("7\t2010-10-21T00:03:50Z\t34.0\t-118.0\n", "has 4 fields"),
-        ("\t2010-10-21T00:03:50Z\t34.0\t-118.0\t1\n", "the user is empty"),
-        ("7\t2010-10-21T00:03:50Z\t\t-118.0\t1\n", "latitude is ''"),
+        ("7\t\t34.0\t-118.0\t1\n", "time must be ISO 8601 such as 2009-10-11T14:04:30Z, got ''"),
+        (
+            "7\t2010-10-21T00:03:50Z\t34.0\t-118.0\n",
+            "a check-in must have user, time, latitude, longitude, place, separated by tabs, got 4 fields",
+        ),
+        ("\t2010-10-21T00:03:50Z\t34.0\t-118.0\t1\n", "user must not be empty"),
+        ("7\t2010-10-21T00:03:50Z\t\t-118.0\t1\n", "latitude must be a decimal number, got ''"),
     ],
 )
-def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
+def test_malformed_line_raises_or_is_counted(tmp_path, bad, message):
     path = write(tmp_path, LINES.format("Z") + bad + LINES.format("+0000"))
     with pytest.raises(DataFileError) as caught:
         read(path, "checkins")
@@ -70,7 +73,7 @@ def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad,
 
 
 @pytest.mark.parametrize("cut", [5, 40, -4])
-def test_a_truncated_gzip_is_one_line_of_error(tmp_path, cut):
+def test_truncated_gzip_raises_in_one_line(tmp_path, cut):
     path = write(tmp_path, LINES.format("Z") * 50, "c.txt.gz")
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(DataFileError, match="truncated or damaged") as caught:
@@ -78,7 +81,7 @@ def test_a_truncated_gzip_is_one_line_of_error(tmp_path, cut):
     assert "\n" not in str(caught.value)
 
 
-def test_real_check_ins_are_read_as_a_plain_loop_reads_them(real_data):
+def test_real_check_ins_match_plain_loop(real_data):
     path = real_data / "gowalla" / "loc-gowalla_first10000.txt.gz"
     expected = {}
     for line in reversed(gzip.decompress(path.read_bytes()).decode().splitlines()):
@@ -86,13 +89,15 @@ def test_real_check_ins_are_read_as_a_plain_loop_reads_them(real_data):
         expected.setdefault(user, {})[time] = (float(latitude), float(longitude))
     result = read(path)
     assert len(result.trajectories) == 48
-    for made in result.trajectories:
-        rows = sorted(expected[made.user].items())
-        assert [f"{t}Z" for t in made.times.astype("M8[s]").astype(str)] == [time for time, _ in rows]
-        assert list(zip(made.latitude.tolist(), made.longitude.tolist(), strict=True)) == [place for _, place in rows]
+    for trajectory in result.trajectories:
+        rows = sorted(expected[trajectory.user].items())
+        assert [f"{t}Z" for t in trajectory.times.astype("M8[s]").astype(str)] == [time for time, _ in rows]
+        assert list(zip(trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True)) == [
+            place for _, place in rows
+        ]
 
 
-def test_the_los_angeles_extract_has_the_users_and_check_ins_it_says(real_data):
+def test_los_angeles_extract_has_stated_counts(real_data):
     result = read(real_data / "gowalla" / "loc-gowalla_LA.txt.gz")
     assert (len(result.trajectories), result.points + result.merged) == (5827, 53787)
     assert sum(len(t) >= 50 for t in result.trajectories) == 192

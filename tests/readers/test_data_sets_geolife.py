@@ -1,4 +1,4 @@
-"""GeoLife: every layout gives the same trajectories, and every flaw is named with file and line."""
+"""GeoLife: every layout gives equal trajectories, and errors name file and line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def archives(folder, target):
+def write_archives(folder, target):
     with tarfile.open(target / "g.tar.gz", "w:gz") as tar:
         tar.add(folder / "Data", "Data")
     with zipfile.ZipFile(target / "g.zip", "w") as packed:
@@ -40,8 +40,10 @@ def archives(folder, target):
     return target / "g.tar.gz", target / "g.zip"
 
 
-def test_folder_and_archives_give_the_same_trajectories(folder, tmp_path_factory):
-    read_all = [read(path) for path in (folder, folder / "Data", *archives(folder, tmp_path_factory.mktemp("packed")))]
+def test_folder_and_archives_give_equal_trajectories(folder, tmp_path_factory):
+    read_all = [
+        read(path) for path in (folder, folder / "Data", *write_archives(folder, tmp_path_factory.mktemp("packed")))
+    ]
     for result in read_all:
         assert result == read_all[0]
     first, second = read_all[0].trajectories
@@ -55,7 +57,7 @@ def test_folder_and_archives_give_the_same_trajectories(folder, tmp_path_factory
     assert first.longitude.tolist() == [116.318417, 116.318417, 116.31845]
 
 
-def test_a_single_file_takes_its_user_from_the_folder_above_or_its_own_name(folder, tmp_path):
+def test_single_file_takes_user_from_folder_or_file_name(folder, tmp_path):
     inside = folder / "Data" / "001" / "Trajectory" / "20081023025304.plt"
     outside = tmp_path / "walk.plt"
     outside.write_bytes(inside.read_bytes())
@@ -72,16 +74,22 @@ def write(tmp_path, data):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (b"400.17,116.3,0,492,39744.1,2008-10-23,02:53:04\r\n", "latitude is 400.17; it must lie in -90 to 90"),
-        (b"39.98,216.3,0,492,39744.1,2008-10-23,02:53:04\r\n", "longitude is 216.3"),
-        (b"39.98,116.3,0,492,39744.1,2008-13-23,02:53:04\r\n", "time is '2008-13-23T02:53:04'"),
-        (b"39.98,116.3,0,492,39744.1,2008-10-23\r\n", "has 6 fields, not the 7 of a .plt"),
-        (b"nan,116.3,0,492,39744.1,2008-10-23,02:53:04\r\n", "latitude is nan"),
-        (b"39.98,116.3,0,492,39744.1,23.10.2008,02:53\r\n", "date and time are '23.10.2008,02:53'"),
-        (b"\xff\xfe\x00binary\r\n", "has 1 fields"),
+        (b"400.17,116.3,0,492,39744.1,2008-10-23,02:53:04\r\n", "latitude must be in [-90, 90], got 400.17"),
+        (b"39.98,216.3,0,492,39744.1,2008-10-23,02:53:04\r\n", "longitude must be in [-180, 180], got 216.3"),
+        (
+            b"39.98,116.3,0,492,39744.1,2008-13-23,02:53:04\r\n",
+            "time must be ISO 8601 such as 2009-10-11T14:04:30Z, got '2008-13-23T02:53:04'",
+        ),
+        (b"39.98,116.3,0,492,39744.1,2008-10-23\r\n", "a line of a .plt must have 7 fields, got 6"),
+        (b"nan,116.3,0,492,39744.1,2008-10-23,02:53:04\r\n", "latitude must be in [-90, 90], got nan"),
+        (
+            b"39.98,116.3,0,492,39744.1,23.10.2008,02:53\r\n",
+            "date and time must have the form 2009-10-11,14:04:30, got '23.10.2008,02:53'",
+        ),
+        (b"\xff\xfe\x00binary\r\n", "a line of a .plt must have 7 fields, got 1"),
     ],
 )
-def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
+def test_malformed_line_raises_or_is_counted(tmp_path, bad, message):
     path = write(tmp_path, HEADER + FIRST + bad + SECOND + bad)
     with pytest.raises(DataFileError) as caught:
         read(path, "geolife")
@@ -92,40 +100,42 @@ def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad,
     assert (result.points, result.skipped) == (2, {str(path): 2})
 
 
-def test_points_that_share_a_timestamp_become_the_last_of_them(tmp_path):
+def test_last_of_equal_times_is_kept(tmp_path):
     moved = FIRST.replace(b"39.984702", b"39.5")
     result = read(write(tmp_path, HEADER + FIRST + FIRST + moved + SECOND), "geolife")
     assert result.merged == 2
     assert result.trajectories[0].latitude.tolist() == [39.5, 39.984683]
 
 
-def test_a_missing_last_line_end_and_bare_line_feeds_are_read(tmp_path):
+def test_missing_final_newline_and_line_feeds_are_accepted(tmp_path):
     data = (HEADER + FIRST + SECOND).replace(b"\r\n", b"\n").removesuffix(b"\n")
     assert read(write(tmp_path, data), "geolife").points == 2
 
 
-@pytest.mark.parametrize(("data", "message"), [(b"", "has 0 whole lines"), (HEADER[:30], "has 2 whole lines")])
-def test_a_file_without_its_header_is_refused(tmp_path, data, message):
+@pytest.mark.parametrize(
+    ("data", "message"), [(b"", "6 header lines .*got 0"), (HEADER[:30], "6 header lines .*got 2")]
+)
+def test_file_without_header_raises(tmp_path, data, message):
     with pytest.raises(DataFileError, match=message):
         read(write(tmp_path, data), "geolife")
 
 
-def test_a_folder_without_points_is_refused(tmp_path):
-    with pytest.raises(DataFileError, match=r"holds no \.plt file"):
+def test_folder_without_points_raises(tmp_path):
+    with pytest.raises(DataFileError, match=r"no \.plt"):
         read(tmp_path, "geolife")
     path = write(tmp_path, HEADER)
     with pytest.raises(DataFileError, match="no usable fix"):
         read(path)
 
 
-def test_altitude_never_enters(tmp_path):
+def test_altitude_is_ignored(tmp_path):
     high = read(write(tmp_path, HEADER + FIRST.replace(b",492,", b",12345,")), "geolife")
     assert high == read(write(tmp_path, HEADER + FIRST), "geolife")
 
 
-def test_the_edge_cases_of_the_published_data_behave_as_documented(real_data):
+def test_published_edge_cases_behave_as_documented(real_data):
     path = real_data / "geolife" / "geolife_edge_cases.tar.gz"
-    with pytest.raises(DataFileError, match=r"020/Trajectory/20110911000506\.plt, line 6782: latitude is 400\.16"):
+    with pytest.raises(DataFileError, match=r"020/Trajectory/20110911000506\.plt, line 6782: latitude .*400\.16"):
         read(path)
     result = read(path, skip_bad=True)
     assert list(result.skipped.values()) == [1]
@@ -139,7 +149,7 @@ def test_the_edge_cases_of_the_published_data_behave_as_documented(real_data):
 
 
 @pytest.mark.slow
-def test_the_whole_beijing_extract_is_read_as_numpy_reads_it(real_data):
+def test_beijing_extract_matches_plain_loop(real_data):
     path = real_data / "geolife" / "geolife_beijing.tar.gz"
     result = read(path)
     users = (real_data / "geolife" / "geolife_users.tsv").read_text().splitlines()[1:]
@@ -154,7 +164,7 @@ def test_the_whole_beijing_extract_is_read_as_numpy_reads_it(real_data):
                 for line in content.read().decode().splitlines()[6:]:
                     f = line.split(",")
                     expected[np.datetime64(f"{f[5]}T{f[6]}", "us")] = (float(f[0]), float(f[1]))
-    made = next(t for t in result.trajectories if t.user == "065")
-    assert made.times.tolist() == [t.tolist() for t in sorted(expected)]
-    assert made.latitude.tolist() == [expected[t][0] for t in sorted(expected)]
-    assert made.longitude.tolist() == [expected[t][1] for t in sorted(expected)]
+    trajectory = next(t for t in result.trajectories if t.user == "065")
+    assert trajectory.times.tolist() == [t.tolist() for t in sorted(expected)]
+    assert trajectory.latitude.tolist() == [expected[t][0] for t in sorted(expected)]
+    assert trajectory.longitude.tolist() == [expected[t][1] for t in sorted(expected)]

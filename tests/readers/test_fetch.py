@@ -1,4 +1,4 @@
-"""Downloads against a server on this machine: kept, checked, refused when damaged, and never half there."""
+"""Downloads from a local server: cached, verified, rejected if damaged, and atomic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dphmm.readers.fetch import DATA_SETS, fetch_data
 GOWALLA = gzip.compress(b"1\t2010-10-21T00:03:50Z\t34.0\t-118.0\t7\n" * 500, mtime=0)
 
 
-def zipped() -> bytes:
+def build_zip() -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("Geolife Trajectories 1.3/Data/000/Trajectory/1.plt", "x" * 9000)
@@ -26,7 +26,7 @@ def zipped() -> bytes:
 
 
 class Server:
-    """Serves one body at every path and counts the requests."""
+    """A server with one body at every path that counts its requests."""
 
     def __init__(self):
         self.body, self.status, self.requests, self.promised = GOWALLA, 200, [], None
@@ -50,13 +50,13 @@ class Server:
 
 @pytest.fixture
 def server():
-    made = Server()
-    yield made
-    made.http.shutdown()
-    made.http.server_close()
+    local_server = Server()
+    yield local_server
+    local_server.http.shutdown()
+    local_server.http.server_close()
 
 
-def test_first_download_records_its_digest_and_the_second_call_only_checks(server, tmp_path):
+def test_first_download_records_digest_and_second_call_verifies(server, tmp_path):
     first = fetch_data("gowalla", tmp_path, base_url=server.url)
     assert first.path.read_bytes() == GOWALLA
     assert first.sha256 == hashlib.sha256(GOWALLA).hexdigest()
@@ -67,14 +67,14 @@ def test_first_download_records_its_digest_and_the_second_call_only_checks(serve
     assert server.requests == ["/data/loc-gowalla_totalCheckins.txt.gz"]
 
 
-def test_a_file_that_changed_on_disk_is_fetched_anew(server, tmp_path):
+def test_changed_file_is_downloaded_again(server, tmp_path):
     path = fetch_data("gowalla", tmp_path, base_url=server.url).path
     path.write_bytes(b"damaged")
     assert fetch_data("gowalla", tmp_path, base_url=server.url).path.read_bytes() == GOWALLA
     assert len(server.requests) == 2
 
 
-def test_a_corrupted_download_is_refused_and_leaves_nothing(server, tmp_path):
+def test_corrupted_download_raises_and_leaves_no_file(server, tmp_path):
     digest = hashlib.sha256(GOWALLA).hexdigest()
     server.body = GOWALLA[:-30] + b"\0" * 30
     with pytest.raises(DownloadError, match="SHA-256") as caught:
@@ -83,7 +83,7 @@ def test_a_corrupted_download_is_refused_and_leaves_nothing(server, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == []
 
 
-def test_a_corrupted_download_does_not_take_the_place_of_a_recorded_file(server, tmp_path):
+def test_corrupted_download_does_not_change_recorded_digest(server, tmp_path):
     path = fetch_data("gowalla", tmp_path, base_url=server.url).path
     recorded = (tmp_path / "SHA256SUMS").read_text()
     path.unlink()
@@ -95,7 +95,7 @@ def test_a_corrupted_download_does_not_take_the_place_of_a_recorded_file(server,
 
 
 @pytest.mark.parametrize("body", [GOWALLA[:-20], b"<html>moved</html>", GOWALLA[:40] + b"\xff" + GOWALLA[41:]])
-def test_a_damaged_first_download_is_found_without_a_digest(server, tmp_path, body):
+def test_damaged_first_download_raises_without_digest(server, tmp_path, body):
     server.body = body
     with pytest.raises(DataFileError) as caught:
         fetch_data("gowalla", tmp_path, base_url=server.url)
@@ -103,8 +103,8 @@ def test_a_damaged_first_download_is_found_without_a_digest(server, tmp_path, bo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_zip_is_found_without_a_digest(server, tmp_path):
-    whole = zipped()
+def test_damaged_zip_raises_without_digest(server, tmp_path):
+    whole = build_zip()
     at = whole.index(b"1.plt") + 8
     server.body = whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :]
     with pytest.raises(DataFileError):
@@ -113,29 +113,29 @@ def test_a_damaged_zip_is_found_without_a_digest(server, tmp_path):
     assert fetch_data("geolife", tmp_path, base_url=server.url).path.name == "geolife-1.3.zip"
 
 
-def test_a_connection_that_breaks_off_is_a_download_error(server, tmp_path):
+def test_interrupted_connection_raises(server, tmp_path):
     server.promised = len(GOWALLA) + 1000
     with pytest.raises(DownloadError):
         fetch_data("gowalla", tmp_path, base_url=server.url, timeout_seconds=2)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refused_connection_is_a_download_error_of_one_line(tmp_path):
+def test_refused_connection_raises_in_one_line(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(DownloadError, match="could not be fetched") as caught:
+    with pytest.raises(DownloadError, match="fetched") as caught:
         fetch_data("gowalla", tmp_path, base_url=f"http://127.0.0.1:{port}")
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_page_is_a_download_error(server, tmp_path):
+def test_missing_page_raises(server, tmp_path):
     server.status = 404
     with pytest.raises(DownloadError, match="404"):
         fetch_data("gowalla", tmp_path, base_url=server.url)
 
 
-def test_a_file_brought_by_hand_is_recorded_without_a_download_and_kept_when_damaged(server, tmp_path):
+def test_local_file_is_recorded_without_download_and_kept_if_damaged(server, tmp_path):
     path = tmp_path / DATA_SETS["gowalla"].file_name
     path.write_bytes(GOWALLA)
     assert not fetch_data("gowalla", tmp_path, base_url=server.url).verified
@@ -147,7 +147,7 @@ def test_a_file_brought_by_hand_is_recorded_without_a_download_and_kept_when_dam
     assert server.requests == []
 
 
-def test_what_cannot_be_fetched_is_refused(tmp_path):
+def test_invalid_fetch_arguments_raise(tmp_path):
     with pytest.raises(ConfigurationError, match="geolife"):
         fetch_data("brightkite", tmp_path)
     with pytest.raises(ConfigurationError, match="64"):
@@ -160,5 +160,5 @@ def test_what_cannot_be_fetched_is_refused(tmp_path):
         fetch_data("gowalla", tmp_path)
 
 
-def test_the_recorded_addresses_are_https():
+def test_data_set_urls_use_https():
     assert all(data_set.base_url.startswith("https://") for data_set in DATA_SETS.values())

@@ -1,4 +1,4 @@
-"""OwnTracks: only locations count, their own time counts, and a flaw is named with its line."""
+"""OwnTracks: location records with their own time, and errors with line numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write(tmp_path, text, name="2024-03.rec"):
 
 
 @pytest.mark.parametrize("separator", ["\t", "                  \t", "   "])
-def test_only_locations_are_taken_at_their_own_time(tmp_path, separator):
+def test_only_location_records_are_read_with_their_own_time(tmp_path, separator):
     text = "".join(
         line(record(**fields), separator)
         for fields in [
@@ -39,44 +39,47 @@ def test_only_locations_are_taken_at_their_own_time(tmp_path, separator):
         ]
     )
     result = read(write(tmp_path, text + "\n"))
-    (made,) = result.trajectories
-    assert made.times.astype("M8[s]").astype(int).tolist() == [1709283789, 1709283799]
-    assert made.latitude.tolist() == [52.225, 52.3]
+    (trajectory,) = result.trajectories
+    assert trajectory.times.astype("M8[s]").astype(int).tolist() == [1709283789, 1709283799]
+    assert trajectory.latitude.tolist() == [52.225, 52.3]
     assert result.skipped == {}
 
 
-def test_the_user_is_the_topics_second_part_or_the_lone_files_name_or_the_callers(tmp_path):
-    said, unsaid = line(record(topic="owntracks/ada/iPhone 12 Pro")), line(record()) + line(record(topic="odd"))
-    assert [t.user for t in read(write(tmp_path, said)).trajectories] == ["ada"]
-    result = read(write(tmp_path, unsaid, "grace.rec"))
+def test_user_comes_from_topic_file_name_or_caller(tmp_path):
+    with_topic, without_topic = (
+        line(record(topic="owntracks/ada/iPhone 12 Pro")),
+        line(record()) + line(record(topic="odd")),
+    )
+    assert [t.user for t in read(write(tmp_path, with_topic)).trajectories] == ["ada"]
+    result = read(write(tmp_path, without_topic, "grace.rec"))
     assert ([t.user for t in result.trajectories], list(result.unnamed), result.merged) == (["grace"], ["grace"], 1)
-    both = write(tmp_path, said + unsaid, "grace.rec")
-    with pytest.raises(DataFileError, match="does not say whose fixes it holds"):
+    both = write(tmp_path, with_topic + without_topic, "grace.rec")
+    with pytest.raises(DataFileError, match=r"whose|--user"):
         read(both)
     assert [t.user for t in read(both, user="me").trajectories] == ["me"]
 
 
-def test_a_time_written_as_text_is_read(tmp_path):
+def test_time_as_string_is_read(tmp_path):
     assert read(write(tmp_path, line(record(tst="1709283789")))) == read(write(tmp_path, line(record())))
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (line(record(tst=...)), "tst is 'None'"),
-        (line(record(tst=1.5)), "tst is '1.5'"),
-        (line(record(tst=10**15)), "tst is '1000000000000000'"),
-        (line(record(tst=True)), "tst is 'True'"),
-        (line(record(lat=...)), "lat is 'None'"),
-        (line(record(lat="52")), "lat is '52'"),
-        (line(record(lon=float("nan"))), "longitude is nan"),
-        (line(record(lat=400.17)), "latitude is 400.17"),
-        (line(record())[:-9] + "\n", "the JSON object does not read"),
-        ("half a li\n", "line is 'half a li'"),
-        (record() + "\n", "a record is a time, a kind and a JSON object"),
+        (line(record(tst=...)), "tst must be an integer number of seconds since 1970, got 'None'"),
+        (line(record(tst=1.5)), "tst must be an integer number of seconds since 1970, got '1.5'"),
+        (line(record(tst=10**15)), "tst must be an integer number of seconds since 1970, got '1000000000000000'"),
+        (line(record(tst=True)), "tst must be an integer number of seconds since 1970, got 'True'"),
+        (line(record(lat=...)), "lat must be a decimal number, got 'None'"),
+        (line(record(lat="52")), "lat must be a decimal number, got '52'"),
+        (line(record(lon=float("nan"))), "longitude must be in [-180, 180], got nan"),
+        (line(record(lat=400.17)), "latitude must be in [-90, 90], got 400.17"),
+        (line(record())[:-9] + "\n", "invalid JSON object"),
+        ("half a li\n", "a record must be a time, a type and a JSON object, got 'half a li'"),
+        (record() + "\n", "a record must be a time, a type and a JSON object"),
     ],
 )
-def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad, message):
+def test_malformed_line_raises_or_is_counted(tmp_path, bad, message):
     path = write(tmp_path, line(record()) + bad + line(record(tst=1709283799)))
     with pytest.raises(DataFileError) as caught:
         read(path, "owntracks")
@@ -86,8 +89,8 @@ def test_a_malformed_line_is_named_and_can_be_skipped_and_counted(tmp_path, bad,
     assert (result.points, result.skipped) == (2, {str(path): 1})
 
 
-def test_a_file_without_any_location_says_so(tmp_path):
-    with pytest.raises(DataFileError, match="no record of type location"):
+def test_file_without_locations_raises(tmp_path):
+    with pytest.raises(DataFileError, match="type location"):
         read(write(tmp_path, line(record(kind="lwt"))))
 
 
@@ -99,7 +102,7 @@ def test_a_file_without_any_location_says_so(tmp_path):
         ("recorder/demo-iphone.rec", "demo-iphone", 23, 0),
     ],
 )
-def test_public_records_are_read_whole(real_data, name, user, points, merged):
+def test_public_records_are_read_completely(real_data, name, user, points, merged):
     path = real_data / "owntracks" / name
     result = read(path)
     assert [(t.user, len(t)) for t in result.trajectories] == [(user, points)]

@@ -1,4 +1,4 @@
-"""One door for all formats: recognised by what is there, or by name; and bytes that cannot be had."""
+"""One function for all formats: recognition, named formats and unreadable files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers import FORMATS, read, recognise
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+# Format → a file of the sample.
 FILES = {
     "geolife": "geolife",
     "checkins": "checkins.txt.gz",
@@ -22,22 +23,21 @@ FILES = {
     "owntracks": "phone.rec",
     "cabspotting": "cabs",
 }
-"""Format → a file of the sample."""
 
 
-def test_the_sample_has_every_format():
+def test_sample_has_every_format():
     assert set(FILES) == set(FORMATS)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_is_recognised_and_named_gives_the_same(name):
+def test_every_format_is_recognized_and_matches_named_format(name):
     path = SAMPLE / FILES[name]
     assert recognise(path) == name
     assert read(path) == read(path, name) == read(path, skip_bad=True)
 
 
 @pytest.mark.parametrize("name", ["checkins", "gpx", "owntracks", "table"])
-def test_text_is_recognised_by_its_first_line_and_read_gzipped(name, tmp_path):
+def test_text_format_is_recognized_by_first_line_and_read_gzipped(name, tmp_path):
     data = (SAMPLE / FILES[name]).read_bytes()
     plain = gzip.decompress(data) if name == "checkins" else data
     (tmp_path / "download").write_bytes(plain)
@@ -50,7 +50,7 @@ def test_text_is_recognised_by_its_first_line_and_read_gzipped(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gpx", "owntracks", "table"])
-def test_a_folder_a_tar_and_a_zip_of_one_format_are_read_alike(name, tmp_path):
+def test_folder_tar_and_zip_give_equal_results(name, tmp_path):
     folder = tmp_path / "all"
     folder.mkdir()
     shutil.copy(SAMPLE / FILES[name], folder)
@@ -64,7 +64,7 @@ def test_a_folder_a_tar_and_a_zip_of_one_format_are_read_alike(name, tmp_path):
         assert read(path) == expected
 
 
-def test_a_folder_of_several_formats_asks_which(tmp_path):
+def test_folder_with_several_formats_raises(tmp_path):
     shutil.copy(SAMPLE / "track.gpx", tmp_path)
     shutil.copy(SAMPLE / "phone.rec", tmp_path)
     with pytest.raises(ConfigurationError, match="gpx, owntracks"):
@@ -72,7 +72,7 @@ def test_a_folder_of_several_formats_asks_which(tmp_path):
     assert read(tmp_path, "gpx").trajectories[0].user == "track"
 
 
-def test_what_makes_no_sense_together_is_refused():
+def test_incompatible_options_raise():
     with pytest.raises(ConfigurationError, match="'kml'"):
         read(SAMPLE / "track.gpx", "kml")
     with pytest.raises(ConfigurationError, match="only tables"):
@@ -80,14 +80,14 @@ def test_what_makes_no_sense_together_is_refused():
 
 
 @pytest.mark.parametrize("content", [b"", b"just some words\n", b"\x89PNG\r\n\x1a\n"])
-def test_an_unknown_file_is_one_line_of_error(tmp_path, content):
+def test_unknown_file_raises_in_one_line(tmp_path, content):
     (tmp_path / "x.dat").write_bytes(content)
-    with pytest.raises(DataFileError, match="name it with format=") as caught:
+    with pytest.raises(DataFileError, match="format=") as caught:
         read(tmp_path / "x.dat")
     assert "\n" not in str(caught.value)
 
 
-def broken(tmp_path):
+def write_broken_files(tmp_path):
     tmp_path.joinpath("empty").mkdir()
     with tarfile.open(tmp_path / "cut.tar.gz", "w:gz") as tar:
         tar.add(SAMPLE / "geolife", "Data")
@@ -103,15 +103,15 @@ def broken(tmp_path):
     return ["empty", "cut.tar.gz", "bad.zip", "not.tar", "flip.csv.gz", "absent.gpx"]
 
 
-def test_bytes_that_cannot_be_had_are_one_line_of_error_that_names_the_file(tmp_path):
-    for name in broken(tmp_path):
+def test_unreadable_files_raise_in_one_line_with_file_name(tmp_path):
+    for name in write_broken_files(tmp_path):
         with pytest.raises(DataFileError) as caught:
             read(tmp_path / name)
         assert "\n" not in str(caught.value)
         assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_file_without_permission_is_one_line_of_error(tmp_path, monkeypatch):
+def test_file_without_permission_raises(tmp_path, monkeypatch):
     path = tmp_path / "a.gpx"
     path.write_bytes(b"<gpx/>")
 
@@ -123,7 +123,7 @@ def test_a_file_without_permission_is_one_line_of_error(tmp_path, monkeypatch):
         read(path)
 
 
-def test_every_public_file_is_read_or_refused_in_one_line(real_data):
+def test_every_public_file_is_read_or_raises_in_one_line(real_data):
     for path in sorted(real_data.rglob("*")):
         if path.suffix in {".gpx", ".rec", ".gz"} and "geolife_beijing" not in path.name:
             outcome = ""

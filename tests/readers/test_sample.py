@@ -1,4 +1,4 @@
-"""The sample in data/ is what its script makes, and each file reads back as the people it was written from."""
+"""The sample in data/ matches its script, and each file reads back exactly."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dphmm.readers import read
 from dphmm.readers.synthetic_city import synthetic_trajectories
 
 ROOT = Path(__file__).parents[2]
-PEOPLE = {person.user: person for person in synthetic_trajectories()}
+TRAJECTORIES = {trajectory.user: trajectory for trajectory in synthetic_trajectories()}
 
 
-def made_files():
+def generate_files():
     spec = importlib.util.spec_from_file_location("make_sample", ROOT / "scripts" / "make_sample.py")
     assert spec is not None
     assert spec.loader is not None
@@ -26,65 +26,69 @@ def made_files():
     return module.sample_files()
 
 
+# Degrees: NumPy versions differ in the last bit of a logarithm and, rarely, in the last digit written.
 LAST_DIGIT = 1.5e-6
-"""Degrees: versions of NumPy differ in the last bit of a logarithm, and so, seldom, in the last digit written."""
 
 DECIMAL = rb"-?\d+\.\d+"
 
 
-def words(content: bytes) -> bytes:
+def mask_numbers(content: bytes) -> bytes:
     return re.sub(DECIMAL, b"#", content)
 
 
-def numbers(content: bytes) -> np.ndarray:
+def extract_numbers(content: bytes) -> np.ndarray:
     return np.array(re.findall(DECIMAL, content), dtype=float)
 
 
-def test_the_files_are_what_the_script_makes():
-    made = made_files()
+def test_files_match_script():
+    generated = generate_files()
     kept = {str(p.relative_to(ROOT / "data")) for p in (ROOT / "data").rglob("*") if p.is_file()}
-    assert kept == set(made) | {"README.md", ".gitattributes"}
-    for name, content in made.items():
+    assert kept == set(generated) | {"README.md", ".gitattributes"}
+    for name, content in generated.items():
         stored = (ROOT / "data" / name).read_bytes()
         if name.endswith(".gz"):
             stored, content = gzip.decompress(stored), gzip.decompress(content)
-        assert words(stored) == words(content), name
-        np.testing.assert_allclose(numbers(stored), numbers(content), rtol=0, atol=LAST_DIGIT, err_msg=name)
+        assert mask_numbers(stored) == mask_numbers(content), name
+        np.testing.assert_allclose(
+            extract_numbers(stored), extract_numbers(content), rtol=0, atol=LAST_DIGIT, err_msg=name
+        )
 
 
-def test_the_sample_stays_small():
+def test_sample_is_smaller_than_1_mb():
     assert sum(p.stat().st_size for p in (ROOT / "data").rglob("*") if p.is_file()) < 1_000_000
 
 
-def same(read_back, person):
-    assert np.array_equal(read_back.times, person.times)
-    np.testing.assert_allclose(read_back.latitude, person.latitude, rtol=0, atol=LAST_DIGIT)
-    np.testing.assert_allclose(read_back.longitude, person.longitude, rtol=0, atol=LAST_DIGIT)
+def assert_equal(read_back, trajectory):
+    assert np.array_equal(read_back.times, trajectory.times)
+    np.testing.assert_allclose(read_back.latitude, trajectory.latitude, rtol=0, atol=LAST_DIGIT)
+    np.testing.assert_allclose(read_back.longitude, trajectory.longitude, rtol=0, atol=LAST_DIGIT)
 
 
 @pytest.mark.parametrize(
     ("name", "user", "days"), [("points.geojson", "p05", 1), ("track.gpx", "p06", 1), ("phone.rec", "p07", 1)]
 )
-def test_a_day_reads_back_exactly(name, user, days):
-    (made,) = read(ROOT / "data" / "sample" / name).trajectories
-    day = PEOPLE[user].between("2024-03-07", f"2024-03-{7 + days:02d}")
+def test_day_reads_back_exactly(name, user, days):
+    (trajectory,) = read(ROOT / "data" / "sample" / name).trajectories
+    day = TRAJECTORIES[user].between("2024-03-07", f"2024-03-{7 + days:02d}")
     assert day is not None
-    same(made, day)
+    assert_equal(trajectory, day)
 
 
-def test_the_table_reads_back_exactly():
-    for made in read(ROOT / "data" / "sample" / "table.csv").trajectories:
-        same(made, PEOPLE[made.user])
+def test_table_reads_back_exactly():
+    for trajectory in read(ROOT / "data" / "sample" / "table.csv").trajectories:
+        assert_equal(trajectory, TRAJECTORIES[trajectory.user])
 
 
-def test_the_geolife_folder_reads_back_exactly():
-    for made, user in zip(read(ROOT / "data" / "sample" / "geolife").trajectories, ["p01", "p02", "p03"], strict=True):
-        whole = PEOPLE[user].between("2024-03-07", "2024-03-10")
+def test_geolife_folder_reads_back_exactly():
+    for trajectory, user in zip(
+        read(ROOT / "data" / "sample" / "geolife").trajectories, ["p01", "p02", "p03"], strict=True
+    ):
+        whole = TRAJECTORIES[user].between("2024-03-07", "2024-03-10")
         assert whole is not None
-        same(made, whole)
+        assert_equal(trajectory, whole)
 
 
-def test_everybody_checks_in_on_most_days():
+def test_every_user_has_at_least_ten_check_ins():
     result = read(ROOT / "data" / "sample" / "checkins.txt.gz")
     assert len(result.trajectories) == 12
     assert all(len(trajectory) >= 10 for trajectory in result.trajectories)

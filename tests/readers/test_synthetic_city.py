@@ -1,6 +1,10 @@
-"""The synthetic city is connected and covered, its people are reproducible and plausible."""
+"""The synthetic city is connected; its users are reproducible and plausible."""
 
 from __future__ import annotations
+
+import json
+import warnings
+from itertools import pairwise
 
 import networkx as nx
 import numpy as np
@@ -8,24 +12,25 @@ import pytest
 import shapely
 
 from dphmm.errors import ConfigurationError
+from dphmm.policy.zones import read_polygons
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.space import Grid
 
 CITY = build_city()
-PEOPLE = synthetic_trajectories(city=CITY)
+TRAJECTORIES = synthetic_trajectories(city=CITY)
 
 
-def test_the_same_seed_gives_the_same_people_and_another_seed_others():
+def test_seed_determines_users():
     assert synthetic_trajectories(users=2, days=2, rng=7) == synthetic_trajectories(users=2, days=2, rng=7)
     assert synthetic_trajectories(users=2, days=2, rng=7) != synthetic_trajectories(users=2, days=2, rng=8)
 
 
-def test_the_streets_are_connected_and_the_river_has_three_bridges():
+def test_streets_are_connected_and_river_has_three_bridges():
     assert nx.is_connected(CITY.streets)
-    assert sum({one[1], other[1]} == {5, 6} for one, other in CITY.streets.edges) == 3
+    assert sum({start[1], end[1]} == {5, 6} for start, end in CITY.streets.edges) == 3
 
 
-def test_the_districts_cover_the_city_without_overlap():
+def test_districts_cover_city_without_overlap():
     areas = list(CITY.districts.values())
     assert 4 <= len(areas) <= 6
     whole = shapely.union_all(areas)
@@ -33,7 +38,7 @@ def test_the_districts_cover_the_city_without_overlap():
     assert sum(area.area for area in areas) == pytest.approx(whole.area, rel=1e-9)
 
 
-def test_the_district_layer_holds_the_same_areas_in_degrees():
+def test_district_layer_contains_same_areas_in_degrees():
     layer = CITY.districts_geojson()
     assert [f["properties"]["name"] for f in layer["features"]] == list(CITY.districts)
     for feature in layer["features"]:
@@ -43,42 +48,58 @@ def test_the_district_layer_holds_the_same_areas_in_degrees():
         assert outline.exterior.is_ccw
 
 
-def test_every_fix_lies_in_the_box_within_forty_metres_of_a_street_or_rest():
+def test_district_layer_needs_no_repair(tmp_path):
+    """Each side of a district is on the city's outline or also a side of its neighbour."""
+    document = CITY.districts_geojson()
+    (tmp_path / "districts.geojson").write_text(json.dumps(document))
+    rings = [feature["geometry"]["coordinates"][0] for feature in document["features"]]
+    sides = [(tuple(start), tuple(end)) for ring in rings for start, end in pairwise(ring)]
+    assert len(set(sides)) == len(sides)
+    outline = [side for side in sides if side[::-1] not in sides]
+    assert 0 < len(outline) < len(sides)
+    plane = CITY.projection.to_plane(*np.array(outline).reshape(-1, 2)[:, ::-1].T)
+    assert np.abs(plane).max(axis=1) == pytest.approx(3.2, abs=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(read_polygons(tmp_path / "districts.geojson", "name")) == len(CITY.districts)
+
+
+def test_every_fix_is_inside_box_and_near_street():
     lines = shapely.MultiLineString([[CITY.point(a), CITY.point(b)] for a, b in CITY.streets.edges])
     grid = Grid.over(CITY.box, 0.5)
-    for person in PEOPLE:
-        assert (grid.locate(person.latitude, person.longitude) >= 0).all()
-        plane = CITY.projection.to_plane(person.latitude, person.longitude)
+    for trajectory in TRAJECTORIES:
+        assert (grid.locate(trajectory.latitude, trajectory.longitude) >= 0).all()
+        plane = CITY.projection.to_plane(trajectory.latitude, trajectory.longitude)
         assert shapely.distance(lines, shapely.points(plane)).max() < 0.06
 
 
-def test_people_stay_most_of_the_time_and_never_move_faster_than_they_drive():
-    for person in PEOPLE:
-        plane = CITY.projection.to_plane(person.latitude, person.longitude)
-        hours = np.diff(person.times).astype(np.int64) / 3.6e9
+def test_users_mostly_stay_and_respect_speed_limit():
+    for trajectory in TRAJECTORIES:
+        plane = CITY.projection.to_plane(trajectory.latitude, trajectory.longitude)
+        hours = np.diff(trajectory.times).astype(np.int64) / 3.6e9
         speed = np.hypot(*np.diff(plane, axis=0).T) / hours
         assert speed.max() < 28
         assert np.median(speed) < 0.5
         assert (speed > 2).sum() > 10
 
 
-def test_twelve_people_five_days_every_five_minutes_with_some_fixes_missing():
-    assert len(PEOPLE) == 12
-    assert len({person.user for person in PEOPLE}) == 12
-    for person in PEOPLE:
-        assert 0.9 * 1440 < len(person) <= 1440
-        assert set((np.diff(person.times).astype(np.int64) % 300_000_000).tolist()) == {0}
-    assert any(len(person.split(3000)) > 1 for person in PEOPLE)
+def test_twelve_users_have_five_days_of_five_minute_fixes_with_gaps():
+    assert len(TRAJECTORIES) == 12
+    assert len({trajectory.user for trajectory in TRAJECTORIES}) == 12
+    for trajectory in TRAJECTORIES:
+        assert 0.9 * 1440 < len(trajectory) <= 1440
+        assert set((np.diff(trajectory.times).astype(np.int64) % 300_000_000).tolist()) == {0}
+    assert any(len(trajectory.split(3000)) > 1 for trajectory in TRAJECTORIES)
 
 
-def test_nights_are_spent_at_one_place():
-    for person in PEOPLE:
-        local = (person.times.astype("M8[h]").astype(np.int64) - 2) % 24
-        plane = CITY.projection.to_plane(person.latitude, person.longitude)[(local >= 2) & (local < 5)]
+def test_nights_are_spent_at_one_location():
+    for trajectory in TRAJECTORIES:
+        local = (trajectory.times.astype("M8[h]").astype(np.int64) - 2) % 24
+        plane = CITY.projection.to_plane(trajectory.latitude, trajectory.longitude)[(local >= 2) & (local < 5)]
         assert np.hypot(*(plane - np.median(plane, axis=0)).T).max() < 0.05
 
 
-@pytest.mark.parametrize("wrong", [{"users": 0}, {"users": 100}, {"days": 0}, {"step_minutes": 0}])
-def test_numbers_out_of_range_are_refused(wrong):
+@pytest.mark.parametrize("wrong", [{"users": 0}, {"users": 100}, {"days": 0}, {"step_minutes": 0}], ids=repr)
+def test_out_of_range_arguments_raise(wrong):
     with pytest.raises(ConfigurationError):
         synthetic_trajectories(**wrong)

@@ -1,30 +1,34 @@
-"""Parquet files of everyone: whole columns say what single rows do, and of a large file little is in memory."""
+"""Parquet files: column parsing matches row parsing, and memory is bounded."""
 
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dphmm.errors import DataFileError
+from dphmm.errors import DataFileError, OutputError
 from dphmm.jobs.input_data import Data
 from dphmm.readers import columns, read
 from dphmm.readers import table as parquet
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.table import ParquetFixes, fixes_in
+from dphmm.tables import binary_files
 from tests.sizes import fewer
 
 pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
 
 
-def table(rows=300, people=7, seed=0, **changes):
+def build_table(rows=300, num_users=7, seed=0, **changes):
     rng = np.random.default_rng(seed)
     times = np.datetime64("2024-03-07T00:00:00", "us") + rng.permutation(rows) * np.timedelta64(60, "s")
     columns = {
-        "user_id": [f"p{k}" for k in rng.integers(0, people, rows)],
+        "user_id": [f"p{k}" for k in rng.integers(0, num_users, rows)],
         "tracked_at": times,
         "latitude": 45 + rng.random(rows),
         "longitude": -30 + rng.random(rows),
@@ -32,53 +36,146 @@ def table(rows=300, people=7, seed=0, **changes):
     return pa.table(columns | changes)
 
 
-def same(ours, theirs):
-    assert [one.user for one in ours] == [one.user for one in theirs]
-    for one, other in zip(ours, theirs, strict=True):
+def assert_equal(actual, expected):
+    assert [trajectory.user for trajectory in actual] == [trajectory.user for trajectory in expected]
+    for trajectory, other in zip(actual, expected, strict=True):
         for name in ("times", "latitude", "longitude"):
-            assert (getattr(one, name) == getattr(other, name)).all()
+            assert (getattr(trajectory, name) == getattr(other, name)).all()
 
 
-def test_times_of_a_zone_that_is_no_text_are_refused_in_a_line(tmp_path):
+def test_invalid_time_zone_text_raises(tmp_path):
     path = tmp_path / "t.parquet"
-    pq.write_table(table(tracked_at=pa.array(range(300), pa.timestamp("us", tz="UTC"))), path)
-    said = pq.read_metadata(path).metadata[b"ARROW:schema"]
-    broken = base64.b64encode(base64.b64decode(said).replace(b"UTC", b"\xd5TC"))
-    path.write_bytes(path.read_bytes().replace(said, broken))
-    with pytest.raises(DataFileError, match="times in 'tracked_at' of a zone that is no text"):
+    pq.write_table(build_table(tracked_at=pa.array(range(300), pa.timestamp("us", tz="UTC"))), path)
+    schema = pq.read_metadata(path).metadata[b"ARROW:schema"]
+    broken = base64.b64encode(base64.b64decode(schema).replace(b"UTC", b"\xd5TC"))
+    path.write_bytes(path.read_bytes().replace(schema, broken))
+    with pytest.raises(DataFileError, match=r"'tracked_at'.*zone"):
         read(path)
 
 
 @pytest.mark.parametrize("order", ["as recorded", "by user"])
-@pytest.mark.parametrize("most", [1, 40, 100, 10_000])
-def test_a_file_taken_a_few_people_after_another_holds_what_it_holds(tmp_path, monkeypatch, order, most):
-    made = table()
+@pytest.mark.parametrize("most", [1, 40, 100, 299])
+def test_reading_in_groups_of_users_matches_whole_file(tmp_path, monkeypatch, order, most):
+    rows_table = build_table()
     if order == "by user":
-        made = made.sort_by("user_id")
-    pq.write_table(made, tmp_path / "all.parquet", row_group_size=32)
+        rows_table = rows_table.sort_by("user_id")
+    pq.write_table(rows_table, tmp_path / "all.parquet", row_group_size=32)
     whole = read(tmp_path / "all.parquet").trajectories
-    monkeypatch.setattr(parquet, "MOST_FIXES", 10)
-    monkeypatch.setattr(ParquetFixes.by_people, "__defaults__", (most,))
-    asked = []
+    monkeypatch.setattr(parquet, "MAX_FIXES", most)
+    monkeypatch.setattr(parquet, "PART_ROWS", 50)
+    progress = []
     data = Data((tmp_path / "all.parquet",), exclude_users=("p3",))
-    found = sorted(data.one_after_another(asked.append), key=lambda one: one.user)
-    same(found, [one for one in whole if one.user != "p3"])
-    assert asked == [[one.user for one in found]]
+    trajectories = sorted(data.one_after_another(progress.append), key=lambda trajectory: trajectory.user)
+    assert_equal(trajectories, [trajectory for trajectory in whole if trajectory.user != "p3"])
+    assert progress == [[trajectory.user for trajectory in trajectories]]
 
 
-def test_no_more_than_asked_for_is_in_memory_and_sorted_rows_are_read_once(tmp_path, monkeypatch):
-    pq.write_table(table(3000, 30).sort_by("user_id"), tmp_path / "all.parquet", row_group_size=100)
-    file = ParquetFixes(tmp_path / "all.parquet", ReadOptions())
-    read_groups, plain = [], file._file.read
-    monkeypatch.setattr(file._file, "read", lambda groups, *more: read_groups.append(groups[0]) or plain(groups, *more))
-    parts = list(file.by_people(400))
+def gather(path, **options):
+    return ParquetFixes(path, ReadOptions(**options)).gather()
+
+
+@pytest.mark.parametrize("order", ["as recorded", "by user"])
+def test_every_row_is_read_once_in_any_order(tmp_path, monkeypatch, order):
+    rows_table = build_table(3000, 30)
+    if order == "by user":
+        rows_table = rows_table.sort_by("user_id")
+    pq.write_table(rows_table, tmp_path / "all.parquet", row_group_size=100)
+    monkeypatch.setattr(parquet, "PART_ROWS", 250)
+    num_read, decode = [], binary_files._decode_dictionaries
+    monkeypatch.setattr(
+        binary_files,
+        "_decode_dictionaries",
+        lambda batch, *more: num_read.append(batch.num_rows) or decode(batch, *more),
+    )
+    file = gather(tmp_path / "all.parquet")
+    parts = list(file.read_by_users(400))
     assert max(part.points for part in parts) <= 400
     assert sum(part.points for part in parts) == 3000
-    assert len(read_groups) <= 30 + 30 + len(parts)  # the names, the rows, and groups that two parts share
-    assert [len(part.trajectories) for part in file.by_people(1)] == [1] * 30, "or one person's where they are more"
+    assert len(parts) <= 15
+    assert [len(part.trajectories) for part in file.read_by_users(1)] == [1] * 30, (
+        "one user per part, if a user has more fixes"
+    )
+    assert sum(num_read) == 3000
 
 
-def test_whole_columns_say_what_single_rows_do(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["texts", "numbers", "decimals", "bytes", "booleans", "with missing", "with spaces"])
+def test_groups_follow_first_occurrence_for_every_type_of_user(tmp_path, monkeypatch, kind):
+    """The expected groups are made by a loop over the rows, skipped rows included."""
+    rng = np.random.default_rng(3)
+    numbers = rng.integers(0, 2 if kind == "booleans" else 9, 400)
+    users = {
+        "numbers": numbers,
+        "decimals": numbers + 0.5,
+        "bytes": pa.array([b"p%d" % number for number in numbers]),
+        "booleans": numbers == 1,
+        "with missing": [None if number == 4 else f"p{number}" for number in numbers],
+        "with spaces": [f"p{number}" + " " * int(rng.integers(2)) for number in numbers],
+    }.get(kind, [f"p{number}" for number in numbers])
+    latitude = 45 + rng.random(400)
+    latitude[rng.random(400) < 0.1] = 95.0
+    pq.write_table(build_table(400, user_id=users, latitude=latitude), tmp_path / "all.parquet", row_group_size=90)
+    whole = {track.user: track for track in read(tmp_path / "all.parquet", skip_bad=True).trajectories}
+    names = ["" if label is None else str(label).strip() for label in pa.array(users).to_pylist()]
+    expected, size = [[]], 0
+    for name in dict.fromkeys(names):
+        if expected[-1] and size + names.count(name) > 120:
+            expected, size = [*expected, []], 0
+        expected[-1].append(name)
+        size += names.count(name)
+    monkeypatch.setattr(parquet, "PART_ROWS", 70)
+    file = gather(tmp_path / "all.parquet", skip_bad=True)
+    parts = list(file.read_by_users(120))
+    assert file.users == [name for name in dict.fromkeys(names) if name in whole]
+    users_of_parts = [[track.user for track in part.trajectories] for part in parts]
+    assert users_of_parts == [sorted(name for name in group if name in whole) for group in expected]
+    for part in parts:
+        assert_equal(part.trajectories, [whole[track.user] for track in part.trajectories])
+    bad = sum(degrees > 90 or not name for degrees, name in zip(latitude, names, strict=True))
+    assert sum(sum(part.skipped.values()) for part in parts) == bad > 0
+
+
+def test_last_of_equal_timestamps_is_kept_across_parts(tmp_path, monkeypatch):
+    times = np.datetime64("2024-03-07T00:00:00", "us") + np.arange(300) // 60 * np.timedelta64(1, "s")
+    pq.write_table(build_table(tracked_at=times), tmp_path / "all.parquet", row_group_size=40)
+    monkeypatch.setattr(parquet, "PART_ROWS", 50)
+    parts = list(gather(tmp_path / "all.parquet").read_by_users(100))
+    whole = read(tmp_path / "all.parquet")
+    trajectories = sorted((track for part in parts for track in part.trajectories), key=lambda track: track.user)
+    assert_equal(trajectories, whole.trajectories)
+    assert sum(part.merged for part in parts) == whole.merged > 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="open files are listed in /proc")
+def test_temporary_file_is_private_without_name_and_closed_at_end(tmp_path, monkeypatch):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    pq.write_table(build_table(), tmp_path / "all.parquet")
+    monkeypatch.setattr(parquet, "MAX_FIXES", 40)
+
+    def open_files():
+        return [link for link in Path("/proc/self/fd").iterdir() if f"{folder}/" in os.path.realpath(link)]
+
+    everyone = Data((tmp_path / "all.parquet",)).one_after_another()
+    next(everyone)
+    (file,) = open_files()
+    assert list(folder.iterdir()) == []
+    assert os.stat(file).st_mode & 0o077 == 0
+    assert os.stat(file).st_nlink == 0
+    list(everyone)
+    assert open_files() == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_full_disk_raises_output_error(tmp_path, monkeypatch):
+    pq.write_table(build_table(), tmp_path / "all.parquet")
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda: full)
+        with pytest.raises(OutputError, match=r"all\.parquet cannot be stored .*No space left.* TMPDIR"):
+            gather(tmp_path / "all.parquet")
+
+
+def test_column_parsing_matches_row_parsing(tmp_path, monkeypatch):
     times = np.datetime64("2024-03-07T00:00:00", "us") + np.arange(300) * np.timedelta64(1, "s")
     kinds = {
         "texts": {},
@@ -91,40 +188,38 @@ def test_whole_columns_say_what_single_rows_do(tmp_path, monkeypatch):
         "short floats": {"latitude": np.linspace(0, 1, 300).astype(np.float32)},
     }
     for kind, changes in kinds.items():
-        pq.write_table(table(**changes), tmp_path / "a.parquet", row_group_size=64)
+        pq.write_table(build_table(**changes), tmp_path / "a.parquet", row_group_size=64)
         options = {"time_unit": "ms"} if kind == "milliseconds" else {}
         quick = read(tmp_path / "a.parquet", **options)
         with monkeypatch.context() as slow:
             slow.setattr(columns, "_by_arrays", lambda *arguments: None)
-            same(quick.trajectories, read(tmp_path / "a.parquet", **options).trajectories)
+            assert_equal(quick.trajectories, read(tmp_path / "a.parquet", **options).trajectories)
         zoned = read(tmp_path / "a.parquet", time_zone="+02:00", **options)
         earlier = np.timedelta64(0 if kind in ("a zone", "milliseconds") else 2, "h")
         assert (zoned.trajectories[0].times == quick.trajectories[0].times - earlier).all()
 
 
-def test_a_bad_row_of_a_large_file_is_named_by_its_number_in_the_file(tmp_path):
-    made = table()
-    latitude = made["latitude"].to_numpy().copy()
+def test_invalid_row_of_large_file_raises_with_row_number(tmp_path):
+    rows_table = build_table()
+    latitude = rows_table["latitude"].to_numpy().copy()
     latitude[217] = 95.0
-    pq.write_table(table(latitude=latitude), tmp_path / "all.parquet", row_group_size=32)
-    file = ParquetFixes(tmp_path / "all.parquet", ReadOptions())
-    with pytest.raises(DataFileError, match=r"all.parquet: row 218: latitude is 95.0"):
-        list(file.by_people(40))
-    passed = ParquetFixes(tmp_path / "all.parquet", ReadOptions(True))
-    assert sum(sum(part.skipped.values()) for part in passed.by_people(40)) == 1
+    pq.write_table(build_table(latitude=latitude), tmp_path / "all.parquet", row_group_size=32)
+    with pytest.raises(DataFileError, match=r"all\.parquet: row 218: latitude .*95\.0"):
+        gather(tmp_path / "all.parquet")
+    passed = gather(tmp_path / "all.parquet", skip_bad=True)
+    assert sum(sum(part.skipped.values()) for part in passed.read_by_users(40)) == 1
 
 
-def test_rows_without_a_user_are_refused_also_of_a_large_file(tmp_path):
+def test_row_without_user_in_large_file_raises(tmp_path):
     users = [None if k == 5 else f"p{k % 3}" for k in range(300)]
-    pq.write_table(table(user_id=users), tmp_path / "all.parquet", row_group_size=32)
-    file = ParquetFixes(tmp_path / "all.parquet", ReadOptions())
-    with pytest.raises(DataFileError, match="row 6: the user is empty"):
-        list(file.by_people(40))
+    pq.write_table(build_table(user_id=users), tmp_path / "all.parquet", row_group_size=32)
+    with pytest.raises(DataFileError, match=r"row 6: .*user"):
+        gather(tmp_path / "all.parquet")
 
 
-def test_a_file_that_is_none_is_refused_and_another_has_no_rows(tmp_path):
+def test_invalid_parquet_raises_and_other_files_have_no_rows(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and then nothing of the kind PAR1")
-    with pytest.raises(DataFileError, match="is no whole Parquet file"):
+    with pytest.raises(DataFileError, match="Parquet"):
         fixes_in(tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("uid,time,lat,lon\n")
     assert fixes_in(tmp_path / "a.csv") == fixes_in(tmp_path / "none.parquet") == 0
@@ -141,9 +236,8 @@ def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 
 def count(name, most):
-    parquet.MOST_FIXES = most
-    parquet.ParquetFixes.by_people.__defaults__ = (most,)
-    return sum(len(one) for one in Data((name,)).one_after_another(lambda names: None))
+    parquet.MAX_FIXES = parquet.PART_ROWS = most
+    return sum(len(trajectory) for trajectory in Data((name,)).one_after_another(lambda names: None))
 
 count("few.parquet", 1000)  # what only loads libraries
 before = peak()
@@ -152,15 +246,15 @@ for most in (int(sys.argv[1]), 10**9):
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak is Linux's to tell")
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    """A broken twin, which takes everyone at once, needs about twice as much here."""
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
+def test_memory_does_not_grow_with_file_size(tmp_path):
+    """Reading all users in one call needs about twice as much memory here."""
     rows = fewer(600_000, 300_000)
-    pq.write_table(table(rows, 500), tmp_path / "all.parquet", row_group_size=rows // 12)
-    pq.write_table(table(3000, 5), tmp_path / "few.parquet", row_group_size=1000)
+    pq.write_table(build_table(rows, 500), tmp_path / "all.parquet", row_group_size=rows // 12)
+    pq.write_table(build_table(3000, 5), tmp_path / "few.parquet", row_group_size=1000)
     done = subprocess.run(
         [sys.executable, "-c", PEAK, str(rows // 12)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    (count, little), (same, much) = (map(int, line.split()) for line in done.stdout.splitlines())
-    assert count == same == rows
+    (count, little), (assert_equal, much) = (map(int, line.split()) for line in done.stdout.splitlines())
+    assert count == assert_equal == rows
     assert 1.4 * little < much, (little, much)

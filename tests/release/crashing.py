@@ -1,12 +1,12 @@
-"""Processes that use one session and are killed, starved of space or shut out; run by `test_session_crash`.
+"""Processes that share a session and are killed, out of space or denied access.
 
 Usage: python crashing.py serve STDERR, then on each line of the input, as JSON, words:
-crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer|scheduled|tables]
 
-Each is run by a copy of the process, which has every library loaded, and how it ended is answered with a line.
+    crash|storm|limited|readonly STORE LOG NUMBER SEED [early-answer|scheduled|tables]
 
-Everything that is asked and answered is appended to LOG at once, one line each, so that it outlives the process:
-``ask SLOT``, ``got SLOT RECORD``, ``draw``, ``error NAME``, ``end HOW``.
+`test_session_crash` runs this file. A fork of the process, which has every library loaded, runs each mode. A line of
+the output contains its exit code. Every question and answer is appended to LOG immediately, one line each, and
+therefore outlives the process: ``ask SLOT``, ``got SLOT RECORD``, ``draw``, ``error NAME``, ``end HOW``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def die() -> None:
 
 
 def die_at_statement(session: Session, number: int) -> None:
-    """Dies when SQLite is about to run the statement of that number from now: between any two writes."""
+    """Die when SQLite is about to run the statement of that number from now.
+
+    This is between any two writes.
+    """
     left = [number]
 
     def count(_: str) -> None:
@@ -76,7 +79,7 @@ def die_at_statement(session: Session, number: int) -> None:
 
 
 def die_after_commit(number: int) -> None:
-    """Dies when that many transactions are on the disk and before the last of them is told to anyone."""
+    """Die once that many transactions are on the disk, before the last one is answered."""
     left = [number]
     whole = SessionStore.append
 
@@ -91,7 +94,7 @@ def die_after_commit(number: int) -> None:
 
 
 def answer_early(log: Log) -> None:
-    """The broken twin: what is drawn is told before it is committed."""
+    """Break the session on purpose: answer with a draw before it is committed."""
     whole = SessionStore.append
 
     def append(store, session, progress, slot, draw):
@@ -105,20 +108,20 @@ def answer_early(log: Log) -> None:
     SessionStore.append = append
 
 
-def live(store: str, log: Log, asked: list[int], rng: random.Random, at_statement: int | None) -> None:
-    """Ask again for the moment at which the last process died and for an earlier one, then go on."""
-    first = max(asked, default=0)
-    with Session.open(store, "person", engine()) as session:
+def run_session(store: str, log: Log, asked_slots: list[int], rng: random.Random, at_statement: int | None) -> None:
+    """Ask again for the last interrupted slot and an earlier one, then continue."""
+    first = max(asked_slots, default=0)
+    with Session.open(store, "user", engine()) as session:
         if at_statement is not None:
             die_at_statement(session, at_statement)
-        for slot in [*asked[:1], first, *(first + 1 + k for k in range(3))]:
+        for slot in [*asked_slots[:1], first, *(first + 1 + k for k in range(3))]:
             log("ask", slot)
             record = session.release(rng.randrange(6), slot, rng.choice([0.25, 0.5, 1.0]))
             log("got", slot, record.to_json())
 
 
-def forked(work) -> int:
-    """Run something in a process of its own that ends without cleaning up, and return its id."""
+def fork(work) -> int:
+    """Run a function in a separate process that ends without cleaning up, and return its id."""
     child = os.fork()
     if child:
         return child
@@ -131,9 +134,9 @@ def forked(work) -> int:
 
 
 def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None) -> None:
-    Session.open(store, "person", engine()).close()
+    Session.open(store, "user", engine()).close()
     begun = time.monotonic()
-    os.waitpid(forked(lambda: live(store, log, [], random.Random(0), None)), 0)
+    os.waitpid(fork(lambda: run_session(store, log, [], random.Random(0), None)), 0)
     life = time.monotonic() - begun
     if twin == "early-answer":
         answer_early(log)
@@ -145,30 +148,30 @@ def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None)
             choose = random.Random(seed)
             if kind == 1:
                 die_after_commit(choose.randint(1, 3))
-            asked = [int(line.split()[1]) for line in log.path.read_text().splitlines() if line.startswith("ask")]
-            live(store, log, asked, choose, 1 + run // 3 % 40 if kind == 0 else None)
+            asked_slots = [int(line.split()[1]) for line in log.path.read_text().splitlines() if line.startswith("ask")]
+            run_session(store, log, asked_slots, choose, 1 + run // 3 % 40 if kind == 0 else None)
 
-        child = forked(work)
+        child = fork(work)
         if kind == 2:
             time.sleep(delay)
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if kind == 2 and not os.WIFSIGNALED(status):
-            life *= 0.7  # it was over before: the first one was slower, in whatever company
+            life *= 0.7  # the process ended before the kill: lives are shorter than the measured first one
         log("end", "killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
 def storm(store: str, log: Log, requests: int, rng: random.Random, _: str | None) -> None:
-    Session.open(store, "person", engine()).close()
+    Session.open(store, "user", engine()).close()
 
     def work(seed: float) -> None:
         choose = random.Random(seed)
-        with Session.open(store, "person", engine()) as session:
+        with Session.open(store, "user", engine()) as session:
             for slot in range(requests // 8):
                 log("got", slot, session.release(choose.randrange(6), slot).to_json())
 
     seeds = [rng.random() for _ in range(8)]
-    children = [forked(lambda seed=seed: work(seed)) for seed in seeds]
+    children = [fork(lambda seed=seed: work(seed)) for seed in seeds]
     for child in children:
         log("end", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
@@ -183,10 +186,10 @@ def ask_until_refused(session: Session, log: Log) -> None:
 
 
 def limited(store: str, log: Log, size: int, _: random.Random, __: str | None) -> None:
-    """No file may grow beyond a size."""
+    """Run a session while no file may grow beyond a size."""
     releaser = engine()
     releaser.log = log
-    with Session.open(store, "person", releaser) as session:
+    with Session.open(store, "user", releaser) as session:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         ask_until_refused(session, log)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -195,30 +198,30 @@ def limited(store: str, log: Log, size: int, _: random.Random, __: str | None) -
 
 
 def readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) -> None:
-    """Somebody who may not write the file."""
+    """Run a session as a user without write permission for the file."""
     releaser = engine()
     releaser.log = log
     if os.getuid() == 0:
         os.setuid(user)
     try:
-        with Session.open(store, "person", releaser) as session:
+        with Session.open(store, "user", releaser) as session:
             ask_until_refused(session, log)
     except DphmmError as problem:
         log("error", type(problem).__name__, problem)
 
 
-def one_mode(words: list[str], standard_error: str) -> None:
+def run_mode(words: list[str], standard_error: str) -> None:
     os.dup2(os.open(standard_error, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
     sys.argv[1:] = words
-    engine().release(0)  # again, where this kind of engine needs more libraries
+    engine().release(0)  # again, because this type of engine needs more libraries
     mode, store, log, number, seed, *more = words
     modes = {"crash": crash, "storm": storm, "limited": limited, "readonly": readonly}
     modes[mode](store, Log(log), int(number), random.Random(int(seed)), more[0] if more else None)
 
 
 if __name__ == "__main__":
-    engine().release(0)  # so that the processes find every library imported
+    engine().release(0)  # forks then inherit every imported library
     (standard_error,) = sys.argv[2:]
     for line in sys.stdin:
-        child = forked(lambda line=line: one_mode(json.loads(line), standard_error))
+        child = fork(lambda line=line: run_mode(json.loads(line), standard_error))
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

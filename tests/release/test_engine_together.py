@@ -1,4 +1,4 @@
-"""Several queries at one moment: against Bayes' rule written out, and against what the answers say together."""
+"""Several queries at one timestep, against Bayes' rule and joint privacy losses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, Schedule, Session
-from dphmm.arrays import RandomSource
-from dphmm.errors import BudgetError, InvalidInputError, PromiseError, StateError
-from dphmm.release.engine import prepare_together, shares
+from dphmm.errors import BudgetError, GuaranteeError, InvalidInputError, StateError
+from dphmm.random import RandomSource
+from dphmm.release.engine import prepare_together, split_epsilon
 from dphmm.release.ledger import Ledger
 from tests.release.test_engine import MECHANISMS
 from tests.running_example import F, graph
@@ -25,9 +25,9 @@ def place(mechanism="k-norm", policy=None, f=F, epsilon=0.8, rng=0, **settings) 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_belief_is_bayes_rule_over_all_answers(mechanism):
+def test_belief_after_joint_answers_matches_bayes_rule(mechanism):
     first = place(mechanism)
-    others = [first.beside(KIND, mechanism="laplace", epsilon=0.3), first.beside(F @ [[1.0, 0.5], [0.0, 2.0]])]
+    others = [first.for_query(KIND, mechanism="laplace", epsilon=0.3), first.for_query(F @ [[1.0, 0.5], [0.0, 2.0]])]
     posterior = START
     for step in range(4):
         prior = posterior if step == 0 else posterior @ MODEL.transition.toarray()
@@ -37,8 +37,8 @@ def test_the_belief_is_bayes_rule_over_all_answers(mechanism):
         assert [record.steps for record in answers.records] == [min(step, 1), 0, 0]
         assert [record.index for record in answers.records] == [3 * step, 3 * step + 1, 3 * step + 2]
         log = np.zeros(6)
-        for engine, one, record in zip([first, *others], prepared, answers.records, strict=True):
-            log += engine.log_likelihood(one, record.released)
+        for engine, step_of_engine, record in zip([first, *others], prepared, answers.records, strict=True):
+            log += engine.log_likelihood(step_of_engine, record.released)
         posterior = prior * np.exp(log - log.max())
         posterior /= posterior.sum()
         np.testing.assert_allclose(first.belief.probabilities, posterior, rtol=1e-9)
@@ -47,33 +47,33 @@ def test_the_belief_is_bayes_rule_over_all_answers(mechanism):
 
 
 def joint_losses(prepared, engines) -> np.ndarray:
-    """``(N, N)``: the greatest log ratio of all answers together for two true states."""
+    """Return ``(N, N)``: the largest log ratio of all answers for two true states."""
     losses = np.zeros((6, 6))
     for engine, step in zip(engines, prepared, strict=True):
-        losses += [step.noise.parts[0].privacy_loss(engine.values, value) for value in engine.values]
+        losses += [step.noise.parts[0].privacy_loss(engine.query.values, value) for value in engine.query.values]
     return losses
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("edges", [[], [(0, 1)], [(0, 5), (3, 4)], None])
-def test_answers_together_cost_the_sum_on_edges_and_hide_everybody_among_two(mechanism, edges):
+@pytest.mark.parametrize("edges", [[], [(0, 1)], [(0, 5), (3, 4)], None], ids=repr)
+def test_joint_answers_cost_sum_on_edges_and_protect_every_state(mechanism, edges):
     policy = None if edges is None else PolicyGraph.from_edges(6, edges)
     first = place(mechanism, policy)
-    engines = [first, first.beside(KIND, mechanism="laplace"), first.beside(F[::-1] * 1.0)]
+    engines = [first, first.for_query(KIND, mechanism="laplace"), first.for_query(F[::-1] * 1.0)]
     prepared = prepare_together(engines, [0.5, 0.25, 0.125])
-    losses, possible = joint_losses(prepared, engines), np.flatnonzero(prepared[0].plan.constraint)
-    pairs = {tuple(pair) for pair in first.policy.restrict(prepared[0].plan.constraint).edge_array().tolist()}
-    added = {step.plan.protection.added for step in prepared}
-    assert len(added) == 1, "one repaired graph for all"
+    losses, possible = joint_losses(prepared, engines), np.flatnonzero(prepared[0].constraint)
+    pairs = {tuple(pair) for pair in first.policy.restrict(prepared[0].constraint).edge_array().tolist()}
+    added = {step.protection.added for step in prepared}
+    assert len(added) == 1, "all queries share one repaired graph"
     for a, b in pairs | set(*added):
         assert losses[a, b] <= 0.875 * (1 + 1e-9)
     within = losses[np.ix_(possible, possible)] <= 0.875 * (1 + 1e-9)
     assert within.sum(axis=1).min() >= 2
-    assert all(step.plan.least_protection >= 2 for step in prepared)
+    assert all(step.min_degree_of_protection >= 2 for step in prepared)
 
 
-def test_queries_repaired_one_by_one_can_single_somebody_out():
-    # The broken twin of the test above: on a line, each query alone pairs the states, and no pair is the same in both.
+def test_separately_repaired_queries_can_expose_states():
+    # A broken variant of the test above: on a line, each query pairs the states, and no pair occurs in both.
     policy = PolicyGraph.from_edges(6, [])
     f = np.array([[0.0], [1.0], [10.0], [11.0], [20.0], [21.0]])
     other = np.array([[0.0], [10.0], [11.0], [20.0], [21.0], [1.0]])
@@ -81,46 +81,48 @@ def test_queries_repaired_one_by_one_can_single_somebody_out():
     separate = joint_losses([engine.prepare(0.5) for engine in engines], engines)
     possible = START > 0
     assert (separate[np.ix_(possible, possible)] <= 1 + 1e-9).sum(axis=1).min() == 1
-    engines = [engines[0], engines[0].beside(other)]
+    engines = [engines[0], engines[0].for_query(other)]
     together = joint_losses(prepare_together(engines, [0.5, 0.5]), engines)
     assert (together[np.ix_(possible, possible)] <= 1 + 1e-9).sum(axis=1).min() >= 2
 
 
-def test_a_state_that_is_not_possible_has_one_stand_in_in_all_answers():
+def test_impossible_state_has_one_surrogate_for_all_answers():
     first = place()
-    other = first.beside(KIND)
+    other = first.for_query(KIND)
     answers = first.release_together(2, other)
     assert len(answers.records) == 2
-    found = [engine.private_diagnostics(2) for engine in (first, other)]
-    assert [one.stood_in for one in found] == [True, True]
-    assert len({one.used_state for one in found}) == 1
+    diagnostics = [engine.private_diagnostics(2) for engine in (first, other)]
+    assert [private.used_surrogate for private in diagnostics] == [True, True]
+    assert len({private.released_state for private in diagnostics}) == 1
     alone = Releaser(MODEL, KIND, graph(), 0.8, "k-norm", rng=0)
     alone.release(2)
-    assert alone.private_diagnostics(2).used_state != found[0].used_state, "by its own measurements it were another"
+    assert alone.private_diagnostics(2).released_state != diagnostics[0].released_state, (
+        "its own measurements give another surrogate"
+    )
 
 
-def test_sessions_use_one_stand_in_for_all_queries(tmp_path):
+def test_session_queries_share_surrogate(tmp_path):
     engines = {"place": place(rng=1), "kind": Releaser(MODEL, KIND, graph(), 0.8, "k-norm", rng=1)}
     with Session.open(tmp_path / "a.session", "a", engines) as session:
         session.release(2, 0, query="place")
         session.release(2, 0, query="kind")
-    used = {engine.private_diagnostics(2).used_state for engine in engines.values()}
+    used = {engine.private_diagnostics(2).released_state for engine in engines.values()}
     assert len(used) == 1
 
 
 @pytest.mark.parametrize("count", range(1, 8))
 @pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.3, 2.0, 1e-9, 1 / 3])
-def test_a_split_budget_is_not_exceeded(epsilon, count):
-    parts = shares(epsilon, [9.0] * count)
+def test_budget_shares_do_not_exceed_total(epsilon, count):
+    parts = split_epsilon(epsilon, [9.0] * count)
     total = sum(Fraction(str(part)) for part in parts)
     assert Fraction(str(epsilon)) * (1 - Fraction(1, 10**15)) <= total <= Fraction(str(epsilon))
 
 
-def test_what_answers_cost_together_is_in_the_ledger():
+def test_ledger_contains_cost_of_joint_answers():
     first = place("lattice")
-    other = first.beside(KIND, epsilon=0.1)
+    other = first.for_query(KIND, epsilon=0.1)
     answers = first.release_together(0, other, epsilon=[0.2, 0.1])
-    factors = [record.constrained_factor for record in answers.records]
+    factors = [record.constrained_dp_factor for record in answers.records]
     assert answers.epsilon == 0.3
     assert answers.constrained_epsilon == pytest.approx(0.2 * factors[0] + 0.1 * factors[1])
     later = first.release_together(0, other)
@@ -132,9 +134,9 @@ def untouchable(_: int) -> bytes:
     raise AssertionError("something was drawn")
 
 
-def test_what_is_refused_is_refused_before_the_first_draw(monkeypatch):
+def test_invalid_joint_queries_raise_before_first_draw(monkeypatch):
     first = place(rng=RandomSource(untouchable))
-    other = first.beside(KIND)
+    other = first.for_query(KIND)
     stranger = place(f=F)
     for bad, error in (
         (lambda: first.release_together(9, other), StateError),
@@ -144,38 +146,38 @@ def test_what_is_refused_is_refused_before_the_first_draw(monkeypatch):
         (lambda: first.release_together(0, other, steps=0), InvalidInputError),
         (lambda: first.release_together(0, stranger), InvalidInputError),
         (lambda: first.release_together(0, first), InvalidInputError),
-        (lambda: first.release_together(0, first.beside(KIND, delta=0.1)), InvalidInputError),
-        (lambda: first.beside(KIND[:5]), InvalidInputError),
-        (lambda: first.beside(KIND, mechanism="planar-laplace"), InvalidInputError),
+        (lambda: first.release_together(0, first.for_query(KIND, delta=0.1)), InvalidInputError),
+        (lambda: first.for_query(KIND[:5]), InvalidInputError),
+        (lambda: first.for_query(KIND, mechanism="planar-laplace"), InvalidInputError),
         (lambda: first.join(place(policy=PolicyGraph.complete(6))), InvalidInputError),
     ):
         with pytest.raises(error):
             bad()
-    # The second query's noise is too small: the first is not drawn either.
-    make = other.noise
-    monkeypatch.setattr(other, "noise", lambda plan, _: make(plan, 1.6))
-    with pytest.raises(PromiseError):
+    # The noise of the second query is too small. The first query is not drawn either.
+    make = other.planner.build_noise
+    monkeypatch.setattr(other.planner, "build_noise", lambda plan, _: make(plan, 1.6))
+    with pytest.raises(GuaranteeError):
         first.release_together(0, other)
     assert first.belief is None
 
 
-def test_a_person_s_other_queries_go_on_from_the_answer_of_one():
+def test_queries_of_one_user_share_filter_state():
     first = place()
-    other = first.beside(KIND)
+    other = first.for_query(KIND)
     stale = other.prepare()
     first.release(0)
-    with pytest.raises(InvalidInputError, match="prepare another"):
+    with pytest.raises(InvalidInputError, match=r"stale.*call prepare\(\)"):
         other.draw(stale, 0)
     assert other.release(0).index == 1
     first.restart()
     assert other.belief is None
-    assert first.another().person is not first.person
+    assert first.spawn().filter_state is not first.filter_state
 
 
-def test_one_query_alone_keeps_its_schedule():
+def test_single_joint_query_keeps_schedule():
     timed = MarkovModel(MODEL.transition, START, step_seconds=3600.0)
     schedule = Schedule(window_epsilon=4.0, window_seconds=7200.0)
     engine = Releaser(timed, F, graph(), 4.0, rng=0, schedule=schedule)
-    told = Ledger([engine.release_together(3).records[0] for _ in range(8)])
-    assert {record.withheld for record in told.records} == {False, True}
-    assert told.window(2) == 4.0
+    ledger = Ledger([engine.release_together(3).records[0] for _ in range(8)])
+    assert {record.withheld for record in ledger.records} == {False, True}
+    assert ledger.window(2) == 4.0

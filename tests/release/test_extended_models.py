@@ -1,4 +1,4 @@
-"""Releases under models that vary with time or know of people outside: the belief, the promise, sessions."""
+"""Releases under time-dependent models and outside states: belief, guarantee, sessions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dphmm import PolicyGraph, Releaser, Session, degree_of_protection
 from dphmm.audit.sequence import ReleasedSequence, audit_sequence, replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.model import Belief, MarkovModel, TimeClasses
-from dphmm.model.away import Away
+from dphmm.model.outside_states import OutsideStates
 
 HOUR = 3600.0
 FIRST = 470_000
@@ -22,7 +22,10 @@ BORDER, SHARE = [1, 2], np.array([0.3, 0.6])
 
 
 def _model(rng, varies=True, zeros=False):
-    """A model over three states and two twins, and its law over these contexts by class: starts and moves."""
+    """Build a model with three states and two outside states, and its tables by class.
+
+    The tables are the distribution of the first context and the transition matrix of each class.
+    """
     time_classes = TimeClasses(tuple(h % 24 // 3 % 4 for h in range(168)), HOUR, "Asia/Kolkata") if varies else None
     count = time_classes.count if time_classes else 1
 
@@ -33,43 +36,46 @@ def _model(rng, varies=True, zeros=False):
         return raw / raw.sum(axis=-1, keepdims=True)
 
     starts, moves = rows(count, 3), rows(count, 5, 5)
-    away = Away(3, BORDER, [1.0, 2.0], [1.5, 5.0], SHARE)
+    away = OutsideStates(3, BORDER, [1.0, 2.0], [1.5, 5.0], SHARE)
     return MarkovModel(list(moves), starts, None, HOUR, time_classes, away), (begun(starts), moves)
 
 
 def begun(starts):
-    """The law of the first context, of each row of a law of the first state."""
-    found = np.concatenate([starts, starts[:, BORDER] * SHARE], axis=1)
-    found[:, BORDER] *= 1 - SHARE
-    return found
+    """Convert distributions of the first state to distributions of the first context."""
+    distribution = np.concatenate([starts, starts[:, BORDER] * SHARE], axis=1)
+    distribution[:, BORDER] *= 1 - SHARE
+    return distribution
 
 
-def paths_of(model, tables, slots):
-    """The probability of every path of contexts through consecutive slots, by enumeration."""
+def list_paths(model, tables, slots):
+    """Enumerate the probability of every path of contexts through consecutive slots."""
     first, moves = tables
-    number = [0 if model.time_classes is None else model.time_classes.class_of(slot) for slot in slots]
-    found = {}
+    number = [0 if model.time_classes is None else model.time_classes.get_class(slot) for slot in slots]
+    masses_by_path = {}
     for path in itertools.product(range(5), repeat=len(slots)):
         mass = first[number[0]][path[0]]
         for t in range(1, len(slots)):
             mass *= moves[number[t]][path[t - 1], path[t]]
-        found[path] = mass
-    return found
+        masses_by_path[path] = mass
+    return masses_by_path
 
 
 def _posterior(model, tables, slots, logs):
-    """``p(s_t | z_1..t)`` at the last slot by all paths, with log densities where there were releases."""
-    law, found = paths_of(model, tables, slots), np.zeros(3)
-    paths, masses = model.last[np.array(list(law))], np.array(list(law.values()))
+    """Compute ``p(s_t | z_1..t)`` at the last slot by enumeration.
+
+    ``logs`` contains the log densities of the slots with a release.
+    """
+    law, posterior = list_paths(model, tables, slots), np.zeros(3)
+    paths, masses = model.state_of_context[np.array(list(law))], np.array(list(law.values()))
     for t, row in logs.items():
         masses = masses * np.exp(row[paths[:, t]])
-    np.add.at(found, paths[:, -1], masses)
-    return found / found.sum()
+    np.add.at(posterior, paths[:, -1], masses)
+    return posterior / posterior.sum()
 
 
 @pytest.mark.parametrize("varies", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_belief_after_each_release_is_that_of_all_paths(seed, varies):
+def test_belief_after_each_release_matches_enumeration(seed, varies):
     model, tables = _model(np.random.default_rng(seed), varies)
     releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=seed)
     releaser.restart(first=FIRST)
@@ -84,38 +90,41 @@ def test_the_belief_after_each_release_is_that_of_all_paths(seed, varies):
         assert record.estimate == pytest.approx(expected @ F, abs=1e-12)
 
 
-def test_the_promise_is_about_states_and_a_twin_hides_nobody():
-    """State 2 has no edge; its twin has its measurement. Taken for states they would hide each other."""
+def test_guarantee_covers_states_and_outside_state_protects_no_state():
+    """State 2 has no edge, and its outside state has its measurement.
+
+    If contexts were states, they would protect each other.
+    """
     model, _ = _model(np.random.default_rng(1), varies=False)
     policy = PolicyGraph.from_edges(3, [[0, 1]])
     releaser = Releaser(model, F, policy, 1.0, rng=0)
     releaser.release(0)
     record = releaser.release(1)
-    assert (releaser.belief.chain_logs > -np.inf).all(), "both twins are possible"
-    assert record.possible == 3
-    assert any(2 in edge for edge in record.added), "state 2 is exposed, and gets a partner"
-    last, size = model.away.last, len(model.away)
+    assert (releaser.belief.chain_logs > -np.inf).all(), "both outside states are possible"
+    assert record.num_possible_states == 3
+    assert any(2 in edge for edge in record.added_edges), "state 2 is exposed and gets a partner"
+    last, size = model.outside.state_of_context, len(model.outside)
     pairs = [(a, b) for a, b in itertools.combinations(range(size), 2) if last[a] == last[b]]
     pairs += [(a, b) for a, b in itertools.combinations(range(size), 2) if {*last[[a, b]].tolist()} == {0, 1}]
-    twin = degree_of_protection(PolicyGraph.from_edges(size, sorted(pairs)), F[last])
+    context_degrees = degree_of_protection(PolicyGraph.from_edges(size, sorted(pairs)), F[last])
     assert degree_of_protection(policy, F)[2] == 1
-    assert twin[last == 2].min() > 1, "the broken twin: contexts as states of their own would seem to be protected"
+    assert context_degrees[last == 2].min() > 1, "contexts as separate states would seem to be protected"
 
 
-def test_on_every_edge_all_contexts_of_its_states_have_the_promised_ratio():
+def test_all_contexts_of_edge_states_keep_likelihood_ratio():
     model, _ = _model(np.random.default_rng(2))
     releaser = Releaser(model, F, PolicyGraph.from_edges(3, [[0, 1], [1, 2]]), 0.7, rng=0)
     releaser.restart(first=FIRST)
     releaser.release(0)
-    step, last = releaser.prepare(), model.away.last
+    step, last = releaser.prepare(), model.outside.state_of_context
     for z in [(0.0, 0.0), (0.4, 1.3), (-2.0, 0.1)]:
-        over_contexts = model.away.spread(releaser.log_likelihood(step, z))
+        over_contexts = model.outside.expand(releaser.log_likelihood(step, z))
         for a, b in itertools.combinations(range(len(last)), 2):
             if {int(last[a]), int(last[b])} in ({0, 1}, {1, 2}):
                 assert abs(over_contexts[a] - over_contexts[b]) <= 0.7 * (1 + 1e-9)
 
 
-def test_a_model_that_varies_needs_the_clock_and_one_that_does_not_ignores_it():
+def test_time_dependent_model_requires_first_slot_and_plain_model_ignores_it():
     model, _ = _model(np.random.default_rng(3))
     releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=0)
     with pytest.raises(ConfigurationError, match=r"releaser.restart\(first=slot\)"):
@@ -123,13 +132,13 @@ def test_a_model_that_varies_needs_the_clock_and_one_that_does_not_ignores_it():
     releaser.restart(first=FIRST)
     releaser.release(0)
     plain = MarkovModel(np.full((3, 3), 1 / 3), [0.2, 0.3, 0.5])
-    one, other = (Releaser(plain, F, PolicyGraph.complete(3), 1.0, rng=5) for _ in range(2))
+    first, other = (Releaser(plain, F, PolicyGraph.complete(3), 1.0, rng=5) for _ in range(2))
     other.restart(first=FIRST)
-    assert [one.release(k) for k in (0, 1)] == [other.release(k) for k in (0, 1)]
+    assert [first.release(k) for k in (0, 1)] == [other.release(k) for k in (0, 1)]
 
 
 @pytest.mark.parametrize("varies", [False, True])
-def test_a_session_goes_on_as_if_it_had_not_been_closed(tmp_path, varies):
+def test_reopened_session_continues_like_uninterrupted_one(tmp_path, varies):
     model, _ = _model(np.random.default_rng(4), varies)
     moments, states = [FIRST, FIRST + 1, FIRST + 5, FIRST + 40], [0, 2, 1, 1]
 
@@ -143,7 +152,7 @@ def test_a_session_goes_on_as_if_it_had_not_been_closed(tmp_path, varies):
     replayed = engine(2)
     released = np.array([record.released for record in whole])
     steps = np.diff(moments, prepend=moments[0])
-    sequence = ReleasedSequence("me", released, np.ones(4), steps, first=FIRST)
+    sequence = ReleasedSequence("me", released, np.ones(4), steps, first_slot=FIRST)
     last = list(replay_sequence(replayed, sequence))[-1]
     assert belief.probabilities == pytest.approx(last.posterior.probabilities, abs=1e-13)
     reopened = []
@@ -153,41 +162,41 @@ def test_a_session_goes_on_as_if_it_had_not_been_closed(tmp_path, varies):
             tmp_path / "b", "me", Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=source)
         ) as session:
             reopened.append(session.release(state, moment))
-    assert [one.possible for one in reopened] == [one.possible for one in whole]
-    assert [one.released for one in reopened] == [one.released for one in whole]
-    for one, other in zip(reopened, whole, strict=True):
-        assert one.estimate == pytest.approx(other.estimate, rel=1e-12)
+    assert [record.num_possible_states for record in reopened] == [record.num_possible_states for record in whole]
+    assert [record.released for record in reopened] == [record.released for record in whole]
+    for record, other in zip(reopened, whole, strict=True):
+        assert record.estimate == pytest.approx(other.estimate, rel=1e-12)
 
 
-def test_an_audit_of_a_sequence_equals_all_paths_and_an_hour_off_it_does_not():
+def test_audit_matches_enumeration_and_depends_on_first_slot():
     model, tables = _model(np.random.default_rng(6))
     releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=3)
     releaser.restart(first=FIRST)
     records = [releaser.release(k) for k in (0, 1, 2, 2)]
-    released = np.array([one.released for one in records])
+    released = np.array([record.released for record in records])
 
     def audit(first):
         return audit_sequence(
-            releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first=first)
+            releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first_slot=first)
         )
 
-    found = audit(FIRST)
+    sequence_audit = audit(FIRST)
     rows = [
         replay.log_likelihood
         for replay in replay_sequence(
-            releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first=FIRST)
+            releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first_slot=FIRST)
         )
     ]
     expected = _posterior(model, tables, FIRST + np.arange(4), dict(enumerate(rows)))
-    assert found.filtering.filtered[-1].probabilities == pytest.approx(expected, abs=1e-12)
-    assert found.smoothed[-1].probabilities == pytest.approx(expected, abs=1e-12)
+    assert sequence_audit.filtering.filtered[-1].probabilities == pytest.approx(expected, abs=1e-12)
+    assert sequence_audit.smoothed[-1].probabilities == pytest.approx(expected, abs=1e-12)
     assert np.abs(audit(FIRST + 5).filtering.filtered[-1].probabilities - expected).max() > 1e-6
 
 
-def test_a_belief_of_contexts_is_not_taken_for_one_of_states():
+def test_context_belief_with_state_model_raises():
     model, _ = _model(np.random.default_rng(7), varies=False)
-    belief = Belief.first(model).predict(model, 2)
+    belief = Belief.initial(model).predict(model, 2)
     again = Belief.from_bytes(belief.to_bytes()).predict(model, 0)
     np.testing.assert_array_equal(again.probabilities, belief.probabilities)
-    with pytest.raises(StochasticError, match="about 5 states and the model has 3"):
+    with pytest.raises(StochasticError, match=r"5 states .*\b3\b"):
         belief.predict(MarkovModel(np.eye(3), [1, 0, 0]), 1)

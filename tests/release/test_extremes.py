@@ -1,4 +1,4 @@
-"""Inputs at the edges of what doubles hold: each step is released, or refused with an error of ours before its draw."""
+"""Inputs at the limits of floats: a step is released, or raises before its draw."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
-from dphmm.arrays import RandomSource
 from dphmm.errors import BudgetError, CoordinateError, DphmmError
+from dphmm.random import RandomSource
 from tests.release.test_engine import MECHANISMS
 from tests.sizes import fewer, slow
 
 
-class Watched:
-    """Random bytes that repeat, and whether any were read since `drawn` was set to False."""
+class WatchedBytes:
+    """Seeded random bytes, with a flag for reads since `drawn` was set to False."""
 
     def __init__(self, seed: int) -> None:
         self.drawn = False
@@ -26,19 +26,24 @@ class Watched:
         return self._bytes(size)
 
 
-def sequence(rng: np.random.Generator, length: int, f, policy, mechanism: str, epsilon=1.0, **settings) -> bool:
-    """Whether a sequence was released to its end; False where it was refused, which may only be before a draw."""
-    size, watch = policy.size, Watched(int(rng.integers(2**31)))
+def release_sequence(rng: np.random.Generator, length: int, f, policy, mechanism: str, epsilon=1.0, **settings) -> bool:
+    """Return whether a sequence was released to its end, or False if a step raised.
+
+    A step may raise only before its draw.
+    """
+    size, watch = policy.size, WatchedBytes(int(rng.integers(2**31)))
     moves = rng.random((size, size)) * (rng.random((size, size)) < 0.6) + 0.01 * np.eye(size)
     start = rng.random(size) + 0.01
     try:
         model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), start / start.sum())
-        releaser = Releaser(model, f, policy, epsilon, mechanism, rng=RandomSource(watch), allow_known=True, **settings)
+        releaser = Releaser(
+            model, f, policy, epsilon, mechanism, rng=RandomSource(watch), allow_singleton=True, **settings
+        )
         for _ in range(length):
             watch.drawn = False
             releaser.release(int(rng.integers(size)), steps=int(rng.integers(1, 4)))
     except DphmmError:
-        assert not watch.drawn, "a sequence died after a draw"
+        assert not watch.drawn, "the sequence failed after a draw"
         return False
     return True
 
@@ -53,8 +58,9 @@ FLAT = {
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("kind", [slow(kind) if kind in ("axis", "turned lattice") else kind for kind in FLAT])
-def test_sequences_in_flat_hulls_go_on_wherever_the_hull_lies(mechanism, kind):
-    # 300 sequences of all kinds with lattice, K-norm and planar isotropic noise, 100 with the others, fewer every day;
+def test_flat_hulls_never_fail_after_draw(mechanism, kind):
+    # 300 sequences of every type with lattice, K-norm and planar isotropic noise, 100 with the others.
+    # The fast tests use fewer. None may fail after a draw.
     # none may die after a draw.
     rng, ended = np.random.default_rng(31), 0
     for number in range(fewer(75, 30) if mechanism in {"lattice", "k-norm", "planar-isotropic"} else fewer(25, 20)):
@@ -63,12 +69,15 @@ def test_sequences_in_flat_hulls_go_on_wherever_the_hull_lies(mechanism, kind):
         f = FLAT[kind](t, rng.uniform(0, np.pi)) * [1.0, 1e-3, 1e3][number % 3] + offset
         edges = [(0, 1), (2, 3)], [], [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
         policy = PolicyGraph.complete(6) if number % 4 == 3 else PolicyGraph.from_edges(6, edges[number % 4])
-        ended += sequence(rng, 2, f, policy, mechanism, repair="greedy", spacing=1e-4)
-    assert ended >= fewer(15, 12), "only what doubles cannot hold is refused"
+        ended += release_sequence(rng, 2, f, policy, mechanism, repair="greedy", spacing=1e-4)
+    assert ended >= fewer(15, 12), "only inputs outside the range of floats raise"
 
 
 def measurements(rng: np.random.Generator) -> tuple[object, int]:
-    """Measurements of a few states in the plane: whole, scattered, equal, far, tiny, wide, rational, on a lattice."""
+    """Return random planar measurements of a few states.
+
+    They are integer, far from the origin, tiny, wide, rational or on a lattice.
+    """
     size = int(rng.integers(1, 8))
     whole = rng.integers(-5, 6, (size, 2))
     f = whole.astype(float)
@@ -106,33 +115,33 @@ def policy_over(rng: np.random.Generator, size: int) -> PolicyGraph:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_no_sequence_over_strange_measurements_ends_after_a_draw_or_in_an_error_of_others(mechanism):
+def test_unusual_measurements_never_fail_after_draw_or_with_foreign_error(mechanism):
     rng, ended = np.random.default_rng(32), 0
     for _ in range(fewer(80, 40)):
         f, size = measurements(rng)
         epsilon = float(rng.choice([1e-308, 1e-30, 1e-9, 0.1, 1.0, 1.0, 10.0, 1e6, 1e30, 1e308]))
         settings = {
             "repair": str(rng.choice(["exact", "greedy", "sequential"])),
-            "objective": str(rng.choice(["volume", "error"])),
+            "repair_objective": str(rng.choice(["volume", "error"])),
             "delta": float(rng.choice([0.0, 0.5])),
             "spacing": float(rng.choice([1e-9, 1e-3, 1.0])),
         }
-        ended += sequence(rng, 3, f, policy_over(rng, size), mechanism, epsilon, **settings)
+        ended += release_sequence(rng, 3, f, policy_over(rng, size), mechanism, epsilon, **settings)
     assert ended >= fewer(20, 10)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("epsilon", [1e-31, 5e-324, 1e31, 1e308])
-def test_budgets_beyond_what_doubles_can_hold_are_refused(mechanism, epsilon):
+def test_epsilon_outside_supported_range_raises(mechanism, epsilon):
     model = MarkovModel(np.full((2, 2), 0.5), [0.5, 0.5])
-    with pytest.raises(BudgetError, match="give a number from 1e-30 to 1e\\+30"):
+    with pytest.raises(BudgetError, match=r"epsilon must be in \[1e-30, 1e\+30\]"):
         Releaser(model, [[0, 0], [1, 0]], PolicyGraph.complete(2), epsilon, mechanism)
     releaser = Releaser(model, [[0, 0], [1, 0]], PolicyGraph.complete(2), 1.0, mechanism)
-    with pytest.raises(BudgetError, match="epsilon is"):
+    with pytest.raises(BudgetError, match="epsilon must be"):
         releaser.release(0, epsilon)
 
 
 @pytest.mark.parametrize("largest", [1e-31, 5e-324, 1e31, 1e308])
-def test_lengths_beyond_what_doubles_can_square_are_refused(largest):
-    with pytest.raises(CoordinateError, match="choose a unit in which their largest number lies between"):
+def test_length_outside_supported_range_raises(largest):
+    with pytest.raises(CoordinateError, match="unit"):
         Measurements([[0.0, largest], [largest / 3, 0.0]])

@@ -1,4 +1,4 @@
-"""The ledger: sums of budgets over all releases, within windows, and over constrained factors."""
+"""The ledger: sums of budgets over releases, within windows and over constrained factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dphmm import Ledger, MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import InvalidInputError
-from dphmm.release.ledger import total
+from dphmm.release.ledger import sum_budgets
 
 TEMPLATE = Releaser(
     MarkovModel([[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5]), [[0, 0], [1, 0]], PolicyGraph.complete(2), 1.0
@@ -21,14 +21,14 @@ entries = st.lists(st.tuples(st.integers(1, 5), st.floats(0.01, 3), st.floats(0,
 def ledger(drawn) -> Ledger:
     return Ledger.from_records(
         [
-            dataclasses.replace(TEMPLATE, index=i, steps=gap if i else 0, epsilon=e, constrained_factor=k)
+            dataclasses.replace(TEMPLATE, index=i, steps=gap if i else 0, epsilon=e, constrained_dp_factor=k)
             for i, (gap, e, k) in enumerate(drawn)
         ]
     )
 
 
 @given(entries, st.integers(1, 8))
-def test_totals_and_windows_equal_plain_sums(drawn, width):
+def test_totals_and_windows_match_plain_sums(drawn, width):
     book = ledger(drawn)
     times, now = [], 0
     for i, (gap, _, _) in enumerate(drawn):
@@ -43,10 +43,10 @@ def test_totals_and_windows_equal_plain_sums(drawn, width):
     assert book.window(width) == pytest.approx(max(windows, default=0.0))
 
 
-def test_a_window_of_no_steps_is_refused():
-    with pytest.raises(InvalidInputError, match="at least 1"):
+def test_empty_window_raises():
+    with pytest.raises(InvalidInputError, match="steps must be a positive integer"):
         ledger([]).window(0)
 
 
-def test_budgets_are_summed_as_they_were_written():
-    assert total([0.1] * 10) == 1.0 != sum([0.1] * 10)
+def test_budgets_are_summed_as_decimals():
+    assert sum_budgets([0.1] * 10) == 1.0 != sum([0.1] * 10)

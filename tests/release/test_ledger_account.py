@@ -1,4 +1,4 @@
-"""Running sums are those of all releases, and years of them take no more room than a window."""
+"""Running sums cover all releases, and long accounts need no more memory than a window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dphmm.release.ledger import Account
 
 
 @pytest.mark.parametrize("longest", [None, 50])
-def test_windows_are_the_sums_of_the_releases_within_them(longest):
+def test_window_sums_match_releases_within_window(longest):
     rng, account, entered = np.random.default_rng(5), Account(longest), []
     slot = 1000
     for _ in range(600):
@@ -22,18 +22,18 @@ def test_windows_are_the_sums_of_the_releases_within_them(longest):
         now = slot + int(rng.integers(0, 3))
         for steps in (1, 7, 50):
             within = [(when, spent) for when, spent in entered if now - steps < when]
-            assert account.window(now, steps) == sum(spent for _, spent in within)
-            assert account.recent(now, steps) == [(when, spent) for when, spent in within if spent]
+            assert account.window_epsilon(now, steps) == sum(spent for _, spent in within)
+            assert account.recent_draws(now, steps) == [(when, spent) for when, spent in within if spent]
         assert account.slot == slot
     assert account.count == len(entered)
     assert account.epsilon == sum(spent for _, spent in entered) == account.constrained_epsilon / 2
     assert len(account._slots) == (600 if longest is None else pytest.approx(100, abs=100))
 
 
-def test_an_account_of_years_is_as_small_as_one_of_days():
+def test_account_memory_is_bounded_by_window():
     account = Account(288)
     for slot in range(50_000):
         account.add(slot, 0.5, 1.0)
     assert len(account._slots) <= 2 * 288
     assert account.epsilon == 25_000
-    assert account.window(49_999, 288) == 144
+    assert account.window_epsilon(49_999, 288) == 144

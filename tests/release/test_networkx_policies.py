@@ -1,4 +1,4 @@
-"""A networkx graph is a policy: in the engine, in settings, and with every feature that a policy meets there."""
+"""networkx graphs as policies: in the engine, in settings and with all policy features."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from dphmm import (
     exposed_states,
     protect,
 )
-from dphmm.audit import audit_constraint, audit_constraints, audit_entries, hardest_edges
+from dphmm.audit import audit_constraint, audit_constraints, audit_entries, select_hardest_edges
 from dphmm.errors import DphmmError, PolicyError, SessionMismatchError
 from dphmm.evaluation import compare_noise
-from dphmm.jobs.stored_releases import read_sessions
+from dphmm.jobs.release.stored import read_sessions
 from dphmm.policy import graph_text, parse_policy
 from dphmm.policy.expression import canonical_policy, policy_in_words, policy_label
 from dphmm.policy.graph_text import policy_text
@@ -40,7 +40,10 @@ PATH = [0, 1, 7, 8, 8, 12]
 
 
 def near(radius: float = 0.51, order: int = 0, opened=()) -> nx.Graph:
-    """The cells of the town whose centres are at most a radius apart, built in an order that does not matter."""
+    """Connect the cells of the town with centres at most a radius apart.
+
+    The graph is built in a shuffled order, which must not matter.
+    """
     rng = random.Random(order)
     pairs = [
         pair
@@ -62,10 +65,10 @@ def near(radius: float = 0.51, order: int = 0, opened=()) -> nx.Graph:
 
 
 def listed(graph: nx.Graph) -> PolicyGraph:
-    """The same policy, edge by edge, without `from_networkx`."""
-    made = PolicyGraph.from_edges(SPACE.size, sorted(tuple(sorted(edge)) for edge in graph.edges))
+    """Return the same policy, edge by edge, without `from_networkx`."""
+    policy = PolicyGraph.from_edges(SPACE.size, sorted(tuple(sorted(edge)) for edge in graph.edges))
     opened = sorted(node for node, is_open in graph.nodes(data="open") if is_open)
-    return made.with_open(opened) if opened else made
+    return policy.with_open(opened) if opened else policy
 
 
 def records(engine: Releaser, path=PATH) -> list[str]:
@@ -74,8 +77,8 @@ def records(engine: Releaser, path=PATH) -> list[str]:
 
 
 def without_hash(texts: list[str]) -> list[dict]:
-    """Records without the hash of settings, which tells policies apart by how they are written."""
-    return [{name: value for name, value in json.loads(text).items() if name != "settings"} for text in texts]
+    """Return the records without the settings hash, which depends on the notation of a policy."""
+    return [{name: value for name, value in json.loads(text).items() if name != "settings_hash"} for text in texts]
 
 
 # ---- functions of a graph and measurements ----------------------------------------------------------------------
@@ -84,7 +87,7 @@ MASK = np.isin(np.arange(SPACE.size), [0, 1, 5, 6, 11, 18, 24])
 
 
 def same(first, second) -> bool:
-    """Whether two results agree in all that is public of them."""
+    """Return whether two results agree in all public values."""
     if isinstance(first, list | tuple):
         return len(first) == len(second) and all(map(same, first, second))
     if isinstance(first, np.ndarray):
@@ -96,19 +99,19 @@ def same(first, second) -> bool:
     "call",
     [
         lambda policy: degree_of_protection(policy, POINTS),
-        lambda policy: degree_of_protection(policy, POINTS, MASK, calibration="component"),
+        lambda policy: degree_of_protection(policy, POINTS, MASK, noise_scope="component"),
         lambda policy: exposed_states(policy, POINTS, MASK, "cross-polytope"),
         lambda policy: [protect(policy, POINTS, MASK).added, protect(policy, POINTS, MASK).degrees],
-        lambda policy: protect(policy, POINTS, MASK, calibration="component").graph.edge_array(),
+        lambda policy: protect(policy, POINTS, MASK, noise_scope="component").graph.edge_array(),
         lambda policy: [audit_constraint(policy, POINTS, MASK).bodies, audit_constraint(policy, POINTS, MASK).labels],
         lambda policy: [audit.bodies for audit in audit_constraints(policy, POINTS, [MASK, ~MASK])],
-        lambda policy: hardest_edges(policy, POINTS, 3),
+        lambda policy: select_hardest_edges(policy, POINTS, 3),
         lambda policy: compare_noise(TOWN, ReleaseSettings("complete", 1.0), [[0, 1, 7]], policy=policy),
         lambda policy: records(Releaser(TOWN, POINTS, policy, 1.0, rng=5)),
         lambda policy: records(Releaser(TOWN, POINTS, policy, 1.0, "laplace", rng=5, delta=0.1)),
-        lambda policy: records(Releaser.made(ReleaseSettings("complete", 1.0), TOWN, SPACE, policy, 5)),
+        lambda policy: records(Releaser.from_space(ReleaseSettings("complete", 1.0), TOWN, SPACE, policy, 5)),
         lambda policy: records(ReleaseSettings(policy, 1.0).engine(TOWN, 5)),
-        lambda policy: records(ReleaseSettings(policy, 1.0, calibration="component").engine(TOWN, 5)),
+        lambda policy: records(ReleaseSettings(policy, 1.0, noise_scope="component").engine(TOWN, 5)),
         lambda policy: records(ReleaseSettings(policy, 1.0, "graph-exponential").engine(TOWN, 5)),
         lambda policy: records(ReleaseSettings(policy, 1.0, schedule=Schedule(0.8)).engine(TOWN, 5)),
         lambda policy: ReleaseSettings(policy, 1.0).content_hash,
@@ -118,18 +121,18 @@ def same(first, second) -> bool:
 def test_networkx_graph_gives_the_result_of_the_policy_graph(call):
     assert same(call(near()), call(listed(near())))
     assert same(call(near(order=3)), call(listed(near())))
-    assert not same(call(near(radius=1.6)), call(listed(near())))  # the broken twin: another graph
+    assert not same(call(near(radius=1.6)), call(listed(near())))  # a different graph gives a different result
 
 
-@pytest.mark.parametrize("calibration", ["graph", "component"])
-def test_open_nodes_are_open_states(calibration):
+@pytest.mark.parametrize("noise_scope", ["graph", "component"])
+def test_open_nodes_are_unprotected_states(noise_scope):
     opened = [20, 21, 22]
     graph = near(0.72, opened=opened)
     for policy in (graph, listed(graph)):
-        engine = ReleaseSettings(policy, 1.0, calibration=calibration).engine(TOWN, 5)
+        engine = ReleaseSettings(policy, 1.0, noise_scope=noise_scope).engine(TOWN, 5)
         assert engine.policy.open.nonzero()[0].tolist() == opened
-    assert records(ReleaseSettings(graph, 1.0, calibration=calibration).engine(TOWN, 5), [0, 6, 12, 16, 21]) == records(
-        ReleaseSettings(listed(graph), 1.0, calibration=calibration).engine(TOWN, 5), [0, 6, 12, 16, 21]
+    assert records(ReleaseSettings(graph, 1.0, noise_scope=noise_scope).engine(TOWN, 5), [0, 6, 12, 16, 21]) == records(
+        ReleaseSettings(listed(graph), 1.0, noise_scope=noise_scope).engine(TOWN, 5), [0, 6, 12, 16, 21]
     )
     entries = [audit_entries(policy, POINTS, TOWN) for policy in (graph, listed(graph))]
     assert entries[0].entries == entries[1].entries
@@ -137,9 +140,9 @@ def test_open_nodes_are_open_states(calibration):
 
 
 def test_listed_edges_release_as_the_radius_text():
-    """The rule of the centres, with its edges listed by their definition, releases what the text releases."""
-    found = [records(ReleaseSettings(policy, 1.0).engine(TOWN, 5)) for policy in (near(1.01), "centres:1.01km")]
-    assert without_hash(found[0]) == without_hash(found[1])
+    """The edges of the centre rule, listed by definition, release what the string releases."""
+    record_lists = [records(ReleaseSettings(policy, 1.0).engine(TOWN, 5)) for policy in (near(1.01), "centres:1.01km")]
+    assert without_hash(record_lists[0]) == without_hash(record_lists[1])
 
 
 # ---- settings ---------------------------------------------------------------------------------------------------
@@ -171,14 +174,14 @@ def test_settings_hash_does_not_depend_on_insertion_order(order):
 
 def test_settings_hash_differs_if_an_edge_or_open_state_differs():
     base = near(opened=[24])
-    found = {ReleaseSettings(base, 1.0).content_hash}
+    hashes = {ReleaseSettings(base, 1.0).content_hash}
     more, fewer, closed = base.copy(), base.copy(), base.copy()
     more.add_edge(0, 23)
     fewer.remove_edge(0, 1)
     closed.nodes[24]["open"] = False
     for graph in (more, fewer, closed):
-        found.add(ReleaseSettings(graph, 1.0).content_hash)
-    assert len(found) == 4
+        hashes.add(ReleaseSettings(graph, 1.0).content_hash)
+    assert len(hashes) == 4
 
 
 def test_isolated_nodes_and_self_loops_do_not_change_the_hash():
@@ -193,24 +196,24 @@ def test_text_is_node_link_json_of_networkx_and_of_policy_files(tmp_path):
     (tmp_path / "policy.json").write_text(text.removeprefix("graph:"))
     read = nx.node_link_graph(json.loads(text.removeprefix("graph:")), edges="edges")
     assert {tuple(sorted(edge)) for edge in read.edges} == {tuple(sorted(edge)) for edge in near(opened=[24]).edges}
-    from_file, from_text = (parse_policy(one, SPACE) for one in (f"graph:{tmp_path}/policy.json", text))
+    from_file, from_text = (parse_policy(policy_spec, SPACE) for policy_spec in (f"graph:{tmp_path}/policy.json", text))
     assert from_file.content_hash == from_text.content_hash
 
 
 def test_graph_text_combines_with_other_terms():
     text = f"{policy_text(nx.Graph([(0, 24), (0, 1)]))} & complete | centres:0.51km | open:nowhere"
     text = text.removesuffix(" | open:nowhere")
-    found = parse_policy(text, SPACE)
-    assert set(found.edges) == {tuple(sorted(edge)) for edge in near().edges} | {(0, 24), (0, 1)}
+    policy = parse_policy(text, SPACE)
+    assert set(policy.edges) == {tuple(sorted(edge)) for edge in near().edges} | {(0, 24), (0, 1)}
     assert policy_label(text) == "graph of 2 edges & complete | centres:0.51km"
     assert policy_in_words(text) == (
-        "places that the graph joins and are any two, or that belong to states whose points are at most 0.51 km apart"
+        "locations that the graph connects and are arbitrary, or that belong to states with points within 0.51 km"
     )
     spaced = text.replace('","', '" , "').replace(":[", " : [")
     assert canonical_policy(spaced) == canonical_policy(text)
 
 
-def test_names_may_contain_operators_of_policy_texts():
+def test_state_names_may_contain_policy_operators():
     names = ["Marks & Spencer", "a|b", "zone:home", '"quoted"', "é", "0"]
     places = Places(names, 45 + np.arange(6) / 100, np.full(6, 7.0))
     model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6), places, 300)
@@ -222,9 +225,7 @@ def test_names_may_contain_operators_of_policy_texts():
         engines = [settings.engine(model, 2), ReleaseSettings(policy, 1.0).engine(model, 2)]
         assert without_hash(records(engines[0], [0, 1, 2])) == without_hash(records(engines[1], [0, 1, 2]))
         assert Releaser(model, places.points, policy, 1.0).policy.content_hash == engines[0].policy.content_hash
-    with pytest.raises(
-        PolicyError, match=r"6 states 0 to 5 or their names, such as 'Marks & Spencer', got node 'home'"
-    ):
+    with pytest.raises(PolicyError, match=r"'Marks & Spencer'.*'home'"):
         ReleaseSettings(nx.Graph([("home", "é")])).engine(model)
 
 
@@ -232,7 +233,7 @@ def test_states_missing_from_the_graph_have_no_edges():
     engine = ReleaseSettings(nx.Graph([(0, 1), (1, 5)]), 1.0).engine(TOWN, 5)
     assert engine.policy.size == SPACE.size
     assert engine.policy.connected().nonzero()[0].tolist() == [0, 1, 5]
-    assert records(engine) == records(Releaser.made(engine.settings, TOWN, SPACE, nx.Graph([(0, 1), (1, 5)]), 5))
+    assert records(engine) == records(Releaser.from_space(engine.settings, TOWN, SPACE, nx.Graph([(0, 1), (1, 5)]), 5))
 
 
 def test_settings_with_more_edges_than_the_limit_raise(monkeypatch, tmp_path):
@@ -240,13 +241,11 @@ def test_settings_with_more_edges_than_the_limit_raise(monkeypatch, tmp_path):
     assert ReleaseSettings(near()).graph(TOWN).number_of_edges() == near().number_of_edges()
     larger = near(0.72)
     for policy in (larger, listed(larger), PolicyGraph.complete(SPACE.size)):
-        with pytest.raises(
-            PolicyError, match=r"to be written into settings, got \d+: write a file by PolicyGraph.to_json"
-        ):
+        with pytest.raises(PolicyError, match=r"settings, got \d+.*PolicyGraph\.to_json"):
             ReleaseSettings(policy)
     PolicyGraph.from_networkx(larger).to_json(tmp_path / "larger.json")
     engine = ReleaseSettings(f"graph:{tmp_path}/larger.json", 1.0).engine(TOWN, 5)
-    assert records(engine) == records(Releaser.made(engine.settings, TOWN, SPACE, larger, 5))
+    assert records(engine) == records(Releaser.from_space(engine.settings, TOWN, SPACE, larger, 5))
 
 
 def test_edge_limit_is_documented():
@@ -266,7 +265,7 @@ REFUSED = {
     ),
     "unknown isolated state": (nx.Graph([(0, 1), (99, 99)]), "30 states 0 to 29, got node 99: remove it"),
     "name": (nx.Graph([("a", "b")]), "30 states 0 to 29, got node 'a': remove it, or rename it"),
-    "open with an edge": (near(opened=[]), "state 3 is open and connected"),
+    "open with an edge": (near(opened=[]), "open state must not have an edge, got state 3"),
 }
 REFUSED["open with an edge"][0].nodes[3]["open"] = True
 
@@ -281,10 +280,10 @@ REFUSED["open with an edge"][0].nodes[3]["open"] = True
         ("graph", lambda policy: audit_constraint(policy, POINTS)),
         ("graph", lambda policy: list(audit_constraints(policy, POINTS, [MASK]))),
         ("graph", lambda policy: audit_entries(policy, POINTS, TOWN)),
-        ("graph", lambda policy: hardest_edges(policy, POINTS)),
+        ("graph", lambda policy: select_hardest_edges(policy, POINTS)),
         ("graph", lambda policy: PolicyGraph.from_networkx(policy, SPACE.size)),
         ("policy", lambda policy: Releaser(TOWN, POINTS, policy, 1.0)),
-        ("policy", lambda policy: Releaser.made(ReleaseSettings("complete"), TOWN, SPACE, policy)),
+        ("policy", lambda policy: Releaser.from_space(ReleaseSettings("complete"), TOWN, SPACE, policy)),
         ("policy", lambda policy: compare_noise(TOWN, ReleaseSettings("complete"), [[0]], policy=policy)),
         ("policy", lambda policy: parse_policy(policy, SPACE)),
         ("policy", lambda policy: ReleaseSettings(policy).engine(TOWN)),
@@ -298,18 +297,18 @@ def test_invalid_graph_raises_in_one_line(called, call, case):
     assert case == "open with an edge" or str(refused.value).startswith(f"{called} must ")
 
 
-def test_settings_with_invalid_graph_raise_before_a_model_is_known():
+def test_settings_with_invalid_graph_raise_without_model():
     for graph, message in (
         (nx.Graph(), "policy must have an edge between two states, got a graph without edges"),
         (nx.Graph([(4, 4)]), "policy must have an edge between two states"),
         (nx.Graph([((0, 1), (0, 2))]), r"policy must have nodes that are states or names of states, got node \(0, "),
         (nx.Graph([("\ud800", "a")]), "policy must have nodes that are states or names of states, got node '"),
         (nx.DiGraph([(0, 1)]), DIRECTED.format("DiGraph")),
-        (object(), "policy must be a text such as utility:1km, a PolicyGraph or a networkx.Graph, got <object"),
+        (object(), "policy must be a string such as utility:1km, a PolicyGraph or a networkx.Graph, got <object"),
     ):
         with pytest.raises(PolicyError, match=message):
             ReleaseSettings(graph)
-    with pytest.raises(PolicyError, match="graph must have nodes if size is not provided, got an empty graph"):
+    with pytest.raises(PolicyError, match=r"size .*empty graph"):
         PolicyGraph.from_networkx(nx.Graph())
 
 
@@ -325,7 +324,7 @@ def test_settings_with_invalid_graph_raise_before_a_model_is_known():
             "a graph over the 30 states it is used for, got one over 6",
         ),
         ('graph:{"nodes":[],"edges":[{"source":0,"target":[1]}]}', r"30 states 0 to 29, got node \(1,\)"),
-        ('graph:{"nodes":[],"edges":[]}', "joins no two of the 30 states"),
+        ('graph:{"nodes":[],"edges":[]}', "connects none of the 30 states"),
     ],
 )
 def test_invalid_graph_text_raises(text, message):
@@ -336,7 +335,7 @@ def test_invalid_graph_text_raises(text, message):
 
 
 def test_policy_graph_over_other_number_of_states_raises():
-    with pytest.raises(PolicyError, match="a graph over the 30 states it is used for, got one over 6"):
+    with pytest.raises(PolicyError, match=r"30 states .*\b6\b"):
         ReleaseSettings(PolicyGraph.complete(6)).engine(TOWN)
 
 
@@ -363,13 +362,13 @@ def test_constraints_and_further_queries_take_networkx_graphs():
     graph = near(0.72)
     for policy in (graph, listed(graph)):
         engine = Releaser(TOWN, POINTS, policy, 1.0, rng=5)
-        beside = engine.beside(POINTS[:, :1], epsilon=0.5)
-        assert beside.policy is engine.policy
+        second_query = engine.for_query(POINTS[:, :1], epsilon=0.5)
+        assert second_query.policy is engine.policy
     restricted = [
         PolicyGraph.from_networkx(graph, SPACE.size).restrict(MASK),
         graph.subgraph(np.flatnonzero(MASK).tolist()),
     ]
-    found = [protect(policy, POINTS, MASK) for policy in restricted]
-    assert found[0].added == found[1].added
-    assert np.array_equal(found[0].degrees, found[1].degrees)
-    assert found[0].graph.edge_array().tolist() == found[1].graph.edge_array().tolist()
+    protections = [protect(policy, POINTS, MASK) for policy in restricted]
+    assert protections[0].added == protections[1].added
+    assert np.array_equal(protections[0].degrees, protections[1].degrees)
+    assert protections[0].graph.edge_array().tolist() == protections[1].graph.edge_array().tolist()

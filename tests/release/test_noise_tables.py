@@ -1,4 +1,4 @@
-"""Whole steps of tables: repairs, beliefs, the last look before a draw, what is kept, and what is refused."""
+"""Steps with noise tables: repairs, beliefs, soundness checks, caches and refusals."""
 
 from __future__ import annotations
 
@@ -10,46 +10,45 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
-from dphmm.errors import ConfigurationError, CoordinateError, PolicyError, PromiseError
-from dphmm.mechanisms import TABLES, TableMechanism
-from dphmm.mechanisms.optimal_table import TOTAL
+from dphmm.errors import ConfigurationError, CoordinateError, GuaranteeError, PolicyError
+from dphmm.mechanisms import TABLE_MECHANISMS, TableMechanism
+from dphmm.mechanisms.optimal_table import ROW_WEIGHT
 from dphmm.model import Belief
 from dphmm.release.engine import prepare_together
-from dphmm.release.schedule import Scheduling
-from dphmm.release.step import NextRelease
+from dphmm.release.schedule import BudgetEffects, Scheduler
 from tests.mechanisms.test_optimal_table_table import _exp_below
 from tests.sizes import slow
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
 POLICY = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
 UNIFORM = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+# Two halves without transitions between them.
 BLOCKS = np.kron(np.eye(2), np.full((3, 3), 1 / 3))
-"""Two halves that nobody moves between."""
 
 
-def made(mechanism, policy=POLICY, model=UNIFORM, f=F, **given):
-    return Releaser(model, f, policy, 1.0, mechanism=mechanism, rng=given.pop("rng", 0), **given)
+def make_releaser(mechanism, policy=POLICY, model=UNIFORM, f=F, **settings):
+    return Releaser(model, f, policy, 1.0, mechanism=mechanism, rng=settings.pop("rng", 0), **settings)
 
 
-def brute(step, f):
-    """The table of a whole step in fractions, from what its mechanisms say of each pair of states."""
-    noise, found = step.noise, {}
-    for s in np.flatnonzero(step.plan.constraint).tolist():
+def enumerate_table(step, f):
+    """Return the table of a step in fractions, by the mechanism of each state."""
+    noise, probabilities = step.noise, {}
+    for s in np.flatnonzero(step.constraint).tolist():
         for z in {tuple(point) for point in f.tolist()}:
-            mechanism = noise.at(s)
+            mechanism = noise.get_mechanism(s)
             at = mechanism.probability(z, f[s]) if isinstance(mechanism, TableMechanism) else Fraction(z == tuple(f[s]))
-            found[s, z] = at
-    return found
+            probabilities[s, z] = at
+    return probabilities
 
 
-@pytest.mark.parametrize("mechanism", sorted(TABLES))
-def test_every_edge_of_the_repaired_graph_keeps_epsilon_in_fractions_and_nobody_is_alone(mechanism):
-    releaser = made(mechanism)
+@pytest.mark.parametrize("mechanism", sorted(TABLE_MECHANISMS))
+def test_tables_keep_exact_ratio_on_every_edge_and_repair_exposed_state(mechanism):
+    releaser = make_releaser(mechanism)
     step = releaser.prepare()
-    table, limit = brute(step, F), _exp_below(1.0)
-    edges = step.plan.protection.graph.edge_array().tolist()
-    assert sorted({state for edge in edges for state in edge}) == list(range(6)), "s1 got a partner"
-    assert len(step.plan.protection.added) == 1
+    table, limit = enumerate_table(step, F), _exp_below(1.0)
+    edges = step.protection.graph.edge_array().tolist()
+    assert sorted({state for edge in edges for state in edge}) == list(range(6)), "s1 has a partner"
+    assert len(step.protection.added) == 1
     for s in range(6):
         assert sum(table[s, tuple(z)] for z in F.tolist()) == 1
     for j, k in edges:
@@ -57,20 +56,20 @@ def test_every_edge_of_the_repaired_graph_keeps_epsilon_in_fractions_and_nobody_
             assert table[j, z] <= limit * table[k, z]
             assert table[k, z] <= limit * table[j, z]
     record = releaser.draw(step, 0)
-    assert record.exact
-    assert record.least_protection == 2
-    assert record.components == 2
-    assert record.constrained_factor == np.inf
+    assert record.is_exact
+    assert record.min_degree_of_protection == 2
+    assert record.num_components == 2
+    assert record.constrained_dp_factor == np.inf
     assert record.released in {tuple(point) for point in F.tolist()}
 
 
-@pytest.mark.parametrize("mechanism", sorted(TABLES))
-def test_the_belief_is_bayes_with_the_tables_column(mechanism):
-    releaser = made(mechanism, PolicyGraph.utility(F, 1.6))
+@pytest.mark.parametrize("mechanism", sorted(TABLE_MECHANISMS))
+def test_belief_matches_bayes_rule_with_table_column(mechanism):
+    releaser = make_releaser(mechanism, PolicyGraph.utility(F, 1.6))
     prior = np.full(6, 1 / 6)
     for state in (4, 0, 2):
         step = releaser.prepare()
-        table = brute(step, F)
+        table = enumerate_table(step, F)
         record = releaser.draw(step, state)
         column = np.array([float(table[s, record.released]) for s in range(6)])
         expected = prior * column / (prior @ column)
@@ -79,97 +78,110 @@ def test_the_belief_is_bayes_with_the_tables_column(mechanism):
         prior = expected @ np.full((6, 6), 1 / 6)
 
 
-def test_expected_error_is_that_of_the_table_under_the_belief_before():
-    releaser = made("optimal", PolicyGraph.utility(F, 1.6))
+def test_expected_error_is_table_error_under_prior():
+    releaser = make_releaser("optimal", PolicyGraph.utility(F, 1.6))
     releaser.release(3)
     step = releaser.prepare()
-    table, prior = brute(step, F), step.prior.probabilities
+    table, prior = enumerate_table(step, F), step.prior.probabilities
     squared = sum(prior[s] * float(p) * np.square(F[s] - z).sum() for (s, z), p in table.items())
     assert releaser.draw(step, 3).expected_error == pytest.approx(squared**0.5, rel=1e-9)
 
 
-def test_a_table_is_kept_while_belief_and_component_stay_and_follows_from_public_things_alone():
+def test_table_is_cached_while_component_belief_is_equal_and_is_reproducible():
     apart = MarkovModel(BLOCKS, np.full(6, 1 / 6))
-    releaser = made("optimal", PolicyGraph.from_groups(6, [[0, 1, 2], [3, 4, 5]]), apart)
+    releaser = make_releaser("optimal", PolicyGraph.from_groups(6, [[0, 1, 2], [3, 4, 5]]), apart)
     first, again = releaser.prepare().noise, releaser.prepare().noise
     assert first is again
     releaser.release(1)
     later = releaser.prepare().noise
-    fresh = made("optimal", PolicyGraph.from_groups(6, [[0, 1, 2], [3, 4, 5]]), apart)
+    fresh = make_releaser("optimal", PolicyGraph.from_groups(6, [[0, 1, 2], [3, 4, 5]]), apart)
     fresh.resume(releaser.belief, 1)
-    for one, other in zip(later.parts[1:], fresh.prepare().noise.parts[1:], strict=True):
-        np.testing.assert_array_equal(one.weights, other.weights)
-    assert any(one is other for one in first.parts[1:] for other in later.parts[1:])
+    for table, other in zip(later.parts[1:], fresh.prepare().noise.parts[1:], strict=True):
+        np.testing.assert_array_equal(table.weights, other.weights)
+    assert any(table is other for table in first.parts[1:] for other in later.parts[1:])
 
 
-def test_open_states_are_released_as_they_are_and_others_from_their_table():
+def test_unprotected_states_are_released_exactly_and_others_from_table():
     policy = PolicyGraph.from_groups(6, [[0, 1, 2]]).with_open([3, 4, 5])
-    releaser = made("optimal", policy, rng=3)
+    releaser = make_releaser("optimal", policy, rng=3)
     step = releaser.prepare()
-    table = brute(step, F)
+    table = enumerate_table(step, F)
     assert all(table[s, tuple(F[s])] == 1 for s in (3, 4, 5))
     assert releaser.draw(step, 4).released == (4.0, 2.0)
     assert releaser.release(0).released in {tuple(point) for point in F[:3].tolist()}
 
 
-def test_a_table_that_breaks_an_edge_draws_nothing():
-    """Broken twins: an edge left out of the program, rows that are no law, and a state left alone."""
+def test_invalid_table_raises_before_draw():
+    """Omit an edge from the program, use rows that are not distributions, or omit a state."""
     policy = PolicyGraph.utility(F, 1.6)
-    releaser = made("optimal", policy)
+    releaser = make_releaser("optimal", policy)
     step = releaser.prepare()
     (as_is, good), parts = step.noise.parts, step.noise.part_of
 
     def refused(table, match, members=parts):
         noise = replace(step.noise, part_of=members, parts=(as_is, table))
-        with pytest.raises(PromiseError, match=match):
+        with pytest.raises(GuaranteeError, match=match):
             releaser.draw(replace(step, noise=noise), 0)
 
-    edges = step.plan.protection.graph.edge_array()
+    edges = step.protection.graph.edge_array()
     lacking = TableMechanism.optimal(F, [edge for edge in edges.tolist() if edge != [0, 1]], 1.0)
-    refused(lacking, "differ by more than epsilon in this step's table")
+    refused(lacking, "must be at most epsilon, got more in a table")
     over = TableMechanism.optimal(F, edges, 1.0 + 1e-3)
-    refused(over, "differ by more than epsilon in this step's table")
+    refused(over, "must be at most epsilon, got more in a table")
     weights = good.weights.copy()
     weights[0, 0] += 1
     bad = TableMechanism.optimal(F, edges, 1.0)
     bad.weights = weights
-    refused(bad, "is no law over the places")
-    refused(TableMechanism.optimal(F[:5], [(0, 1), (1, 2), (2, 4), (0, 3)], 1.0), "is no law over the places")
-    assert (good.weights.sum(axis=1) == TOTAL).all()
-    assert releaser.draw(step, 0).least_protection >= 2
+    refused(bad, "is not a probability distribution over the locations")
+    refused(
+        TableMechanism.optimal(F[:5], [(0, 1), (1, 2), (2, 4), (0, 3)], 1.0),
+        "is not a probability distribution over the locations",
+    )
+    assert (good.weights.sum(axis=1) == ROW_WEIGHT).all()
+    assert releaser.draw(step, 0).min_degree_of_protection >= 2
 
 
-def test_a_state_without_a_neighbour_is_not_released_from_a_table():
-    releaser = made("optimal")
+def test_state_without_neighbour_raises():
+    releaser = make_releaser("optimal")
     step = releaser.prepare()
-    bare = replace(step.plan.protection, added=())
-    with pytest.raises(PromiseError, match="state 0 would be hidden among no other states in this step's table"):
-        releaser.draw(replace(step, plan=replace(step.plan, protection=bare)), 0)
+    bare = replace(step.protection, added=())
+    with pytest.raises(GuaranteeError, match=r"state 0 has no indistinguishable partner"):
+        releaser.draw(replace(step, protection=bare), 0)
 
 
-def test_a_component_above_the_limit_is_refused_or_falls_back():
+def test_component_above_limit_raises_or_uses_fallback():
     policy = PolicyGraph.utility(F, 1.6)
-    with pytest.raises(ConfigurationError, match=r"a component has 6 states, above the 5 .*fallback") as caught:
-        made("optimal", policy, optimal_limit=5).prepare()
+    with pytest.raises(
+        ConfigurationError, match=r"at most 5 states for mechanism 'optimal', got 6: .*optimal_fallback"
+    ) as caught:
+        make_releaser("optimal", policy, optimal_max_states=5).prepare()
     assert "\n" not in str(caught.value)
     zone = PolicyGraph.complete(6)
-    assert made("optimal", zone, optimal_limit=2).prepare().noise.parts[1].loss < 1e-4, "four times as many"
+    assert make_releaser("optimal", zone, optimal_max_states=2).prepare().noise.parts[1].loss < 1e-4, (
+        "four times as many"
+    )
     nine = MarkovModel(np.full((9, 9), 1 / 9), np.full(9, 1 / 9))
-    with pytest.raises(ConfigurationError, match="a component has 9 states, above the 8 of the program"):
-        made("optimal", PolicyGraph.complete(9), nine, np.arange(9.0)[:, None], optimal_limit=2).prepare()
-    fallen = made("optimal", policy, optimal_limit=5, fallback="graph-exponential").prepare().noise.parts[1]
-    np.testing.assert_array_equal(fallen.weights, made("graph-exponential", policy).prepare().noise.parts[1].weights)
+    with pytest.raises(ConfigurationError, match=r"at most 8 states for mechanism 'optimal', got 9"):
+        make_releaser("optimal", PolicyGraph.complete(9), nine, np.arange(9.0)[:, None], optimal_max_states=2).prepare()
+    fallback = (
+        make_releaser("optimal", policy, optimal_max_states=5, optimal_fallback="graph-exponential")
+        .prepare()
+        .noise.parts[1]
+    )
+    np.testing.assert_array_equal(
+        fallback.weights, make_releaser("graph-exponential", policy).prepare().noise.parts[1].weights
+    )
     line = np.arange(2100.0)[:, None]
     many = MarkovModel.fit([np.arange(2100)], 2100, smoothing=1.0)
-    with pytest.raises(PolicyError, match=r"a component has 2,100 states and a table at most 2,048"):
-        made("graph-exponential", PolicyGraph.utility(line, 1.0), many, line).prepare()
+    with pytest.raises(PolicyError, match="at most 2,048 states for a table, got 2,100"):
+        make_releaser("graph-exponential", PolicyGraph.utility(line, 1.0), many, line).prepare()
 
 
-@pytest.mark.parametrize("mechanism", sorted(TABLES))
-def test_answers_by_table_and_by_hull_together_keep_the_sum_on_every_edge_and_leave_nobody_alone(mechanism):
-    place = made(mechanism)
-    kinds = place.beside([[0.0], [4.0], [8.5], [1.0], [9.0], [1.0]], mechanism="k-norm", epsilon=0.5)
-    turned = place.beside(F[::-1].copy(), mechanism="optimal", epsilon=0.25)
+@pytest.mark.parametrize("mechanism", sorted(TABLE_MECHANISMS))
+def test_joint_answers_by_table_and_hull_keep_sum_on_every_edge(mechanism):
+    place = make_releaser(mechanism)
+    kinds = place.for_query([[0.0], [4.0], [8.5], [1.0], [9.0], [1.0]], mechanism="k-norm", epsilon=0.5)
+    turned = place.for_query(F[::-1].copy(), mechanism="optimal", epsilon=0.25)
     for first, *others in ((place, kinds, turned), (kinds, turned, place)):
         steps = prepare_together((first, *others), None)
         losses = np.zeros((6, 6))
@@ -177,9 +189,13 @@ def test_answers_by_table_and_by_hull_together_keep_the_sum_on_every_edge_and_le
             noise = step.noise
             for s, t in product(range(6), repeat=2):
                 apart = noise.part_of[s] != noise.part_of[t]
-                losses[s, t] += np.inf if apart else noise.at(s).privacy_loss(engine.values[s], engine.values[t])
-        edges = {tuple(edge) for step in steps for edge in step.plan.protection.graph.edge_array().tolist()}
-        assert len({step.plan.protection.added for step in steps}) == 1
+                losses[s, t] += (
+                    np.inf
+                    if apart
+                    else noise.get_mechanism(s).privacy_loss(engine.query.values[s], engine.query.values[t])
+                )
+        edges = {tuple(edge) for step in steps for edge in step.protection.graph.edge_array().tolist()}
+        assert len({step.protection.added for step in steps}) == 1
         assert {state for edge in edges for state in edge} == set(range(6))
         assert max(losses[j, k] for j, k in edges) <= 1.75 * (1 + 1e-9)
         answers = first.release_together(2, *others)
@@ -190,57 +206,56 @@ def test_answers_by_table_and_by_hull_together_keep_the_sum_on_every_edge_and_le
 SLOW = MarkovModel(np.eye(6) * 0.7 + 0.05, np.full(6, 1 / 6), step_seconds=3600.0)
 
 
-@pytest.mark.parametrize("mechanism", sorted(TABLES))
-def test_the_error_after_a_release_by_tables_is_that_of_enumeration(mechanism):
-    releaser, prior = made(mechanism, model=SLOW), np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
-    belief = Belief.of(prior)
-    table = brute(releaser.prepare_on(belief, releaser.plan(belief), 1.0), F)
-    release, expected = NextRelease(belief, 1.0, 1, releaser.person, releaser.planner), 0.0
+@pytest.mark.parametrize("mechanism", sorted(TABLE_MECHANISMS))
+def test_predicted_error_of_tables_matches_enumeration(mechanism):
+    releaser, prior = make_releaser(mechanism, model=SLOW), np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
+    belief = Belief.from_probabilities(prior)
+    table = enumerate_table(releaser.build_plan(belief, 1.0), F)
+    plan, expected = releaser.planner.build_plan(belief), 0.0
     for z in map(tuple, F.tolist()):
         joint = prior * [float(table[s, z]) for s in range(6)]
         expected += joint @ np.linalg.norm(F - joint @ F / joint.sum(), axis=1)
-    outlook = Scheduling(Schedule(0.9), SLOW, F).outlook(release, 9.0, 1.0)
-    assert outlook.error == pytest.approx(expected, rel=1e-9)
-    other = Scheduling(Schedule(0.9), SLOW, F).outlook(release, 9.0, 0.5)
-    assert other.error > 1.02 * expected, "the broken twin: half the budget"
+    outlooks = BudgetEffects(Scheduler(Schedule(0.9), SLOW, F), plan, releaser.planner, 9.0)
+    assert outlooks.compute(1.0).error == pytest.approx(expected, rel=1e-9)
+    assert outlooks.compute(0.5).error > 1.02 * expected, "half the budget gives a larger error"
 
 
 @pytest.mark.parametrize("schedule", [slow(Schedule(1.1)), Schedule(0.9, 6.0, 10 * 3600)])
-def test_a_schedule_decides_when_tables_are_drawn_from_and_goes_on_after_restarts(tmp_path, schedule):
+def test_schedule_with_tables_continues_after_restart(tmp_path, schedule):
     def engine(source):
-        return made("optimal", model=SLOW, schedule=schedule, rng=source)
+        return make_releaser("optimal", model=SLOW, schedule=schedule, rng=source)
 
-    source, found = np.random.default_rng(5), []
+    source, records = np.random.default_rng(5), []
     with Session.open(tmp_path / "whole.db", "ann", engine(source)) as session:
         whole = [session.release(slot % 6, slot) for slot in range(16)]
     source = np.random.default_rng(5)
     for slot in range(16):
         if slot % 5 == 0:
             handle = Session.open(tmp_path / "parts.db", "ann", engine(source))
-        found.append(handle.release(slot % 6, slot))
+        records.append(handle.release(slot % 6, slot))
         if slot % 5 == 4 or slot == 15:
             handle.close()
-    assert found == whole
+    assert records == whole
     assert {record.withheld for record in whole} == {True, False}
     if schedule.window_epsilon:
         spent = [record.epsilon for record in whole]
         assert max(sum(spent[max(0, end - 9) : end + 1]) for end in range(16)) <= 6.0
 
 
-def test_settings_of_tables():
-    assert ReleaseSettings(mechanism="optimal").calibration == "component"
+def test_table_settings_have_component_scope_and_validate_options():
+    assert ReleaseSettings(mechanism="optimal").noise_scope == "component"
     assert ReleaseSettings(mechanism="optimal").is_exact
-    for given in ({"optimal_limit": 1}, {"optimal_limit": 2.5}, {"fallback": "k-norm"}):
-        with pytest.raises(ConfigurationError, match=next(iter(given))):
-            ReleaseSettings(mechanism="optimal", **given)
+    for options in ({"optimal_max_states": 1}, {"optimal_max_states": 2.5}, {"optimal_fallback": "k-norm"}):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            ReleaseSettings(mechanism="optimal", **options)
     assert ReleaseSettings(mechanism="optimal", caps=[{"event": "state:1 at 1", "probability": 0.5}]).caps
 
 
-def test_a_place_that_no_state_has_was_not_released_by_a_table():
-    releaser = made("graph-exponential", PolicyGraph.utility(F, 1.6))
+def test_log_likelihood_raises_for_point_without_state():
+    releaser = make_releaser("graph-exponential", PolicyGraph.utility(F, 1.6))
     step = releaser.prepare()
     np.testing.assert_array_equal(
         releaser.log_likelihood(step, [2.001, 0.999]), releaser.log_likelihood(step, [2.0, 1.0])
     )
-    with pytest.raises(CoordinateError, match="is at no state's place"):
+    with pytest.raises(CoordinateError, match=r"must be the location of a state"):
         releaser.log_likelihood(step, [2.5, 0.5])

@@ -1,4 +1,4 @@
-"""Records and beliefs as bytes: read back to the last bit."""
+"""Records and beliefs as bytes: exact round trips."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 
 from dphmm import Belief, ReleaseRecord
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.release.session import record_width
-from tests.release.people import engine
+from dphmm.release.session import max_record_width
+from tests.release.engines import engine
 
 RECORD = engine(1).release(4)
 floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -27,31 +27,31 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
     st.integers(0, 2**62),
     st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=4),
 )
-def test_a_record_is_read_back_to_the_last_bit_and_fits_its_room(places, number, whole, added):
+def test_record_round_trips_exactly_within_record_width(places, number, whole, added):
     record = replace(
         RECORD,
         index=whole,
         steps=whole,
-        possible=whole,
-        least_protection=whole,
+        num_possible_states=whole,
+        min_degree_of_protection=whole,
         released=tuple(places),
         estimate=tuple(places),
         epsilon=number,
         expected_error=abs(number),
-        area=number,
-        estimate_radius=number,
+        hull_volume=number,
+        expected_estimate_error=number,
         adversary_error=number,
-        adversary_certainty=number,
-        epsilon_so_far=number,
-        epsilon_last_day=number,
-        constrained_factor=inf,
-        added=tuple(added),
+        max_posterior_probability=number,
+        epsilon_total=number,
+        epsilon_24h=number,
+        constrained_dp_factor=inf,
+        added_edges=tuple(added),
         mechanism="planar-isotropic",
     )
     text = record.to_json()
     assert ReleaseRecord.from_json(text) == record
     assert ReleaseRecord.from_json(text.ljust(2_000)) == record
-    assert len(text) <= record_width(len(places), len(added))
+    assert len(text) <= max_record_width(len(places), len(added))
 
 
 def _with(**changes):
@@ -81,22 +81,22 @@ def _with(**changes):
         ),
         *(
             _with(epsilon="1"),
-            _with(epsilon_so_far="1"),
+            _with(epsilon_total="1"),
             _with(epsilon=float("nan")),
             _with(expected_error=-1.0),
-            _with(constrained_factor=None),
+            _with(constrained_dp_factor=None),
         ),
         *(_with(added=[[1]]), _with(added=[[1, -2]]), _with(added={}), _with(mechanism=7), _with(certified=1)),
         *("[" * 100_000, json.dumps(vars(RECORD)).replace('"k-norm"', '"\\ud800"').replace("lattice", "\\ud800")),
     ],
 )
-def test_what_is_no_record_is_refused(text):
-    with pytest.raises(InvalidInputError, match="no release record"):
+def test_invalid_record_text_raises(text):
+    with pytest.raises(InvalidInputError, match="release record"):
         ReleaseRecord.from_json(text)
 
 
 @given(arrays(np.float64, st.integers(1, 40), elements=st.floats(-1e5, 0)), st.randoms())
-def test_a_belief_is_read_back_to_the_last_bit(log_mass, rng):
+def test_belief_round_trips_exactly(log_mass, rng):
     log_mass = np.append(log_mass, nextafter(-0.5, 0))
     for place in range(len(log_mass) - 1):
         if rng.random() < 0.3:
@@ -105,22 +105,22 @@ def test_a_belief_is_read_back_to_the_last_bit(log_mass, rng):
     belief = Belief(log_mass > -inf, log_mass)
     data = belief.to_bytes()
     again = Belief.from_bytes(data)
-    assert len(data) == 16 + 8 * len(log_mass), "eight bytes a state, whatever it holds"
+    assert len(data) == 16 + 8 * len(log_mass), "eight bytes per state, for every mass"
     assert again.to_bytes() == data
     np.testing.assert_array_equal(again.support, belief.support)
     np.testing.assert_array_equal(again.log_mass.view(np.int64), belief.log_mass.view(np.int64))
 
 
-def test_masses_of_any_depth_are_kept():
+def test_extreme_log_masses_round_trip():
     for depth in (1e12, 1e15, 1e200):
-        belief = Belief.of(np.ones(2) / 2).update(np.array([0.0, -depth]))
+        belief = Belief.from_probabilities(np.ones(2) / 2).update(np.array([0.0, -depth]))
         assert Belief.from_bytes(belief.to_bytes()).log_mass.tolist() == belief.log_mass.tolist()
 
 
 @pytest.mark.parametrize("number", [0, 2, 2**64 - 1])
-def test_a_belief_of_another_format_is_refused(number):
-    data = number.to_bytes(8, "little") + Belief.of(np.ones(3) / 3).to_bytes()[8:]
-    with pytest.raises(StochasticError, match=rf"^belief must be of format 1, got {number}; make it again"):
+def test_belief_with_other_format_raises(number):
+    data = number.to_bytes(8, "little") + Belief.from_probabilities(np.ones(3) / 3).to_bytes()[8:]
+    with pytest.raises(StochasticError, match=f"^belief .*format 1, got {number}"):
         Belief.from_bytes(data)
 
 
@@ -129,19 +129,19 @@ def _belief(*logs, count=None):
     return header + np.array(logs, dtype="<f8").tobytes()
 
 
-def test_bytes_made_by_hand_are_a_belief():
+def test_handwritten_bytes_are_valid_belief():
     assert Belief.from_bytes(_belief(np.log(0.75), -inf, np.log(0.25))).support.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        *(_belief(), _belief(0.0)[:8], _belief(0.0)[:16], Belief.of(np.ones(3) / 3).to_bytes()[:-1]),
+        *(_belief(), _belief(0.0)[:8], _belief(0.0)[:16], Belief.from_probabilities(np.ones(3) / 3).to_bytes()[:-1]),
         *(_belief(0.0, 0.0), _belief(-1.0, -inf), _belief(1e300, -1.0), _belief(inf, 0.0), _belief(-inf, -inf)),
         *(_belief(0.0, np.nan), _belief(0.0, -inf, count=1), _belief(0.0, -inf, count=3)),
         *(_belief(0.0, -inf, count=2**64 - 1), _belief(0.0, -inf) + b"\0" * 8),
     ],
 )
-def test_what_is_no_belief_is_refused(data):
-    with pytest.raises(StochasticError, match=r"no belief|no probabilities"):
+def test_invalid_belief_bytes_raise(data):
+    with pytest.raises(StochasticError, match=r"belief|probabilities"):
         Belief.from_bytes(data)

@@ -1,4 +1,7 @@
-"""Sessions in PostgreSQL keep the promises of sessions in files: one release a moment, whoever asks, whatever dies."""
+"""Sessions in PostgreSQL have the guarantees of session files.
+
+A timestep has one release, for all clients and after any crash.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def engine():
     return Releaser(model, f, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), epsilon=0.5)
 
 
-def test_a_session_goes_on_where_it_was_and_says_again_what_it_said(postgres):
+def test_reopened_session_repeats_releases_and_keeps_limits(postgres):
     with Session.open(postgres, "ann", engine(), Limits(epsilon=2)) as session:
         first = [session.release(4, slot) for slot in range(3)]
         assert session.omit(3) is None
@@ -40,7 +43,7 @@ def test_a_session_goes_on_where_it_was_and_says_again_what_it_said(postgres):
         assert store.names() == ["ann"]
 
 
-def test_an_error_in_a_transaction_leaves_nothing(postgres):
+def test_error_in_transaction_leaves_no_release(postgres):
     with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
         session.release(1, 0)
         progress = store.progress(session.number)
@@ -54,18 +57,18 @@ def test_an_error_in_a_transaction_leaves_nothing(postgres):
         session.release(1, 1)
 
 
-def test_one_of_several_leads_and_another_when_it_is_gone(postgres):
+def test_one_store_leads_until_it_is_closed(postgres):
     with SessionStore(postgres) as first, SessionStore(postgres) as second:
-        assert first.database.leads()
-        assert not second.database.leads()
-        assert first.database.leads()
+        assert first.database.is_leader()
+        assert not second.database.is_leader()
+        assert first.database.is_leader()
         first.close()
         until = time.monotonic() + 20
-        while not second.database.leads():  # once the server has seen that the first is gone
+        while not second.database.is_leader():  # after the server has noticed the disconnect
             assert time.monotonic() < until
 
 
-def test_servers_that_are_not_there_and_tables_that_are_others_are_said(postgres):
+def test_unreachable_server_and_unknown_format_raise(postgres):
     with pytest.raises(OutputError, match="cannot be reached"):
         SessionStore("postgresql://nobody@127.0.0.1:9/none", wait_seconds=2)
     import psycopg
@@ -73,31 +76,31 @@ def test_servers_that_are_not_there_and_tables_that_are_others_are_said(postgres
     SessionStore(postgres).close()
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("UPDATE dphmm_format SET format = 999")
-    with pytest.raises(DataFileError, match="must be of format 1, got 999"):
+    with pytest.raises(DataFileError, match="format 1, got 999"):
         SessionStore(postgres)
 
 
-def test_eight_clients_get_one_value_for_each_moment(postgres):
+def test_eight_clients_agree_on_one_value_per_slot(postgres):
     def ask(number):
-        """Every slot, from another true state."""
-        found = {}
+        """Ask for every slot, from a different true state."""
+        values = {}
         with Session.open(postgres, "ann", engine()) as session:
             for slot in range(12):
                 try:
-                    found[slot] = session.release(number % 6, slot).to_json()
+                    values[slot] = session.release(number % 6, slot).to_json()
                 except TimeOrderError:
                     continue
-        return found
+        return values
 
     with ThreadPoolExecutor(8) as clients:
         answers = list(clients.map(ask, range(8)))
     for slot in range(12):
-        assert len({found[slot] for found in answers if slot in found}) == 1
+        assert len({values[slot] for values in answers if slot in values}) == 1
     with Session.open(postgres, "ann", engine()) as session:
         assert session.ledger().epsilon == 6
 
 
-def _endless(url, answered):
+def _release_endlessly(url, answered):
     with Session.open(url, "ann", engine()) as session:
         slot = len(session.releases())
         while True:
@@ -105,11 +108,11 @@ def _endless(url, answered):
             slot += 1
 
 
-def test_whoever_is_killed_loses_nothing_that_was_answered(postgres):
+def test_killed_client_loses_no_answered_release(postgres):
     seen = {}
     for _ in range(2):
         here, there = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=_endless, args=(postgres, there))
+        process = SPAWN.Process(target=_release_endlessly, args=(postgres, there))
         process.start()
         there.close()
         until = time.monotonic() + 60
@@ -125,53 +128,54 @@ def test_whoever_is_killed_loses_nothing_that_was_answered(postgres):
                 break
             assert seen.setdefault(slot, answer) == answer
     with Session.open(postgres, "ann", engine()) as session:
-        known = -1.0
-        while known != session.ledger().epsilon:  # what a killed client had sent last, the server may still commit
-            known = session.ledger().epsilon
+        last_epsilon = -1.0
+        # The server may still commit the last statement of a killed client.
+        while last_epsilon != session.ledger().epsilon:
+            last_epsilon = session.ledger().epsilon
             time.sleep(0.2)
-        stored = {one.slot: one.record.to_json() for one in session.releases()}
+        stored = {release.slot: release.record.to_json() for release in session.releases()}
         assert seen.items() <= stored.items()
         assert sorted(stored) == list(range(len(stored)))
         assert session.ledger().epsilon == pytest.approx(0.5 * len(stored))
     assert seen
 
 
-def lose(store, server):
-    """End the server's side of a store's connection."""
+def terminate_connection(store, server):
+    """Terminate the server process of a store's connection."""
     import psycopg
 
-    ((mine,),) = store.database.execute("SELECT pg_backend_pid()")
+    ((process_id,),) = store.database.execute("SELECT pg_backend_pid()")
     with psycopg.connect(server, autocommit=True) as other:
-        other.execute("SELECT pg_terminate_backend(%s, 10000)", (mine,))
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", (process_id,))
 
 
-def test_a_connection_that_was_lost_is_made_again_and_the_lead_asked_for_anew(postgres):
+def test_lost_connection_is_reopened_and_lead_is_released(postgres):
     with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
-        assert store.database.leads()
+        assert store.database.is_leader()
         first = session.release(4, 0)
-        lose(store, postgres)
+        terminate_connection(store, postgres)
         assert session.release(0, 0) == first
-        lose(store, postgres)
+        terminate_connection(store, postgres)
         session.release(1, 1)
-        lose(store, postgres)
+        terminate_connection(store, postgres)
         with SessionStore(postgres) as second:
-            assert second.database.leads()
-            assert not store.database.leads()
+            assert second.database.is_leader()
+            assert not store.database.is_leader()
         assert store.database.execute("SHOW lock_timeout") == [("30s",)]
 
 
-def test_a_draw_whose_connection_is_lost_is_undone_and_made_anew(postgres):
+def test_draw_is_rolled_back_if_connection_is_lost(postgres):
     with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
         session.release(4, 0)
         progress = store.progress(session.number)
-        with pytest.raises(OutputError, match="database refuses"):
-            store.append(session.number, progress, 1, lambda: lose(store, postgres) or store.names())
+        with pytest.raises(OutputError, match="database refused"):
+            store.append(session.number, progress, 1, lambda: terminate_connection(store, postgres) or store.names())
         assert store.progress(session.number) == progress
         session.release(1, 1)
         assert store.progress(session.number).count == 2
 
 
-def test_a_server_that_is_away_is_tried_again_ever_more_seldom(postgres, monkeypatch):
+def test_unreachable_server_is_retried_with_backoff(postgres, monkeypatch):
     import psycopg
 
     now = 0.0
@@ -183,7 +187,7 @@ def test_a_server_that_is_away_is_tried_again_ever_more_seldom(postgres, monkeyp
             tries.append(now)
             raise psycopg.OperationalError("connection refused")
 
-        lose(store, postgres)
+        terminate_connection(store, postgres)
         monkeypatch.setattr(store.database, "_connect", away)
         for step in range(1000):
             now = step / 10

@@ -1,4 +1,4 @@
-"""Files of sessions: what is taken for one, what is refused and left alone."""
+"""Session files: accepted and refused files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dphmm.errors import DataFileError, OutputError
 from dphmm.release.session import Session
 from dphmm.release.session_database import APPLICATION, FORMAT, Database
 from dphmm.release.session_store import SessionStore
-from tests.release.people import engine
+from tests.release.engines import engine
 
 
 @pytest.fixture
 def path(tmp_path):
-    """A file of two sessions and forty releases."""
+    """Write a file with two sessions and forty releases."""
     path = tmp_path / "store"
     for name in ("a", "b"):
         with Session.open(path, name, engine()) as session:
@@ -27,20 +27,20 @@ def path(tmp_path):
     return path
 
 
-def everything(path):
-    """All that a file says, read without a model."""
+def read_everything(path):
+    """Return the complete content of a file, read without a model."""
     with SessionStore(path, readonly=True) as store:
-        found = []
+        contents = []
         for name in store.names():
             session = store.session(name)
             assert session is not None
             progress = store.progress(session.number)
             assert progress.belief is not None
-            found.append((session, progress.count, progress.belief.to_bytes(), list(store.releases(session.number))))
-        return found
+            contents.append((session, progress.count, progress.belief.to_bytes(), list(store.releases(session.number))))
+        return contents
 
 
-def folder_of(path):
+def read_folder(path):
     return {file.name: file.read_bytes() for file in path.parent.iterdir()}
 
 
@@ -49,7 +49,7 @@ def text(path):
 
 
 def other_application(path):
-    """A file in WAL mode of somebody else's, with a log that is not yet in the file."""
+    """Write an SQLite file of another application in WAL mode, with a log not yet in the file."""
     here = path.with_name("other")
     with sqlite3.connect(here) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
@@ -88,29 +88,29 @@ def overwritten(path):
 @pytest.mark.parametrize(
     "harm", [text, lambda path: path.write_bytes(b""), other_application, later_version, no_tables, cut, overwritten]
 )
-def test_a_foreign_or_damaged_file_is_refused_and_left_as_it_is(path, harm):
+def test_foreign_or_damaged_file_raises_and_stays_unchanged(path, harm):
     harm(path)
-    before = folder_of(path)
+    before = read_folder(path)
     with pytest.raises(DataFileError):
         Session.open(path, "a", engine())
     with pytest.raises(DataFileError):
-        everything(path)
-    assert folder_of(path) == before
+        read_everything(path)
+    assert read_folder(path) == before
 
 
-def test_a_folder_or_nothing_is_no_file_of_sessions(tmp_path):
+def test_folder_or_missing_file_raises(tmp_path):
     with pytest.raises(DataFileError, match="cannot be read"):
         SessionStore(tmp_path / "none", readonly=True)
     with pytest.raises(DataFileError, match="cannot be read"):
         SessionStore(tmp_path)
-    with pytest.raises(OutputError, match="cannot be made"):
+    with pytest.raises(OutputError, match="cannot be created"):
         SessionStore(tmp_path / "no" / "folder")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_flipped_bit_changes_what_a_file_says_unnoticed(path):
-    # 150 single bits at places drawn with seed 4: each is noticed, or lies where nothing is said.
-    whole, truth = path.read_bytes(), everything(path)
+def test_flipped_bits_are_detected_or_harmless(path):
+    # 150 single bits at random positions, seed 4: each is detected or lies in an unused part.
+    whole, truth = path.read_bytes(), read_everything(path)
     rng = random.Random(4)
     noticed = 0
     for _ in range(150):
@@ -118,25 +118,25 @@ def test_no_flipped_bit_changes_what_a_file_says_unnoticed(path):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
         try:
-            assert everything(path) == truth
+            assert read_everything(path) == truth
         except DataFileError:
             noticed += 1
         assert path.read_bytes() == data
-    assert noticed >= 50  # half of the bits lie in tables that hold nothing here
+    assert noticed >= 50  # half of the bits lie in tables without content
 
 
-def test_every_flipped_bit_of_a_record_and_of_the_belief_is_noticed(path):
-    # 60 single bits of each, at places drawn with seed 5.
-    whole, ((_, _, belief, releases), *_) = path.read_bytes(), everything(path)
+def test_every_flipped_bit_of_record_and_belief_is_detected(path):
+    # 60 single bits of each, at random positions, seed 5.
+    whole, ((_, _, belief, releases), *_) = path.read_bytes(), read_everything(path)
     rng = random.Random(5)
-    for said in (releases[-1].record.to_json().encode(), belief):
-        start = whole.index(said)
+    for blob in (releases[-1].record.to_json().encode(), belief):
+        start = whole.index(blob)
         for _ in range(60):
             data = bytearray(whole)
-            data[start + rng.randrange(len(said))] ^= 1 << rng.randrange(8)
+            data[start + rng.randrange(len(blob))] ^= 1 << rng.randrange(8)
             path.write_bytes(data)
             with pytest.raises(DataFileError):
-                everything(path)
+                read_everything(path)
 
 
 @pytest.mark.parametrize(
@@ -151,41 +151,45 @@ def test_every_flipped_bit_of_a_record_and_of_the_belief_is_noticed(path):
         "DELETE FROM progress",
     ],
 )
-def test_rows_changed_by_hand_are_noticed(path, statement):
+def test_manually_changed_rows_raise(path, statement):
     with sqlite3.connect(path) as connection:
         assert connection.execute(statement).rowcount > 0
     connection.close()
     with pytest.raises(DataFileError, match="damaged"):
-        everything(path)
+        read_everything(path)
 
 
 @pytest.mark.parametrize("at_a_time", [1, 3, 7, 2000])
-def test_releases_and_their_costs_are_read_some_at_a_time_and_a_changed_one_is_noticed(path, monkeypatch, at_a_time):
-    monkeypatch.setattr("dphmm.release.session_store._AT_A_TIME", at_a_time)
+def test_chunked_reading_matches_and_detects_changed_record(path, monkeypatch, at_a_time):
+    monkeypatch.setattr("dphmm.release.session_store._ROWS_PER_QUERY", at_a_time)
     with SessionStore(path, readonly=True) as store:
         read = list(store.releases(1))
-        expected = [(one.slot, one.query, one.record.epsilon, one.record.constrained_factor) for one in read]
-        assert [one[0] for one in expected] == list(range(20))
+        expected = [
+            (release.slot, release.query, release.record.epsilon, release.record.constrained_dp_factor)
+            for release in read
+        ]
+        assert [cost[0] for cost in expected] == list(range(20))
         assert list(store.costs(1, 0, 20)) == expected
         assert list(store.costs(1, 5, 9)) == expected[5:9]
     with sqlite3.connect(path) as connection:
         connection.execute(
-            "UPDATE record SET body = replace(body, '\"possible\": ', '\"possible\":  ') WHERE number = 7"
+            "UPDATE record SET body = replace(body, '\"num_possible_states\": ', '\"num_possible_states\":  ') "
+            "WHERE number = 7"
         )
     connection.close()
     with (
         SessionStore(path, readonly=True) as store,
-        pytest.raises(DataFileError, match="damaged at release 7"),
+        pytest.raises(DataFileError, match="release 7"),
     ):
         list(store.costs(1, 0, 20))
 
 
-def test_a_store_in_use_may_be_opened_again_and_closed_without_harm(path):
-    # Closing any handle to a file drops the process's locks on it; SQLite would then take the other for alone.
+def test_reopening_store_in_use_keeps_locks(path):
+    # Closing any handle to a file drops the process's locks on it. SQLite could then assume exclusive use.
     with Session.open(path, "a", engine()) as session:
         for slot in range(20, 30):
             SessionStore(path).close()
-            everything(path)
+            read_everything(path)
             session.release(1, slot)
         other = "import sys; from dphmm.release.session_store import SessionStore; SessionStore(sys.argv[1]).close()"
         import subprocess
@@ -194,10 +198,10 @@ def test_a_store_in_use_may_be_opened_again_and_closed_without_harm(path):
         subprocess.run([sys.executable, "-c", other, path], check=True)
         assert path.with_name("store-wal").exists()
         session.release(1, 30)
-    assert len(everything(path)[0][3]) == 31
+    assert len(read_everything(path)[0][3]) == 31
 
 
-def test_the_address_of_a_server_is_no_file_and_its_password_is_not_repeated():
-    with pytest.raises(OutputError, match="the address of a server is given") as found:
+def test_server_url_as_path_raises_without_password():
+    with pytest.raises(OutputError, match="address of a server") as raised:
         Database.create(Path("postgresql://ann:secret@127.0.0.1/people"))
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(raised.value)

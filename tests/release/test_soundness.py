@@ -1,6 +1,6 @@
-"""The check before a draw: whatever is wrong with a step is found, and nothing is drawn; what is right goes through.
+"""The soundness check before a draw: it detects every broken step and accepts sound ones.
 
-Each test breaks one thing that leads to a draw and leaves all else as it is.
+Each test breaks one precondition of a draw and leaves everything else unchanged.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from dphmm import Belief, MarkovModel, PolicyGraph, Releaser, SensitivityHull
-from dphmm.arrays import RandomSource
-from dphmm.errors import PromiseError
+from dphmm.errors import GuaranteeError
 from dphmm.geometry import measurements as lattices
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism, PlanarLaplaceMechanism
-from dphmm.policy.protection import protect
-from dphmm.release import soundness
+from dphmm.policy.repair import protect
+from dphmm.random import RandomSource
+from dphmm.release import near_states, soundness
+from dphmm.release.near_states import NearStates
 from dphmm.release.soundness import SoundnessCheck
-from dphmm.release.step import StepPlan
 from tests.running_example import F, graph, states
 
 MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
@@ -34,12 +34,12 @@ def engine(mechanism: str, policy: PolicyGraph | None = None, **settings) -> Rel
     return Releaser(MODEL, F, policy or graph(), 1.0, mechanism, rng=RandomSource(untouchable), **settings)
 
 
-def shrunk(noise, share):
-    """The same noise at a smaller scale, with the same stated budget."""
-    return replace(noise, parts=tuple(smaller(part, share) for part in noise.parts))
+def scale_noise(noise, share):
+    """Return the noise with its scale multiplied by ``share`` and an unchanged stated budget."""
+    return replace(noise, parts=tuple(scale_mechanism(part, share) for part in noise.parts))
 
 
-def smaller(mechanism, share):
+def scale_mechanism(mechanism, share):
     if isinstance(mechanism, PlanarLaplaceMechanism):
         return PlanarLaplaceMechanism(mechanism.epsilon, mechanism.body.radius * share)
     if isinstance(mechanism, LaplaceMechanism):
@@ -51,172 +51,173 @@ def smaller(mechanism, share):
 
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("share", [0.5, 0.999, 1 - 1e-7])
-def test_noise_of_too_small_a_scale_is_not_drawn(name, share):
+def test_noise_with_too_small_scale_raises(name, share):
     releaser = engine(name)
     step = releaser.prepare()
-    with pytest.raises(PromiseError, match=r"would differ by [12]\.?\d* times epsilon"):
-        releaser.draw(replace(step, noise=shrunk(step.noise, share)), 3)
+    with pytest.raises(GuaranteeError, match=r"loss on an edge must be at most epsilon, got [12]\.?\d* times"):
+        releaser.draw(replace(step, noise=scale_noise(step.noise, share)), 3)
     assert releaser.belief is None
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_noise_of_a_larger_scale_is_drawn(name):
+def test_noise_with_larger_scale_is_accepted(name):
     releaser = Releaser(MODEL, F, graph(), 1.0, name, rng=1)
     step = releaser.prepare()
-    assert releaser.draw(replace(step, noise=shrunk(step.noise, 1.25)), 3).index == 0
+    assert releaser.draw(replace(step, noise=scale_noise(step.noise, 1.25)), 3).index == 0
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_budget_smaller_than_that_of_the_noise_is_not_recorded(name):
+def test_smaller_recorded_epsilon_raises(name):
     releaser = engine(name)
-    with pytest.raises(PromiseError, match="times epsilon"):
+    with pytest.raises(GuaranteeError, match="times epsilon"):
         releaser.draw(replace(releaser.prepare(), epsilon=0.5), 3)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_possible_state_that_the_constraint_set_leaves_out_stops_the_draw(name):
+def test_possible_state_outside_constraint_set_raises(name):
     releaser = engine(name)
     constraint = states(1, 2, 3, 4, 5)
-    step = replace(releaser.prepare(), plan=StepPlan(constraint, protect(graph(), F, constraint)))
-    with pytest.raises(PromiseError, match="state 5 is possible and not among those that this step hides"):
+    step = replace(releaser.prepare(), constraint=constraint, protection=protect(graph(), F, constraint))
+    with pytest.raises(GuaranteeError, match="state 5 is possible but not in the constraint set"):
         releaser.draw(step, 3)
 
 
-def test_a_location_set_of_too_small_a_mass_stops_the_draw():
+def test_location_set_with_too_small_mass_raises():
     releaser = engine("k-norm", delta=0.4)
     step = releaser.prepare()
-    likely = Belief.of(np.array([0.05, 0.05, 0.05, 0.05, 0.4, 0.4]))
-    with pytest.raises(PromiseError, match="is possible and not among"):
+    likely = Belief.from_probabilities(np.array([0.05, 0.05, 0.05, 0.05, 0.4, 0.4]))
+    with pytest.raises(GuaranteeError, match=r"state \d is possible but not in the constraint set"):
         releaser.draw(replace(step, prior=likely), 0)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_repair_that_was_forgotten_stops_the_draw(name):
-    # Without an edge nobody is hidden; with the noise of another, far edge alone state 3 (the third) is not.
+def test_missing_repair_raises(name):
+    # Without edges no state is protected. With the noise of a distant edge, state 3 (the third) is exposed.
     for policy in (PolicyGraph.from_edges(6, []), PolicyGraph.from_edges(6, [(0, 1)])):
         releaser = engine(name, policy)
         step = releaser.prepare()
-        assert step.plan.protection is not None
+        assert step.protection is not None
         hull = SensitivityHull(policy.differences(F) * (1000 if name == "lattice" else 1))
         small = LatticeKNormMechanism(hull, 1) if name == "lattice" else KNormMechanism(hull, 1.0)
-        plan = StepPlan(step.plan.constraint, replace(step.plan.protection, added=()))
-        with pytest.raises(PromiseError, match="would be hidden among no other states"):
-            releaser.draw(replace(step, plan=plan, noise=replace(step.noise, parts=(small,))), 3)
+        unrepaired = replace(step.protection, added=())
+        with pytest.raises(GuaranteeError, match=r"state \d has no indistinguishable partner"):
+            releaser.draw(replace(step, protection=unrepaired, noise=replace(step.noise, parts=(small,))), 3)
 
 
-def test_a_state_just_beyond_the_reach_of_the_noise_is_hidden_among_nobody():
-    """All but the fifth state have another within two blocks; it has its nearest at three."""
+def test_state_beyond_noise_body_raises():
+    """All states but the fifth have another state within two blocks; the fifth within three."""
     releaser = engine("k-norm", PolicyGraph.from_edges(6, []))
     step = releaser.prepare()
-    plan = StepPlan(step.plan.constraint, replace(step.plan.protection, added=()))
+    unrepaired = replace(step.protection, added=())
     for blocks, message in (
-        (2, "state 4 would be hidden among no other states"),
-        (2.9, "state 4 would"),
+        (2, "state 4 has no indistinguishable partner"),
+        (2.9, "state 4 has no indistinguishable partner"),
         (3, "was drawn"),
     ):
         noise = KNormMechanism(SensitivityHull([[blocks, 0], [0, blocks]]), 1.0)
-        with pytest.raises((PromiseError, AssertionError), match=message):
-            releaser.draw(replace(step, plan=plan, noise=replace(step.noise, parts=(noise,))), 3)
+        with pytest.raises((GuaranteeError, AssertionError), match=message):
+            releaser.draw(replace(step, protection=unrepaired, noise=replace(step.noise, parts=(noise,))), 3)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.5])
-def test_a_limit_that_is_passed_by_less_than_doubles_can_tell_is_passed(epsilon):
-    limit = soundness._power_below(epsilon)
+def test_likelihood_ratio_limit_is_exact(epsilon):
+    limit = soundness._lower_bound_exp(epsilon)
     other = 10**17 // int(limit + 1)
     most = limit.numerator * other // limit.denominator
-    assert soundness._keeps(np.array([most, 5]), np.array([other, 5]), limit)
+    assert soundness._is_within(np.array([most, 5]), np.array([other, 5]), limit)
     for first, second in ((most + 1, other), (other, most + 1)):
-        assert not soundness._keeps(np.array([5, first]), np.array([5, second]), limit)
+        assert not soundness._is_within(np.array([5, first]), np.array([5, second]), limit)
 
 
-def test_an_added_edge_that_the_noise_does_not_hide_stops_the_draw():
+def test_added_edge_outside_noise_body_raises():
     releaser = engine("k-norm")
     step = releaser.prepare()
-    plan = StepPlan(step.plan.constraint, replace(step.plan.protection, added=((0, 4),)))
-    with pytest.raises(PromiseError, match="times epsilon"):
-        releaser.draw(replace(step, plan=plan), 3)
+    repaired = replace(step.protection, added=((0, 4),))
+    with pytest.raises(GuaranteeError, match="times epsilon"):
+        releaser.draw(replace(step, protection=repaired), 3)
 
 
-def test_nothing_hides_two_possible_states_without_a_repaired_graph():
-    releaser = engine("k-norm", allow_known=True)
-    plan = releaser.planner.plan_without_noise(releaser.prior())
-    with pytest.raises(PromiseError, match="nothing hides the possible states"):
-        releaser.draw(replace(releaser.prepare(), plan=plan, noise=releaser.query.no_noise(plan.protection)), 3)
-    with pytest.raises(PromiseError, match="would differ by"):
-        releaser.draw(replace(releaser.prepare(), plan=plan, noise=releaser.noise(plan, 1.0)), 3)
+def test_missing_protection_raises():
+    releaser = engine("k-norm", allow_singleton=True)
+    plan = replace(releaser.prepare_withheld(releaser.predict(), 1, "target"), reason="", epsilon=1.0)
+    with pytest.raises(GuaranteeError, match="no noise is added although the states"):
+        releaser.draw(plan, 3)
+    with pytest.raises(GuaranteeError, match=r"loss on an edge must be at most epsilon, got [0-9.]+(e[+]\d+)? times"):
+        releaser.draw(replace(plan, noise=releaser.planner.build_noise(plan, 1.0)), 3)
     sure = Releaser(MODEL, F, graph(), 1.0, "k-norm")
-    known = Belief.of(np.eye(6)[2])
-    plan = sure.planner.plan_without_noise(known)
-    alone = replace(sure.prepare(), prior=known, plan=plan, noise=sure.noise(plan, 1.0))
-    with pytest.raises(PromiseError, match="nothing hides"):
+    singleton = Belief.from_probabilities(np.eye(6)[2])
+    plan = sure.prepare_withheld(singleton, 1, "target")
+    alone = replace(plan, reason="", epsilon=1.0, noise=sure.planner.build_noise(plan, 1.0))
+    with pytest.raises(GuaranteeError, match="no noise is added"):
         sure.draw(alone, 2)
 
 
 @pytest.mark.parametrize("name", ["k-norm", "planar-isotropic"])
-def test_measurements_that_are_merged_by_mistake_stop_the_draw(name, monkeypatch):
-    # What recognised lattices once: 0.5 apart at 10^9 was taken for nothing.
+def test_merged_measurements_raise(name, monkeypatch):
+    # An earlier lattice detection treated 0.5 at 10^9 as zero.
     f = np.array([[1e9, 0.0], [1e9 + 0.5, 0.0]])
     axis = lattices._lattice_axis
     merged = lambda column: axis(np.round(column, -1))  # noqa: E731
     monkeypatch.setattr(lattices, "_lattice_axis", merged)
     model = MarkovModel(np.full((2, 2), 1 / 2), np.full(2, 1 / 2))
     releaser = Releaser(model, f, PolicyGraph.complete(2), 1.0, name, rng=RandomSource(untouchable))
-    with pytest.raises(PromiseError, match=r"times epsilon|among no other"):
+    with pytest.raises(GuaranteeError, match=r"times epsilon|among no other"):
         releaser.release(0)
 
 
-def test_hulls_that_drop_a_direction_stop_the_draw():
-    # Edges a thousand million times longer than another: the short one's direction is lost in the span of floats.
+def test_hull_that_drops_direction_raises():
+    # The edges differ in length by a factor of 10^9. The span of floats loses the direction of the short one.
     f = np.array([[0.0, 0.0], [1e9 + 0.1234, 0.0371], [1e9 + 7.1234, 0.5389]])
     model = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3))
     policy = PolicyGraph.from_edges(3, [(0, 1), (1, 2)])
     releaser = Releaser(model, f, policy, 1.0, "k-norm", rng=RandomSource(untouchable))
-    with pytest.raises(PromiseError, match="times epsilon"):
+    with pytest.raises(GuaranteeError, match="times epsilon"):
         releaser.release(0)
 
 
-def test_a_sound_step_is_looked_at_once_and_a_body_once():
+def test_sound_step_and_body_are_checked_once():
     releaser = Releaser(MODEL, F, graph(), 1.0, "k-norm", rng=2)
-    asked = []
+    calls = []
     policy = releaser.soundness._policy
     widest = policy.widest
-    policy.widest = lambda *arguments: asked.append(1) or widest(*arguments)
+    policy.widest = lambda *arguments: calls.append(1) or widest(*arguments)
     for _ in range(5):
         releaser.release(3)
-    other = releaser.another()
+    other = releaser.spawn()
     other.release(2)
-    assert len(asked) == 1
+    assert len(calls) == 1
     releaser.release(3, epsilon=0.5)
     releaser.release(3)
-    assert len(asked) == 1, "the body of noise is the same at another budget"
+    assert len(calls) == 1, "the noise body does not depend on the budget"
 
 
-def test_what_was_found_sound_among_some_states_is_looked_at_again_among_more():
-    """An edge that the noise does not hide is found once its states are served, whatever was looked at before."""
+def test_check_is_repeated_for_additional_states():
+    """An unprotected edge is detected once its states are included, despite cached results."""
     points = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0], [0.0, 1.0]])
     check = SoundnessCheck(PolicyGraph.from_edges(4, [(0, 1), (0, 3), (1, 2)]), points)
     gauge = KNormMechanism(SensitivityHull([[1.0, 0.0], [0.0, 1.0]]), 1.0).gauge(1.0)
-    none, some = np.zeros((0, 2), dtype=np.int64), np.array([True, True, False, True])
-    for members in (some, some, some & [True, True, True, False]):
-        check._check_edges(gauge, members, none, whole=False)
+    none, subset = np.zeros((0, 2), dtype=np.int64), np.array([True, True, False, True])
+    for members in (subset, subset, subset & [True, True, True, False]):
+        check.check_edges(gauge, members, none, is_only_part=False)
     for _ in range(2):
-        with pytest.raises(PromiseError, match="would differ by"):
-            check._check_edges(gauge, np.ones(4, dtype=bool), none, whole=False)
-    check._check_edges(gauge, some, none, whole=False)
+        with pytest.raises(
+            GuaranteeError, match=r"loss on an edge must be at most epsilon, got [0-9.]+(e[+]\d+)? times"
+        ):
+            check.check_edges(gauge, np.ones(4, dtype=bool), none, is_only_part=False)
+    check.check_edges(gauge, subset, none, is_only_part=False)
 
 
-def test_the_nearest_of_few_states_are_those_of_the_tree(monkeypatch):
-    """Distances are compared, as of equally near states either may be named; two lie at one point."""
+def test_brute_force_nearest_states_match_tree(monkeypatch):
+    """Compare distances, because ties may name either state; two states share one point."""
     places = np.random.default_rng(5).normal(size=(300, 2))
     places[7] = places[120]
-    policy = PolicyGraph.complete(300)
-    monkeypatch.setattr(soundness, "_ROWS", 64)
-    partner, distance = SoundnessCheck(policy, places)._nearest
-    monkeypatch.setattr(soundness, "_FEW", 0)
-    by_tree = SoundnessCheck(policy, places)._nearest[1]
+    monkeypatch.setattr(near_states, "_ROWS_PER_BLOCK", 64)
+    partner, distance = NearStates(places).nearest
+    monkeypatch.setattr(near_states, "_MAX_BRUTE_FORCE_STATES", 0)
+    by_tree = NearStates(places).nearest[1]
     np.testing.assert_allclose(distance, by_tree, rtol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(places[partner] - places, axis=1), distance, rtol=1e-12)
     assert (partner != np.arange(300)).all()
     assert partner[7] == 120
-    lone = SoundnessCheck(PolicyGraph.complete(1), places[:1])._nearest
+    lone = NearStates(places[:1]).nearest
     assert np.isinf(lone[1]).all()

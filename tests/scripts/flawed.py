@@ -1,4 +1,4 @@
-"""Readers with every flaw that the fuzzer looks for; a module of its own, since its processes import it."""
+"""Readers with every flaw that the fuzzer detects, in a module that its processes import."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAWS = {
     "taken": lambda: None,
     "refused": lambda: (_ for _ in ()).throw(DphmmError("one line")),
     "a traceback": lambda: {}["no such key"],
-    "a warning": lambda: warnings.warn("nobody's", stacklevel=1),
+    "a warning": lambda: warnings.warn("unexpected", stacklevel=1),
     "two lines": _lines,
     "memory": lambda: bytearray(8 << 30),
 }
@@ -38,8 +38,8 @@ KINDS = {
 }
 
 
-def broken() -> dict[str, Target]:
-    """A reader with every flaw but two, and one for each of those."""
+def make_targets() -> dict[str, Target]:
+    """Return a reader with every flaw except two, and one reader for each of those."""
 
     def flawed(path: Path) -> None:
         FLAWS[path.read_text()]()

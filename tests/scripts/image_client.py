@@ -1,4 +1,4 @@
-"""What a test does inside the image, with the image's own Python: starts a relay, posts, and says what it saw."""
+"""The client of the image test: start a relay with the image's Python, post a fix, report."""
 
 import json
 import os
@@ -18,14 +18,14 @@ WORK = (
 RELAY = "http://127.0.0.1:8787"
 
 
-def loops(folder):
-    """How many compiled loops a folder holds."""
+def count_loops(folder):
+    """Return the number of compiled loops in a folder."""
     return sum(1 for _ in pathlib.Path(folder).rglob("*.nbi"))
 
 
 def main():
-    said = subprocess.run(INIT, check=True, capture_output=True, text=True).stdout
-    token = said.partition("access token ")[2].split()[0]
+    output = subprocess.run(INIT, check=True, capture_output=True, text=True).stdout
+    token = output.partition("access token ")[2].split()[0]
     began = time.monotonic()
     relay = subprocess.Popen(["dphmm", "serve", "relay.toml"])
     while subprocess.run(["dphmm-ready"], capture_output=True).returncode and time.monotonic() < began + 60:
@@ -35,15 +35,22 @@ def main():
     fix = json.dumps({"time": now, "latitude": 45.001, "longitude": -30.001}).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     with urllib.request.urlopen(urllib.request.Request(f"{RELAY}/fix", fix, headers), timeout=60) as answer:
-        told = answer.status, json.load(answer)
+        response = answer.status, json.load(answer)
     relay.terminate()
-    ended = relay.wait(30)
+    exit_code = relay.wait(30)
     unready = subprocess.run(["dphmm-ready"], capture_output=True).returncode
-    held = [loops("/opt/dphmm/compiled"), loops(os.environ["NUMBA_CACHE_DIR"])]
+    num_loops = [count_loops("/opt/dphmm/compiled"), count_loops(os.environ["NUMBA_CACHE_DIR"])]
     for line in WORK:
         subprocess.run(["dphmm", *line.split()], check=True)
-    held.append(loops(os.environ["NUMBA_CACHE_DIR"]))
-    seen = {"uid": os.getuid(), "ready_s": ready, "answer": told, "ended": ended, "unready": unready, "loops": held}
+    num_loops.append(count_loops(os.environ["NUMBA_CACHE_DIR"]))
+    seen = {
+        "uid": os.getuid(),
+        "ready_s": ready,
+        "answer": response,
+        "ended": exit_code,
+        "unready": unready,
+        "loops": num_loops,
+    }
     print(json.dumps(seen))
 
 

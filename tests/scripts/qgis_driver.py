@@ -1,4 +1,7 @@
-"""Runs algorithms of the plugin in QGIS without a screen: the packed plugin, jobs as JSON → what each gave, as JSON."""
+"""Run algorithms of the packed plugin in QGIS without a screen.
+
+The jobs are JSON, and the results are printed as JSON.
+"""
 
 import json
 import sys
@@ -21,12 +24,12 @@ def main(packed, jobs):
         context, feedback = QgsProcessingContext(), QgsProcessingFeedback()
         context.setProject(QgsProject.instance())
         try:
-            found = {"outputs": processing.run(f"dphmm:{key}", parameters, context=context, feedback=feedback)}
+            result = {"outputs": processing.run(f"dphmm:{key}", parameters, context=context, feedback=feedback)}
         except Exception as problem:
-            found = {"failed": str(problem)}
+            result = {"failed": str(problem)}
         loaded = [(uri, QgsVectorLayer(uri, key, "ogr")) for uri in context.layersToLoadOnCompletion()]
-        found["layers"] = {uri.rpartition("=")[2]: layer.featureCount() for uri, layer in loaded if layer.isValid()}
-        print("FOUND", json.dumps([key, found]), flush=True)
+        result["layers"] = {uri.rpartition("=")[2]: layer.featureCount() for uri, layer in loaded if layer.isValid()}
+        print("FOUND", json.dumps([key, result]), flush=True)
     plugin.unload()
 
 

@@ -1,4 +1,4 @@
-"""A regression is told, a slow machine is not."""
+"""Tests of the benchmark history: regressions are reported, slow machines are not."""
 
 from __future__ import annotations
 
@@ -13,33 +13,43 @@ MACHINE = {"processors": 2, "system": "here"}
 
 def run(value, floor=1.0, unit="ms", stage="limits", machine=MACHINE):
     beside = {"floor": {"value": floor, "ratio": floor / value}}
-    row = {"what": "step", "value": value, "unit": unit, "beside": beside}
+    row = {"what": "step", "value": value, "unit": unit, "comparisons": beside}
     skipped = {"what": "peer", "skipped": "it is not installed"}
     return {"stage": stage, "small": False, "machine": machine, "rows": [row, skipped]}
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "is_reported"),
     [
         (run(4.0), True),
-        (run(2.2), False),  # within what runs differ by
-        (run(4.0, floor=2.0), False),  # so was the machine
+        (run(2.2), False),  # within the usual variation
+        (run(4.0, floor=2.0), False),  # the machine was slower, too
         (run(6.0, floor=2.0), True),
         (run(1.0), False),
         (run(4.0, stage="engine"), False),
         (run(4.0, machine=MACHINE | {"system": "there"}), False),
         (run(4.0, unit="x"), False),
     ],
+    ids=[
+        "slower",
+        "similar",
+        "slower machine",
+        "slower than machine",
+        "faster",
+        "other stage",
+        "other machine",
+        "other unit",
+    ],
 )
-def test_what_became_slower_is_told(tmp_path, second, told):
+def test_slower_benchmark_is_reported(tmp_path, second, is_reported):
     file = tmp_path / "history.jsonl"
     assert append(run(2.0), file) == []
     lines = append(second, file)
-    assert [line.startswith("step: ") for line in lines] == ([True] if told else [])
+    assert [line.startswith("step: ") for line in lines] == ([True] if is_reported else [])
     assert len([json.loads(line)["when"] for line in file.read_text().splitlines()]) == 2
 
 
-def test_a_lower_rate_is_slower(tmp_path):
+def test_lower_rate_is_reported_as_slower(tmp_path):
     file = tmp_path / "history.jsonl"
     append(run(1000.0, unit="draws/s"), file)
     assert append(run(500.0, unit="draws/s"), file) == [

@@ -1,4 +1,4 @@
-"""Every benchmark runs, and everything that it prints was measured."""
+"""Tests that every benchmark runs and prints measured values."""
 
 from __future__ import annotations
 
@@ -14,65 +14,77 @@ from scripts.benchmarks import peers
 from scripts.benchmarks.__main__ import STAGES, main
 from scripts.benchmarks.frontier import at_level, interval
 
-pytestmark = pytest.mark.slow  # a tool of the project, and none of what it is for
+pytestmark = pytest.mark.slow  # a tool of the project, not a feature
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_small_run_prints_ratios_and_writes_what_it_printed(stage, tmp_path, monkeypatch, capsys):
+def test_small_run_prints_ratios_and_writes_its_output(stage, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     main([stage, "--small", "--json", "found.json"])
-    found = json.loads((tmp_path / "found.json").read_text())
-    measured = [row for row in found["rows"] if "skipped" not in row]
-    ratios = [other["ratio"] for row in measured for other in row["beside"].values()]
-    assert found["stage"] == stage
-    assert found["small"]
-    assert found["machine"]["processors"] >= 1
+    results = json.loads((tmp_path / "found.json").read_text())
+    measured = [row for row in results["rows"] if "skipped" not in row]
+    ratios = [other["ratio"] for row in measured for other in row["comparisons"].values()]
+    assert results["stage"] == stage
+    assert results["small"]
+    assert results["machine"]["processors"] >= 1
     assert measured
     assert ratios
     assert all(math.isfinite(row["value"]) for row in measured)
     assert all(ratio > 0 for ratio in ratios)
     printed = capsys.readouterr().out
-    assert all(row["what"] in printed for row in found["rows"])
+    assert all(row["what"] in printed for row in results["rows"])
 
 
 @pytest.mark.parametrize(
-    ("stage", "looked", "said"),
+    ("stage", "module", "names"),
     [("audit", "audit", ["hmmlearn"]), ("limits", "peers", ["hmmlearn at 40 states", "dynamax at 40 states"])],
 )
-def test_a_peer_that_is_not_installed_is_named(stage, looked, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(f"scripts.benchmarks.{looked}.find_spec", lambda _: None)
-    for other in ("spread", "changing", "location_set", "draws", "gap", "sparse", "people", "gaps", "nights"):
+def test_missing_peer_is_named(stage, module, names, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(f"scripts.benchmarks.{module}.find_spec", lambda _: None)
+    for other in (
+        "spread",
+        "changing",
+        "delta_location_set",
+        "draws",
+        "gap",
+        "sparse",
+        "measure_users",
+        "gaps",
+        "nights",
+    ):
         monkeypatch.setattr(f"scripts.benchmarks.limits.{other}", lambda *_: None)
     main([stage, "--small"])
     printed = capsys.readouterr().out
-    assert all(f"{name}: skipped, it is not installed" in printed for name in said)
+    assert all(f"{name}: skipped, not installed" in printed for name in names)
 
 
 @pytest.mark.parametrize("name", peers.NAMES)
-def test_a_peer_finds_what_is_found_here(name):
+def test_peer_results_match_package(name):
     pytest.importorskip(name)
     rng = np.random.default_rng(0)
     matrix, start, rows = rng.dirichlet(np.ones(6), 6), np.full(6, 1 / 6), rng.normal(0, 2, (30, 6))
-    work = peers.works_of(name, start, matrix, rows)
-    found = learn_from_releases(MarkovModel(matrix, start), [Observations(rows)], 1).model
+    work = peers.build_works(name, start, matrix, rows)
+    learned = learn_from_releases(MarkovModel(matrix, start), [Observations(rows)], 1).model
     np.testing.assert_allclose(np.asarray(work["filter"]()[1]), filter(matrix, start, rows), atol=1e-12)
     np.testing.assert_allclose(np.asarray(work["smoother"]()), smooth(matrix, start, rows), atol=1e-12)
     path = work["path"]()
     np.testing.assert_array_equal(path[1] if name == "hmmlearn" else path, most_probable_path(matrix, start, rows))
     first, moves = work["learning"]()
-    np.testing.assert_allclose(np.asarray(first), found.initial, atol=1e-12)
-    np.testing.assert_allclose(np.asarray(moves), found.transition.toarray(), atol=1e-12)
+    np.testing.assert_allclose(np.asarray(first), learned.initial, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(moves), learned.transition.toarray(), atol=1e-12)
 
 
-def test_a_reader_at_a_level_lies_between_settings_as_on_logarithmic_axes_and_nowhere_beyond_them():
-    settings = np.array([[400.0, 100.0], [1600.0, 900.0], [200.0, 50.0]])  # errors at once and against habits
+def test_at_level_interpolates_logarithmically_and_is_nan_outside():
+    settings = np.array(
+        [[400.0, 100.0], [1600.0, 900.0], [200.0, 50.0]]
+    )  # errors of the filtered adversary and of an adversary with habit models
     assert at_level(settings, 300.0) == pytest.approx(800.0)
     assert at_level(settings, 100.0) == pytest.approx(400.0)
     assert np.isnan(at_level(settings, 49.0))
     assert np.isnan(at_level(settings, 901.0))
 
 
-def test_an_interval_is_the_middle_of_what_resampled_people_give_and_none_where_too_many_lie_beyond():
+def test_interval_contains_middle_of_resamples_and_is_nan_if_many_are_nan():
     values = np.arange(1000.0)
     assert interval(values) == pytest.approx((25, 974), abs=1)
     assert interval(np.append(values, np.full(40, np.nan))) == interval(values)

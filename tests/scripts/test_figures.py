@@ -1,4 +1,4 @@
-"""Every figure of the documentation can be drawn; the repository's sample stands in for the real data."""
+"""Tests that every figure of the documentation can be plotted with the sample data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # a tool of the project, and none of what it is for
+pytestmark = pytest.mark.slow  # a tool of the project, not a feature
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 GEOLIFE, CHECKINS = str(SAMPLE / "geolife"), str(SAMPLE / "checkins.txt.gz")
@@ -15,16 +15,18 @@ DISTRICTS = str(SAMPLE.parent / "districts.geojson")
 IN_THE_SAMPLE = ["--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1"]
 CASES = {
     "budgets": ([], [], {"budgets.csv", "budgets.png"}),
+    "flow_rows": ([CHECKINS, GEOLIFE], ["--areas", DISTRICTS, DISTRICTS], {"flow_rows.csv"}),
     "flows": (
         [CHECKINS, GEOLIFE],
         ["--areas", DISTRICTS, DISTRICTS, "--model-bbox", *IN_THE_SAMPLE[1:5]],
         {"flows.csv", "flows.png"},
     ),
     "noises": ([], [], {"noises.csv", "noises.png"}),
+    "policies": ([], [], {"policies.csv", "policies.png"}),
 }
 
 
-def test_every_figure_is_among_the_cases():
+def test_every_figure_has_a_case():
     pytest.importorskip("matplotlib")
     from scripts.drawings.__main__ import FIGURES
 
@@ -32,15 +34,15 @@ def test_every_figure_is_among_the_cases():
 
 
 @pytest.mark.parametrize("figure", CASES)
-def test_a_small_figure_is_drawn_with_its_table(figure, tmp_path):
+def test_small_figure_is_plotted_with_table(figure, tmp_path):
     pytest.importorskip("matplotlib")
     from scripts.drawings.__main__ import main
 
     data, options, files = CASES[figure]
     main([figure, *data, str(tmp_path / "out"), "--small", *options])
-    made = {path.name: path for path in (tmp_path / "out").iterdir()}
-    assert made.keys() == files
-    for name, path in made.items():
+    outputs = {path.name: path for path in (tmp_path / "out").iterdir()}
+    assert outputs.keys() == files
+    for name, path in outputs.items():
         if name.endswith(".png"):
             assert path.read_bytes().startswith(b"\x89PNG")
             assert path.stat().st_size > 10_000

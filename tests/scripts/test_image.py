@@ -1,4 +1,4 @@
-"""The image is built without a daemon, and serves as a person without rights, from a root that cannot be written."""
+"""Tests of the image: built without a daemon, run unprivileged from a read-only root."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-IMAGES = os.environ.get("DPHMM_IMAGES")  # a folder of archives that scripts/image wrote, used instead of new ones
+IMAGES = os.environ.get(
+    "DPHMM_IMAGES"
+)  # a folder of archives written by scripts/image, used instead of building new ones
 SIZES = {"serve": 150e6, "serve,fast": 220e6}
-"""Of the archives, by what is in them."""
+"""Upper bounds in bytes of the archives, by extras."""
 
 
 @pytest.fixture(scope="module", params=list(SIZES) if IMAGES else ["serve,fast"])
-def extras(request):  # what is in the default one is in the other, too: one is built, both are looked at where they are
+def extras(request):  # the default contents are part of both: one is built, and existing archives are both tested
     return request.param
 
 
@@ -37,16 +39,16 @@ def archive(extras, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def image(archive):
-    """The image's root, and what it says of how to run it."""
+    """Return the image's root and its runtime configuration."""
     name = subprocess.check_output(["buildah", "from", f"oci-archive:{archive}"], text=True).strip()
     try:
-        told = json.loads(subprocess.check_output(["buildah", "inspect", name], text=True))["OCIv1"]["config"]
-        yield subprocess.check_output(["buildah", "mount", name], text=True).strip(), told
+        config = json.loads(subprocess.check_output(["buildah", "inspect", name], text=True))["OCIv1"]["config"]
+        yield subprocess.check_output(["buildah", "mount", name], text=True).strip(), config
     finally:
         subprocess.run(["buildah", "rm", name], check=True, capture_output=True)
 
 
-def test_the_archive_is_small_and_of_the_form_of_the_open_container_initiative(archive, extras):
+def test_archive_is_small_and_follows_oci_layout(archive, extras):
     with tarfile.open(archive) as layout:
         names = {member.name.removeprefix("./"): member for member in layout}
         (manifest,) = json.load(layout.extractfile(names["index.json"]))["manifests"]
@@ -55,30 +57,37 @@ def test_the_archive_is_small_and_of_the_form_of_the_open_container_initiative(a
     assert archive.stat().st_size < SIZES[extras]
 
 
-def test_a_fix_is_answered_and_work_is_done_from_a_root_that_cannot_be_written(image, extras, tmp_path):
-    root, told = image
-    assert (told["User"], told["Entrypoint"], told["WorkingDir"]) == ("10001:10001", ["dphmm"], "/var/lib/dphmm")
-    people = tmp_path / "people"
-    people.mkdir()
-    os.chown(people, 10001, 10001)
-    environment = [word for line in told["Env"] for word in ("--setenv", *line.split("=", 1))]
-    bound = [  # pytest's folders are root's alone
+def test_image_answers_fix_and_works_from_read_only_root(image, extras, tmp_path):
+    root, config = image
+    assert (config["User"], config["Entrypoint"], config["WorkingDir"]) == ("10001:10001", ["dphmm"], "/var/lib/dphmm")
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, 10001, 10001)
+    environment = [word for line in config["Env"] for word in ("--setenv", *line.split("=", 1))]
+    bound = [  # only root can read pytest's folders
         ("--ro-bind", root, "/"), ("--dev", "/dev"), ("--proc", "/proc"), ("--perms", "1777", "--tmpfs", "/tmp"),
-        ("--bind", people, told["WorkingDir"]), ("--chdir", told["WorkingDir"]), ("--tmpfs", "/mnt"),
+        ("--bind", data, config["WorkingDir"]), ("--chdir", config["WorkingDir"]), ("--tmpfs", "/mnt"),
         ("--ro-bind", ROOT / "data" / "sample", "/mnt/sample"),
         ("--ro-bind", Path(__file__).with_name("image_client.py"), "/mnt/client.py"),
         ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
     ]  # fmt: skip
-    nobody = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]
+    unprivileged = [
+        "setpriv",
+        "--reuid=10001",
+        "--regid=10001",
+        "--clear-groups",
+        "--no-new-privs",
+        "--bounding-set=-all",
+    ]
     inside = [str(word) for words in bound for word in words] + ["--unshare-net", "--unshare-pid", "--clearenv"]
-    command = ["bwrap", *inside, *environment, "--", *nobody, "python3", "/mnt/client.py"]
+    command = ["bwrap", *inside, *environment, "--", *unprivileged, "python3", "/mnt/client.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     seen = json.loads(done.stdout.splitlines()[-1])
     print(seen)
     assert (seen["uid"], seen["answer"][0], abs(seen["ended"]), seen["unready"] != 0) == (10001, 200, 15, True)
-    inside, copied, after = seen["loops"]  # in the image, where numba looks for them, and there after the work
+    inside, copied, after = seen["loops"]  # in the image, in numba's cache, and in the cache after the work
     assert inside == copied == after
     assert (inside > 0) == ("fast" in extras)
-    made = {"relay.toml", "relay.npz", "people.db", "releases.csv", "public.gpx"}
-    assert {path.name for path in people.iterdir()} >= made
+    files = {"relay.toml", "relay.npz", "users.db", "releases.csv", "public.gpx"}
+    assert {path.name for path in data.iterdir()} >= files

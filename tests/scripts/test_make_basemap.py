@@ -1,4 +1,4 @@
-"""The script of the shipped map: what it is given comes back, to a step of the coordinates."""
+"""Tests of the script of the shipped map: input is restored up to coordinate steps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from scripts.make_basemap import main
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
-    """A map of an invented land with an inland sea, a lake, a border and towns, in place of the world."""
+def world_file(tmp_path, monkeypatch):
+    """Write a map of a synthetic land with an inland sea, a lake, a border and towns."""
     geopandas = pytest.importorskip("geopandas")
     land = shapely.box(10, 40, 12, 42).difference(shapely.box(11, 41, 11.5, 41.5))
     layers = {
@@ -26,11 +26,11 @@ def made(tmp_path, monkeypatch):
     for name, shapes in layers.items():
         geopandas.GeoDataFrame(geometry=shapes, crs=4326).to_file(tmp_path / f"{name}.shp")
     towns = [("Great", 41.8, 10.5, 2_000_000), ("Seat", 40.8, 10.123456, 0), ("Hamlet", 40.9, 10.2, 30)]
-    told = {
-        str(number): {"name": name, "latitude": str(north), "longitude": str(east), "population": people}
-        for number, (name, north, east, people) in enumerate(towns)
+    cities = {
+        str(number): {"name": name, "latitude": str(north), "longitude": str(east), "population": population}
+        for number, (name, north, east, population) in enumerate(towns)
     }
-    (tmp_path / "cities.json").write_text(json.dumps(told), encoding="utf-8")
+    (tmp_path / "cities.json").write_text(json.dumps(cities), encoding="utf-8")
     main(tmp_path, tmp_path / "cities.json", tmp_path / "world.npz")
     monkeypatch.setattr(world_map, "WORLD", tmp_path / "world.npz")
     for cached in (world_map.outlines, world_map.towns):
@@ -40,20 +40,20 @@ def made(tmp_path, monkeypatch):
         cached.cache_clear()
 
 
-def test_land_inland_seas_lakes_borders_and_names_come_back(made):
-    found = basemap.shipped_basemap((39.5, 9.5, 42.5, 12.5))
-    water = shapely.union_all(list(found.water))
+def test_land_seas_lakes_borders_and_names_are_restored(world_file):
+    basemap_read = basemap.shipped_basemap((39.5, 9.5, 42.5, 12.5))
+    water = shapely.union_all(list(basemap_read.water))
     expected = shapely.box(9.5, 39.5, 12.5, 42.5).difference(shapely.box(10, 40, 12, 42))
     expected = expected.union(shapely.box(11, 41, 11.5, 41.5)).union(shapely.box(10.2, 40.2, 10.4, 40.3))
     assert shapely.symmetric_difference(water, expected).area < 1e-9
-    (border,) = found.lines["border"]
+    (border,) = basemap_read.lines["border"]
     np.testing.assert_allclose(border, [[10, 40.5], [12, 40.6]], atol=1e-9)
-    assert [(place.name, place.rank) for place in found.names] == [("Great", 63.0), ("Seat", 0.0)]
-    assert found.names[1].longitude == pytest.approx(10.123456, abs=world_map.NAME_STEP / 2)
+    assert [(place.name, place.rank) for place in basemap_read.names] == [("Great", 63.0), ("Seat", 0.0)]
+    assert basemap_read.names[1].longitude == pytest.approx(10.123456, abs=world_map.NAME_STEP / 2)
 
 
-def test_the_same_input_makes_the_same_file(made, tmp_path):
+def test_equal_input_gives_equal_file(world_file, tmp_path):
     main(tmp_path, tmp_path / "cities.json", tmp_path / "again.npz")
-    with np.load(made) as first, np.load(tmp_path / "again.npz") as second:
+    with np.load(world_file) as first, np.load(tmp_path / "again.npz") as second:
         assert first.files == second.files
         assert all(np.array_equal(first[name], second[name]) for name in first.files)

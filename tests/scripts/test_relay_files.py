@@ -1,4 +1,4 @@
-"""What runs a relay: a unit that systemd takes, a compose file that keeps to itself, a wheel with the page."""
+"""Tests of the relay's systemd unit, compose file and wheel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RELAY = ROOT / "scripts" / "relay"
 
 
-def test_systemd_takes_the_unit(tmp_path):
+def test_systemd_accepts_unit(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze")
     unit = (RELAY / "dphmm-relay.service").read_text(encoding="utf-8")
@@ -24,13 +24,13 @@ def test_systemd_takes_the_unit(tmp_path):
     assert (done.returncode, [line for line in done.stderr.splitlines() if "dphmm-relay" in line]) == (0, [])
 
 
-def test_the_unit_lets_nothing_true_reach_a_disk():
+def test_unit_prevents_core_dumps_and_swap():
     unit = configparser.RawConfigParser(strict=False)
     unit.read(RELAY / "dphmm-relay.service", encoding="utf-8")
     assert (unit["Service"]["LimitCORE"], unit["Service"]["MemorySwapMax"]) == ("0", "0")
 
 
-def test_the_container_is_read_only_unprivileged_and_reached_from_this_machine_alone():
+def test_container_is_read_only_unprivileged_and_local():
     yaml = pytest.importorskip("yaml")
     relay = yaml.safe_load((RELAY / "compose.yaml").read_text(encoding="utf-8"))["services"]["relay"]
     assert relay["read_only"] is True
@@ -42,10 +42,10 @@ def test_the_container_is_read_only_unprivileged_and_reached_from_this_machine_a
     assert "USER 10001:10001" in (RELAY / "Containerfile").read_text(encoding="utf-8")
 
 
-def test_a_wheel_has_the_page_and_the_licences_of_what_it_holds_of_others(tmp_path):
+def test_wheel_contains_page_and_licences_of_vendored_files(tmp_path):
     hatchling = pytest.importorskip("hatchling.builders.wheel")
-    (made,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    names = zipfile.ZipFile(made).namelist()
+    (wheel,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    names = zipfile.ZipFile(wheel).namelist()
     inside = {name.removeprefix("dphmm/") for name in names}
     assert {f"serve/static/{name}" for name in ("index.html", "page.css", "page.js")} <= inside
     pages = ("webmap.html", "webmap.css", "webmap.js")

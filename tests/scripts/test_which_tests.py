@@ -1,4 +1,4 @@
-"""Which tests the scripts run: continuous integration all of them, everybody all but the slow ones, and says so."""
+"""Tests of the scripts' selection: all tests in continuous integration, else fast ones."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ALL_OF_THEM = ["pytest", "-n", str(os.cpu_count() + 1)]
+ALL_OF_THEM = ["pytest", "-n", str(os.cpu_count() + 1), "--dist", "worksteal"]
 WITHOUT_SLOW = [*ALL_OF_THEM, "-m", "not slow"]
 
 
 @pytest.fixture
 def project(tmp_path):
-    """The scripts as they are, and a Python that only notes what it is asked to run."""
+    """Copy the scripts, with a Python that only records its arguments."""
     for path in ("scripts/check", "scripts/docs", "scripts/environment", "scripts/test", ".ci/run", "pyproject.toml"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / path, tmp_path / path)
     python = tmp_path / "python"
-    note = f"printf '%s\\t' \"$@\" >>'{tmp_path}/asked'; echo >>'{tmp_path}/asked'"
+    # One write, since several processes run in parallel.
+    note = f"printf '%s\\n' \"$(printf '%s\\t' \"$@\")\" >>'{tmp_path}/asked'"
     python.write_text(f'#!/bin/sh\nif [ "$1" = -m ]; then shift; {note}; fi\n')
     python.chmod(0o755)
     for name in ("venv", "venv-3.11", "venv-3.12", "venv-3.13"):
         (tmp_path / name / "bin").mkdir(parents=True)
         (tmp_path / name / "bin" / "python").symlink_to(python)
-        made = subprocess.run(
+        checksum = subprocess.run(
             ["cksum"], input=(tmp_path / "pyproject.toml").read_bytes(), capture_output=True, check=True
         )
         for extra in ("dev", "docs"):
-            (tmp_path / name / f".installed-{extra}-{made.stdout.decode().strip().replace(' ', '-')}").touch()
+            (tmp_path / name / f".installed-{extra}-{checksum.stdout.decode().strip().replace(' ', '-')}").touch()
     return tmp_path
 
 
-def asked(project: Path, *line: str) -> list[list[str]]:
-    """What pytest is called with."""
+def run_script(project: Path, *line: str) -> list[list[str]]:
+    """Return the arguments of each call of pytest."""
     environment = os.environ | {"DPHMM_VENV": str(project / "venv")}
     done = subprocess.run([project / line[0], *line[1:]], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -59,8 +60,8 @@ def asked(project: Path, *line: str) -> list[list[str]]:
     ],
     ids=lambda part: " ".join(part) if isinstance(part, tuple) else None,
 )
-def test_each_script_runs_the_tests_that_it_says(project, line, wanted):
-    assert asked(project, *line) == wanted
+def test_scripts_run_their_selection_of_tests(project, line, wanted):
+    assert run_script(project, *line) == wanted
 
 
 TESTS = """import pytest
@@ -75,10 +76,10 @@ def test_quick():
 
 
 @pytest.mark.parametrize(
-    ("options", "found", "said"),
+    ("options", "summary", "is_stated"),
     [((), "2 passed", False), (("-m", "not slow"), "1 passed, 1 deselected", True)],
 )
-def test_plain_pytest_leaves_nothing_out_and_what_is_left_out_is_said(tmp_path, options, found, said):
+def test_pytest_runs_all_tests_and_states_deselection(tmp_path, options, summary, is_stated):
     (tmp_path / "test_size.py").write_text(TESTS)
     for path in ("pyproject.toml", "tests/conftest.py"):
         shutil.copy(ROOT / path, tmp_path)
@@ -86,5 +87,5 @@ def test_plain_pytest_leaves_nothing_out_and_what_is_left_out_is_said(tmp_path, 
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert found in done.stdout
-    assert ("scripts/test --all" in done.stdout) is said
+    assert summary in done.stdout
+    assert ("scripts/test --all" in done.stdout) is is_stated

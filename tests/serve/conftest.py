@@ -1,4 +1,4 @@
-"""A relay on a small town, and people who are told."""
+"""A relay for a small town, with phones, recipients and a clock."""
 
 from __future__ import annotations
 
@@ -26,8 +26,15 @@ from dphmm.serve.config import RelayConfig
 from dphmm.serve.endpoints import make_app
 
 TOKEN = {"ann": "a" * 40, "bob": "b" * 40}
+
+
+def get_page_token(user: str) -> str:
+    """Return the token of a user's page in the tests."""
+    return f"page {user:-<40}"
+
+
 START = 1_709_802_000
-"""A moment in the past, the end of a step of 300 s."""
+"""A time in the past, the end of a 300 s timestep."""
 
 
 @pytest.fixture(scope="session")
@@ -43,22 +50,25 @@ def config(model: Path, tmp_path: Path) -> Callable[..., RelayConfig]:
     def make(**changes: Any) -> RelayConfig:
         keys = {
             "model": str(model),
-            "store": str(tmp_path / "people.db"),
+            "store": str(tmp_path / "users.db"),
             "release": {"policy": "utility:1km", "epsilon": 0.5},
             "device": [{"user": user, "token": token} for user, token in TOKEN.items()],
         }
-        return RelayConfig.model_validate(keys | changes)
+        keys |= changes
+        users = dict.fromkeys(device["user"] for device in keys["device"])
+        pages = [{"user": user, "token": get_page_token(user)} for user in users]
+        return RelayConfig.model_validate({"page": pages} | keys)
 
     return make
 
 
 @contextmanager
-def running(app: Any) -> Iterator[str]:
-    """An application on a port of this machine, served by a thread: its address."""
+def serve_app(app: Any) -> Iterator[str]:
+    """Serve an application on a local port in a thread, and yield its address."""
     import uvicorn
 
     class Prompt(uvicorn.Server):
-        """One that looks more often than ten times a second whether it is to end: there are hundreds of them here."""
+        """A server that checks for its end more often than ten times a second, as there are many."""
 
         async def main_loop(self) -> None:
             while not self.should_exit:
@@ -81,8 +91,8 @@ def running(app: Any) -> Iterator[str]:
 
 @contextmanager
 def relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[httpx.Client]:
-    """Somebody who talks to the relay of a file, over plain HTTP: certificates would only take long to load."""
-    with running(make_app(config, accept_changes)) as url, httpx.Client(base_url=url, verify=False) as client:
+    """Yield a client of the relay over plain HTTP, since loading certificates takes long."""
+    with serve_app(make_app(config, accept_changes)) as url, httpx.Client(base_url=url, verify=False) as client:
         yield client
 
 
@@ -93,7 +103,7 @@ def client(config: Callable[..., RelayConfig]) -> Iterator[httpx.Client]:
 
 
 class Inbox:
-    """A recipient over HTTP: keeps what it is sent, and answers as it is told to."""
+    """An HTTP recipient that keeps its messages and answers with a given status."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -118,13 +128,13 @@ class Inbox:
 @pytest.fixture
 def inbox() -> Iterator[Inbox]:
     box = Inbox()
-    with running(box.app) as url:
+    with serve_app(box.app) as url:
         box.url = f"{url}/in"
         yield box
 
 
 class Clock:
-    """The relay's clock, which stands where it is put."""
+    """The relay's clock, set by the test."""
 
     def __init__(self) -> None:
         self.at = START
@@ -135,21 +145,25 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(recipients, "clock", made)
-    return made
+    fixed_clock = Clock()
+    monkeypatch.setattr(recipients, "clock", fixed_clock)
+    return fixed_clock
 
 
 def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Wait until something is so."""
-    until = time.monotonic() + seconds
+    """Wait until a condition holds.
+
+    The pauses grow, because checking takes processor time from the work itself.
+    """
+    began, pause = time.monotonic(), 0.005
     while not true():
-        assert time.monotonic() < until, "it took too long"
-        time.sleep(0.01)
+        assert time.monotonic() < began + seconds, "it took too long"
+        time.sleep(pause)
+        pause = min(1.3 * pause, 0.1)
 
 
 def location(second: int = START, latitude: float = 45.0, longitude: float = -30.0) -> dict[str, Any]:
-    """As OwnTracks sends it, with all that does not go on."""
+    """Return a message of OwnTracks, with the fields that the relay must drop."""
     return {
         "_type": "location", "BSSID": "b0:f2:8:45:94:33", "SSID": "Home Sweet Home", "acc": 4, "alt": 15, "batt": 51,
         "bs": 1, "conn": "w", "created_at": second, "lat": latitude, "lon": longitude, "m": 1, "t": "u", "tid": "p9",
@@ -159,7 +173,10 @@ def location(second: int = START, latitude: float = 45.0, longitude: float = -30
 
 @pytest.fixture
 def broker() -> str:
-    """An MQTT broker that lets anybody in; skips where none is reached at ``DPHMM_BROKER``."""
+    """Return the address of an open MQTT broker.
+
+    The test is skipped if none runs at ``DPHMM_BROKER``.
+    """
     pytest.importorskip("aiomqtt")
     address = os.environ.get("DPHMM_BROKER", "mqtt://127.0.0.1:1883")
     parts = urlsplit(address)

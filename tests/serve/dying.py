@@ -1,4 +1,4 @@
-"""An application whose processes end as they begin."""
+"""An application of which the processes exit immediately."""
 
 import os
 

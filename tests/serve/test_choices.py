@@ -1,4 +1,4 @@
-"""What each recipient was chosen to be told: predictions or nothing, zones' names, or true places."""
+"""Tests of the options of recipients: predictions, zone names or true locations."""
 
 from __future__ import annotations
 
@@ -9,179 +9,188 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from dphmm.jobs.models import load_model
-from dphmm.model.point_estimate import HeldRadii
+from dphmm.jobs.model.learn import load_model
+from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
 from tests.serve.conftest import START, location, relay, wait_for
-from tests.serve.test_delivery import STEP, log_in, post, recipient, told
+from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
 from tests.serve.test_endpoints import ANN, releases
 from tests.serve.test_page import HOME, zones
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
+def short_waits(monkeypatch):
     monkeypatch.setattr(delivery, "_FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(delivery, "_LONGEST_WAIT_S", 0.1)
-    monkeypatch.setattr(delivery, "LONGEST_CONNECTION_WAIT_S", 0.1)
+    monkeypatch.setattr(delivery, "_MAX_WAIT_S", 0.1)
+    monkeypatch.setattr(delivery, "MAX_RECONNECT_WAIT_S", 0.1)
 
 
-def named(inbox, name):
+def read_inbox(inbox, name):
     return [json.loads(body) for _, headers, body in inbox.messages if headers.get("x-name") == name]
 
 
-def some(inbox, name, **more):
+def named_recipient(inbox, name, **more):
     return recipient(inbox, **more) | {"name": name, "headers": {"X-Name": name}}
 
 
-def test_when_a_budget_ends_each_is_told_the_prediction_marked_or_nothing_as_was_chosen(config, inbox, tmp_path):
+def test_exhausted_budget_sends_prediction_or_nothing_as_configured(config, inbox, tmp_path):
     recipients = [
-        some(inbox, "family"), some(inbox, "quiet", when_withheld="nothing"), some(inbox, "friends", precision="2km"),
-        some(inbox, "map", kind="owntracks"),
+        named_recipient(inbox, "family"), named_recipient(inbox, "quiet", when_withheld="nothing"),
+        named_recipient(inbox, "friends", precision="2km"),
+        named_recipient(inbox, "map", kind="owntracks"),
     ]  # fmt: skip
-    made = config(recipient=recipients, limits={"epsilon": 1.0})
-    with relay(made) as client:
+    settings = config(recipient=recipients, limits={"epsilon": 1.0})
+    with relay(settings) as client:
         post(client, 0, 1, 2, 2)
-        wait_for(lambda: all(len(named(inbox, name)) == 3 for name in ("family", "friends", "map")))
-    with relay(made) as client:  # and for good: the same moment again, after a restart
+        wait_for(lambda: all(len(read_inbox(inbox, name)) == 3 for name in ("family", "friends", "map")))
+    with relay(settings) as client:  # permanently: the same timestep again, after a restart
         post(client, 2, 3)
-        wait_for(lambda: len(named(inbox, "friends")) == len(named(inbox, "family")) == 4)
-    records = [one.record for one in releases(tmp_path / "people.db")]
-    assert [one.reason for one in records] == ["", "", "budget", "budget"]
-    assert records[-1].epsilon_so_far == 1.0
+        wait_for(lambda: len(read_inbox(inbox, "friends")) == len(read_inbox(inbox, "family")) == 4)
+    records = [release.record for release in releases(tmp_path / "users.db")]
+    assert [record.withheld_reason for record in records] == ["", "", "budget", "budget"]
+    assert records[-1].epsilon_total == 1.0
     for name in ("family", "friends"):
-        assert [one["released"] for one in named(inbox, name)] == [True, True, False, False]
-        assert [one["latitude"] for one in named(inbox, name)][2:] == [None, None]
-    assert [one["prediction"] for one in named(inbox, "map")][:3] == [False, False, True]
-    assert [one["released"] for one in named(inbox, "quiet")] == [True, True]
+        assert [message["released"] for message in read_inbox(inbox, name)] == [True, True, False, False]
+        assert [message["latitude"] for message in read_inbox(inbox, name)][2:] == [None, None]
+    assert [message["prediction"] for message in read_inbox(inbox, "map")][:3] == [False, False, True]
+    assert [message["released"] for message in read_inbox(inbox, "quiet")] == [True, True]
 
 
-def test_where_nobody_wants_predictions_a_moment_beyond_the_limit_has_no_record(config, inbox, tmp_path):
-    quiet = some(inbox, "quiet", when_withheld="nothing")
+def test_timestep_beyond_limit_has_no_record_without_predictions(config, inbox, tmp_path):
+    quiet = named_recipient(inbox, "quiet", when_withheld="nothing")
     with relay(config(recipient=[quiet], limits={"epsilon": 1.0})) as client:
         post(client, 0, 1, 2)
         assert 'dphmm_fixes_total{outcome="unreleased"} 1' in client.get("/metrics").text
-    assert len(releases(tmp_path / "people.db")) == 2
+    assert len(releases(tmp_path / "users.db")) == 2
 
 
-def test_who_is_told_zones_gets_the_name_of_the_zone_that_the_estimate_lies_in_and_no_place(config, inbox):
-    recipients = [some(inbox, "house", tells="zone"), some(inbox, "family")]
+def test_zone_recipient_gets_only_name_of_zone_of_estimate(config, inbox):
+    recipients = [named_recipient(inbox, "house", content="zone"), named_recipient(inbox, "family")]
     with relay(config(recipient=recipients)) as client:
         log_in(client)
         assert client.post("/page/zones", json=zones(HOME)).status_code == 200
         post(client, 0)
         client.post("/owntracks", json=location(START + STEP, 45.025, -30.035), auth=ANN)
-        wait_for(lambda: len(named(inbox, "house")) == len(named(inbox, "family")) == 2)
-    for house, family in zip(named(inbox, "house"), named(inbox, "family"), strict=True):
+        wait_for(lambda: len(read_inbox(inbox, "house")) == len(read_inbox(inbox, "family")) == 2)
+    for house, family in zip(read_inbox(inbox, "house"), read_inbox(inbox, "family"), strict=True):
         latitude, longitude = family["estimate_latitude"], family["estimate_longitude"]
         inside = 44.99 <= latitude <= 45.01 and -30.01 <= longitude <= -29.99
         assert house == {
             "user": "ann", "time": family["time"], "zone": "zone 1" if inside else "away", "prediction": False,
         }  # fmt: skip
-    assert named(inbox, "house")[1]["zone"] == "away"  # a place that is released as it is
+    assert read_inbox(inbox, "house")[1]["zone"] == "away"  # an open place, released exactly
 
 
-def test_true_places_go_to_whom_the_file_says_so_and_are_kept_and_logged_nowhere(config, inbox, tmp_path, caplog):
+def test_true_locations_are_sent_only_if_configured_and_never_stored_or_logged(config, inbox, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
-    mine = some(inbox, "mine", true_places_unprotected=True)
-    with relay(config(recipient=[mine, some(inbox, "family")])) as client:
+    true_places = named_recipient(inbox, "mine", true_locations_unprotected=True)
+    with relay(config(recipient=[true_places, named_recipient(inbox, "family")])) as client:
         client.post("/owntracks", json=location(latitude=45.0123456, longitude=-30.0123456), auth=ANN)
-        wait_for(lambda: named(inbox, "mine") and named(inbox, "family"))
+        wait_for(lambda: read_inbox(inbox, "mine") and read_inbox(inbox, "family"))
         inbox.status = 503
         client.post("/owntracks", json=location(START + STEP, 45.0123456, -30.0123456), auth=ANN)
-        wait_for(lambda: "recipient mine was not sent a place" in caplog.text)
-        assert "mine" not in client.get("/metrics").text, "how that server answers may depend on a true place"
+        wait_for(lambda: "recipient mine was not sent a location" in caplog.text)
+        assert "mine" not in client.get("/metrics").text, "the answers of that server may depend on a true place"
         state = log_in(client)
         assert client.post("/page/pause", json={"recipient": "mine", "paused": True}).status_code == 200
         client.post("/owntracks", json=location(START + 2 * STEP), auth=ANN)
     inbox.status = 200
-    with relay(config(recipient=[mine, some(inbox, "family")])) as client:  # what waited is gone, and it is paused
+    with relay(
+        config(recipient=[true_places, named_recipient(inbox, "family")])
+    ) as client:  # the queue is cleared, and the recipient is paused
         post(client, 3)
-        wait_for(lambda: len(named(inbox, "family")) == 4)
-    (place,) = named(inbox, "mine")
-    assert (place["latitude"], place["true_place"]) == (45.0123456, True)
-    assert not any("true_place" in one for one in named(inbox, "family"))
-    assert [one["tells"] for one in state["recipients"]] == ["true places", "place"]
+        wait_for(lambda: len(read_inbox(inbox, "family")) == 4)
+    (place,) = read_inbox(inbox, "mine")
+    assert (place["latitude"], place["true_location"]) == (45.0123456, True)
+    assert not any("true_location" in message for message in read_inbox(inbox, "family"))
+    assert [shown["content"] for shown in state["recipients"]] == ["true locations", "location"]
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"45.0123" not in kept
-    assert "45.0123" not in "".join(one.getMessage() for one in caplog.records if one.name.startswith("dphmm"))
+    assert "45.0123" not in "".join(
+        log_record.getMessage() for log_record in caplog.records if log_record.name.startswith("dphmm")
+    )
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
-        ({"true_places_unprotected": True, "url": "http://elsewhere.example/"}, "with TLS"),
-        ({"true_places_unprotected": True, "precision": "2km"}, "leave precision"),
-        ({"tells": "zone", "precision": "2km"}, "precision cannot be combined with tells = 'zone'"),
-        ({"tells": "zone", "kind": "overland"}, "choose webhook or mqtt"),
+        ({"true_locations_unprotected": True, "url": "http://elsewhere.example/"}, "with TLS"),
+        ({"true_locations_unprotected": True, "precision": "2km"}, "cannot be combined with precision"),
+        ({"content": "zone", "precision": "2km"}, "precision cannot be combined with content = 'zone'"),
+        ({"content": "zone", "kind": "overland"}, "use webhook or mqtt"),
     ],
 )
-def test_choices_that_do_not_fit_are_refused(config, inbox, keys, said):
-    with pytest.raises(ValueError, match=said):
+def test_conflicting_recipient_options_raise(config, inbox, keys, message):
+    with pytest.raises(ValueError, match=message):
         config(recipient=[recipient(inbox) | keys])
 
 
-def test_told_is_what_the_stream_says_for_others(config, inbox):
+def test_messages_without_zones_have_no_zone(config, inbox):
     with relay(config(recipient=[recipient(inbox)])) as client:
         post(client, 0)
         wait_for(lambda: inbox.messages)
-    assert "zone" not in told(inbox)[0]
+    assert "zone" not in read_messages(inbox)[0]
 
 
-def test_a_prediction_says_in_each_app_s_own_way_when_the_person_was_last_known(config, inbox, clock):
+def test_prediction_states_last_known_time_in_format_of_each_app(config, inbox, clock):
     kinds = ("owntracks", "overland", "traccar", "home-assistant", "webhook")
-    made = config(recipient=[some(inbox, kind, kind=kind) for kind in kinds], limits={"epsilon": 1.0})
+    settings = config(recipient=[named_recipient(inbox, kind, kind=kind) for kind in kinds], limits={"epsilon": 1.0})
 
     def bodies(name):
         return [body for _, headers, body in inbox.messages if headers.get("x-name") == name]
 
-    with relay(made) as client:
+    with relay(settings) as client:
         post(client, 0, 1, 2, 300)
         wait_for(lambda: all(len(bodies(name)) == 4 for name in kinds))
-    with relay(made) as client:  # also where it is asked for after a restart
+    with relay(settings) as client:  # also if it is requested after a restart
         post(client, 301)
         wait_for(lambda: all(len(bodies(name)) == 5 for name in kinds))
-    known = START + STEP
+    last_known = START + STEP
     for at, step in ((2, 2), (3, 300), (4, 301)):
         owntracks = json.loads(bodies("owntracks")[at])
-        assert (owntracks["tst"], owntracks["created_at"]) == (known, START + step * STEP)
+        assert (owntracks["tst"], owntracks["created_at"]) == (last_known, START + step * STEP)
         (feature,) = json.loads(bodies("overland")[at])["locations"]
-        then = datetime.fromtimestamp(known).astimezone()
-        said = f"last known {then:%H:%M}" if step == 2 else f"last known {then:%Y-%m-%d %H:%M}"
-        assert feature["properties"]["activity"] == said
+        then = datetime.fromtimestamp(last_known).astimezone()
+        activity = f"last known {then:%H:%M}" if step == 2 else f"last known {then:%Y-%m-%d %H:%M}"
+        assert feature["properties"]["activity"] == activity
         for kind, key in (("traccar", "prediction"), ("home-assistant", "activity")):
             fields = {name: value for name, (value,) in parse_qs(bodies(kind)[at].decode()).items()}
-            assert fields[key] == said
+            assert fields[key] == activity
             assert fields.get("valid") == ("false" if kind == "traccar" else None)
             assert fields.get("provider") == (None if kind == "traccar" else "prediction")
         assert json.loads(bodies("webhook")[at])["last_known"] == "2024-03-07T09:05:00Z"
-    drawn = json.loads(bodies("owntracks")[1])
-    assert (drawn["tst"], drawn["created_at"], drawn["prediction"]) == (known, known, False)
-    for kind in kinds:  # a message of a release has the keys of one of a prediction, but for what a webhook's row says
+    release_message = json.loads(bodies("owntracks")[1])
+    assert (release_message["tst"], release_message["created_at"], release_message["prediction"]) == (
+        last_known,
+        last_known,
+        False,
+    )
+    for kind in kinds:  # releases and predictions have equal keys, except for a webhook's row
         keys = [set(json.loads(body) if kind in ("owntracks", "overland", "webhook") else parse_qs(body.decode(), True))
                 for body in bodies(kind)]  # fmt: skip
-        assert kind == "webhook" or all(one == keys[0] for one in keys)
+        assert kind == "webhook" or all(keys_of_message == keys[0] for keys_of_message in keys)
 
 
-def test_accuracies_are_those_of_circles_that_hold_where_the_model_knows_them(config, inbox, clock, tmp_path):
-    holding = load_model(config().model).holding(HeldRadii((2.0, 2.0, 3.0, 4.0, 5.0), 30))
+def test_accuracy_is_calibrated_radius_if_model_has_radii(config, inbox, clock, tmp_path):
+    holding = load_model(config().model).with_calibrated_radii(CalibratedRadii((2.0, 2.0, 3.0, 4.0, 5.0), 30))
     holding.save(tmp_path / "holding.npz")
-    told = [some(inbox, "map", kind="owntracks")]
-    made = config(model=str(tmp_path / "holding.npz"), recipient=told, limits={"epsilon": 1.5})
-    with relay(made) as client:
+    recipients = [named_recipient(inbox, "map", kind="owntracks")]
+    settings = config(model=str(tmp_path / "holding.npz"), recipient=recipients, limits={"epsilon": 1.5})
+    with relay(settings) as client:
         log_in(client)
         post(client, 0)
-        wait_for(lambda: named(inbox, "map"))
+        wait_for(lambda: read_inbox(inbox, "map"))
         clock.at = START - 1
         client.post("/page/pause", json={"recipient": "map", "paused": True, "until": START})
         clock.at = START + STEP
         post(client, 1, 2, 40)  # the last one is beyond the limit
-        wait_for(lambda: len(named(inbox, "map")) == 4)
-    with SessionStore(made.store, readonly=True) as store:
-        own = [one.record for one in store.releases(1)]
-        (key,) = made.readers("ann")
-        parts = [json.loads(store.said(1, number, key)) for number in (1, 2, 3)]
-    assert own[0].held_radius == 2.0 * own[0].estimate_radius
-    assert named(inbox, "map")[0]["acc"] == pytest.approx(1000 * own[0].held_radius, abs=0.1)
-    for part, message, factor in zip(parts, named(inbox, "map")[1:], (2.0, 2.0, 5.0), strict=True):
-        assert message["acc"] == pytest.approx(1000 * factor * part["estimate_radius"], abs=0.1)
+        wait_for(lambda: len(read_inbox(inbox, "map")) == 4)
+    with SessionStore(settings.store, readonly=True) as store:
+        records = [release.record for release in store.releases(1)]
+        (key,) = settings.active_recipients("ann")
+        parts = [json.loads(store.partial_message(1, number, key)) for number in (1, 2, 3)]
+    assert records[0].calibrated_radius_90 == 2.0 * records[0].expected_estimate_error
+    assert read_inbox(inbox, "map")[0]["acc"] == pytest.approx(1000 * records[0].calibrated_radius_90, abs=0.1)
+    for part, message, factor in zip(parts, read_inbox(inbox, "map")[1:], (2.0, 2.0, 5.0), strict=True):
+        assert message["acc"] == pytest.approx(1000 * factor * part["expected_estimate_error"], abs=0.1)

@@ -1,11 +1,17 @@
-"""Telling recipients: each release once, in order, the same after restarts and outages, in the format each expects."""
+"""Tests of delivery: each release once, in order, equal after outages, and in any format."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
+import re
+import socket
+import subprocess
+import sys
+import threading
 import time
+from contextlib import contextmanager, suppress
 from urllib.parse import parse_qs
 
 import pytest
@@ -14,16 +20,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dphmm.serve import delivery
-from tests.serve.conftest import START, TOKEN, location, relay, running, wait_for
+from tests.serve.conftest import START, TOKEN, get_page_token, location, relay, serve_app, wait_for
 from tests.serve.test_endpoints import ANN, releases
 
 STEP = 300
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
+def short_waits(monkeypatch):
     monkeypatch.setattr(delivery, "_FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(delivery, "_LONGEST_WAIT_S", 0.1)
+    monkeypatch.setattr(delivery, "_MAX_WAIT_S", 0.1)
 
 
 def recipient(inbox, kind="webhook", **more):
@@ -31,7 +37,7 @@ def recipient(inbox, kind="webhook", **more):
 
 
 def log_in(client, user="ann"):
-    assert client.post("/page/login", json={"token": TOKEN[user]}).status_code == 200
+    assert client.post("/page/login", json={"token": get_page_token(user)}).status_code == 200
     state = client.get("/page/state").json()
     client.headers["X-CSRF-Token"] = state["csrf"]
     return state
@@ -42,23 +48,23 @@ def post(client, *steps):
         assert client.post("/owntracks", json=location(START + STEP * k), auth=ANN).status_code == 200
 
 
-def told(inbox):
+def read_messages(inbox):
     return [json.loads(body) for _, _, body in inbox.messages]
 
 
-def test_a_webhook_gets_what_the_stream_answers_and_nothing_else(config, inbox, tmp_path):
+def test_webhook_gets_answer_of_stream_only(config, inbox, tmp_path):
     with relay(config(recipient=[recipient(inbox, headers={"X-Key": "k"})])) as client:
         post(client, 0)
         wait_for(lambda: inbox.messages)
-    (message,) = told(inbox)
-    (release,) = releases(tmp_path / "people.db")
+    (message,) = read_messages(inbox)
+    (release,) = releases(tmp_path / "users.db")
     assert message["released"] is True
     assert (message["user"], message["x_km"]) == ("ann", release.record.released[0])
     assert {"time", "latitude", "longitude", "estimate_latitude", "estimate_longitude"} <= set(message)
     assert inbox.messages[0][1]["x-key"] == "k"
 
 
-def test_messages_have_the_format_that_each_kind_expects(config, inbox):
+def test_messages_have_format_of_each_recipient(config, inbox):
     for kind in ("owntracks", "overland", "traccar", "home-assistant"):
         inbox.messages.clear()
         store = {"store": config().store + kind}
@@ -82,20 +88,22 @@ def test_messages_have_the_format_that_each_kind_expects(config, inbox):
         assert radius > 100
 
 
-def test_an_outage_delays_messages_and_loses_none_and_keeps_their_order(config, inbox):
-    made = config(recipient=[recipient(inbox)])
+def test_outage_delays_messages_without_loss_and_keeps_order(config, inbox):
+    settings = config(recipient=[recipient(inbox)])
     inbox.status = 503
-    with relay(made) as client:
+    with relay(settings) as client:
         post(client, 0, 1, 2)
         wait_for(lambda: 'outcome="failed"} 0' not in client.get("/metrics").text)
-    with relay(made) as client:  # restarted while the recipient is away
+    with relay(settings) as client:  # restarted during the outage of the recipient
         post(client, 3)
         inbox.status = 200
         wait_for(lambda: len(inbox.messages) == 4)
-    assert [one["time"] for one in told(inbox)] == sorted(one["time"] for one in told(inbox))
+    assert [message["time"] for message in read_messages(inbox)] == sorted(
+        message["time"] for message in read_messages(inbox)
+    )
 
 
-def test_a_recipient_who_refuses_one_message_for_good_gets_the_next(config, inbox):
+def test_permanently_rejected_message_is_skipped(config, inbox):
     with relay(config(recipient=[recipient(inbox)])) as client:
         inbox.status = 422
         post(client, 0)
@@ -103,77 +111,77 @@ def test_a_recipient_who_refuses_one_message_for_good_gets_the_next(config, inbo
         inbox.status = 200
         post(client, 1)
         wait_for(lambda: inbox.messages)
-    assert told(inbox)[0]["time"] == "2024-03-07T09:05:00Z"
+    assert read_messages(inbox)[0]["time"] == "2024-03-07T09:05:00Z"
 
 
-def test_a_new_recipient_is_told_nothing_of_the_time_before_and_others_of_no_one_else(config, inbox):
+def test_new_recipient_gets_no_earlier_releases_and_no_other_users(config, inbox):
     with relay(config()) as client:
         post(client, 0, 1)
     with relay(config(recipient=[recipient(inbox)])) as client:
         post(client, 2)
         client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))
         wait_for(lambda: inbox.messages)
-    assert [(one["user"], one["time"]) for one in told(inbox)] == [("ann", "2024-03-07T09:10:00Z")]
+    assert [(message["user"], message["time"]) for message in read_messages(inbox)] == [("ann", "2024-03-07T09:10:00Z")]
 
 
-def test_whoever_is_paused_is_told_nothing_then_and_nothing_of_it_later(config, inbox):
+def test_paused_recipient_never_gets_releases_of_the_pause(config, inbox):
     with relay(config(recipient=[recipient(inbox, paused=True)])) as client:
         post(client, 0)
     with relay(config(recipient=[recipient(inbox)])) as client:
         post(client, 1)
         wait_for(lambda: inbox.messages)
-    assert [one["time"] for one in told(inbox)] == ["2024-03-07T09:05:00Z"]
+    assert [message["time"] for message in read_messages(inbox)] == ["2024-03-07T09:05:00Z"]
 
 
-def test_a_message_sent_again_after_a_crash_is_the_same(config, inbox, monkeypatch):
+def test_message_repeated_after_crash_is_equal(config, inbox, monkeypatch):
     from dphmm.serve.sessions import Sessions
 
-    made = config(recipient=[recipient(inbox)])
+    settings = config(recipient=[recipient(inbox)])
     with monkeypatch.context() as patch:
         run = Sessions.run
 
         async def crash(sessions, work, *arguments):
             if work.__name__ == "set_sent":
-                await asyncio.sleep(3600)  # the process ends before the note is written
+                await asyncio.sleep(3600)  # the process ends before the message is recorded as sent
             return await run(sessions, work, *arguments)
 
         patch.setattr(Sessions, "run", crash)
-        with relay(made) as client:
+        with relay(settings) as client:
             post(client, 0)
             wait_for(lambda: inbox.messages)
-    with relay(made):
+    with relay(settings):
         wait_for(lambda: len(inbox.messages) == 2)
     first, second = inbox.messages
     assert first[2] == second[2]
 
 
-def test_one_message_that_is_answered_by_errors_for_ever_is_set_aside_and_holds_up_no_other(config, inbox):
+def test_permanently_failing_message_is_set_aside_and_does_not_block_others(config, inbox):
     poison = []
     inbox.answer = lambda body: 500 if json.loads(body)["time"] in poison else 200
     poison += ["2024-03-07T09:00:00Z", "2024-03-07T09:05:00Z"]
     with relay(config(recipient=[recipient(inbox)])) as client:
         post(client, 0, 1, 2, 3)
         wait_for(lambda: 'recipient="family",outcome="set_aside"} 2' in client.get("/metrics").text)
-        wait_for(lambda: {one["time"][11:16] for one in told(inbox)} == {"09:10", "09:15"})
-        inbox.status = 503  # away altogether: nothing is set aside, whatever number of times it is tried
+        wait_for(lambda: {message["time"][11:16] for message in read_messages(inbox)} == {"09:10", "09:15"})
+        inbox.status = 503  # during a complete outage no message is set aside, regardless of the number of attempts
         post(client, 4, 5)
         before = client.get("/metrics").text.count("failed")
         wait_for(lambda: int(client.get("/metrics").text.split('outcome="failed"} ')[1].split()[0]) > 30)
         assert 'recipient="family",outcome="set_aside"} 2' in client.get("/metrics").text
         assert client.get("/ready").json()["oldest_message_s"] > 0
         inbox.status = 200
-        wait_for(lambda: [one["time"][11:16] for one in told(inbox)][-2:] == ["09:20", "09:25"])
+        wait_for(lambda: [message["time"][11:16] for message in read_messages(inbox)][-2:] == ["09:20", "09:25"])
         (shown,) = log_in(client)["recipients"]
-        assert (shown["set_aside"], shown["set_aside_last"]) == (2, "status 500")
+        assert (shown["num_set_aside"], shown["set_aside_reason"]) == (2, "status 500")
         assert before
 
 
 @pytest.mark.parametrize("user", ["Zoë", "李雷", "Алиса"])
-def test_names_in_any_script_reach_owntracks_recipients_over_http(config, inbox, user):
-    made = config(
+def test_user_names_in_any_script_reach_owntracks_recipients(config, inbox, user):
+    settings = config(
         device=[{"user": user, "token": TOKEN["ann"]}], recipient=[recipient(inbox, "owntracks") | {"users": [user]}]
     )
-    with relay(made) as client:
+    with relay(settings) as client:
         sent = client.post(
             "/owntracks", json=location(), headers={"Authorization": basic(user, TOKEN["ann"])}, params={"u": user}
         )
@@ -187,21 +195,21 @@ def basic(user, token):
     return "Basic " + base64.b64encode(f"{user}:{token}".encode()).decode()
 
 
-def test_so_many_messages_at_once_are_on_their_way_to_one_recipient_and_no_more(config, monkeypatch):
-    monkeypatch.setattr(delivery, "_AT_ONCE", 3)
+def test_concurrent_messages_to_one_recipient_are_limited(config, monkeypatch):
+    monkeypatch.setattr(delivery, "_MAX_CONCURRENT_MESSAGES", 3)
     now, most, taken, names = 0, 0, [], [f"p{k:02}" for k in range(12)]
 
     async def take(_):
         nonlocal now, most
         now += 1
         most = max(most, now)
-        while not taken:  # none is taken before all that come at once are there
+        while not taken:  # answer only when all concurrent messages have arrived
             await asyncio.sleep(0.01)
         now -= 1
         return Response()
 
     devices = [{"user": name, "token": f"{name:x<40}"} for name in names]
-    with running(Starlette(routes=[Route("/in", take, methods=["POST"])])) as url:
+    with serve_app(Starlette(routes=[Route("/in", take, methods=["POST"])])) as url:
         family = {"name": "family", "kind": "webhook", "url": f"{url}/in"}
         with relay(config(device=devices, recipient=[family])) as client:
             for name in names:
@@ -213,13 +221,214 @@ def test_so_many_messages_at_once_are_on_their_way_to_one_recipient_and_no_more(
     assert most == 3
 
 
-def test_what_one_process_releases_another_tells_and_goes_on_when_that_is_gone(config, inbox, postgres):
-    made = config(store=postgres, recipient=[recipient(inbox)])
-    with relay(made) as second:
-        with relay(made) as first:
+def test_releases_of_one_process_are_sent_by_another(config, inbox, postgres):
+    settings = config(store=postgres, recipient=[recipient(inbox)])
+    with relay(settings) as second:
+        with relay(settings) as first:
             post(second, 0)
             post(first, 1)
             wait_for(lambda: len(inbox.messages) == 2)
         post(second, 2)
         wait_for(lambda: len(inbox.messages) == 3)
-    assert [one["time"] for one in told(inbox)] == sorted(one["time"] for one in told(inbox))
+    assert [message["time"] for message in read_messages(inbox)] == sorted(
+        message["time"] for message in read_messages(inbox)
+    )
+
+
+# ---- answers of recipients -------------------------------------------------------------------------------------------
+
+
+def measure_answer(mode, megabytes):
+    run = [sys.executable, "-m", "tests.serve.answering", mode, str(megabytes)]
+    return int(subprocess.run(run, capture_output=True, check=True, text=True, timeout=60).stdout)
+
+
+def test_answer_of_one_gigabyte_does_not_grow_memory():
+    """One megabyte of gzip decompresses to 1 GiB.
+
+    The variant that reads answers must grow by at least the size of a smaller one.
+    """
+    assert measure_answer("stream", 1024) <= 16
+    assert measure_answer("read", 128) >= 128
+
+
+@contextmanager
+def misbehaving_server(*parts, pause=0.05, repeat=b""):
+    """Serve connections that are sent these parts, and then one part over and over, slowly."""
+    ended = threading.Event()
+    connections = []
+
+    def answer(connection):
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            for part in parts:
+                connection.sendall(part)
+            while not ended.wait(pause):
+                connection.sendall(repeat)
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                connections.append(server.accept()[0])
+                threading.Thread(target=answer, args=(connections[-1],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/in", connections
+        ended.set()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "repeat", "outcome"),
+    [
+        ((OK, b"Content-Length: 999\r\n\r\n"), b"x", "delivered"),
+        ((OK, b"Transfer-Encoding: chunked\r\n\r\n"), b"1\r\nx\r\n", "delivered"),
+        ((OK, b"Content-Length: 99999999\r\n\r\n", b"x" * (1 << 20)), b"x", "delivered"),
+        ((OK,), b"x", "failed"),
+        ((), b"", "failed"),
+        ((), b"HTTP/1.1 100 Continue\r\n\r\n", "failed"),
+        ((OK,), b"x: " + b"y" * 9999 + b"\r\n", "failed"),
+    ],
+    ids=["slow body", "slow chunks", "long body", "slow header", "silence", "interim answers", "long header"],
+)
+def test_misbehaving_recipient_holds_its_own_messages_only(config, inbox, monkeypatch, parts, repeat, outcome):
+    """Ten users wait for a recipient that misbehaves, and another gets all messages at once."""
+    monkeypatch.setattr(delivery, "_TIMEOUT_S", 0.4)
+    monkeypatch.setattr(delivery, "_ANSWER_TIMEOUT_S", 0.2)
+    names = [f"p{k:02}" for k in range(10)]
+    devices = [{"user": name, "token": f"{name:x<40}"} for name in names]
+    with misbehaving_server(*parts, repeat=repeat) as (url, connections):
+        bad = {"name": "bad", "kind": "webhook", "url": url}
+        good = {"name": "good", "kind": "webhook", "url": inbox.url}
+        with relay(config(device=devices, recipient=[bad, good])) as client:
+            for name in names:
+                client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
+            wait_for(lambda: len(inbox.messages) == 10, 5)
+            count = 10 if outcome == "delivered" else 20
+
+            def is_counted():
+                (line,) = re.findall(f'recipient="bad",outcome="{outcome}"}} (.*)', client.get("/metrics").text)
+                return int(line) >= count
+
+            wait_for(is_counted, 10)
+            assert client.get("/health").elapsed.total_seconds() < 1
+            wait_for(lambda: sum(is_open(connection) for connection in connections) <= 8)
+
+
+def is_open(connection):
+    """Return whether neither side has closed a connection."""
+    try:
+        while connection.recv(65536, socket.MSG_DONTWAIT):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+# ---- brokers and the end of a relay ----------------------------------------------------------------------------------
+
+
+async def lose_cancellations(number):
+    """Run until cancelled more often than this number, as a library that loses cancellations."""
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            number -= 1
+            if number < 0:
+                raise
+
+
+@pytest.mark.parametrize(("number", "ends"), [(0, True), (1, True), (4, True), (100, False)])
+def test_tasks_that_lose_cancellations_do_not_delay_the_end(monkeypatch, caplog, number, ends):
+    monkeypatch.setattr(delivery, "_CANCELLATION_TIMEOUT_S", 0.05)
+
+    async def run():
+        tasks = [asyncio.create_task(lose_cancellations(count)) for count in (number, 0)]
+        await asyncio.sleep(0)
+        await delivery.cancel_tasks(tasks)
+        ended = [task.done() for task in tasks]
+        for _ in range(100):
+            tasks[0].cancel()
+            await asyncio.sleep(0)
+        return ended
+
+    began = time.monotonic()
+    assert asyncio.run(run()) == [ends, True]
+    assert time.monotonic() - began < 3
+    assert ("1 senders did not end in time" in caplog.text) is not ends
+
+
+def test_cancellation_is_not_lost_with_an_acknowledgement(config, monkeypatch):
+    """A broker acknowledges a message in the same moment in which the relay ends.
+
+    In Python 3.11 `asyncio.wait_for` then returns normally. The variant that cancels once must not end.
+    """
+
+    class Acknowledging:
+        """A sender of which the acknowledgement and a cancellation coincide."""
+
+        def __init__(self):
+            self.waiting = asyncio.get_running_loop().create_future()
+
+        async def send(self):
+            while True:
+                await asyncio.wait_for(self.waiting, 60)
+                self.waiting = asyncio.get_running_loop().create_future()
+
+    async def run(cancel):
+        sender = Acknowledging()
+        task = asyncio.create_task(sender.send())
+        await asyncio.sleep(0.01)
+        sender.waiting.set_result(None)
+        await cancel([task])
+        ended = task.done()
+        task.cancel()
+        return ended
+
+    async def cancel_once(tasks):
+        tasks[0].cancel()
+        await asyncio.wait(tasks, timeout=0.3)
+
+    assert asyncio.run(run(delivery.cancel_tasks))
+    assert asyncio.run(run(cancel_once)) is (sys.version_info >= (3, 12))
+
+
+def test_recipients_at_one_broker_share_one_connection(config, broker, monkeypatch):
+    import aiomqtt
+
+    opened = []
+    enter = aiomqtt.Client.__aenter__
+
+    async def count(client):
+        opened.append(client)
+        await asyncio.sleep(0.2)  # others want to send meanwhile
+        return await enter(client)
+
+    monkeypatch.setattr(aiomqtt.Client, "__aenter__", count)
+    names = [f"p{k:02}" for k in range(12)]
+    devices = [{"user": name, "token": f"{name:x<40}"} for name in names]
+    recipients = [{"name": name, "kind": "mqtt", "url": broker} for name in ("family", "friends")]
+    with relay(config(device=devices, recipient=recipients)) as client:
+        for name in names:
+            client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
+        wait_for(lambda: client.get("/metrics").text.count('outcome="delivered"} 12') == 2)
+    assert len(opened) == 1
+
+
+def test_failed_connections_to_a_broker_are_closed(config, monkeypatch):
+    """A broker that accepts connections and never answers has at most two open ones."""
+    monkeypatch.setattr(delivery, "_CONNECT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(delivery, "_MAX_WAIT_S", 0.05)
+    with misbehaving_server() as (url, connections):
+        family = {"name": "family", "kind": "mqtt", "url": url.replace("http", "mqtt").removesuffix("/in")}
+        with relay(config(recipient=[family])) as client:
+            post(client, 0)
+            wait_for(lambda: len(connections) >= 8)
+            assert sum(map(is_open, connections)) <= 2

@@ -1,25 +1,36 @@
-"""The relay over HTTP: who may post, what is answered, and that nothing true is kept, logged or answered."""
+"""Tests of the relay over HTTP: access, answers, and no true location stored or logged."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import json
 import logging
+import resource
 import socket
+import sqlite3
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
-from dphmm.arrays import random_source
 from dphmm.model.model import MarkovModel
 from dphmm.model.time_classes import TimeClasses
+from dphmm.random import random_source
 from dphmm.release.noise import StepNoise
 from dphmm.release.session_store import SessionStore
-from tests.serve.conftest import START, TOKEN, location, relay, wait_for
-from tests.serve.test_payloads import OSMAND, OVERLAND, TRACCAR
+from dphmm.serve import sessions
+from tests.serve.conftest import START, TOKEN, get_page_token, location, relay, wait_for
+from tests.serve.test_incoming import OSMAND, OVERLAND, TRACCAR
 
 ANN = ("ann", TOKEN["ann"])
 BEARER = {"Authorization": f"Bearer {TOKEN['ann']}"}
@@ -32,7 +43,7 @@ def releases(path: Path, user: str = "ann"):
 
 
 def posts(client, second=START):
-    """The same place through every door, as each app posts it."""
+    """Post one position in every format, as each app does."""
     at = datetime.fromtimestamp(second, UTC).isoformat()
     feature = json.loads(json.dumps(OVERLAND["locations"][0]))
     feature["properties"]["timestamp"] = at
@@ -45,50 +56,48 @@ def posts(client, second=START):
             "/owntracks", json=location(second), auth=("", TOKEN["ann"]), headers={"X-Limit-U": "ann"}
         ),
         "overland": client.post("/overland", json={"locations": [feature]}, headers=BEARER),
-        "overland, token in the query": client.post(
-            f"/overland?token={TOKEN['ann']}", json={"locations": [feature]}
-        ),
         "osmand": client.get("/osmand", params=fields),
         "osmand, as a form": client.post("/osmand", data=fields),
         "traccar": client.post("/traccar", json=point),
-        "gpslogger": client.get("/gpslogger", params=fields | {"token": TOKEN["ann"]}),
+        "gpslogger": client.post("/gpslogger", data=fields, headers=BEARER),
+        "gpslogger, in the query": client.get("/gpslogger", params=fields, auth=("", TOKEN["ann"])),
         "plain": client.post("/fix", json=plain, headers=BEARER),
         "plain, a list": client.post("/fix", json=[plain], headers=BEARER),
     }  # fmt: skip
 
 
-def test_one_moment_has_one_release_whoever_posts_it_and_how_often(config, tmp_path):
-    made = config()
-    with relay(made) as client:
+def test_timestep_has_one_release_for_any_app_and_number_of_posts(config, tmp_path):
+    settings = config()
+    with relay(settings) as client:
         for _ in range(2):
             for name, answer in posts(client).items():
                 assert answer.status_code == 200, name
-    with relay(made) as client:  # after a restart
+    with relay(settings) as client:  # after a restart
         posts(client)
-    (only,) = releases(tmp_path / "people.db")
+    (only,) = releases(tmp_path / "users.db")
     assert only.slot * 300 == START
 
 
 @pytest.mark.parametrize("depends_on", ["hours", "dates of an event"])
-def test_first_releases_may_depend_on_their_time(config, tmp_path, depends_on):
-    """Before, a relay with such a model or cap did not start."""
-    made = config()
-    if depends_on == "hours":
-        plain = MarkovModel.load(made.model)
-        classes = TimeClasses.of("hours", 300, "Atlantic/Azores")
+def test_time_dependent_first_releases_are_supported(config, tmp_path, depends_on):
+    """The relay starts with such a model or cap."""
+    settings = config()
+    if depends_on == "hour":
+        plain = MarkovModel.load(settings.model)
+        classes = TimeClasses.from_name("hour", 300, "Atlantic/Azores")
         varying = MarkovModel([plain.transition] * 24, [plain.initial] * 24, plain.space, 300, classes)
         varying.save(tmp_path / "hours.npz")
-        made = config(model=str(tmp_path / "hours.npz"))
+        settings = config(model=str(tmp_path / "hours.npz"))
     else:
         cap = {"event": "at:0 on 2024-03-07 any day 9-12", "probability": 0.9}
-        made = config(release={"policy": "utility:1km", "epsilon": 0.5, "caps": [cap]})
-    with relay(made) as client:
+        settings = config(release={"policy": "utility:1km", "epsilon": 0.5, "caps": [cap]})
+    with relay(settings) as client:
         for second in (START, START + 300):
             assert client.post("/owntracks", json=location(second), auth=ANN).status_code == 200
-    assert [one.slot * 300 - START for one in releases(tmp_path / "people.db")] == [0, 300]
+    assert [release.slot * 300 - START for release in releases(tmp_path / "users.db")] == [0, 300]
 
 
-def test_apps_get_the_answers_that_let_their_queues_go_on(client):
+def test_apps_get_answers_that_clear_their_queues(client):
     answers = posts(client)
     assert answers["owntracks"].json() == []
     assert answers["overland"].json() == {"result": "ok"}
@@ -103,7 +112,7 @@ def test_apps_get_the_answers_that_let_their_queues_go_on(client):
     assert 'dphmm_fixes_total{outcome="ahead"} 1' in metrics
 
 
-def test_a_batch_of_old_points_in_any_order_is_released_in_time_s_order(config, tmp_path):
+def test_batch_of_unordered_points_is_released_in_time_order(config, tmp_path):
     features = []
     for k in (7, 3, 9, 0, 1, 8, 2, 6, 4, 5):
         feature = json.loads(json.dumps(OVERLAND["locations"][0]))
@@ -112,7 +121,7 @@ def test_a_batch_of_old_points_in_any_order_is_released_in_time_s_order(config, 
     with relay(config()) as client:
         for _ in range(2):
             assert client.post("/overland", json={"locations": features}, headers=BEARER).json() == {"result": "ok"}
-    slots = [one.slot for one in releases(tmp_path / "people.db")]
+    slots = [release.slot for release in releases(tmp_path / "users.db")]
     assert slots == [START // 300 + k for k in range(10)]
 
 
@@ -139,15 +148,15 @@ def test_a_batch_of_old_points_in_any_order_is_released_in_time_s_order(config, 
         ("/elsewhere", {"json": {}}, 404),
     ],
 )
-def test_what_may_not_be_posted_is_refused_and_nothing_is_released(config, tmp_path, path, sent, status):
+def test_invalid_posts_are_rejected_without_release(config, tmp_path, path, sent, status):
     if "headers" in sent and "\x80" in sent["headers"].get("Authorization", ""):
         sent = sent | {"headers": {"Authorization": "Basic " + base64.b64encode(b"\xff:\xff").decode()}}
     with relay(config()) as client:
         assert client.post(path, **sent).status_code == status
-    assert releases(tmp_path / "people.db") == []
+    assert releases(tmp_path / "users.db") == []
 
 
-def test_nothing_true_is_stored_logged_or_answered(config, tmp_path, caplog):
+def test_true_locations_are_never_stored_logged_or_answered(config, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     latitude, longitude = 45.0123456, -30.0123456
     sent = {**location(latitude=latitude, longitude=longitude), "SSID": "Home Sweet Home", "batt": 51}
@@ -157,7 +166,9 @@ def test_nothing_true_is_stored_logged_or_answered(config, tmp_path, caplog):
         seen += client.get("/osmand", params=fields).text
         seen += client.post("/fix", json={"time": "x", "latitude": latitude, "longitude": 0}, headers=BEARER).text
         seen += client.get("/metrics").text + client.get("/health").text + client.get("/openapi.json").text
-    logged = "\n".join(one.getMessage() for one in caplog.records if one.name.startswith(("dphmm", "uvicorn")))
+    logged = "\n".join(
+        log_record.getMessage() for log_record in caplog.records if log_record.name.startswith(("dphmm", "uvicorn"))
+    )
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for secret in ("45.0123", "30.0123", "Home Sweet Home", TOKEN["ann"], "b0:f2"):
         assert secret not in seen
@@ -165,7 +176,7 @@ def test_nothing_true_is_stored_logged_or_answered(config, tmp_path, caplog):
         assert secret.encode() not in kept
 
 
-def test_a_store_that_is_full_or_gone_is_answered_by_later_and_the_same_post_is_taken_then(config, monkeypatch):
+def test_unavailable_store_answers_503_and_repeated_post_succeeds(config, monkeypatch):
     from dphmm.errors import OutputError
 
     with relay(config()) as client:
@@ -178,33 +189,36 @@ def test_a_store_that_is_full_or_gone_is_answered_by_later_and_the_same_post_is_
 
 
 STEPS = [0, 1, 0, 2, 4, 4, 2, 3, 10**6]
-"""The steps of fixes: new ones, repeated ones, late ones, and one from the far future."""
+"""Timesteps of the fixes: new, repeated, late and far in the future."""
 HERE, BORDER_AND_BEYOND = (45.0, -30.0), (45.4, -30.4)
 
 
-def seen_of(config, places, caplog, monkeypatch):
-    """What is answered, counted, logged and released of fixes, with draws that are the same whatever the place is."""
-    real, drawn, answers = StepNoise.draw, itertools.count(), []
+def observe(config, places, caplog, monkeypatch):
+    """Return answers, metrics, logs and releases of fixes.
+
+    The noise does not depend on the place.
+    """
+    real, counter, answers = StepNoise.draw, itertools.count(), []
     caplog.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(StepNoise, "draw", lambda self, state, _: real(self, 7, random_source(next(drawn))))
+        patched.setattr(StepNoise, "draw", lambda self, state, _: real(self, 7, random_source(next(counter))))
         with relay(config) as client:
             for step, (latitude, longitude) in zip(STEPS, places, strict=True):
                 answer = client.post("/owntracks", json=location(START + 300 * step, latitude, longitude), auth=ANN)
                 answers.append((answer.status_code, answer.text, sorted(answer.headers)))
             answers.append(client.get("/health").json())
             counted = client.get("/metrics").text
-    logged = [one.getMessage() for one in caplog.records if one.name.startswith("dphmm")]
-    told = [(one.slot, one.record.released) for one in releases(Path(config.store))]
-    return answers, counted, logged, told
+    logged = [log_record.getMessage() for log_record in caplog.records if log_record.name.startswith("dphmm")]
+    released = [(release.slot, release.record.released) for release in releases(Path(config.store))]
+    return answers, counted, logged, released
 
 
 @pytest.mark.parametrize(
     ("release", "limits", "released"),
-    [({"outside": "omit"}, {"epsilon": 1.0}, 2), ({"outside": "border"}, None, 4)],
+    [({"outside": "drop"}, {"epsilon": 1.0}, 2), ({"outside": "clamp"}, None, 4)],
     ids=["a place outside has no release, and one inside no budget", "a place outside has the nearest one's release"],
 )
-def test_what_the_relay_counts_answers_and_logs_is_the_same_inside_the_region_and_out_where_releases_are(
+def test_answers_metrics_and_logs_do_not_depend_on_being_outside_region(
     config, tmp_path, caplog, monkeypatch, release, limits, released
 ):
     caplog.set_level(logging.DEBUG)
@@ -213,33 +227,33 @@ def test_what_the_relay_counts_answers_and_logs_is_the_same_inside_the_region_an
     for name, places in (("in", inside), ("out", outside)):
         changes = {"store": str(tmp_path / name), "limits": limits}
         changes["release"] = {"policy": "utility:1km", "epsilon": 0.5, **release}
-        seen.append(seen_of(config(**changes), places, caplog, monkeypatch))
+        seen.append(observe(config(**changes), places, caplog, monkeypatch))
     assert seen[0] == seen[1]
     assert len(seen[0][-1]) == released
     assert 'dphmm_fixes_total{outcome="ahead"} 1' in seen[0][1]
     assert 'dphmm_requests_total{path="/owntracks"} 9' in seen[0][1]
 
 
-def test_limits_hold_and_phones_are_not_told(config, tmp_path):
+def test_limits_hold_and_phones_are_not_notified(config, tmp_path):
     from dphmm import Limits
 
     with relay(config(limits={"epsilon": 1.0})) as client:
         for k in range(4):
             assert client.post("/owntracks", json=location(START + 300 * k), auth=ANN).json() == []
         assert 'dphmm_fixes_total{outcome="unreleased"} 2' in client.get("/metrics").text
-    assert len(releases(tmp_path / "people.db")) == 2
+    assert len(releases(tmp_path / "users.db")) == 2
     assert Limits(epsilon=1.0).epsilon == 1.0
 
 
-def test_people_whom_the_model_saw_are_refused_without_a_word_to_their_phones(config, tmp_path):
+def test_training_users_are_refused_without_notifying_phones(config, tmp_path):
     seen = [{"user": "001", "token": "c" * 40}]
     with relay(config(device=seen)) as client:
         assert client.post("/owntracks", json=location(), auth=("001", "c" * 40)).status_code == 200
         assert 'dphmm_fixes_total{outcome="refused"} 1' in client.get("/metrics").text
-    assert releases(tmp_path / "people.db", "001") == []
+    assert releases(tmp_path / "users.db", "001") == []
 
 
-def test_a_body_that_never_ends_is_given_up(config, monkeypatch):
+def test_endless_body_is_aborted(config, monkeypatch):
     monkeypatch.setattr("dphmm.serve.requests._BODY_TIMEOUT_S", 0.2)
     with relay(config()) as client:
         host, port = client.base_url.host, client.base_url.port
@@ -253,60 +267,119 @@ def test_a_body_that_never_ends_is_given_up(config, monkeypatch):
         assert client.get("/health").json()["status"] == "ok"
 
 
-@pytest.fixture
-def patient(config, monkeypatch):
-    """The address of a relay that closes slow connections after 0.3 seconds."""
-    import asyncio
-    import threading
-
-    import uvicorn
-
+@contextmanager
+def serve_with_timeouts(app, monkeypatch):
+    """Serve an application that closes slow connections after 0.3 seconds."""
     from dphmm.serve import server
-    from dphmm.serve.endpoints import make_app
-    from tests.serve.conftest import wait_for
 
     monkeypatch.setattr(server, "IDLE_TIMEOUT_S", 0.3)
-    app = make_app(config())
-    made = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, http=server.TimedProtocol))
-    thread = threading.Thread(target=lambda: asyncio.run(made.serve()), daemon=True)
+    monkeypatch.setattr(server, "WRITE_TIMEOUT_S", 0.3)
+    running_server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, http=server.TimedProtocol))
+    thread = threading.Thread(target=lambda: asyncio.run(running_server.serve()), daemon=True)
     thread.start()
-    wait_for(lambda: made.started)
-    yield made.servers[0].sockets[0].getsockname()
-    made.should_exit = True
+    wait_for(lambda: running_server.started)
+    yield running_server
+    running_server.should_exit = True
     thread.join(10)
 
 
+def get_address(running_server):
+    return running_server.servers[0].sockets[0].getsockname()
+
+
+@pytest.fixture
+def relay_address(config, monkeypatch):
+    """Return the address of a relay that closes slow connections after 0.3 seconds."""
+    from dphmm.serve.endpoints import make_app
+
+    with serve_with_timeouts(make_app(config()), monkeypatch) as running_server:
+        yield get_address(running_server)
+
+
+LARGE_ANSWER = 1 << 24
+
+
+def answer_large(_):
+    return Response(b"x" * LARGE_ANSWER)
+
+
+async def answer_large_in_parts(_):
+    async def parts():
+        for _ in range(256):
+            yield b"x" * (LARGE_ANSWER // 256)
+
+    return StreamingResponse(parts())
+
+
+LARGE_ROUTES = [Route("/whole", answer_large), Route("/parts", answer_large_in_parts)]
+
+
+def open_small_client(address):
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(10)
+    client.connect(address)
+    return client
+
+
+@pytest.mark.parametrize("path", ["whole", "parts"])
+@pytest.mark.parametrize("header", ["Accept: */*", "Connection: close"])
+def test_clients_that_do_not_read_are_closed(monkeypatch, path, header):
+    with serve_with_timeouts(Starlette(routes=LARGE_ROUTES), monkeypatch) as running_server:
+        clients = [open_small_client(get_address(running_server)) for _ in range(20)]
+        for client in clients:
+            client.sendall(f"GET /{path} HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n".encode())
+        wait_for(lambda: all(client.recv(1, socket.MSG_PEEK) for client in clients))
+        wait_for(lambda: not running_server.server_state.connections, 10)
+        wait_for(lambda: not running_server.server_state.tasks, 10)
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize("path", ["whole", "parts"])
+def test_client_that_reads_steadily_gets_the_whole_answer(monkeypatch, path):
+    with serve_with_timeouts(Starlette(routes=LARGE_ROUTES), monkeypatch) as running_server:
+        with open_small_client(get_address(running_server)) as client:
+            client.sendall(f"GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            size, began = 0, time.monotonic()
+            while part := client.recv(1 << 20):
+                size += len(part)
+                if size < LARGE_ANSWER / 8 and time.monotonic() - began < 2:
+                    time.sleep(0.005)
+        assert size > LARGE_ANSWER
+
+
 @pytest.mark.parametrize("asks_first", [False, True])
-@pytest.mark.parametrize("said", [b"GET / HT", b"POST /fix HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"])
-def test_connections_that_dribble_are_closed_also_after_a_whole_request(patient, asks_first, said):
-    ended = False
-    with socket.create_connection(patient) as slow:
+@pytest.mark.parametrize("data", [b"GET / HT", b"POST /fix HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"])
+def test_slow_connections_are_closed_even_after_a_complete_request(relay_address, asks_first, data):
+    is_closed = False
+    with socket.create_connection(relay_address) as slow:
         slow.settimeout(10)
         if asks_first:
             slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b"200 OK" in slow.recv(4096)
-        slow.sendall(said)
+        slow.sendall(data)
         slow.settimeout(0.05)
-        for _ in range(200):  # ten seconds at most
+        for _ in range(200):  # at most ten seconds
             try:
                 slow.sendall(b"x")
                 if slow.recv(4096) == b"":
-                    ended = True
+                    is_closed = True
                     break
             except TimeoutError:
                 continue
             except OSError:
-                ended = True
+                is_closed = True
                 break
-    assert ended
-    with socket.create_connection(patient) as other:  # and the others are served
+    assert is_closed
+    with socket.create_connection(relay_address) as other:  # other clients are served
         other.settimeout(10)
         other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in other.recv(4096)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         b"POST /fix HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n",
         b"POST /fix HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
@@ -314,23 +387,24 @@ def test_connections_that_dribble_are_closed_also_after_a_whole_request(patient,
         b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET /health HTTP/1.1\r\n" + b"X-A: b\r\n" * 20_000 + b"\r\n",
     ],
+    ids=["invalid length", "two lengths", "TLS", "long path", "many headers"],
 )
-def test_requests_that_are_none_are_refused_and_the_others_served(patient, said):
-    with socket.create_connection(patient) as wrong:
+def test_malformed_requests_are_rejected_and_others_served(relay_address, data):
+    with socket.create_connection(relay_address) as wrong:
         wrong.settimeout(10)
         try:
-            wrong.sendall(said)
+            wrong.sendall(data)
             answer = wrong.recv(4096)
-        except OSError:  # closed before all of it was read
+        except OSError:  # closed before the request was read completely
             answer = b""
     assert answer == b"" or answer.split()[1] in (b"400", b"401", b"404", b"431")
-    with socket.create_connection(patient) as other:
+    with socket.create_connection(relay_address) as other:
         other.settimeout(10)
         other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in other.recv(4096)
 
 
-def test_a_backlog_is_released_whole_though_the_same_person_posts_what_is_newer_meanwhile(config, tmp_path):
+def test_backlog_is_released_completely_despite_newer_posts(config, tmp_path):
     features = []
     for k in range(200):
         feature = json.loads(json.dumps(OVERLAND["locations"][0]))
@@ -338,17 +412,17 @@ def test_a_backlog_is_released_whole_though_the_same_person_posts_what_is_newer_
         features.append(feature)
     with relay(config()) as client, ThreadPoolExecutor(2) as pool:
         backlog = pool.submit(client.post, "/overland", json={"locations": features}, headers=BEARER, timeout=60)
-        wait_for(lambda: releases(tmp_path / "people.db"))
-        other = client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))  # and others have their turn
+        wait_for(lambda: releases(tmp_path / "users.db"))
+        other = client.post(
+            "/owntracks", json=location(), auth=("bob", TOKEN["bob"])
+        )  # other users are served meanwhile
         assert not backlog.done()
         assert client.post("/owntracks", json=location(START + 300 * 200), auth=ANN, timeout=60).status_code == 200
         assert (other.status_code, backlog.result().status_code) == (200, 200)
-    assert [one.slot for one in releases(tmp_path / "people.db")] == [START // 300 + k for k in range(201)]
+    assert [release.slot for release in releases(tmp_path / "users.db")] == [START // 300 + k for k in range(201)]
 
 
-def test_a_backlog_that_the_store_breaks_off_is_answered_by_later_and_whole_when_it_comes_again(
-    config, tmp_path, monkeypatch
-):
+def test_interrupted_backlog_answers_503_and_is_completed_on_repetition(config, tmp_path, monkeypatch):
     from dphmm.errors import OutputError
 
     times = [datetime.fromtimestamp(START + 300 * k, UTC).isoformat() for k in range(20)]
@@ -363,36 +437,38 @@ def test_a_backlog_that_the_store_breaks_off_is_answered_by_later_and_whole_when
     with relay(config()) as client:
         monkeypatch.setattr(SessionStore, "append", full_after_ten)
         assert client.post("/fix", json=places, headers=BEARER).status_code == 503
-        assert len(releases(tmp_path / "people.db")) == 10
+        assert len(releases(tmp_path / "users.db")) == 10
         assert client.post("/fix", json=places, headers=BEARER).status_code == 200
-    assert len(releases(tmp_path / "people.db")) == 20
+    assert len(releases(tmp_path / "users.db")) == 20
 
 
-def test_a_person_s_messages_take_turns_across_processes_too(config, postgres):
-    made = config(store=postgres)
+def test_messages_of_user_are_serialised_across_processes(config, postgres):
+    settings = config(store=postgres)
     places = [location(START + 300 * k) for k in range(60)]
-    batch = {"locations": [{**OVERLAND["locations"][0], "properties": {"timestamp": one["tst"]}} for one in places]}
-    with relay(made) as one, relay(made) as two, ThreadPoolExecutor(2) as pool:
-        backlog = pool.submit(one.post, "/overland", json=batch, headers=BEARER, timeout=60)
+    batch = {
+        "locations": [{**OVERLAND["locations"][0], "properties": {"timestamp": message["tst"]}} for message in places]
+    }
+    with relay(settings) as first, relay(settings) as second, ThreadPoolExecutor(2) as pool:
+        backlog = pool.submit(first.post, "/overland", json=batch, headers=BEARER, timeout=60)
         wait_for(lambda: releases(postgres))
-        assert two.post("/owntracks", json=location(START + 300 * 60), auth=ANN, timeout=60).status_code == 200
+        assert second.post("/owntracks", json=location(START + 300 * 60), auth=ANN, timeout=60).status_code == 200
         assert backlog.result().status_code == 200
     assert len(releases(postgres)) == 61
 
 
-def test_a_relay_whose_connection_to_the_database_is_lost_goes_on_and_says_when_it_cannot(config, postgres, inbox):
+def test_lost_database_connection_is_restored(config, postgres, inbox):
     import psycopg
 
     def lose():
-        idle = (  # what is lost within a transaction is refused, and asked again by who sent it
+        idle = (  # a query lost within a transaction is refused, and the client repeats it
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE state = "
             "'idle' AND locktype = 'advisory' AND objid = hashtext(current_schema())::oid AND pid <> pg_backend_pid()"
         )
         with psycopg.connect(postgres, autocommit=True) as other:
             wait_for(lambda: other.execute(idle).fetchall() == [(True,)])
 
-    made = config(store=postgres, recipient=[{"name": "family", "kind": "webhook", "url": inbox.url}])
-    with relay(made) as client:
+    settings = config(store=postgres, recipient=[{"name": "family", "kind": "webhook", "url": inbox.url}])
+    with relay(settings) as client:
         for k in range(4):
             assert client.post("/owntracks", json=location(START + 300 * k), auth=ANN).status_code == 200
             wait_for(lambda: len(inbox.messages) > k)  # noqa: B023 - it is waited for here
@@ -402,7 +478,7 @@ def test_a_relay_whose_connection_to_the_database_is_lost_goes_on_and_says_when_
     assert len(releases(postgres)) == 4
 
 
-def test_ready_says_that_the_store_is_away_where_alive_does_not(config, monkeypatch):
+def test_ready_reports_missing_store_and_health_does_not(config, monkeypatch):
     from dphmm.serve.sessions import Sessions
 
     async def away(_):
@@ -410,21 +486,22 @@ def test_ready_says_that_the_store_is_away_where_alive_does_not(config, monkeypa
 
     with relay(config()) as client:
         assert client.get("/ready").json() == {"store": True, "broker": None, "oldest_message_s": 0.0}
-        monkeypatch.setattr(Sessions, "is_there", away)
+        monkeypatch.setattr(Sessions, "is_store_available", away)
         assert client.get("/ready").status_code == 503
         assert client.get("/health").status_code == 200
 
 
-def test_what_became_of_what_a_phone_posted_is_said_on_its_page_and_not_to_the_app(config, clock, tmp_path):
+def test_outcome_of_posts_is_shown_on_page_and_not_to_app(config, clock, tmp_path):
     with relay(config()) as client:
-        client.post("/page/login", json={"token": TOKEN["ann"]})
-        assert client.get("/page/state").json()["heard"] is None
-        fields = {"token": TOKEN["ann"], "lat": "45,0", "lon": "-30,0"}
+        client.post("/page/login", json={"token": get_page_token("ann")})
+        assert client.get("/page/state").json()["last_contact"] is None
+        client.auth = ("", TOKEN["ann"])
+        fields = {"lat": "45,0", "lon": "-30,0"}
         for sent, became in (
             (lambda: client.post("/owntracks", json={"_type": "encrypted", "data": "x"}, auth=ANN), {"encrypted": 1}),
-            (lambda: client.get("/gpslogger", params=fields | {"timestamp": "2024-03-07T09:00"}), {"no_zone": 1}),
+            (lambda: client.get("/gpslogger", params=fields | {"timestamp": "2024-03-07T09:00"}), {"no_timezone": 1}),
             (lambda: client.get("/gpslogger", params=fields | {"timestamp": "x"}), {"malformed": 1}),
-            (lambda: client.get("/gpslogger", params=fields | {"timestamp": str(START)}), {"taken": 1}),
+            (lambda: client.get("/gpslogger", params=fields | {"timestamp": str(START)}), {"accepted": 1}),
             (
                 lambda: client.post("/owntracks", json=location(START + 300) | {"acc": 50_000}, auth=ANN),
                 {"inaccurate": 1},
@@ -432,14 +509,56 @@ def test_what_became_of_what_a_phone_posted_is_said_on_its_page_and_not_to_the_a
             (lambda: client.post("/owntracks", json=location(START + 10**9), auth=ANN), {"ahead": 1}),
         ):
             assert sent().status_code == 200
-            assert client.get("/page/state").json()["heard"] == [START, became]
+            assert client.get("/page/state").json()["last_contact"] == [START, became]
         counted = client.get("/metrics").text
-        assert all(f'outcome="{why}"}} 1' in counted for why in ("encrypted", "no_zone", "malformed"))
+        assert all(f'outcome="{why}"}} 1' in counted for why in ("encrypted", "no_timezone", "malformed"))
         assert "inaccurate" not in counted
-    assert [one.slot for one in releases(tmp_path / "people.db")] == [START // 300]
+    assert [release.slot for release in releases(tmp_path / "users.db")] == [START // 300]
 
 
-def test_a_fix_that_is_good_to_50_km_decides_no_step_and_of_a_message_the_best_does(config, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "other",
+    [{"acc": -1}, {"lat": 0.0, "lon": 0.0, "acc": 4}, {"lat": 0.0, "lon": 0.0}, {"acc": 50_000}, {}, {"acc": None}],
+    ids=["negative", "zero", "zero without accuracy", "inaccurate", "unstated", "null"],
+)
+def test_no_other_fix_of_a_message_replaces_a_fix_of_5_m(config, monkeypatch, other):
+    from dphmm.release.trajectory import RecordedReleaseStream
+
+    taken = []
+    take = RecordedReleaseStream.take
+
+    def seen(stream, user, time, *place):
+        taken.append(place)
+        return take(stream, user, time, *place)
+
+    monkeypatch.setattr(RecordedReleaseStream, "take", seen)
+
+    def feature(second, message):
+        place = {"type": "Point", "coordinates": [message["lon"], message["lat"]]}
+        accuracy = {} if "acc" not in message else {"horizontal_accuracy": message["acc"]}
+        return {"geometry": place, "properties": {"timestamp": START + second, **accuracy}}
+
+    with relay(config()) as client:
+        good = feature(-20, {"lat": 45.01, "lon": -30.0, "acc": 5})
+        bad = feature(-10, {"lat": 45.02, "lon": -30.0, **other})
+        answer = client.post("/overland", json={"locations": [good, bad]}, headers=BEARER)
+        assert answer.json() == {"result": "ok"}
+        assert taken == [(45.01, -30.0)]
+        client.post("/page/login", json={"token": get_page_token("ann")})
+        outcomes = client.get("/page/state").json()["last_contact"][1]
+        assert outcomes.get("invalid", 0) == (other.get("acc") == -1 or other.get("lat") == 0.0)
+        assert outcomes.get("inaccurate", 0) == (other.get("acc") == 50_000)
+
+
+def test_invalid_fix_is_refused_if_there_is_no_other(config, tmp_path):
+    with relay(config()) as client:
+        client.post("/owntracks", json=location(START) | {"acc": -1}, auth=ANN)
+        client.post("/owntracks", json=location(START) | {"lat": 0.0, "lon": 0.0}, auth=ANN)
+        client.get("/gpslogger", params={"token": TOKEN["ann"], "lat": "45", "lon": "-30", "valid": "false"})
+    assert releases(tmp_path / "users.db") == []
+
+
+def test_inaccurate_fix_is_ignored_and_most_accurate_fix_of_message_is_used(config, tmp_path, monkeypatch):
     taken = []
 
     def batch(*fixes):
@@ -453,24 +572,65 @@ def test_a_fix_that_is_good_to_50_km_decides_no_step_and_of_a_message_the_best_d
             ]
         }
 
-    from dphmm.release.trajectory import RecordedPeople
+    from dphmm.release.trajectory import RecordedReleaseStream
 
-    take = RecordedPeople.take
+    take = RecordedReleaseStream.take
 
-    def seen(people, user, time, *place):
+    def seen(stream, user, time, *place):
         taken.append(place)
-        return take(people, user, time, *place)
+        return take(stream, user, time, *place)
 
-    monkeypatch.setattr(RecordedPeople, "take", seen)
+    monkeypatch.setattr(RecordedReleaseStream, "take", seen)
     with relay(config()) as client:
         client.post("/overland", json=batch((0, 45.4, 50_000)), headers=BEARER)
         client.post("/overland", json=batch((-9, 45.01, 80), (-8, 45.02, 10), (-7, 45.03, 10)), headers=BEARER)
-    assert taken == [(45.02, -30.0)]
-    assert len(releases(tmp_path / "people.db")) == 1
+    assert taken == [(45.03, -30.0)]
+    assert len(releases(tmp_path / "users.db")) == 1
 
 
-def test_traccar_s_json_is_taken_at_the_path_that_its_older_versions_post_to(config, tmp_path):
+def test_traccar_json_is_accepted_at_path_of_older_versions(config, tmp_path):
     with relay(config()) as client:
         assert client.post("/osmand", json=TRACCAR | {"device_id": TOKEN["ann"]}).status_code == 200
         assert client.post("/osmand", json=TRACCAR | {"device_id": "wrong"}).status_code == 400
-    assert len(releases(tmp_path / "people.db")) == 1
+    assert len(releases(tmp_path / "users.db")) == 1
+
+
+@contextmanager
+def limit_file_size(path):
+    """Let no file grow beyond the size of this one, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_ready_is_what_a_post_gets_on_a_full_disk(config, tmp_path, monkeypatch):
+    """Fill the disk, and make room again. Reading the store still works meanwhile."""
+    monkeypatch.setattr(sessions, "_PROBE_INTERVAL_S", 0.0)
+    with relay(config()) as client:
+
+        def post(second):
+            return client.post("/owntracks", json=location(second), auth=ANN).status_code
+
+        for step in range(3):
+            assert (post(START + 300 * (2 * step)), client.get("/ready").status_code) == (200, 200)
+            with limit_file_size(tmp_path / "users.db-wal"):
+                assert (post(START + 300 * (2 * step + 1)), client.get("/ready").status_code) == (503, 503)
+                assert client.get("/ready").json()["store"] is False
+                assert client.get("/page/state").status_code == 200
+            assert client.get("/ready").status_code == 200
+    assert [release.slot - START // 300 for release in releases(tmp_path / "users.db")] == [0, 2, 4]
+
+
+def test_probes_of_the_store_do_not_grow_it(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "_PROBE_INTERVAL_S", 0.0)
+    with relay(config()) as client:
+        for _ in range(3):
+            assert client.get("/ready").status_code == 200
+        with closing(sqlite3.connect(tmp_path / "users.db")) as store:
+            ((before,),) = store.execute("PRAGMA page_count")
+            for _ in range(50):
+                assert client.get("/ready").status_code == 200
+            assert store.execute("PRAGMA page_count").fetchone()[0] <= before + 1

@@ -1,7 +1,7 @@
-"""A Home Assistant core, the real one, is told by a relay; skipped where there is none.
+"""Tests with a real Home Assistant core, skipped if it is not installed.
 
-Home Assistant wants a Python of its own: install ``homeassistant`` and ``home-assistant-frontend`` of the version that
-its ``frontend`` integration names into another environment, and set ``DPHMM_HASS`` to its ``hass``.
+Home Assistant needs a separate Python environment. Install ``homeassistant`` and ``home-assistant-frontend`` of the
+version in its ``frontend`` integration, and set ``DPHMM_HASS`` to its ``hass``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ device_tracker:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[httpx.Client]:
-    """Whoever owns a new Home Assistant, with its first account."""
+    """Return a client of the owner of a new Home Assistant with its first account."""
     core = os.environ.get("DPHMM_HASS") or shutil.which("hass")
     if core is None:
         pytest.skip("no Home Assistant core: install one, and set DPHMM_HASS to its hass")
@@ -64,8 +64,8 @@ def home(tmp_path: Path) -> Iterator[httpx.Client]:
             wait_for(lambda: is_up(client), 120)
             name = {"client_id": f"{url}/", "name": "a", "username": "a", "password": "a" * 12, "language": "en"}
             code = client.post("/api/onboarding/users", json=name).json()["auth_code"]
-            asked = {"grant_type": "authorization_code", "code": code, "client_id": f"{url}/"}
-            token = client.post("/auth/token", data=asked).json()["access_token"]
+            grant = {"grant_type": "authorization_code", "code": code, "client_id": f"{url}/"}
+            token = client.post("/auth/token", data=grant).json()["access_token"]
             client.headers["Authorization"] = f"Bearer {token}"
             yield client
     finally:
@@ -81,30 +81,30 @@ def is_up(client: httpx.Client) -> bool:
 
 
 def webhook(home: httpx.Client) -> str:
-    """The address of its GPSLogger integration."""
+    """Return the address of the GPSLogger integration."""
     flow = home.post("/api/config/config_entries/flow", json={"handler": "gpslogger"}).json()["flow_id"]
-    made = home.post(f"/api/config/config_entries/flow/{flow}", json={}).json()
-    return str(made["description_placeholders"]["webhook_url"])
+    webhook_flow = home.post(f"/api/config/config_entries/flow/{flow}", json={}).json()
+    return str(webhook_flow["description_placeholders"]["webhook_url"])
 
 
-def test_the_tracker_stands_where_the_estimate_is_with_its_radius(home, config, model, tmp_path):
-    told = {"name": "home", "kind": "home-assistant", "url": webhook(home), "users": ["ann"]}
-    with relay(config(recipient=[told])) as client:
+def test_tracker_shows_estimate_with_its_radius(home, config, model, tmp_path):
+    home_recipient = {"name": "home", "kind": "home-assistant", "url": webhook(home), "users": ["ann"]}
+    with relay(config(recipient=[home_recipient])) as client:
         for step in range(2):
             assert client.post("/owntracks", json=location(START + 300 * step), auth=ANN).status_code == 200
-        last = list(releases(tmp_path / "people.db"))[-1].record
-        radius = round(1000 * last.estimate_radius)
+        last = list(releases(tmp_path / "users.db"))[-1].record
+        radius = round(1000 * last.expected_estimate_error)
         wait_for(lambda: tracker(home).get("gps_accuracy") == radius)
     space = load_model(model).states
     ((latitude, longitude),) = space.projection.to_latlon(np.array([last.estimate]))
-    found = tracker(home)
-    assert (found["latitude"], found["longitude"]) == (
+    attributes = tracker(home)
+    assert (attributes["latitude"], attributes["longitude"]) == (
         pytest.approx(latitude, abs=1e-6),
         pytest.approx(longitude, abs=1e-6),
     )
-    assert found["source_type"] == "gps"
+    assert attributes["source_type"] == "gps"
 
 
 def tracker(home: httpx.Client) -> dict[str, Any]:
-    """What it says of Ann; nothing before it was told."""
+    """Return the attributes of Ann's tracker, which are empty before the first message."""
     return home.get("/api/states/device_tracker.ann").json().get("attributes", {})

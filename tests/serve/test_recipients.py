@@ -1,4 +1,4 @@
-"""Recipients as people mean them: absent is paused, a new address is a new reader, links end, a pause clears queues."""
+"""Tests of recipients: removal, new addresses, links and pauses."""
 
 from __future__ import annotations
 
@@ -9,36 +9,43 @@ import numpy as np
 import pytest
 
 from dphmm.errors import InvalidInputError
-from dphmm.jobs.models import load_model
+from dphmm.jobs.model.learn import load_model
 from dphmm.model.belief import Belief
 from dphmm.release.session_store import SessionStore
-from dphmm.release.trajectory import degrees_of
+from dphmm.release.trajectory import to_degrees
 from dphmm.serve import delivery
 from dphmm.serve.recipients import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
 from tests.serve.conftest import START, location, relay, wait_for
-from tests.serve.test_delivery import STEP, log_in, post, recipient, told
+from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
 from tests.serve.test_endpoints import ANN, releases
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
+def short_waits(monkeypatch):
     monkeypatch.setattr(delivery, "_FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(delivery, "_LONGEST_WAIT_S", 0.1)
-    monkeypatch.setattr(delivery, "LONGEST_CONNECTION_WAIT_S", 0.1)
+    monkeypatch.setattr(delivery, "_MAX_WAIT_S", 0.1)
+    monkeypatch.setattr(delivery, "MAX_RECONNECT_WAIT_S", 0.1)
 
 
 def times(inbox):
-    return [(int(np.datetime64(one["time"].rstrip("Z")).astype(int)) - START) // STEP for one in told(inbox)]
+    return [
+        (int(np.datetime64(message["time"].rstrip("Z")).astype(int)) - START) // STEP
+        for message in read_messages(inbox)
+    ]
 
 
-def pause(client, name="family", **said):
-    answer = client.post("/page/pause", json={"recipient": name, **said})
+def pause(client, name="family", **changes):
+    answer = client.post("/page/pause", json={"recipient": name, **changes})
     assert answer.status_code == 200, answer.text
 
 
-@pytest.mark.parametrize("away", [{"recipient": []}, {"recipient": "paused"}, {"recipient": "of bob"}])
-def test_who_is_taken_out_of_the_file_and_put_back_is_told_nothing_of_the_time_between(config, inbox, clock, away):
+@pytest.mark.parametrize(
+    "away",
+    [{"recipient": []}, {"recipient": "paused"}, {"recipient": "of bob"}],
+    ids=["removed", "paused", "other user"],
+)
+def test_removed_recipient_gets_no_releases_of_its_absence(config, inbox, clock, away):
     there = {"recipient": [recipient(inbox)]}
     if away["recipient"] == "paused":
         away = {"recipient": [recipient(inbox, paused=True)]}
@@ -46,13 +53,13 @@ def test_who_is_taken_out_of_the_file_and_put_back_is_told_nothing_of_the_time_b
         away = {"recipient": [recipient(inbox) | {"users": ["bob"]}]}
     inbox.status = 503
     with relay(config(**there)) as client:
-        post(client, 0)  # waits, and is not sent
+        post(client, 0)  # it waits and is not sent
     clock.at = START + STEP
     with relay(config(**away)) as client:
         post(client, 2)
     clock.at, inbox.status = START + 4 * STEP, 200
     with relay(config(**there)) as client:
-        post(client, 3, 4)  # late, of the time between
+        post(client, 3, 4)  # late fixes of the absence
         post(client, 5)
         wait_for(lambda: inbox.messages)
         post(client, 6)
@@ -61,7 +68,7 @@ def test_who_is_taken_out_of_the_file_and_put_back_is_told_nothing_of_the_time_b
 
 
 @pytest.mark.parametrize("change", ["address", "precision"])
-def test_under_another_address_or_with_another_precision_a_recipient_is_another_reader(config, inbox, change):
+def test_changed_address_or_precision_makes_a_new_recipient(config, inbox, change):
     inbox.status = 503
     with relay(config(recipient=[recipient(inbox)])) as client:
         post(client, 0, 1)
@@ -71,31 +78,31 @@ def test_under_another_address_or_with_another_precision_a_recipient_is_another_
         post(client, 2)
         wait_for(lambda: inbox.messages)
     assert times(inbox) == [2]
-    assert "epsilon_so_far" not in told(inbox)[0]
+    assert read_messages(inbox)[0].get("epsilon_total") is None
 
 
-def test_a_pause_clears_what_waits_of_true_places_too(config, inbox, clock):
-    mine = recipient(inbox, true_places_unprotected=True)
+def test_pause_clears_queue_of_true_locations(config, inbox, clock):
+    true_places = recipient(inbox, true_locations_unprotected=True)
     clock.at = START + 5 * STEP
-    with relay(config(recipient=[mine])) as client:
+    with relay(config(recipient=[true_places])) as client:
         log_in(client)
         inbox.status = 503
         post(client, *range(6))
         pause(client, paused=True)
-        time.sleep(1)  # what was on its way when the pause began is refused too
+        time.sleep(1)  # messages in transit when the pause began are refused, too
         inbox.status = 200
         clock.at += 1
         pause(client, paused=False)
-        post(client, 5)  # of the time before the pause ended
+        post(client, 5)  # from the time before the pause ended
         clock.at = START + 6 * STEP
         post(client, 6)
         wait_for(lambda: inbox.messages)
     assert times(inbox) == [6]
 
 
-def test_a_pause_until_a_time_ends_by_itself_and_steps_that_touch_it_stay_untold(config, inbox, clock):
-    made = config(recipient=[recipient(inbox)])
-    with relay(made) as client:
+def test_pause_ends_at_its_time_and_overlapping_timesteps_are_not_sent(config, inbox, clock):
+    settings = config(recipient=[recipient(inbox)])
+    with relay(settings) as client:
         log_in(client)
         post(client, 0)
         wait_for(lambda: inbox.messages)
@@ -114,7 +121,7 @@ def test_a_pause_until_a_time_ends_by_itself_and_steps_that_touch_it_stay_untold
     assert times(inbox) == [0, 4]
 
 
-def test_a_pause_before_the_first_release_is_one_too(config, inbox, clock, tmp_path):
+def test_pause_before_first_release_is_respected(config, inbox, clock, tmp_path):
     with relay(config(recipient=[recipient(inbox)])) as client:
         log_in(client)
         pause(client, paused=True, until=START + STEP)
@@ -123,63 +130,61 @@ def test_a_pause_before_the_first_release_is_one_too(config, inbox, clock, tmp_p
         post(client, 2)
         wait_for(lambda: inbox.messages)
     assert times(inbox) == [2]
-    own = releases(tmp_path / "people.db")[1].record.estimate
+    estimate = releases(tmp_path / "users.db")[1].record.estimate
     model = load_model(config().model)
-    assert told(inbox)[0]["estimate_latitude"] != pytest.approx(
-        degrees_of(np.array([own]), model.space)[0, 0], abs=1e-7
+    assert read_messages(inbox)[0]["estimate_latitude"] != pytest.approx(
+        to_degrees(np.array([estimate]), model.space)[0, 0], abs=1e-7
     )
 
 
-def test_a_link_tells_what_is_released_from_its_making_to_its_end_and_what_follows_from_that(
-    config, inbox, clock, tmp_path
-):
+def test_link_contains_releases_from_its_creation_to_its_end(config, inbox, clock, tmp_path):
     with relay(config()) as client:
         post(client, 0)
-    made = config()
-    people = Sessions(made)
+    settings = config()
+    sessions = Sessions(settings)
     try:
-        tables = people.tables
-        session = people._number("ann")
+        tables = sessions.tables
+        session = sessions._get_session_number("ann")
         clock.at = START
-        on_thread = lambda work, *values: people._thread.submit(work, *values).result()  # noqa: E731
-        with pytest.raises(InvalidInputError, match="ended already"):
+        on_thread = lambda work, *values: sessions._thread.submit(work, *values).result()  # noqa: E731
+        with pytest.raises(InvalidInputError, match="must be in the future; choose a later time"):
             on_thread(tables.add_link, session, "Bea", 0, START)
         token = on_thread(tables.add_link, session, "Bea", 0, START + 3 * STEP)
-        on_thread(people.people.take, "ann", np.datetime64(START + STEP, "s"), 45.0, -30.0)
-        user, link = on_thread(tables.link, token)
+        on_thread(sessions.stream.take, "ann", np.datetime64(START + STEP, "s"), 45.0, -30.0)
+        user, link = on_thread(tables.find_link, token)
         clock.at = START + 3 * STEP - 1
-        assert on_thread(tables.link, token + "x") is None
-        ((number, message),) = on_thread(people.told_by_link, "ann", link, 0, 500)
+        assert on_thread(tables.find_link, token + "x") is None
+        ((number, message),) = on_thread(sessions.list_link_messages, "ann", link, 0, 500)
         assert (user, link.name, link.ends, number) == ("ann", "Bea", START + 3 * STEP, 1)
         clock.at = START + 3 * STEP
-        on_thread(people.people.take, "ann", np.datetime64(START + 3 * STEP, "s"), 45.0, -30.0)
-        assert on_thread(tables.link, token) is None
-        assert len(on_thread(people.told_by_link, "ann", link, 0, 500)) == 1
-        assert on_thread(tables.links, session) == []
+        on_thread(sessions.stream.take, "ann", np.datetime64(START + 3 * STEP, "s"), 45.0, -30.0)
+        assert on_thread(tables.find_link, token) is None
+        assert len(on_thread(sessions.list_link_messages, "ann", link, 0, 500)) == 1
+        assert on_thread(tables.list_links, session) == []
         for _ in range(20):
             on_thread(tables.add_link, session, "x", 0, FOREVER)
         with pytest.raises(InvalidInputError, match="20 links"):
             on_thread(tables.add_link, session, "x", 0, FOREVER)
-        on_thread(tables.end_link, on_thread(tables.links, session)[0].key, session)
-        assert len(on_thread(tables.links, session)) == 19
+        on_thread(tables.end_link, on_thread(tables.list_links, session)[0].key, session)
+        assert len(on_thread(tables.list_links, session)) == 19
     finally:
-        people.close()
+        sessions.close()
     assert token.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    model, second = load_model(made.model), releases(tmp_path / "people.db")[1]
-    engine = made.release.engine(model)
-    belief = Belief.first(model, second.slot - 1).predict(model, 1, second.slot - 1)
-    step = engine.prepare_on(belief, engine.plan(belief), second.record.epsilon)
+    model, second = load_model(settings.model), releases(tmp_path / "users.db")[1]
+    engine = settings.release.engine(model)
+    belief = Belief.initial(model, second.slot - 1).predict(model, 1, second.slot - 1)
+    step = engine.build_plan(belief, second.record.epsilon)
     belief = belief.update(engine.log_likelihood(step, second.record.released))
-    expected = degrees_of((belief.probabilities @ engine.measurements.points)[np.newaxis], model.space)[0]
+    expected = to_degrees((belief.probabilities @ engine.measurements.points)[np.newaxis], model.space)[0]
     assert (message.latitude, message.longitude) == pytest.approx(expected, abs=1e-9)
 
 
-def test_rows_of_a_reader_are_kept_by_key_and_session(config, tmp_path):
+def test_recipient_rows_are_keyed_by_recipient_and_session(config, tmp_path):
     with relay(config()) as client:
         client.post("/owntracks", json=location(), auth=ANN)
-    with SessionStore(tmp_path / "people.db") as store:
+    with SessionStore(tmp_path / "users.db") as store:
         tables = RecipientTables(store)
-        tables.set_present(1, {"recipient a": ("a", "main", 0), "recipient b": ("b", "main", 0)})
-        tables.set_present(1, {"recipient b": ("b", "main", 0)})
-        assert json.dumps([tables.reader(f"recipient {name}", 1).absent for name in "ab"]) == "[true, false]"
-        assert tables.reader("recipient a", 2) is None
+        tables.set_active(1, {"recipient a": ("a", "main", 0), "recipient b": ("b", "main", 0)})
+        tables.set_active(1, {"recipient b": ("b", "main", 0)})
+        assert json.dumps([tables.get_state(f"recipient {name}", 1).is_absent for name in "ab"]) == "[true, false]"
+        assert tables.get_state("recipient a", 2) is None

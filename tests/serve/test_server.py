@@ -1,4 +1,4 @@
-"""The command itself: one process or several, started, asked and ended."""
+"""Tests of the serve command with one or more processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import tomli_w
 from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
-from tests.serve.conftest import START, TOKEN, location, wait_for
+from tests.serve.conftest import START, TOKEN, get_page_token, location, wait_for
 from tests.serve.test_endpoints import ANN
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,7 @@ def relay_file(folder: Path, model: Path, store: str) -> tuple[Path, str]:
     content = {
         "model": str(model), "store": store, "listen": listen, "release": {"policy": "utility:1km", "epsilon": 0.5},
         "device": [{"user": user, "token": token} for user, token in TOKEN.items()],
+        "page": [{"user": user, "token": get_page_token(user)} for user in TOKEN],
     }  # fmt: skip
     path = folder / "relay.toml"
     path.write_text(tomli_w.dumps(content))
@@ -47,8 +48,8 @@ def is_there(url: str) -> bool:
         return False
 
 
-def ask(command: list[str], url: str, told: Callable[[], bool] = lambda: True) -> str:
-    """Post the same and other moments, end the relay, and give what it logged."""
+def ask(command: list[str], url: str, is_done: Callable[[], bool] = lambda: True) -> str:
+    """Post equal and different timesteps, stop the relay, and return its log."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -56,8 +57,8 @@ def ask(command: list[str], url: str, told: Callable[[], bool] = lambda: True) -
             for second in (START, START, START + 300, START + 600, START):
                 answer = httpx.post(f"{url}/owntracks", json=location(second, 45.0123456), auth=ANN)
                 assert (answer.status_code, answer.json()) == (200, [])
-            wait_for(told)
-            time.sleep(0.2)  # for what should not come
+            wait_for(is_done)
+            time.sleep(0.2)  # allow time for unexpected messages
         finally:
             process.terminate()
         _, logged = process.communicate(timeout=30)
@@ -65,16 +66,16 @@ def ask(command: list[str], url: str, told: Callable[[], bool] = lambda: True) -
     return logged
 
 
-def test_one_process_keeps_a_file_and_logs_no_place(model, tmp_path):
-    path, url = relay_file(tmp_path, model, str(tmp_path / "people.db"))
+def test_one_process_keeps_store_and_logs_no_location(model, tmp_path):
+    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
     logged = ask([sys.executable, "-m", "dphmm", "serve", str(path)], url)
     assert "45.0123" not in logged
-    with SessionStore(tmp_path / "people.db", readonly=True) as store:
+    with SessionStore(tmp_path / "users.db", readonly=True) as store:
         assert store.progress(store.session("ann").number).count == 3
 
 
 @pytest.mark.slow
-def test_several_processes_share_a_database_and_tell_each_moment_once(model, tmp_path, postgres, inbox):
+def test_several_processes_share_database_and_send_each_timestep_once(model, tmp_path, postgres, inbox):
     path, url = relay_file(tmp_path, model, postgres)
     with path.open("a") as file:
         file.write(f'\n[[recipient]]\nname = "family"\nkind = "webhook"\nurl = "{inbox.url}"\n')
@@ -85,41 +86,44 @@ def test_several_processes_share_a_database_and_tell_each_moment_once(model, tmp
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
-        ({"store": "people.db"}, "workers is 2"),
+        ({"store": "users.db"}, "workers must be 1 unless"),
         ({"listen": "nowhere"}, "host:port"),
         ({"model": "none.npz"}, "none.npz"),
         ({"release": {"policy": "nonsense"}}, "nonsense"),
         ({"release": {"epsilon": -1}}, "epsilon"),
         ({"device": []}, "device"),
-        ({"device": [{"user": "ann", "token": "short"}]}, "fewer than 16"),
+        ({"device": [{"user": "ann", "token": "short"}]}, "at least 16 characters"),
         ({"device": [{"user": "a/b", "token": "x" * 40}]}, "user"),
         ({"recipient": [{"name": "f", "kind": "mqtt", "url": "http://a"}]}, "mqtts://host"),
         ({"recipient": [{"name": "f", "kind": "fax", "url": "http://a"}]}, "kind"),
-        ({"recipient": [{"name": "f", "kind": "webhook", "url": "http://a", "users": ["eve"]}]}, "no device"),
+        (
+            {"recipient": [{"name": "f", "kind": "webhook", "url": "http://a", "users": ["eve"]}]},
+            "must have a device, got 'eve'",
+        ),
         ({"speed": 3}, "'speed' is unknown"),
     ],
 )
-def test_a_file_that_cannot_be_served_is_refused_in_one_line_before_a_socket_is_opened(model, tmp_path, keys, said):
+def test_invalid_file_raises_in_one_line_before_opening_a_socket(model, tmp_path, keys, message):
     from click.testing import CliRunner
 
     from dphmm.cli import main
 
-    path, _ = relay_file(tmp_path, model, str(tmp_path / "people.db"))
+    path, _ = relay_file(tmp_path, model, str(tmp_path / "users.db"))
     content = {"model": str(model), "device": [{"user": "ann", "token": "x" * 40}], "store": "p.db"} | keys
     path.write_text(tomli_w.dumps(content))
     done = CliRunner().invoke(main, ["serve", str(path), "--workers", "2" if "store" in keys else "1"])
     assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
-    assert said in line
-    assert not (tmp_path / "people.db").exists()
+    assert message in line
+    assert not (tmp_path / "users.db").exists()
 
 
 @pytest.mark.parametrize(
     ("listen", "address"), [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:65535", ("::1", 65535)), ("here:65536", None)]
 )
-def test_a_relay_listens_at_any_port_that_there_is(config, listen, address):
+def test_relay_listens_at_any_valid_port(config, listen, address):
     if address is None:
         with pytest.raises(ValueError, match="host:port"):
             config(listen=listen)
@@ -142,8 +146,21 @@ def test_a_relay_listens_at_any_port_that_there_is(config, listen, address):
         {"recipient": [{"name": "f", "kind": "webhook", "url": f"htp://a.example/{SECRET}"}]},
         {"device": [{"user": "ann", "token": SECRET}, {"user": "bob", "token": SECRET}]},
     ],
+    ids=[
+        "short token",
+        "token in list",
+        "missing user",
+        "recipient scheme",
+        "missing kind",
+        "headers string",
+        "mqtt types",
+        "missing mqtt url",
+        "mqtt scheme",
+        "url scheme",
+        "repeated token",
+    ],
 )
-def test_no_refusal_repeats_a_secret(tmp_path, keys):
+def test_errors_never_repeat_secrets(tmp_path, keys):
     from dphmm.serve import RelayConfig
 
     path = tmp_path / "relay.toml"
@@ -156,10 +173,10 @@ def test_no_refusal_repeats_a_secret(tmp_path, keys):
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_a_new_file_is_private_and_holds_no_token(model, tmp_path, monkeypatch):
+def test_new_file_is_private_and_contains_no_token(model, tmp_path, monkeypatch):
     from dphmm.serve import RelayConfig, setup, write_relay
 
-    monkeypatch.setattr(setup, "_SIMULATED", 1)
+    monkeypatch.setattr(setup, "_MAX_USERS", 1)
     lines = write_relay(tmp_path / "relay.toml", model, ["ann", "bob"])
     tokens = {line.rpartition(" ")[2] for line in lines if "Overland" in line}
     assert len(tokens) == 2
@@ -168,24 +185,37 @@ def test_a_new_file_is_private_and_holds_no_token(model, tmp_path, monkeypatch):
     assert (tmp_path / "relay.toml").stat().st_mode & 0o777 == 0o600
     assert RelayConfig.read(tmp_path / "relay.toml").users == ("ann", "bob")
     promised = RelayConfig.read(tmp_path / "relay.toml").release
-    assert promised == ReleaseSettings.for_a_day(policy="utility:1km"), "without metres a promise of a day"
-    assert "of any 24 hours together are at most 20.1 times as likely from one path" in " ".join(lines)
+    assert promised == ReleaseSettings.for_a_day(policy="utility:1km"), "without an error target, a daily budget"
+    assert "of any 24 hours are at most 20.1 times as likely under one as under the other" in " ".join(lines)
 
 
-def test_a_new_file_for_metres_has_a_schedule_that_is_that_near(model, tmp_path):
+@pytest.mark.parametrize("url", [None, "https://relay.example"])
+def test_new_file_states_address_or_that_phones_cannot_reach_it(model, tmp_path, monkeypatch, url):
+    from dphmm.serve import RelayConfig, add_device, setup, write_relay
+
+    monkeypatch.setattr(setup, "_MAX_USERS", 1)
+    text = " ".join(write_relay(tmp_path / "relay.toml", model, ["ann"], url=url))
+    assert f"URL {url or 'http://127.0.0.1:8787'}/owntracks" in text
+    assert ("Phones cannot reach http://127.0.0.1:8787" in text) == (url is None)
+    assert ("QR code for OwnTracks:" in text) == (url is not None)
+    assert RelayConfig.read(tmp_path / "relay.toml").url == url
+    assert f"URL {url or 'http://127.0.0.1:8787'}/owntracks" in " ".join(add_device(tmp_path / "relay.toml", "bob"))
+
+
+def test_new_file_for_error_target_has_a_schedule(model, tmp_path):
     from dphmm.serve import RelayConfig, write_relay
 
     lines = write_relay(tmp_path / "relay.toml", model, ["ann"], metres=1000.0)
     written = RelayConfig.read(tmp_path / "relay.toml")
     assert written.release.schedule.target_error == 1.0
     assert written.release.schedule.window_epsilon >= written.release.epsilon
-    (said,) = (line for line in lines if "simulated people the estimate is" in line)
-    assert float(said.partition("the estimate is ")[2].split()[0].replace(",", "")) <= 1000
-    most = " ".join(lines).partition("One release is at most ")[2].partition(" times as likely from one place")[0]
-    assert 0 <= float(most) - exp(written.release.epsilon) < 0.1, "rounded up, as it is the most"
+    text = " ".join(lines)
+    assert float(text.partition("a mean error of ")[2].split()[0].replace(",", "")) <= 1000
+    most = text.partition("One release is at most ")[2].partition(" times as likely from one")[0]
+    assert 0 <= float(most) - exp(written.release.epsilon) < 0.1, "upper bounds are rounded up"
 
 
-def test_the_demo_is_the_relay_itself_with_people_who_post_to_it():
+def test_demo_is_a_relay_with_simulated_phones():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -200,14 +230,14 @@ def test_the_demo_is_the_relay_itself_with_people_who_post_to_it():
             wait_for(lambda: is_there(f"http://127.0.0.1:{port}"), 60)
             with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
                 assert client.post("/page/login", json={"token": token}).status_code == 200
-                wait_for(lambda: client.get("/page/trail").json()["count"] > 3, 30)
+                wait_for(lambda: client.get("/page/trail").json()["num_releases"] > 3, 30)
                 wait_for(lambda: 'recipient="friends",outcome="delivered"} 0' not in client.get("/metrics").text)
         finally:
             process.terminate()
     assert process.returncode in (0, -15)
 
 
-def test_the_demo_takes_no_file_and_the_relay_one():
+def test_demo_rejects_file_and_relay_requires_one():
     from click.testing import CliRunner
 
     from dphmm.cli import main
@@ -215,30 +245,30 @@ def test_the_demo_takes_no_file_and_the_relay_one():
     for words in (["serve"], ["serve", "relay.toml", "--demo"]):
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 2
-        assert "--demo without one" in done.stderr
+        assert "exactly one of FILE and --demo is required" in done.stderr
 
 
-def test_without_its_server_the_relay_says_what_to_install():
+def test_missing_server_is_named_with_installation_command():
     code = "import runpy, sys; sys.modules['uvicorn'] = None; sys.argv[1:] = ['serve', 'relay.toml']; "
     code += "runpy.run_module('dphmm', run_name='__main__')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode != 0
-    assert ran.stderr == "dphmm: uvicorn is not installed; install it with: pip install 'dphmm[serve]'\n"
+    assert ran.stderr == "Error: uvicorn is not installed; install it with: pip install 'dphmm[serve]'\n"
 
 
-def test_a_relay_begins_with_a_region_alone(tmp_path, monkeypatch):
+def test_relay_is_initialised_from_region_only(tmp_path, monkeypatch):
     from click.testing import CliRunner
 
     from dphmm import MarkovModel
     from dphmm.cli import main
     from dphmm.serve import RelayConfig, setup
 
-    monkeypatch.setattr(setup, "_SIMULATED", 1)
+    monkeypatch.setattr(setup, "_MAX_USERS", 1)
     file, box = str(tmp_path / "relay.toml"), ["--bbox", "44.97", "-30.04", "45.03", "-29.96"]
     done = CliRunner().invoke(main, ["serve", file, "--init", *box, "--user", "ann", "--epsilon", "1"])
     assert done.exit_code == 0, done.stderr
     assert "OwnTracks" in done.stdout
-    assert (MarkovModel.load(tmp_path / "relay.npz").learned or {})["learned_from"] == "nobody"
+    assert (MarkovModel.load(tmp_path / "relay.npz").provenance or {})["learned_from"] == "no users"
     assert RelayConfig.read(tmp_path / "relay.toml").users == ("ann",)
     other = str(tmp_path / "other.toml")
     for words in (
@@ -247,4 +277,4 @@ def test_a_relay_begins_with_a_region_alone(tmp_path, monkeypatch):
         [*box, "--town", "Lyon", "--user", "ann"],
     ):
         assert CliRunner().invoke(main, ["serve", other, "--init", *words]).exit_code == 2
-    assert {one.name for one in tmp_path.iterdir()} == {"relay.toml", "relay.npz"}
+    assert {path.name for path in tmp_path.iterdir()} == {"relay.toml", "relay.npz"}

@@ -1,4 +1,4 @@
-"""The texts of the pages: every one in each language, with the same placeholders, and none outside their file."""
+"""Tests of the pages' texts: complete, with equal placeholders, and all in one file."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dphmm.serve.page import _REASONS, STATIC, TEXTS, language_of, reason_of
+from dphmm.serve.page import _REASON_PATTERNS, STATIC, TEXTS, choose_language, localize_reason
 from tests.serve.test_delivery import log_in
 
 PAGES, SCRIPTS = ("index.html", "link.html"), ("page.js", "zones.js", "map.js", "words.js", "link.js")
-GIVEN = {"lang", "texts"}
-"""What the relay puts into a page besides texts."""
-NO_WORDS = {"true places", "moveend zoomend resize", "HTTP "}
-"""What scripts compare with, events, and what is the same in every language."""
+PAGE_VALUES = {"lang", "texts"}
+"""The values that the relay inserts into a page in addition to texts."""
+NO_WORDS = {"true locations", "moveend zoomend resize", "HTTP "}
+"""Values that scripts compare with, events, and strings that are equal in every language."""
 
 
 def source(name):
     return (STATIC / name).read_text(encoding="utf-8")
 
 
-def keys_of_scripts():
+def find_script_keys():
     code = "\n".join(map(source, SCRIPTS))
-    whole = set(re.findall(r'say\(\s*"(\w+)"', code)) | set(re.findall(r'\[\s*"((?:pause)_\w+)"', code))
-    whole |= {key for pair in re.findall(r'say\([^?()]*\? "(\w+)" : "(\w+)"', code) for key in pair}
-    beginnings = set(re.findall(r'say\("(\w+_)" \+', code)) | set(re.findall(r'"(\w+_)" \+ became', code))
+    whole = set(re.findall(r'translate\(\s*"(\w+)"', code)) | set(re.findall(r'\[\s*"((?:pause)_\w+)"', code))
+    whole |= {key for pair in re.findall(r'translate\([^?()]*\? "(\w+)" : "(\w+)"', code) for key in pair}
+    beginnings = set(re.findall(r'translate\("(\w+_)" \+', code)) | set(re.findall(r'"(\w+_)" \+ outcome', code))
     return {key for key in whole if not key.endswith("_")}, beginnings
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_every_text_is_there_in_each_language_with_the_same_placeholders(language):
+def test_texts_are_complete_in_each_language_with_equal_placeholders(language):
     english, texts = TEXTS["en"], TEXTS[language]
     assert list(texts) == list(english)
     for key, text in texts.items():
@@ -41,50 +41,52 @@ def test_every_text_is_there_in_each_language_with_the_same_placeholders(languag
     assert language == "en" or same == [], "not translated"
 
 
-def test_every_text_that_the_pages_use_is_there_and_every_one_that_is_there_is_used():
-    in_pages = {key for name in PAGES for key in re.findall(r"{{(\w+)}}", source(name))} - GIVEN
-    whole, beginnings = keys_of_scripts()
+def test_used_texts_exist_and_existing_texts_are_used():
+    in_pages = {key for name in PAGES for key in re.findall(r"{{(\w+)}}", source(name))} - PAGE_VALUES
+    whole, beginnings = find_script_keys()
     assert (in_pages | whole) - set(TEXTS["en"]) == set()
-    assert all(any(key.startswith(one) for key in TEXTS["en"]) for one in beginnings)
-    reasons = {f"reason_{key}" for key in _REASONS}
+    assert all(any(key.startswith(prefix) for key in TEXTS["en"]) for prefix in beginnings)
+    reasons = {f"reason_{key}" for key in _REASON_PATTERNS}
     assert reasons == {key for key in TEXTS["en"] if key.startswith("reason_")}
     unused = set(TEXTS["en"]) - in_pages - whole - reasons - {"language_name"}
     assert {key for key in unused if not key.startswith(tuple(beginnings))} == set()
 
 
 class Words(HTMLParser):
-    """The words that a page would show or read out."""
+    """A parser that collects the visible and spoken words of a page."""
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.words = []
 
     def handle_data(self, data):
-        self.found += [data.strip()] if data.strip() else []
+        self.words += [data.strip()] if data.strip() else []
 
     def handle_starttag(self, _, attributes):
-        self.found += [value for name, value in attributes if name in ("aria-label", "placeholder", "title", "alt")]
+        self.words += [value for name, value in attributes if name in ("aria-label", "placeholder", "title", "alt")]
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_pages_hold_no_words_of_their_own(name):
+def test_pages_contain_no_literal_words(name):
     words = Words()
     words.feed(source(name))
-    assert [one for one in words.found if not re.fullmatch(r"{{\w+}}", one)] == []
+    assert [word for word in words.words if not re.fullmatch(r"{{\w+}}", word)] == []
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_hold_no_sentence_and_no_word_that_is_shown(name):
+def test_scripts_contain_no_literal_words(name):
     code = re.sub(r"(^|\s)//.*", "", source(name))
-    strings = {one for pair in re.findall(r'"((?:[^"\\\n]|\\.)*)"|`([^`]*)`', code) for one in pair if one} - NO_WORDS
+    strings = {
+        string for pair in re.findall(r'"((?:[^"\\\n]|\\.)*)"|`([^`]*)`', code) for string in pair if string
+    } - NO_WORDS
     technical = re.compile(
-        r"[\w-]+(:[\w-]+)?( [\w-]+:[\w-]+)*|.*[=#.>;/$].*|name large|name person( leftwards)?|[\d ]+|Bearer "
+        r"[\w-]+(:[\w-]+)?( [\w-]+:[\w-]+)*|.*[=#.>;/$].*|name large|name user( leftwards)?|[\d ]+|Bearer "
     )
-    assert [one for one in strings if re.search(r"[^\W\d_]{2}", one) and not technical.fullmatch(one)] == []
-    assert not re.search(r"""(textContent|title|Error\(|tell\(|made\("\w+",)\s*[=:]?\s*"[A-Za-z]""", code)
+    assert [string for string in strings if re.search(r"[^\W\d_]{2}", string) and not technical.fullmatch(string)] == []
+    assert not re.search(r"""(textContent|title|Error\(|showMessage\(|makeElement\("\w+",)\s*[=:]?\s*"[A-Za-z]""", code)
 
 
-class Asked:
+class FakeRequest:
     """A request with a language in its header or its cookie."""
 
     def __init__(self, header, cookie=""):
@@ -100,13 +102,14 @@ class Asked:
         ("de", "zh", "zh"), ("de", "../x", "de"),
     ],
 )  # fmt: skip
-def test_the_language_is_the_one_that_was_chosen_or_else_the_first_that_the_browser_accepts(header, cookie, language):
-    assert language_of(Asked(header, cookie)) == language
+def test_language_is_chosen_or_first_accepted(header, cookie, language):
+    assert choose_language(FakeRequest(header, cookie)) == language
 
 
 SQUARE = {"type": "Polygon", "coordinates": [[[-30, 45], [-29.99, 45], [-29.99, 45.01], [-30, 45.01], [-30, 45]]]}
 BOW = {"type": "Polygon", "coordinates": [[[-30, 45], [-29.99, 45], [-30, 45], [-30, 45]]]}
 TINY = {"type": "Polygon", "coordinates": [[[10, 5], [10.01, 5], [10.01, 5.01], [10, 5]]]}
+LARGE = {"type": "Polygon", "coordinates": [[[-30, 45], *[[-29.99, 45 + k * 1e-6] for k in range(1999)], [-30, 45]]]}
 METRES = {"type": "Polygon", "coordinates": [[[400000, 5], [400010, 5], [400010, 50], [400000, 5]]]}
 
 
@@ -116,13 +119,14 @@ def zones(*shapes, elsewhere="policy"):
 
 
 @pytest.mark.parametrize(
-    ("key", "asked", "path"),
+    ("key", "body", "path"),
     [
-        ("overlap", zones(("O'Neill's", SQUARE), ("work", SQUARE)), "price"),
+        ("overlap", zones(("O'Neill's", SQUARE), ("work", SQUARE)), "preview"),
         ("no_cell", zones(("home", TINY)), "zones"),
-        ("crosses", zones(("home", BOW)), "price"),
+        ("crosses", zones(("home", BOW)), "preview"),
         ("degrees", zones(("home", METRES)), "zones"),
-        ("no_polygon", {"zones": {"features": 7}}, "price"),
+        ("no_polygon", {"zones": {"features": 7}}, "preview"),
+        ("corners", zones(("home", LARGE)), "zones"),
         ("no_name", zones((" ", SQUARE)), "zones"),
         ("no_zone", zones(elsewhere="exact"), "zones"),
         ("ended", {"name": "Bea", "epsilon": None, "ends": 1}, "link"),
@@ -130,16 +134,20 @@ def zones(*shapes, elsewhere="policy"):
         ("when", {"name": "Bea", "epsilon": None, "ends": 2**37}, "link"),
     ],
 )
-def test_why_something_cannot_be_is_said_in_the_language_of_the_page(client, key, asked, path):
+def test_reason_of_error_is_given_in_language_of_page(client, key, body, path):
     log_in(client)
     for language in ("de", "zh"):
-        answer = client.post(f"/page/{path}", json=asked, headers={"Accept-Language": language})
+        answer = client.post(f"/page/{path}", json=body, headers={"Accept-Language": language})
         assert answer.status_code == 400
         shown = re.escape(TEXTS[language][f"reason_{key}"])
         assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", shown), answer.json()["error"]), answer.json()
 
 
-def test_a_reason_that_the_page_has_no_words_for_is_shown_as_it_is():
-    assert reason_of(Asked("de"), "there are 20 links already; end one first").startswith("Es gibt schon 20 Links")
-    assert reason_of(Asked("de"), "session 'ann' keeps caps on events, under its first").startswith("Das Relay")
-    assert reason_of(Asked("de"), "something else") == "something else"
+def test_unknown_reason_is_shown_unchanged():
+    assert localize_reason(FakeRequest("de"), "there are 20 links already; end one first").startswith(
+        "Es gibt schon 20 Links"
+    )
+    assert localize_reason(
+        FakeRequest("de"), "session 'ann' has event caps, so its settings must not change"
+    ).startswith("Das Relay")
+    assert localize_reason(FakeRequest("de"), "something else") == "something else"

@@ -1,4 +1,4 @@
-"""The page's libraries are what their authors published."""
+"""Tests that the page's libraries are the published files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 from dphmm.serve.page import VENDOR
 
 
-def test_vendored_files_are_those_whose_digests_are_written_down():
+def test_vendored_files_match_listed_digests():
     text = (VENDOR / "README.md").read_text(encoding="utf-8")
-    found = re.findall(r"`([\w.-]+\.(?:js|css))` ([0-9a-f]{64})", text)
-    assert len(found) == 4
-    for name, digest in found:
+    digests = re.findall(r"`([\w.-]+\.(?:js|css))` ([0-9a-f]{64})", text)
+    assert len(digests) == 4
+    for name, digest in digests:
         (path,) = VENDOR.rglob(name)
         assert hashlib.sha256(path.read_bytes()).hexdigest() == digest

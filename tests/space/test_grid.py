@@ -1,4 +1,4 @@
-"""The grid: an exact lattice that covers its box, located by brute force, written and read point for point."""
+"""The grid: an exact lattice over its box, compared with brute force, and its round trip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ triangle = shapely.Polygon([(7.5, 45.0), (7.7, 45.02), (7.6, 45.15)])
 
 @settings(max_examples=fewer(60, 20))
 @given(boxes, fractions, st.floats(0.5, 20))
-def test_every_place_of_the_box_belongs_to_the_cell_around_it(box, inside, cell):
+def test_place_in_box_belongs_to_surrounding_cell(box, inside, cell):
     grid = Grid.over(box, cell)
     lat = np.minimum(box[0] + np.array([f[0] for f in inside]) * (box[2] - box[0]), box[2])
     lon = np.minimum(box[1] + np.array([f[1] for f in inside]) * (box[3] - box[1]), box[3])
@@ -37,7 +37,7 @@ def test_every_place_of_the_box_belongs_to_the_cell_around_it(box, inside, cell)
 
 @settings(max_examples=fewer(60, 20))
 @given(boxes, st.floats(0.5, 20))
-def test_points_are_the_lattice_itself_and_the_numbering_turns_back(box, cell):
+def test_points_follow_lattice_and_states_round_trip(box, cell):
     grid = Grid.over(box, cell)
     assert (grid.points == grid.origin + grid.cell_km * grid.lattice).all()
     assert grid.lattice.dtype == np.int64
@@ -47,7 +47,7 @@ def test_points_are_the_lattice_itself_and_the_numbering_turns_back(box, cell):
 
 
 @given(st.integers(1, 5000), st.integers(-(10**6), 10**6), st.integers(1, 30))
-def test_measurements_of_a_grid_are_its_lattice_and_its_points(metres, east, columns):
+def test_measurements_of_grid_equal_lattice_and_points(metres, east, columns):
     grid = Grid(LocalProjection(45, 7), (east, -east), metres / 1000, columns, 3)
     measured = grid.measurements()
     assert measured.is_lattice
@@ -57,12 +57,12 @@ def test_measurements_of_a_grid_are_its_lattice_and_its_points(metres, east, col
     assert measured.coordinates.tolist() == (grid.lattice - grid.lattice.min(axis=0)).tolist()
 
 
-def test_cells_of_no_whole_metres_have_exact_coordinates_too():
+def test_fractional_metre_cells_have_exact_coordinates():
     grid = Grid(LocalProjection(45, 7), (12345, -9), 0.3333, 7, 5)
     assert grid.measurements().coordinates.tolist() == grid.lattice.tolist()
 
 
-def test_a_polygon_keeps_exactly_the_cells_whose_centre_lies_within():
+def test_polygon_keeps_cells_with_centre_within():
     grid = Grid.over(triangle, 0.7)
     everywhere = Grid(grid.projection, grid.origin_m, grid.cell_km, grid.columns, grid.rows)
     latlon = everywhere.latlon()
@@ -71,14 +71,14 @@ def test_a_polygon_keeps_exactly_the_cells_whose_centre_lies_within():
     assert 0 < grid.size < everywhere.size
 
 
-def test_a_multipolygon_with_a_hole_leaves_the_hole_out():
+def test_hole_of_multipolygon_has_no_cells():
     ring = shapely.Point(7.6, 45.1).buffer(0.1).difference(shapely.Point(7.6, 45.1).buffer(0.05))
     grid = Grid.over(shapely.MultiPolygon([ring, shapely.box(7.9, 45.0, 8.0, 45.1)]), 0.5)
     assert grid.locate([45.1, 45.1, 45.05], [7.6, 7.675, 7.95]).tolist()[0] == -1
     assert (grid.locate([45.1, 45.05], [7.675, 7.95]) >= 0).all()
 
 
-def test_nearest_in_a_polygon_is_the_nearest_centre_by_brute_force():
+def test_nearest_in_polygon_equals_brute_force():
     grid = Grid.over(triangle, 0.7)
     random = np.random.default_rng(5)
     lat, lon = random.uniform(44.9, 45.3, 200), random.uniform(7.3, 7.9, 200)
@@ -88,7 +88,7 @@ def test_nearest_in_a_polygon_is_the_nearest_centre_by_brute_force():
     assert np.allclose(distance[np.arange(200), nearest], distance.min(axis=1), rtol=1e-12, atol=0)
 
 
-def test_nearest_outside_a_rectangle_is_the_nearest_centre_by_brute_force():
+def test_nearest_outside_rectangle_equals_brute_force():
     grid = Grid.over((45.0, 7.5, 45.1, 7.6), 0.9)
     random = np.random.default_rng(6)
     lat, lon = random.uniform(44.8, 45.3, 200), random.uniform(7.3, 7.9, 200)
@@ -98,33 +98,33 @@ def test_nearest_outside_a_rectangle_is_the_nearest_centre_by_brute_force():
     assert np.allclose(distance[np.arange(200), nearest], distance.min(axis=1), rtol=1e-12, atol=0)
 
 
-def test_a_point_on_a_border_belongs_to_the_cell_east_or_north():
+def test_border_point_belongs_to_east_or_north_cell():
     grid = Grid(LocalProjection(45, 7), (0, 0), 1.0, 2, 2)
     assert grid._locate_plane(np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, -0.5], [1.5, 0.0]])).tolist() == [1, 2, 0, -1]
 
 
 @pytest.mark.parametrize("region", [(45.0, 7.5, 45.1, 7.6), triangle], ids=["box", "polygon"])
-def test_json_and_pickle_bring_the_same_grid_back_point_for_point(region):
+def test_json_and_pickle_round_trip_grid_exactly(region):
     grid = Grid.over(region, 0.7)
-    for again in (StateSpace.from_json(json.loads(json.dumps(grid.to_json()))), pickle.loads(pickle.dumps(grid))):
-        assert isinstance(again, Grid)
-        assert again == grid
-        assert again.points.tolist() == grid.points.tolist()
-        assert again.lattice.tolist() == grid.lattice.tolist()
+    for copy in (StateSpace.from_json(json.loads(json.dumps(grid.to_json()))), pickle.loads(pickle.dumps(grid))):
+        assert isinstance(copy, Grid)
+        assert copy == grid
+        assert copy.points.tolist() == grid.points.tolist()
+        assert copy.lattice.tolist() == grid.lattice.tolist()
 
 
-def test_a_mask_of_all_cells_is_the_same_grid_as_no_mask():
+def test_full_mask_equals_no_mask():
     args = (LocalProjection(45, 7), (0, 0), 1.0, 2, 3)
     assert Grid(*args) == Grid(*args, np.ones((3, 2), dtype=np.bool_))
 
 
-def test_a_box_over_the_date_line_is_the_same_as_elsewhere():
+def test_box_over_date_line_equals_other_box():
     across, along = Grid.over((0, 179.9, 0.2, -179.9), 1.0), Grid.over((0, 9.9, 0.2, 10.1), 1.0)
     assert (across.columns, across.rows) == (along.columns, along.rows)
     assert (across.locate([0.1, 0.1], [179.95, -179.95]) >= 0).all()
 
 
-def test_the_presets_have_the_papers_cell_sizes_and_hold_their_boxes():
+def test_presets_have_paper_cell_sizes_and_cover_boxes():
     geolife, gowalla = Grid.preset("geolife"), Grid.preset("gowalla")
     assert (geolife.cell_km, gowalla.cell_km) == (0.34, 0.89)
     corners = ([39.87, 39.87, 39.97, 39.97], [116.29, 116.46, 116.29, 116.46])
@@ -169,13 +169,13 @@ ARGS = (LocalProjection(45, 7), (0, 0))
         (StateError, lambda: StateSpace.from_json(Grid(*ARGS, 1.0, 2, 2).to_json() | {"runs": []})),
     ],
 )
-def test_what_makes_no_grid_is_refused(error, make):
+def test_invalid_grid_raises(error, make):
     with pytest.raises(error) as caught:
         make()
     assert "\n" not in str(caught.value)
 
 
-def test_the_third_ring_points_of_real_traces_lie_in_the_preset(real_data):
+def test_geolife_preset_covers_traces_within_third_ring(real_data):
     import tarfile
 
     grid = Grid.preset("geolife")
@@ -188,12 +188,12 @@ def test_the_third_ring_points_of_real_traces_lie_in_the_preset(real_data):
     assert (states[in_ring] >= 0).all()
 
 
-def test_every_check_in_of_the_los_angeles_extract_lies_in_the_preset(real_data):
+def test_gowalla_preset_covers_los_angeles_check_ins(real_data):
     rows = np.loadtxt(real_data / "gowalla" / "loc-gowalla_LA.txt.gz", delimiter="\t", usecols=(2, 3))
     assert (Grid.preset("gowalla").locate(rows[:, 0], rows[:, 1]) >= 0).all()
 
 
 @pytest.mark.parametrize("cell", [1e-308, 1e-10])
-def test_cells_of_which_64_bits_count_none_are_refused(cell):
-    with pytest.raises(ConfigurationError, match="cells below a micrometre"):
+def test_too_small_cell_raises(cell):
+    with pytest.raises(ConfigurationError, match="cell_km must be in"):
         Grid(LocalProjection(45.0, 7.0), (0, 0), cell, 2, 2)

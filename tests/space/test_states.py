@@ -1,4 +1,4 @@
-"""Named places: located by brute force, written and read point for point, each bad table refused."""
+"""Named places: compared with brute force, round trips, and refusal of invalid tables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ places_near_turin = st.lists(
 )
 
 
-def table(rows, within=math.inf):
+def build_places(rows, within=math.inf):
     return Places([f"p{i}" for i in range(len(rows))], [r[0] for r in rows], [r[1] for r in rows], within)
 
 
 @given(places_near_turin, places_near_turin, st.floats(0.01, 30))
-def test_locate_is_the_nearest_within_the_distance(rows, fixes, within):
-    space = table(rows, within)
+def test_locate_finds_nearest_within_distance(rows, fixes, within):
+    space = build_places(rows, within)
     lat, lon = np.array(fixes).T
     plane = space.projection.to_plane(lat, lon)
     distance = np.linalg.norm(plane[:, None] - space.points[None], axis=2)
@@ -37,38 +37,43 @@ def test_locate_is_the_nearest_within_the_distance(rows, fixes, within):
 
 
 @given(places_near_turin, st.one_of(st.just(math.inf), st.floats(0.01, 30)))
-def test_json_brings_the_same_table_back_point_for_point(rows, within):
-    space = table(rows, within)
-    again = StateSpace.from_json(json.loads(json.dumps(space.to_json(), allow_nan=False)))
-    assert isinstance(again, Places)
-    assert again == space
-    assert hash(again) == hash(space)
-    assert again.points.tolist() == space.points.tolist()
-    assert again.names == space.names
+def test_json_round_trips_places_exactly(rows, within):
+    space = build_places(rows, within)
+    copy = StateSpace.from_json(json.loads(json.dumps(space.to_json(), allow_nan=False)))
+    assert isinstance(copy, Places)
+    assert copy == space
+    assert hash(copy) == hash(space)
+    assert copy.points.tolist() == space.points.tolist()
+    assert copy.names == space.names
 
 
-def test_the_hash_notices_every_change_of_content():
+def test_content_hash_changes_with_content():
     rows = [(45.0, 7.5), (45.05, 7.6)]
-    spaces = [table(rows), table(rows, 1.0), table(rows[:1]), table([(45.0, 7.5), (45.05, 7.600001)])]
+    spaces = [
+        build_places(rows),
+        build_places(rows, 1.0),
+        build_places(rows[:1]),
+        build_places([(45.0, 7.5), (45.05, 7.600001)]),
+    ]
     assert len({space.content_hash for space in spaces}) == len(spaces)
     assert spaces[0] != "a table"
 
 
-def test_latlon_returns_the_places():
-    space = table([(45.0, 7.5), (45.05, 7.6)])
+def test_latlon_returns_places():
+    space = build_places([(45.0, 7.5), (45.05, 7.6)])
     assert space.latlon().tolist() == [[45.0, 7.5], [45.05, 7.6]]
     assert space.latlon([1]).tolist() == [[45.05, 7.6]]
 
 
-def test_places_on_both_sides_of_the_date_line_are_near():
-    space = table([(0.0, 179.99), (0.0, -179.99)])
+def test_places_across_date_line_are_near():
+    space = build_places([(0.0, 179.99), (0.0, -179.99)])
     assert np.linalg.norm(space.points[0] - space.points[1]) == pytest.approx(2.226, abs=1e-3)
 
 
-@pytest.mark.parametrize("states", [[2], [-1], [0.5], ["a"]])
-def test_a_state_outside_the_space_is_refused(states):
+@pytest.mark.parametrize("states", [[2], [-1], [0.5], ["a"]], ids=repr)
+def test_state_outside_space_raises(states):
     with pytest.raises(StateError):
-        table([(45.0, 7.5), (45.05, 7.6)]).latlon(states)
+        build_places([(45.0, 7.5), (45.05, 7.6)]).latlon(states)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +90,15 @@ def test_a_state_outside_the_space_is_refused(states):
         (ConfigurationError, ["a"], [45], [7], math.nan),
     ],
 )
-def test_a_bad_table_is_refused(error, names, latitude, longitude, within):
+def test_invalid_places_raise(error, names, latitude, longitude, within):
     with pytest.raises(error):
         Places(names, latitude, longitude, within)
 
 
 @pytest.mark.parametrize(
-    "space", [table([(45.0, 7.5), (45.05, 7.6)], 1.0), Grid.over((45.0, 7.5, 45.1, 7.6), 1.0)], ids=repr
+    "space", [build_places([(45.0, 7.5), (45.05, 7.6)], 1.0), Grid.over((45.0, 7.5, 45.1, 7.6), 1.0)], ids=repr
 )
-def test_locating_is_defined_everywhere_on_earth_and_refuses_only_what_is_not_there(space):
+def test_locate_is_defined_everywhere_and_nan_raises(space):
     centre = space.projection
     opposite = (-centre.latitude, centre.longitude - 180)
     assert space.locate(*zip(opposite, (0.0, 0.0), (-90.0, 12.0), strict=True)).tolist() == [-1, -1, -1]
@@ -105,19 +110,21 @@ def test_locating_is_defined_everywhere_on_earth_and_refuses_only_what_is_not_th
         assert call([], []).tolist() == []
 
 
-@pytest.mark.parametrize("space", [table([(45.0, 7.5)]), Grid.over((45.0, 7.5, 45.1, 7.6), 1.0)], ids=repr)
-def test_a_space_does_not_change(space):
-    with pytest.raises(AttributeError, match="make a new one"):
+@pytest.mark.parametrize("space", [build_places([(45.0, 7.5)]), Grid.over((45.0, 7.5, 45.1, 7.6), 1.0)], ids=repr)
+def test_assignment_to_space_raises(space):
+    with pytest.raises(AttributeError, match="create a new"):
         space.points = np.zeros((1, 2))
     with pytest.raises(ValueError, match="read-only"):
         space.points[0] = 0.0
-    again = pickle.loads(pickle.dumps(space))
-    assert again == space
-    with pytest.raises(AttributeError, match="make a new one"):
-        again.projection = None
+    copy = pickle.loads(pickle.dumps(space))
+    assert copy == space
+    with pytest.raises(AttributeError, match="create a new"):
+        copy.projection = None
 
 
-@pytest.mark.parametrize("data", [{}, {"kind": "sphere"}, {"kind": "places"}, {"kind": "grid", "columns": None}])
-def test_json_of_something_else_is_refused(data):
+@pytest.mark.parametrize(
+    "data", [{}, {"kind": "sphere"}, {"kind": "places"}, {"kind": "grid", "columns": None}], ids=repr
+)
+def test_invalid_json_raises(data):
     with pytest.raises(ConfigurationError):
         StateSpace.from_json(data)

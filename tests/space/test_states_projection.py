@@ -1,4 +1,4 @@
-"""The local plane agrees with geodesics on the ellipsoid and turns back exactly enough."""
+"""The local plane agrees with geodesics on the ellipsoid, and its inverse is accurate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ offsets = st.lists(st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_si
 
 
 @given(centres, offsets)
-def test_plane_to_earth_and_back_is_the_identity_to_two_millimetres(centre, points):
+def test_projection_round_trips_to_two_millimetres(centre, points):
     projection = LocalProjection(*centre)
     plane = np.array(points)
     there = projection.to_latlon(plane)
@@ -29,7 +29,7 @@ def test_plane_to_earth_and_back_is_the_identity_to_two_millimetres(centre, poin
 
 
 @given(centres, offsets)
-def test_distance_from_the_centre_is_the_geodesic_to_one_in_ten_thousand(centre, points):
+def test_distance_from_centre_matches_geodesic(centre, points):
     projection = LocalProjection(*centre)
     places = projection.to_latlon(points)
     for place, point in zip(places, points, strict=True):
@@ -37,7 +37,7 @@ def test_distance_from_the_centre_is_the_geodesic_to_one_in_ten_thousand(centre,
         assert np.hypot(*point) == pytest.approx(metres / 1000, rel=1e-4, abs=1e-6)
 
 
-def test_east_is_first_and_north_second():
+def test_first_coordinate_is_east_and_second_is_north():
     plane = LocalProjection(45, 7).to_plane([45, 45.01], [7.01, 7])
     assert plane[0, 0] > 0.7
     assert plane[1, 1] > 1.1
@@ -45,29 +45,29 @@ def test_east_is_first_and_north_second():
     assert abs(plane[1, 0]) < 1e-3
 
 
-def test_json_and_pickle_bring_the_same_projection_back():
-    made = LocalProjection(1 / 3, -2 / 7)
-    assert LocalProjection(**json.loads(json.dumps(asdict(made)))) == made
-    assert pickle.loads(pickle.dumps(made)) == made
+def test_json_and_pickle_round_trip_projection():
+    projection = LocalProjection(1 / 3, -2 / 7)
+    assert LocalProjection(**json.loads(json.dumps(asdict(projection)))) == projection
+    assert pickle.loads(pickle.dumps(projection)) == projection
 
 
-def test_the_crs_is_one_that_proj_reads():
+def test_crs_is_read_by_proj():
     assert pyproj.CRS.from_user_input(LocalProjection(45, 7).crs).is_projected
 
 
-@pytest.mark.parametrize("centre", [(91, 0), (0, 181), (float("nan"), 0), (0, float("inf"))])
-def test_an_impossible_centre_is_refused(centre):
+@pytest.mark.parametrize("centre", [(91, 0), (0, 181), (float("nan"), 0), (0, float("inf"))], ids=repr)
+def test_invalid_centre_raises(centre):
     with pytest.raises(CoordinateError):
         LocalProjection(*centre)
 
 
-@pytest.mark.parametrize("place", [(400.17, 0), (float("nan"), 0), (0, -180.5)])
-def test_an_impossible_place_is_refused(place):
+@pytest.mark.parametrize("place", [(400.17, 0), (float("nan"), 0), (0, -180.5)], ids=repr)
+def test_invalid_place_raises(place):
     with pytest.raises(CoordinateError):
         LocalProjection(45, 7).to_plane(*place)
 
 
-@pytest.mark.parametrize("points", [[[30000.0, 0.0]], [[np.nan, 0.0]], [[1.0, 2.0, 3.0]]])
-def test_a_point_off_the_earth_is_refused(points):
+@pytest.mark.parametrize("points", [[[30000.0, 0.0]], [[np.nan, 0.0]], [[1.0, 2.0, 3.0]]], ids=repr)
+def test_point_off_earth_raises(points):
     with pytest.raises(CoordinateError):
         LocalProjection(45, 7).to_latlon(points)

@@ -1,4 +1,4 @@
-"""A trajectory is validated, cut and put on a clock as its docstrings say; a plain loop is the oracle."""
+"""Validation, splitting and resampling of trajectories, compared with a plain loop."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError,
 from dphmm.space import SlottedTrajectory, Trajectory
 
 
-def trajectory(seconds, user="u"):
+def build_trajectory(seconds, user="u"):
     n = len(seconds)
     times = np.array([round(s * 1_000_000) for s in seconds], dtype="datetime64[us]")
     return Trajectory(user, times, np.linspace(0, 1, n), np.linspace(2, 3, n))
 
 
+# Microseconds around 1970, for both signs.
 increasing = st.lists(st.integers(-(10**10), 10**10), min_size=1, max_size=40, unique=True).map(sorted)
-"""Microseconds around 1970, so that both signs occur."""
 
 
-def of_microseconds(micro):
+def build_from_microseconds(micro):
     return Trajectory("u", np.array(micro, "M8[us]"), np.arange(len(micro)) / 100, np.arange(len(micro)) / 50)
 
 
 @given(increasing, st.integers(1, 4 * 10**9))
-def test_resampling_equals_a_plain_loop(micro, step):
+def test_resample_equals_plain_loop(micro, step):
     last = {}
     for row, moment in enumerate(micro):
         last[math.ceil(moment / step) if abs(moment) < 2**40 else -(-moment // step)] = row
-    slotted = of_microseconds(micro).resample(step / 1e6)
+    slotted = build_from_microseconds(micro).resample(step / 1e6)
     assert slotted.slots.tolist() == list(last)
     assert slotted.latitude.tolist() == [row / 100 for row in last.values()]
     assert slotted.longitude.tolist() == [row / 50 for row in last.values()]
 
 
 @given(increasing, st.integers(1, 4 * 10**9))
-def test_a_slot_never_holds_a_point_of_its_future_or_of_an_earlier_step(micro, step):
-    slotted = of_microseconds(micro).resample(step / 1e6)
+def test_slot_holds_point_of_same_step(micro, step):
+    slotted = build_from_microseconds(micro).resample(step / 1e6)
     rows = np.round(slotted.latitude * 100).astype(int)
     delay = slotted.slots * step - np.array(micro)[rows]
     assert (delay >= 0).all()
@@ -50,8 +50,8 @@ def test_a_slot_never_holds_a_point_of_its_future_or_of_an_earlier_step(micro, s
 
 
 @given(increasing, st.integers(1, 4 * 10**9))
-def test_split_keeps_every_point_once_and_cuts_exactly_at_the_long_gaps(micro, gap):
-    whole = of_microseconds(micro)
+def test_split_keeps_points_and_cuts_at_long_gaps(micro, gap):
+    whole = build_from_microseconds(micro)
     pieces = whole.split(gap / 1e6)
     assert np.concatenate([p.times for p in pieces]).tolist() == whole.times.tolist()
     for piece in pieces:
@@ -61,51 +61,51 @@ def test_split_keeps_every_point_once_and_cuts_exactly_at_the_long_gaps(micro, g
 
 
 @given(increasing, st.integers(1, 10**9), st.integers(1, 50))
-def test_split_of_a_resampled_trajectory_agrees_with_its_times(micro, step, gap_steps):
-    slotted = of_microseconds(micro).resample(step / 1e6)
+def test_split_of_resampled_trajectory_matches_its_times(micro, step, gap_steps):
+    slotted = build_from_microseconds(micro).resample(step / 1e6)
     pieces = slotted.split(gap_steps * step / 1e6)
     assert np.concatenate([p.slots for p in pieces]).tolist() == slotted.slots.tolist()
     assert all((p.steps <= gap_steps).all() for p in pieces)
     assert len(pieces) == 1 + int((np.diff(slotted.times).astype(int) > gap_steps * step).sum())
 
 
-def test_slots_of_two_people_on_the_same_clock_are_the_same_instants():
-    one, other = trajectory([590, 1190]), trajectory([301, 1200], user="v")
-    assert one.resample(600).slots.tolist() == other.resample(600).slots.tolist() == [1, 2]
-    assert one.resample(600).times.tolist() == other.resample(600).times.tolist()
+def test_slots_of_two_users_share_times():
+    first, second = build_trajectory([590, 1190]), build_trajectory([301, 1200], user="v")
+    assert first.resample(600).slots.tolist() == second.resample(600).slots.tolist() == [1, 2]
+    assert first.resample(600).times.tolist() == second.resample(600).times.tolist()
 
 
-def test_a_jump_of_slots_counts_the_steps_of_the_clock():
-    assert trajectory([0, 61, 600]).resample(60).slots.tolist() == [0, 2, 10]
-    assert trajectory([0, 61, 600]).resample(60).steps.tolist() == [2, 8]
+def test_slots_and_steps_count_clock_steps():
+    assert build_trajectory([0, 61, 600]).resample(60).slots.tolist() == [0, 2, 10]
+    assert build_trajectory([0, 61, 600]).resample(60).steps.tolist() == [2, 8]
 
 
-def test_between_is_half_open():
-    whole = trajectory([0, 10, 20])
+def test_between_excludes_end():
+    whole = build_trajectory([0, 10, 20])
     part = whole.between("1970-01-01T00:00:10", "1970-01-01T00:00:20")
     assert part is not None
     assert part.times.tolist() == whole.times[1:2].tolist()
     assert whole.between("1980-01-01", "1981-01-01") is None
 
 
-def test_the_arrays_are_copies_that_cannot_be_written_to():
+def test_arrays_are_read_only_copies():
     latitude = np.zeros(2)
-    made = Trajectory("u", np.array([0, 1], "M8[s]"), latitude, np.zeros(2))
+    trajectory = Trajectory("u", np.array([0, 1], "M8[s]"), latitude, np.zeros(2))
     latitude[0] = 50
-    assert made.latitude[0] == 0
+    assert trajectory.latitude[0] == 0
     with pytest.raises(ValueError, match="read-only"):
-        made.latitude[0] = 1
+        trajectory.latitude[0] = 1
 
 
-def test_only_time_and_place_are_held():
-    assert set(vars(trajectory([0, 1]))) == {"user", "times", "latitude", "longitude"}
+def test_trajectory_contains_user_times_locations_and_accuracies_only():
+    assert set(vars(build_trajectory([0, 1]))) == {"user", "times", "latitude", "longitude", "accuracy_m"}
 
 
-def test_pickle_gives_an_equal_trajectory():
-    made = trajectory([0, 1.5, 7])
-    assert pickle.loads(pickle.dumps(made)) == made
-    assert made != trajectory([0, 1.5, 8])
-    assert made != "made"
+def test_pickle_round_trips_trajectory():
+    sample = build_trajectory([0, 1.5, 7])
+    assert pickle.loads(pickle.dumps(sample)) == sample
+    assert sample != build_trajectory([0, 1.5, 8])
+    assert sample != "made"
 
 
 T2 = np.array([0, 1], "M8[s]")
@@ -131,7 +131,7 @@ T2 = np.array([0, 1], "M8[s]")
         (CoordinateError, "u", T2, [0, 0], [0]),
     ],
 )
-def test_an_invalid_trajectory_is_refused(error, user, times, latitude, longitude):
+def test_invalid_trajectory_raises(error, user, times, latitude, longitude):
     with pytest.raises(error) as caught:
         Trajectory(user, times, latitude, longitude)
     assert "\n" not in str(caught.value)
@@ -152,14 +152,14 @@ def test_an_invalid_trajectory_is_refused(error, user, times, latitude, longitud
         (CoordinateError, 60, [1, 2, 3]),
     ],
 )
-def test_an_invalid_resampled_trajectory_is_refused(error, step, slots):
+def test_invalid_resampled_trajectory_raises(error, step, slots):
     with pytest.raises(error):
         SlottedTrajectory("u", step, np.array(slots), np.zeros(2), np.zeros(2))
 
 
 @pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, 1e-9])
-def test_a_step_or_gap_that_is_no_duration_is_refused(seconds):
+def test_invalid_step_or_gap_raises(seconds):
     with pytest.raises(ConfigurationError):
-        trajectory([0, 1]).resample(seconds)
+        build_trajectory([0, 1]).resample(seconds)
     with pytest.raises(ConfigurationError):
-        trajectory([0, 1]).split(seconds)
+        build_trajectory([0, 1]).split(seconds)

@@ -1,4 +1,4 @@
-"""Towns found by name on the map on board."""
+"""Towns by name on the included map."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dphmm.space.world_map import town_box
 
 
 @pytest.mark.parametrize(("name", "latitude", "longitude"), [("Lyon", 45.75, 4.85), ("taipei", 25.05, 121.53)])
-def test_the_square_around_a_town_is_twenty_kilometres_wide(name, latitude, longitude):
+def test_town_box_is_twenty_kilometres_wide(name, latitude, longitude):
     south, west, north, east = town_box(name)
     assert south < latitude < north
     assert west < longitude < east
@@ -18,12 +18,12 @@ def test_the_square_around_a_town_is_twenty_kilometres_wide(name, latitude, long
     assert {grid.columns, grid.rows} <= {20, 21}
 
 
-def test_of_several_towns_the_largest_is_taken():
+def test_town_box_takes_largest_of_several_towns():
     south, west, north, east = town_box("Paris")
     assert south < 48.86 < north
     assert west < 2.35 < east
 
 
-def test_a_town_that_is_not_there_is_refused_with_some_that_are():
+def test_unknown_town_raises_with_similar_names():
     with pytest.raises(ConfigurationError, match="Lyon"):
         town_box("Lyom")

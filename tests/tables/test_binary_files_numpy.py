@@ -1,4 +1,4 @@
-"""NumPy's files: what numpy.load reads is read alike, and a header that lies costs nothing."""
+"""NumPy files: what numpy.load reads is read alike, and a false header takes no memory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_what_numpy_writes_reads_as_numpy_reads_it(tmp_path, name):
+def test_numpy_file_equals_numpy_load(tmp_path, name):
     array = ARRAYS[name]
     np.save(tmp_path / "a.npy", array)
-    np.savez_compressed(tmp_path / "a.npz", one=array, two=array)
-    for found in (read_npy(tmp_path / "a.npy"), *read_npz(tmp_path / "a.npz").values()):
+    np.savez_compressed(tmp_path / "a.npz", first=array, second=array)
+    for array_read in (read_npy(tmp_path / "a.npy"), *read_npz(tmp_path / "a.npz").values()):
         expected = np.load(tmp_path / "a.npy")
-        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-        np.testing.assert_array_equal(found, expected)
+        assert (array_read.dtype, array_read.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(array_read, expected)
 
 
 def _file(header: bytes, body: bytes = b"\0" * 24, version: bytes = b"\1\0") -> bytes:
@@ -63,7 +63,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("version", [b"\1\0", b"\2\0"])
-def test_a_header_that_lies_is_refused_in_one_line(tmp_path, name, version):
+def test_invalid_header_raises(tmp_path, name, version):
     (tmp_path / "a.npy").write_bytes(_file(GOOD, version=version))
     assert read_npy(tmp_path / "a.npy").tolist() == [0.0, 0.0, 0.0]
     (tmp_path / "a.npy").write_bytes(_file(BAD[name], version=version))
@@ -73,18 +73,18 @@ def test_a_header_that_lies_is_refused_in_one_line(tmp_path, name, version):
 
 
 @pytest.mark.parametrize("data", [b"", b"\x93NUMPY", b"\x93NUMPY\1\0\xff\xff", b"\x93NUMPY\7\0\1\0{", b"PK\3\4"])
-def test_what_is_no_array_is_refused(tmp_path, data):
+def test_file_without_array_raises(tmp_path, data):
     (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(DataFileError, match=r"a\.npy"):
         read_npy(tmp_path / "a.npy")
 
 
-def test_an_archive_of_two_things_of_one_name_or_of_other_things_is_refused(tmp_path):
+def test_archive_with_repeated_name_or_other_file_raises(tmp_path):
     array = io.BytesIO()
     np.save(array, np.arange(3))
     for names, content, problem in (
-        (("a.npy", "a"), array.getvalue(), "holds 'a' twice"),
-        (("a.txt",), b"words", "is no NumPy array"),
+        (("a.npy", "a"), array.getvalue(), "contains 'a' twice"),
+        (("a.txt",), b"words", "is not a NumPy array"),
     ):
         with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
             for name in names:
@@ -94,13 +94,13 @@ def test_an_archive_of_two_things_of_one_name_or_of_other_things_is_refused(tmp_
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_letters_that_no_text_has_are_refused(tmp_path, order):
-    """NumPy makes texts of them that break whatever encodes them."""
+def test_invalid_code_point_raises(tmp_path, order):
+    """NumPy reads such characters into texts, and encoding the texts fails."""
     np.save(tmp_path / "a.npy", np.array(["word", ""], dtype=f"{order}U4"))
     assert read_npy(tmp_path / "a.npy").tolist() == ["word", ""]
     data = bytearray((tmp_path / "a.npy").read_bytes())
     at = data.rindex(b"w")
     data[at - 3 if order == ">" else at + 3] = 1
     (tmp_path / "a.npy").write_bytes(data)
-    with pytest.raises(DataFileError, match="holds 0x1000077 where a letter should be"):
+    with pytest.raises(DataFileError, match="0x1000077"):
         read_npy(tmp_path / "a.npy")

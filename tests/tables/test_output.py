@@ -14,7 +14,7 @@ from dphmm.tables import check_output, new_file, new_private_file, write_text
 MODEL = MarkovModel(np.eye(3), np.full(3, 1 / 3))
 
 
-def test_a_file_appears_only_when_the_block_ends(tmp_path):
+def test_file_appears_only_at_end_of_block(tmp_path):
     path = tmp_path / "out.txt"
     with new_file(path) as part:
         part.write_text("whole")
@@ -25,7 +25,7 @@ def test_a_file_appears_only_when_the_block_ends(tmp_path):
 
 
 @pytest.mark.parametrize("failure", [ValueError("broken"), KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_nothing_stays_behind_when_the_block_fails(tmp_path, failure):
+def test_failed_block_leaves_no_files(tmp_path, failure):
     path = tmp_path / "out.[1]?.gpkg"
     expected = OutputError if isinstance(failure, OSError) else type(failure)
 
@@ -40,7 +40,7 @@ def test_nothing_stays_behind_when_the_block_fails(tmp_path, failure):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_failure_leaves_the_old_file_as_it_was(tmp_path):
+def test_failed_block_keeps_existing_file(tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("old")
 
@@ -54,17 +54,17 @@ def test_a_failure_leaves_the_old_file_as_it_was(tmp_path):
     assert path.read_text() == "old"
 
 
-def test_an_existing_output_is_refused_unless_asked_for(tmp_path):
+def test_existing_file_without_overwrite_raises(tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("old")
-    with pytest.raises(OutputError, match=r"exists; name another file or pass --overwrite"):
+    with pytest.raises(OutputError, match="--overwrite"):
         write_text(path, "new")
     assert path.read_text() == "old"
     write_text(path, "new", overwrite=True)
     assert path.read_text() == "new"
 
 
-def test_an_output_that_came_to_be_meanwhile_is_not_replaced(tmp_path):
+def test_file_created_during_block_is_kept(tmp_path):
     path = tmp_path / "out.txt"
 
     def write_while_another_does():
@@ -78,14 +78,14 @@ def test_an_output_that_came_to_be_meanwhile_is_not_replaced(tmp_path):
     assert os.listdir(tmp_path) == ["out.txt"]
 
 
-def test_a_folder_in_the_place_and_a_missing_folder_are_refused(tmp_path):
+def test_folder_as_output_and_missing_folder_raise(tmp_path):
     with pytest.raises(OutputError, match="is a folder"):
         check_output(tmp_path, overwrite=True)
-    with pytest.raises(OutputError, match="there is no folder"):
+    with pytest.raises(OutputError, match=r"folder .*absent does not exist; create it"):
         check_output(tmp_path / "absent" / "out.csv")
 
 
-def test_a_private_file_is_for_its_owner_alone_from_the_first_byte_on(tmp_path):
+def test_private_file_is_readable_by_owner_only_from_start(tmp_path):
     path = tmp_path / "secret.csv"
     with new_file(path, private=True) as part:
         assert stat.S_IMODE(part.stat().st_mode) == 0o600
@@ -93,7 +93,7 @@ def test_a_private_file_is_for_its_owner_alone_from_the_first_byte_on(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_content_is_on_the_disk_before_the_name_and_the_name_before_the_block_is_left(tmp_path, monkeypatch):
+def test_file_and_folder_are_synced_around_rename(tmp_path, monkeypatch):
     done = []
     fsync, replace = os.fsync, os.replace
 
@@ -113,8 +113,12 @@ def test_content_is_on_the_disk_before_the_name_and_the_name_before_the_block_is
     assert done == [("file", file), ("rename", file), ("folder", folder)]
 
 
-@pytest.mark.parametrize("write", [lambda path: MODEL.save(path), lambda path: PolicyGraph.complete(3).to_json(path)])
-def test_what_python_writes_by_itself_appears_whole_and_synced_too(tmp_path, monkeypatch, write):
+@pytest.mark.parametrize(
+    "write",
+    [lambda path: MODEL.save(path), lambda path: PolicyGraph.complete(3).to_json(path)],
+    ids=["model", "policy"],
+)
+def test_saved_models_and_graphs_are_renamed_into_place(tmp_path, monkeypatch, write):
     renamed = []
     monkeypatch.setattr(os, "replace", lambda part, path: renamed.append(path))
     write(tmp_path / "out")
@@ -122,9 +126,9 @@ def test_what_python_writes_by_itself_appears_whole_and_synced_too(tmp_path, mon
     assert os.listdir(tmp_path) == []
 
 
-def test_a_private_file_is_named_so_and_0600_from_the_first_byte_on(tmp_path):
+def test_new_private_file_requires_private_name_and_has_mode_0600(tmp_path):
     named = pytest.raises(
-        ConfigurationError, match=r"secret\.csv: the file tells true places; call it .*PRIVATE-secret"
+        ConfigurationError, match=r"secret\.csv: .*true locations must contain 'private'; use .*PRIVATE-secret"
     )
     with named, new_private_file(tmp_path / "secret.csv"):
         pass
@@ -137,9 +141,9 @@ def test_a_private_file_is_named_so_and_0600_from_the_first_byte_on(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_what_replaces_a_private_file_is_private_from_its_first_byte_on(tmp_path):
+def test_replacement_of_private_file_is_private_from_start(tmp_path):
     with new_file(tmp_path / "PRIVATE-model.npz", private=True) as outer:
-        MODEL.save(outer)  # which makes a file of its own beside it, and renames it
+        MODEL.save(outer)  # MODEL.save makes its own file in the same folder, and renames it
         assert stat.S_IMODE(outer.stat().st_mode) == 0o600
     path = tmp_path / "PRIVATE-model.npz"
     with new_file(path, overwrite=True) as part:

@@ -1,4 +1,4 @@
-"""Every format against the library that people open it with, and against its own reader."""
+"""Every format, compared with the library of its users and with its own reader."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ NAMES = [column.name for column in COLUMNS]
 
 
 @pytest.mark.parametrize("suffix", sorted(set(FORMATS) - {".gpx"}))
-def test_what_was_written_reads_back_bit_for_bit(tmp_path, table, suffix):
+def test_table_reads_back_bit_for_bit(tmp_path, table, suffix):
     path = tmp_path / f"out{suffix}"
     write_releases(path, table)
     assert read_releases(path) == table
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
-def test_equal_tables_make_equal_files_whenever_they_are_written(tmp_path, table, suffix):
-    """A GeoPackage says, to the millisecond, when its layer was changed."""
+def test_equal_tables_give_equal_files_at_any_time(tmp_path, table, suffix):
+    """A GeoPackage contains the time of its layer's last change, to the millisecond."""
     files = [tmp_path / f"{name}{suffix}" for name in ("a", "b")]
     for path in files:
         write_releases(path, table)
@@ -51,27 +51,27 @@ def test_equal_tables_make_equal_files_whenever_they_are_written(tmp_path, table
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_gpx_keeps_everything_of_the_rows_that_have_the_place_asked_for(tmp_path, table):
+def test_gpx_keeps_all_columns_of_rows_with_requested_place(tmp_path, table):
     for geometry, kept in (("estimate", table), ("released", table.select(table.placed))):
         path = tmp_path / f"{geometry}.gpx"
         write_releases(path, table, geometry=geometry)
-        found = read_releases(path)
-        order = [found["user"].tolist().index(user) for user in kept["user"]]
-        assert sorted(found["user"]) == sorted(kept["user"])
+        table_read = read_releases(path)
+        order = [table_read["user"].tolist().index(user) for user in kept["user"]]
+        assert sorted(table_read["user"]) == sorted(kept["user"])
         assert len(order) == len(kept)
         for name in NAMES:
-            assert sorted(map(str, found[name].tolist())) == sorted(map(str, kept[name].tolist()))
+            assert sorted(map(str, table_read[name].tolist())) == sorted(map(str, kept[name].tolist()))
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
-def test_no_release_at_all_makes_a_file_that_reads_back(tmp_path, table, suffix):
+def test_empty_table_reads_back(tmp_path, table, suffix):
     path = tmp_path / f"out{suffix}"
     write_releases(path, table.select(np.zeros(4, dtype=bool)))
     assert len(read_releases(path)) == 0
 
 
 @pytest.mark.parametrize("suffix", [".gpkg", ".geojson"])
-def test_gdal_reads_points_attributes_and_the_reference_system(tmp_path, table, suffix):
+def test_gdal_reads_points_attributes_and_reference_system(tmp_path, table, suffix):
     geopandas = pytest.importorskip("geopandas")
     path = tmp_path / f"out{suffix}"
     write_releases(path, table)
@@ -88,7 +88,7 @@ def test_gdal_reads_points_attributes_and_the_reference_system(tmp_path, table, 
 
 
 @pytest.mark.parametrize("suffix", [".geojson", ".parquet"])
-def test_released_places_are_the_geometry_where_they_are_asked_for(tmp_path, table, suffix):
+def test_geometry_is_released_places_if_requested(tmp_path, table, suffix):
     geopandas = pytest.importorskip("geopandas")
     path = tmp_path / f"out{suffix}"
     write_releases(path, table, geometry="released")
@@ -97,11 +97,11 @@ def test_released_places_are_the_geometry_where_they_are_asked_for(tmp_path, tab
     assert frame.geometry[:3].x.tolist() == table["longitude"][:3].tolist()
     assert frame.geometry[:3].y.tolist() == table["latitude"][:3].tolist()
     assert read_releases(path) == table
-    with pytest.raises(InvalidInputError, match="geometry is 'both'; give estimate or released"):
+    with pytest.raises(InvalidInputError, match=r"geometry .*'both'"):
         write_releases(path, table, overwrite=True, geometry="both")
 
 
-def test_a_geopackage_has_layers_of_estimates_released_places_and_tracks_with_styles(tmp_path, table):
+def test_geopackage_has_layers_and_styles(tmp_path, table):
     pyogrio = pytest.importorskip("pyogrio")
     path = tmp_path / "out.gpkg"
     write_releases(path, table)
@@ -109,20 +109,20 @@ def test_a_geopackage_has_layers_of_estimates_released_places_and_tracks_with_st
     assert layers == {"estimates": "Point", "released": "Point", "tracks": "LineString", "layer_styles": None}
     for layer in ("estimates", "released", "tracks"):
         assert pyogrio.read_info(path, layer=layer)["crs"] == "EPSG:4326"
-    assert pyogrio.read_info(path, layer="released")["features"] == 3  # one of four was withheld
-    said = pyogrio.read_info(path, layer="estimates")["dataset_metadata"]
-    assert said["all_releases_from_two_paths_joined_throughout"] == "at most 4.49 times as likely"
-    assert (said["mechanism"], said["exact"]) == ("k-norm, laplace, lattice, planar-isotropic", "false")
+    assert pyogrio.read_info(path, layer="released")["features"] == 3  # one of four releases is withheld
+    metadata = pyogrio.read_info(path, layer="estimates")["dataset_metadata"]
+    assert metadata["likelihood_ratio_total"] == "at most 4.49"
+    assert (metadata["mechanism"], metadata["is_exact"]) == ("k-norm, laplace, lattice, planar-isotropic", "false")
     styles = pyogrio.read_dataframe(path, layer="layer_styles")
     assert sorted(styles["f_table_name"]) == ["estimates", "released", "tracks"]
     for text in styles["styleQML"]:
         ElementTree.fromstring(text.partition(">")[2])
     (track,) = pyogrio.read_dataframe(path, layer="tracks").to_dict("records")
-    assert (track["user_id"], track["moments"], track["epsilon"]) == ("003", 2, 1.5)
+    assert (track["user_id"], track["num_timesteps"], track["epsilon"]) == ("003", 2, 1.5)
     assert list(track["geometry"].coords) == [(116.31, 39.91), (116.39, 39.92)]
 
 
-def test_a_geopackage_is_one_of_version_1_3_with_times_to_the_millisecond(tmp_path, table):
+def test_geopackage_has_version_1_3_and_millisecond_times(tmp_path, table):
     pytest.importorskip("pyogrio")
     path = tmp_path / "out.gpkg"
     write_releases(path, table)
@@ -137,15 +137,15 @@ def test_a_geopackage_is_one_of_version_1_3_with_times_to_the_millisecond(tmp_pa
     assert [time for (time,) in times if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)] == []
 
 
+# The columns of the table of styles and their types in a GeoPackage of QGIS, without lengths.
 QGIS_READS = {
     "f_table_catalog": "TEXT", "f_table_schema": "TEXT", "f_table_name": "TEXT", "f_geometry_column": "TEXT",
     "styleName": "TEXT", "styleQML": "TEXT", "styleSLD": "TEXT", "useAsDefault": "BOOLEAN", "description": "TEXT",
     "owner": "TEXT", "ui": "TEXT", "update_time": "DATETIME",
 }  # fmt: skip
-"""The columns of the table of styles and their types, as QGIS makes it in a GeoPackage (lengths aside)."""
 
 
-def test_the_table_of_styles_is_the_one_that_qgis_makes_and_names_layers_that_are_there(tmp_path, table):
+def test_table_of_styles_equals_qgis_table_and_names_existing_layers(tmp_path, table):
     pytest.importorskip("pyogrio")
     path = tmp_path / "out.gpkg"
     write_releases(path, table)
@@ -165,25 +165,25 @@ def test_the_table_of_styles_is_the_one_that_qgis_makes_and_names_layers_that_ar
         root = ElementTree.fromstring(qml.partition(">")[2])
         (symbol,) = root.findall("./renderer-v2[@type='singleSymbol']/symbols/symbol")
         assert symbol.attrib["type"] == ("line" if layer == "tracks" else "marker")
-        assert [one.attrib["class"] for one in symbol.findall("layer")]
+        assert [layer_element.attrib["class"] for layer_element in symbol.findall("layer")]
         for option in symbol.findall("./layer/Option[@type='Map']/Option"):
             assert set(option.attrib) == {"type", "name", "value"}
         for driven in symbol.findall(".//Option[@name='properties']/Option"):
-            assert {one.attrib["name"] for one in driven} == {"active", "expression", "type"}
+            assert {element.attrib["name"] for element in driven} == {"active", "expression", "type"}
 
 
-def test_a_gap_of_more_than_an_hour_begins_another_trip(table):
+def test_gap_of_more_than_an_hour_starts_new_trip(table):
     pytest.importorskip("geopandas")
     rows = ReleaseTable({name: np.repeat(array[:1], 6) for name, array in table.columns.items()})
     minutes = np.array([0, 5, 10, 80, 85, 300]).astype("timedelta64[m]").astype("timedelta64[us]")
     rows = ReleaseTable({**rows.columns, "time": rows["time"] + minutes})
-    found = tracks(rows)
-    assert found["trip"].tolist() == [0, 1]
-    assert found["moments"].tolist() == [3, 2]
+    frame = tracks(rows)
+    assert frame["trip"].tolist() == [0, 1]
+    assert frame["num_timesteps"].tolist() == [3, 2]
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
-def test_trackintel_and_movingpandas_take_frames_as_they_are(table):
+def test_trackintel_and_movingpandas_accept_frames(table):
     trackintel, movingpandas = pytest.importorskip("trackintel"), pytest.importorskip("movingpandas")
     frame = to_geodataframe(table)
     positions = trackintel.Positionfixes(frame)
@@ -194,43 +194,43 @@ def test_trackintel_and_movingpandas_take_frames_as_they_are(table):
     positions = trackintel.Positionfixes(to_geodataframe(several))
     _, stays = positions.generate_staypoints(time_threshold=20, include_last=True)
     assert len(stays) == 1
-    found = to_trajectory_collection(table)
-    assert isinstance(found, movingpandas.TrajectoryCollection)
-    (one,) = found.trajectories
-    assert (one.id, one.size()) == ("003", 2)
-    assert list(one.to_linestring().coords) == [(116.31, 39.91), (116.39, 39.92)]
+    collection = to_trajectory_collection(table)
+    assert isinstance(collection, movingpandas.TrajectoryCollection)
+    (trajectory,) = collection.trajectories
+    assert (trajectory.id, trajectory.size()) == ("003", 2)
+    assert list(trajectory.to_linestring().coords) == [(116.31, 39.91), (116.39, 39.92)]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".geoparquet"])
-def test_arrow_reads_columns_and_the_reference_system_of_geoparquet(tmp_path, table, suffix):
+def test_arrow_reads_columns_and_reference_system_of_geoparquet(tmp_path, table, suffix):
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / f"out{suffix}"
     write_releases(path, table)
-    found = parquet.read_table(path)
-    geo = json.loads(found.schema.metadata[b"geo"])
+    table_read = parquet.read_table(path)
+    geo = json.loads(table_read.schema.metadata[b"geo"])
     assert geo["columns"]["geometry"]["crs"]["id"] == {"authority": "EPSG", "code": 4326}
-    assert found.column_names == [*NAMES, "geometry"]
-    assert str(found.schema.field("time").type) == "timestamp[us, tz=UTC]"
-    assert found["epsilon"].to_pylist() == table["epsilon"].tolist()
+    assert table_read.column_names == [*NAMES, "geometry"]
+    assert str(table_read.schema.field("time").type) == "timestamp[us, tz=UTC]"
+    assert table_read["epsilon"].to_pylist() == table["epsilon"].tolist()
 
 
 @pytest.mark.parametrize("geometry", ["estimate", "released"])
-def test_geoparquet_is_what_geopandas_would_write(tmp_path, table, geometry):
+def test_geoparquet_equals_file_of_geopandas(tmp_path, table, geometry):
     geopandas = pytest.importorskip("geopandas")
     testing, parquet = pytest.importorskip("geopandas.testing"), pytest.importorskip("pyarrow.parquet")
     write_releases(tmp_path / "mine.parquet", table, geometry=geometry)
     frame = to_geodataframe(table, geometry).rename(columns={"user_id": "user", "tracked_at": "time"})
     frame.to_parquet(tmp_path / "theirs.parquet", index=False)
-    mine, theirs = (geopandas.read_parquet(tmp_path / f"{whose}.parquet") for whose in ("mine", "theirs"))
-    testing.assert_geodataframe_equal(mine, theirs)
-    told = [
-        json.loads(parquet.read_schema(tmp_path / f"{whose}.parquet").metadata[b"geo"]) for whose in ("mine", "theirs")
+    ours_read, geopandas_read = (geopandas.read_parquet(tmp_path / f"{name}.parquet") for name in ("mine", "theirs"))
+    testing.assert_geodataframe_equal(ours_read, geopandas_read)
+    metadata = [
+        json.loads(parquet.read_schema(tmp_path / f"{name}.parquet").metadata[b"geo"]) for name in ("mine", "theirs")
     ]
-    assert told[0]["columns"] == told[1]["columns"]
+    assert metadata[0]["columns"] == metadata[1]["columns"]
     assert (tmp_path / "mine.parquet").stat().st_size < (tmp_path / "theirs.parquet").stat().st_size
 
 
-def test_row_groups_of_parquet_have_at_most_a_hundred_thousand_rows(tmp_path, table):
+def test_parquet_row_groups_have_at_most_100_000_rows(tmp_path, table):
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = 100_001
     many = ReleaseTable({name: np.resize(table[name], rows) for name in NAMES})
@@ -240,7 +240,7 @@ def test_row_groups_of_parquet_have_at_most_a_hundred_thousand_rows(tmp_path, ta
     assert read_releases(tmp_path / "many.parquet") == many
 
 
-def test_gpxpy_reads_one_track_per_user_with_times_in_utc(tmp_path, table):
+def test_gpxpy_reads_one_track_per_user_with_utc_times(tmp_path, table):
     gpxpy = pytest.importorskip("gpxpy")
     path = tmp_path / "out.gpx"
     write_releases(path, table)
@@ -250,11 +250,11 @@ def test_gpxpy_reads_one_track_per_user_with_times_in_utc(tmp_path, table):
     first = document.tracks[0].segments[0].points[0]
     assert first.time.isoformat() == "2009-10-11T14:04:30+00:00"
     assert first.latitude == pytest.approx(table["estimate_latitude"][0], abs=1e-9)
-    assert (first.elevation, first.comment) == (None, "expected to be 128 m off")
+    assert (first.elevation, first.comment) == (None, "expected error 128 m")
     assert "EPSG:4326" in document.description
 
 
-def test_csv_names_the_reference_system_in_every_row(tmp_path, table):
+def test_csv_has_reference_system_in_every_row(tmp_path, table):
     path = tmp_path / "out.csv"
     write_releases(path, table)
     with path.open(encoding="utf-8", newline="") as stream:
@@ -264,10 +264,10 @@ def test_csv_names_the_reference_system_in_every_row(tmp_path, table):
     assert rows[0]["time"] == "2009-10-11T14:04:30Z"
     assert float(rows[1]["x_km"]) == 0.1 + 0.2
     assert rows[3]["latitude"] == ""
-    assert math.isinf(float(rows[1]["constrained_factor"]))
+    assert math.isinf(float(rows[1]["constrained_dp_factor"]))
 
 
-def test_geojson_is_strict_json_with_a_null_where_no_place_is(tmp_path, table):
+def test_geojson_is_strict_json_with_null_for_missing_place(tmp_path, table):
     path = tmp_path / "out.geojson"
     write_releases(path, table)
 
@@ -277,17 +277,17 @@ def test_geojson_is_strict_json_with_a_null_where_no_place_is(tmp_path, table):
     features = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)["features"]
     assert features[0]["geometry"]["coordinates"] == [table["estimate_longitude"][0], table["estimate_latitude"][0]]
     assert features[3]["properties"]["latitude"] is None
-    assert features[1]["properties"]["constrained_factor"] is None
+    assert features[1]["properties"]["constrained_dp_factor"] is None
 
 
-def test_an_unknown_extension_is_refused_with_those_there_are(tmp_path, table):
-    with pytest.raises(ConfigurationError, match=r"'.xlsx'; use .gpkg, .geojson"):
+def test_unknown_extension_raises_with_supported_extensions(tmp_path, table):
+    with pytest.raises(ConfigurationError, match=r"\.gpkg.*'\.xlsx'"):
         write_releases(tmp_path / "out.xlsx", table)
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
-def test_an_existing_file_is_not_touched(tmp_path, table, suffix):
+def test_existing_file_raises_and_stays_unchanged(tmp_path, table, suffix):
     path = tmp_path / f"out{suffix}"
     path.write_text("mine")
     with pytest.raises(OutputError, match="exists"):
@@ -296,35 +296,35 @@ def test_an_existing_file_is_not_touched(tmp_path, table, suffix):
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
-def test_a_missing_an_empty_and_a_cut_file_are_named(tmp_path, table, suffix):
+def test_missing_empty_or_truncated_file_raises(tmp_path, table, suffix):
     path = tmp_path / f"out{suffix}"
-    with pytest.raises(DataFileError, match=f"out{suffix}: there is no such file"):
+    with pytest.raises(DataFileError, match=f"out{suffix}: .*no such file"):
         read_releases(path)
     path.write_bytes(b"")
-    with pytest.raises(DataFileError, match=f"out{suffix}: is empty"):
+    with pytest.raises(DataFileError, match=f"out{suffix}: .*empty"):
         read_releases(path)
     write_releases(path, table, overwrite=True)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(DataFileError, match=f"out{suffix}: does not hold releases") as caught:
+    with pytest.raises(DataFileError, match=f"out{suffix}: .*releases") as caught:
         read_releases(path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_of_something_else_is_refused(tmp_path):
+def test_csv_without_releases_raises(tmp_path):
     path = tmp_path / "out.csv"
     path.write_text("name,value\na,1\n")
-    with pytest.raises(DataFileError, match="does not hold releases"):
+    with pytest.raises(DataFileError, match=r"out\.csv: .*releases"):
         read_releases(path)
 
 
-def test_a_user_named_by_digits_stays_a_text(tmp_path, table):
+def test_user_named_by_digits_reads_back_as_text(tmp_path, table):
     for suffix in FORMATS:
         path = tmp_path / f"out{suffix}"
         write_releases(path, table)
         assert read_releases(path)["user"][0] == "003"
 
 
-def test_numbers_of_every_magnitude_survive_csv(tmp_path):
+def test_numbers_of_every_magnitude_read_back_from_csv(tmp_path):
     values = np.random.default_rng(5).normal(size=1000) * 10.0 ** np.arange(-50, 50).repeat(10)
     columns = {
         column.name: {
@@ -341,7 +341,7 @@ def test_numbers_of_every_magnitude_survive_csv(tmp_path):
     assert read_releases(tmp_path / "out.csv") == table
 
 
-def test_reading_a_geopackage_leaves_nothing_beside_it(tmp_path, table):
+def test_reading_geopackage_leaves_no_other_files(tmp_path, table):
     write_releases(tmp_path / "out.gpkg", table)
     before = (tmp_path / "out.gpkg").read_bytes()
     assert read_releases(tmp_path / "out.gpkg") == table
@@ -352,9 +352,9 @@ def test_reading_a_geopackage_leaves_nothing_beside_it(tmp_path, table):
 @pytest.mark.parametrize(
     ("suffix", "library"), [(".gpkg", "pyogrio"), (".gpkg", "geopandas"), (".gpx", "gpxpy"), (".parquet", "pyarrow")]
 )
-def test_a_library_that_is_missing_is_noticed_before_anything_is_released(tmp_path, monkeypatch, suffix, library):
+def test_check_format_raises_if_library_is_missing(tmp_path, monkeypatch, suffix, library):
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingDependencyError, match=rf"^{library} is not installed; .* pip install 'dphmm\[files\]'"):
+    with pytest.raises(MissingDependencyError, match=rf"^{library} .*'dphmm\[files\]'"):
         check_format(tmp_path / f"out{suffix}")
     assert check_format(tmp_path / "out.csv").name == "out.csv"
 
@@ -368,25 +368,27 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_geopackage_of_a_stranger_is_read_without_running_what_it_says(tmp_path, name):
+def test_geopackage_with_view_or_computed_column_raises(tmp_path, name):
     path = tmp_path / "out.gpkg"
     columns = ", ".join(NAMES)
     if name == "a text that a column makes":
         columns = ", ".join(NAMES[1:]) + ", user"
     else:
-        columns = ", ".join(f"1 AS {one}" for one in NAMES) if "VIEW" in HOSTILE[name] else columns
-    with closing(sqlite3.connect(path)) as made:
-        made.execute(HOSTILE[name].format(columns))
+        columns = (
+            ", ".join(f"1 AS {name_of_column}" for name_of_column in NAMES) if "VIEW" in HOSTILE[name] else columns
+        )
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(HOSTILE[name].format(columns))
         if "n," in HOSTILE[name]:
-            made.execute("INSERT INTO releases (n) VALUES (1)")
-        made.commit()
-    with pytest.raises(DataFileError, match="does not hold releases"):
+            connection.execute("INSERT INTO releases (n) VALUES (1)")
+        connection.commit()
+    with pytest.raises(DataFileError, match=r": .*releases"):
         read_releases(path)
 
 
-def test_a_name_that_gpx_cannot_say_is_refused_and_other_formats_keep_it(tmp_path, table):
+def test_control_character_in_user_raises_for_gpx_only(tmp_path, table):
     named = ReleaseTable({**table.columns, "user": ["a\x1b[2J", "=1+1", "\t@", "né"]})
-    with pytest.raises(OutputError, match="holds a control character, which GPX cannot"):
+    with pytest.raises(OutputError, match="control character"):
         write_releases(tmp_path / "out.gpx", named)
     for suffix in sorted(set(FORMATS) - {".gpx"}):
         write_releases(tmp_path / f"out{suffix}", named)
@@ -394,31 +396,33 @@ def test_a_name_that_gpx_cannot_say_is_refused_and_other_formats_keep_it(tmp_pat
     assert not (tmp_path / "out.gpx").exists()
 
 
-def test_duckdb_reads_a_table_of_releases_as_plain_columns(table, tmp_path):
-    """Each place is there in degrees, beside the geometry, and times in UTC to the microsecond."""
+def test_duckdb_reads_releases_as_plain_columns(table, tmp_path):
+    """Each place is in degrees, in addition to the geometry, and times are UTC."""
     duckdb = pytest.importorskip("duckdb")
     write_releases(tmp_path / "r.parquet", table)
-    found = duckdb.sql(
+    rows = duckdb.sql(
         f"select user, epoch_us(time), latitude, longitude, estimate_latitude from '{tmp_path / 'r.parquet'}'"
     ).fetchall()
     order = range(len(table))
-    assert [row[0] for row in found] == [table["user"][k] for k in order]
-    assert [row[1] for row in found] == [int(table["time"][k].astype("M8[us]").astype(int)) for k in order]
+    assert [row[0] for row in rows] == [table["user"][k] for k in order]
+    assert [row[1] for row in rows] == [int(table["time"][k].astype("M8[us]").astype(int)) for k in order]
     for at, name in ((2, "latitude"), (3, "longitude"), (4, "estimate_latitude")):
-        told = [np.nan if row[at] is None else row[at] for row in found]
-        assert told == pytest.approx([table[name][k] for k in order], nan_ok=True, abs=0)
+        values = [np.nan if row[at] is None else row[at] for row in rows]
+        assert values == pytest.approx([table[name][k] for k in order], nan_ok=True, abs=0)
 
 
-def test_frames_of_the_shape_of_scikit_mobility_read_back_as_the_same_places(table):
+def test_scikit_mobility_frames_read_back_with_same_places(table):
     for geometry, prefix in (("estimate", "estimate_"), ("released", "")):
         frame = to_scikit_mobility(table, geometry)
         assert frame.columns[:4].tolist() == ["uid", "datetime", "lat", "lng"]
-        known = np.isfinite(table[f"{prefix}latitude"])
+        placed = np.isfinite(table[f"{prefix}latitude"])
         read = {
-            (one.user, time): (x, y)
-            for one in read_frame(frame).trajectories
-            for time, x, y in zip(one.times.tolist(), one.latitude.tolist(), one.longitude.tolist(), strict=True)
+            (trajectory.user, time): (x, y)
+            for trajectory in read_frame(frame).trajectories
+            for time, x, y in zip(
+                trajectory.times.tolist(), trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True
+            )
         }
         names = ("user", "time", f"{prefix}latitude", f"{prefix}longitude")
-        said = {(u, t): (x, y) for u, t, x, y in zip(*(table[name][known].tolist() for name in names), strict=True)}
-        assert read == said
+        places = {(u, t): (x, y) for u, t, x, y in zip(*(table[name][placed].tolist() for name in names), strict=True)}
+        assert read == places

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from typing import Annotated
 
-from dphmm.arguments import checked
-from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import (
     Claim,
     FigureBuilder,
@@ -16,6 +15,7 @@ from dphmm.evaluation.figures.base import (
     Series,
     Shape,
 )
+from dphmm.validation import Choice, checked
 
 PAPERS: Mapping[str, str] = {
     "dphmm": "Xiao et al., DPHMM (2016)",
@@ -27,7 +27,7 @@ PAPERS: Mapping[str, str] = {
 
 
 @checked
-def figure_builders(paper: str) -> tuple[FigureBuilder, ...]:
+def figure_builders(paper: Annotated[str, Choice(*PAPERS)]) -> tuple[FigureBuilder, ...]:
     """Return the figures of a paper, in the paper's order.
 
     Parameters
@@ -45,8 +45,6 @@ def figure_builders(paper: str) -> tuple[FigureBuilder, ...]:
     InvalidInputError
         If the paper is unknown.
     """
-    if paper not in PAPERS:
-        raise InvalidInputError(f"paper must be one of {', '.join(PAPERS)}, got {paper!r}")
     # Imported here: each module loads its own subject, and `dphmm figures --help` needs none of them.
     builders: tuple[FigureBuilder, ...] = importlib.import_module(f"{__name__}.{paper}").FIGURES
     return builders

@@ -1,4 +1,4 @@
-"""Figures of the papers as values: panels of curves and shapes, and the claims that they support."""
+"""Figures of the papers as values: panels of curves and shapes, and checked claims."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from dphmm.arguments import checked
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import InvalidInputError
-from dphmm.jobs.progress import Watch, unwatched
+from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.validation import NonNegativeInt, PositiveInt, checked
 
 AxisScale = Literal["linear", "log"]
 Verdict = Literal["holds", "does not hold", "not decided"]
@@ -78,7 +78,8 @@ class Series:
             Means and the ends of Student's interval; a single run has no interval.
         """
         values = as_floats(runs, "runs")
-        mean, count = values.mean(axis=0), len(values)
+        mean = values.mean(axis=0)
+        count = len(values)
         if count < 2:
             return cls(label, as_floats(x, "x"), mean)
         half = float(stdtrit(count - 1, 0.975)) * values.std(axis=0, ddof=1) / np.sqrt(count)
@@ -98,7 +99,7 @@ class Shape:
     points : ndarray, shape (n, 2)
         Coordinates; an even number of rows for edges.
     names : sequence of str, optional
-        A text beside each point, such as ``s1``.
+        Label of each point, such as ``s1``.
     dashed : bool, default False
         Whether lines are dashed.
     """
@@ -123,7 +124,7 @@ class Panel:
     series : sequence of Series
         Curves.
     shapes : sequence of Shape
-        What is drawn in the plane; with any, both axes have one scale.
+        Shapes in the plane; if there are any, both axes have equal scales.
     x_scale, y_scale : {"linear", "log"}
         Scales of the axes.
     """
@@ -139,7 +140,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper with what was found.
+    """A claim of a paper with the measured value.
 
     Parameters
     ----------
@@ -174,15 +175,14 @@ def judge(holds: bool | np.bool_ | None) -> Verdict:
 
 @dataclass(frozen=True, eq=False)
 class PaperFigure:
-    """A figure or table of a paper, computed anew.
+    """A recomputed figure or table of a paper.
 
     Parameters
     ----------
     name : str
         File name without an ending, such as ``figure_4``.
     caption : str
-        One or two sentences: what is shown, with which setting and how many runs. A number of runs below the paper's is
-        stated here.
+        One or two sentences: contents, setting and number of runs. A number of runs below the paper's is stated here.
     panels : sequence of Panel
         Panels from left to right.
     claims : sequence of Claim
@@ -231,20 +231,16 @@ class FigureOptions:
     folder : Path, optional
         Where an evaluation keeps its checkpoints. Required by figures that need a data set.
     progress : callable
-        Shows the progress of long computations; see `dphmm.jobs.progress.Watch`.
+        Shows the progress of long computations; see `dphmm.jobs.progress.ProgressCallback`.
     """
 
-    runs: int | None = None
-    seed: int = 1
+    runs: PositiveInt | None = None
+    seed: NonNegativeInt = 1
     geolife: Path | None = None
     gowalla: Path | None = None
     folder: Path | None = None
     # A factory, as a plain default would make the function an attribute of the class, which looks like a method.
-    progress: Watch = field(default_factory=lambda: unwatched, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.runs is not None and self.runs < 1:
-            raise InvalidInputError(f"runs must be a positive integer, got {self.runs}")
+    progress: ProgressCallback = field(default_factory=lambda: unwatched, repr=False)
 
     def num_runs(self, default: int) -> int:
         """Return the number of runs.
@@ -252,7 +248,7 @@ class FigureOptions:
         Parameters
         ----------
         default : int
-            The number if the caller chose none.
+            The number if `runs` is None.
 
         Returns
         -------
@@ -271,7 +267,7 @@ class FigureBuilder:
     name : str
         The figure's name, such as ``figure_4``.
     title : str
-        What the figure shows, for lists.
+        Title of the figure in lists.
     build : callable
         `FigureOptions` → `PaperFigure`.
     needs : tuple of str

@@ -1,4 +1,4 @@
-"""Figures 3 to 6 of Cao et al. (DBSec 2023) in both readings of epsilon, and the estimators on GeoLife.
+"""Figures 3 to 6 of Cao et al. (DBSec 2023), and the estimators on GeoLife.
 
 The paper writes "ε" for two quantities. Section 3 and the guarantee of the Laplace mechanism concern one release, so ε
 belongs to each time. The authors' code divides ε by the number of times T first, so that ε is the budget of the whole
@@ -22,15 +22,16 @@ import numpy as np
 from scipy.stats import t as student
 
 from dphmm import counts, leakage
-from dphmm.arrays import FloatArray, IntArray, random_source
+from dphmm.arrays import FloatArray, IntArray
 from dphmm.counts.map_estimate import first_distribution, integer_map, occupancy, real_map
 from dphmm.counts.repair import RAW, nearest_integers
 from dphmm.counts.stream import SENSITIVITY, as_transition
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Series, Verdict
-from dphmm.jobs.counting import Days, Population, daily_population
-from dphmm.mechanisms.norm_noise import laplace_noise
+from dphmm.jobs.counts import DayAlignment, Population, daily_population
+from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.model import reverse, stationary
+from dphmm.random import random_source
 from dphmm.readers import read
 from dphmm.space.grid import PRESETS, Grid
 
@@ -54,7 +55,7 @@ _SIGNIFICANT_GROWTH = 1.1
 _WINDOW = 50
 """Times averaged into one point of Figure 3; single times, and tens of them, scatter too much to compare curves."""
 
-_IMPOSSIBLE = 1e-10
+_MAX_IMPOSSIBLE_PROBABILITY = 1e-10
 """Probability below which the paper calls a move impossible (Section 6.1)."""
 
 TOTAL = "ε in total: ε/T at each time"
@@ -138,7 +139,7 @@ def reading_budgets(reading: str, level: float, matrix: FloatArray, steps: int) 
 
 
 def simulate_counts(matrix: FloatArray, users: int, steps: int, runs: int, rng: np.random.Generator) -> IntArray:
-    """Return counts of independent users who start anywhere with equal probability and move by a matrix.
+    """Return counts of independent users with uniform initial places and given transitions.
 
     Parameters
     ----------
@@ -180,13 +181,13 @@ def add_noise(true: IntArray, scales: FloatArray, rng: np.random.Generator) -> F
     ndarray, shape (runs, T, m)
         Noisy counts.
     """
-    return np.asarray(true + scales[:, None] * laplace_noise(true.shape, random_source(rng)))
+    return np.asarray(true + scales[:, None] * sample_laplace(true.shape, random_source(rng)))
 
 
 def map_counts(
     noisy: FloatArray, matrix: FloatArray, users: int, scales: FloatArray, uniform: bool = False, integer: bool = False
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the MAP estimate of each time with ``P^t`` of Equation 7, for many streams at a time.
+    """Return the MAP estimates of many streams with ``P^t`` of Equation 7.
 
     Parameters
     ----------
@@ -214,7 +215,8 @@ def map_counts(
     starts = [first_distribution(stream, "uniform" if uniform else "frequency") for stream in noisy]
     occupancies = [occupancy(start, transition, len(scales)) for start in starts]
     log_p = np.concatenate([occupied.log_probabilities for occupied in occupancies])
-    rows, row_scales = noisy.reshape(log_p.shape), np.tile(scales, len(noisy))
+    rows = noisy.reshape(log_p.shape)
+    row_scales = np.tile(scales, len(noisy))
     # No term of the objective couples two times, so the rows of all streams are solved in one call.
     if integer:
         estimates = integer_map(rows, log_p, users, row_scales).astype(np.float64)
@@ -225,10 +227,10 @@ def map_counts(
 
 
 def restarting_map(noisy: FloatArray, matrix: FloatArray, users: int, scales: FloatArray) -> IntArray:
-    """Return the integer MAP estimate of which ``P^t`` is the previous estimate times the transition matrix.
+    """Return the integer MAP estimate with ``P^t`` from the previous estimate.
 
-    The authors' code does this in place of Equation 7. The estimate of one time then excludes the places that its own
-    predecessor cannot reach, which Equation 7 does not.
+    ``P^t`` is the previous estimate times the transition matrix, as in the authors' code, in place of Equation 7. The
+    estimate of one time then excludes the places that its own predecessor cannot reach, which Equation 7 does not.
 
     Parameters
     ----------
@@ -352,7 +354,7 @@ def mean_interval(values: FloatArray) -> Interval:
 
 
 def ratio_interval(numerator: FloatArray, denominator: FloatArray, paired: bool = True) -> Interval:
-    """Return the ratio of two means with its 95 % interval by the delta method on its logarithm.
+    """Return the ratio of two means with its 95 % interval (delta method on the logarithm).
 
     Parameters
     ----------
@@ -368,13 +370,14 @@ def ratio_interval(numerator: FloatArray, denominator: FloatArray, paired: bool 
     """
     if paired:
         size = min(len(numerator), len(denominator))
-        numerator, denominator = numerator[:size], denominator[:size]
+        numerator = numerator[:size]
+        denominator = denominator[:size]
     ratio = float(numerator.mean() / denominator.mean())
     if paired:
         error = _standard_error(numerator - ratio * denominator) / float(numerator.mean())
     else:
         error = math.hypot(*(_standard_error(values) / float(values.mean()) for values in (numerator, denominator)))
-    # Of the logarithm, so that the ends of the interval are positive.
+    # The margin is that of the logarithm, which keeps the ends of the interval positive.
     margin = math.exp(_t_quantile(min(len(numerator), len(denominator))) * error)
     return Interval(ratio, ratio / margin, ratio * margin)
 
@@ -387,14 +390,14 @@ def _t_quantile(runs: int) -> float:
     return float(student.ppf(0.975, runs - 1)) if runs > 1 else float("nan")
 
 
-def decide(intervals: Iterable[Interval], least: float, greatest: float = np.inf) -> Verdict:
-    """Return whether values lie within bounds, given their intervals.
+def decide(intervals: Iterable[Interval], minimum: float, maximum: float = np.inf) -> Verdict:
+    """Decide from their intervals whether values lie within bounds.
 
     Parameters
     ----------
     intervals : iterable of Interval
         Values.
-    least, greatest : float
+    minimum, maximum : float
         Bounds.
 
     Returns
@@ -402,11 +405,11 @@ def decide(intervals: Iterable[Interval], least: float, greatest: float = np.inf
     {"holds", "does not hold", "not decided"}
         ``"holds"`` if all intervals lie within the bounds, ``"does not hold"`` if one lies outside.
     """
-    known = list(intervals)
-    if all(interval.low >= least and interval.high <= greatest for interval in known):
+    bounded = list(intervals)
+    if all(interval.low >= minimum and interval.high <= maximum for interval in bounded):
         return "holds"
     # Ends are NaN after a single run; no comparison with them is true, so nothing is decided.
-    if any(interval.high < least or interval.low > greatest for interval in known):
+    if any(interval.high < minimum or interval.low > maximum for interval in bounded):
         return "does not hold"
     return "not decided"
 
@@ -450,7 +453,8 @@ class Sweep:
         means = [mean_interval(errors[name]) for errors in self.errors]
         # A logarithmic axis has no place for an end below zero, which few runs may give.
         lows = [max(mean.low, mean.value / 100) for mean in means]
-        value, high = [mean.value for mean in means], [mean.high for mean in means]
+        value = [mean.value for mean in means]
+        high = [mean.high for mean in means]
         return Series(name, np.array(self.values), np.array(value), np.array(lows), np.array(high))
 
     def ratios(self, numerator: str, denominator: str) -> list[Interval]:
@@ -469,22 +473,22 @@ def _sweep(
     values: Sequence[float],
     measure: Callable[[float, np.random.Generator], Errors],
 ) -> Sweep:
-    """Measure errors over settings. Each setting has equal streams where its T and its matrix are equal."""
+    """Measure errors over settings; settings with equal T and matrix have equal streams."""
     bar = options.progress(values, f"Figure {figure}, {reading}")
     errors = tuple(measure(value, np.random.default_rng([options.seed, figure])) for value in bar)
     return Sweep(reading, tuple(map(float, values)), errors)
 
 
 def _hundred_times(figure: str, sweep: Sweep, levels: str, statement: str) -> Claim:
-    """Return the claim of a reduction by nearly a hundred times, at all settings of a sweep."""
+    """Return the claim of a nearly hundredfold reduction at all settings of a sweep."""
     ratios = {name: sweep.ratios(MLE, name) for name in (MAP_FREQUENCY, MAP_UNIFORM)}
     nearest = sweep.ratios(NEAREST, MAP_FREQUENCY)
     return Claim(
         figure,
         f"{statement} ({sweep.reading}, {levels}).",
         "nearly 100 times",
-        "; ".join(f"{name}: {_span(found)} times" for name, found in ratios.items()),
-        decide([ratio for found in ratios.values() for ratio in found], 50, 200),
+        "; ".join(f"{name}: {_span(values)} times" for name, values in ratios.items()),
+        decide([ratio for values in ratios.values() for ratio in values], 50, 200),
         "50 to 200 times counts as nearly a hundred. The MLE is not unique: its nearest member (least squares) has "
         f"{_span(nearest)} times the error of MAP with the frequency prior.",
     )
@@ -498,15 +502,15 @@ def _always_better(
     settings: str,
     estimators: Sequence[str] = (MAP_FREQUENCY, MAP_UNIFORM),
 ) -> Claim:
-    """Return the claim that MAP estimates have a smaller error than a baseline at all settings."""
+    """Return the claim that MAP has a smaller error than a baseline at all settings."""
     ratios = {name: sweep.ratios(baseline, name) for name in estimators}
-    verdict = decide([ratio for found in ratios.values() for ratio in found], 1.0)
+    verdict = decide([ratio for values in ratios.values() for ratio in values], 1.0)
     worst = [
         f"{value:g}"
         for value, *pair in zip(sweep.values, *ratios.values(), strict=True)
         if any(ratio.high < 1.0 for ratio in pair)
     ]
-    measured = f"error of {baseline} over " + "; ".join(f"{name}: {_span(found)}" for name, found in ratios.items())
+    measured = f"error of {baseline} over " + "; ".join(f"{name}: {_span(values)}" for name, values in ratios.items())
     reason = f"MAP has the larger error at {', '.join(worst)}." if worst else ""
     return Claim(figure, f"{what} ({sweep.reading}, {settings}).", "not printed", measured, verdict, reason)
 
@@ -553,7 +557,9 @@ def figure_3(options: FigureOptions, steps: int = _STEPS) -> PaperFigure:
     if steps < 1 or steps % _WINDOW:
         raise InvalidInputError(f"steps must be a positive multiple of {_WINDOW}, got {steps}")
     runs = options.num_runs(_PAPER_RUNS)
-    errors, moves, claims = [], [], list[Claim]()
+    errors = []
+    moves = []
+    claims = list[Claim]()
     for reading in options.progress((TOTAL, EACH), "Figure 3"):
         rng = np.random.default_rng([options.seed, 3])
         scales = SENSITIVITY / reading_budgets(reading, 1.0, _CYCLE, steps)
@@ -567,7 +573,7 @@ def figure_3(options: FigureOptions, steps: int = _STEPS) -> PaperFigure:
     caption = (
         f"One user, ε = 1, s = 0, T = {steps}, mean of {runs} runs, {_WINDOW} times per point. Estimates are integers. "
         "(a) Mean squared error. (b) Share of moves between successive estimates with probability below "
-        f"{_IMPOSSIBLE:g}. Bands are 95 % intervals."
+        f"{_MAX_IMPOSSIBLE_PROBABILITY:g}. Bands are 95 % intervals."
     )
     return PaperFigure("figure_3", caption, [*errors, *moves], claims)
 
@@ -584,10 +590,10 @@ def _integer_estimates(noisy: FloatArray, scales: FloatArray) -> dict[str, IntAr
 
 
 def _impossible_moves(estimates: IntArray) -> FloatArray:
-    """Return which moves of a single user are impossible, ``(runs, T)``; the first time has no move (NaN)."""
+    """Return a ``(runs, T)`` mask of a user's impossible moves; NaN at the first time."""
     places = estimates.argmax(axis=2)
     impossible = np.full(places.shape, np.nan)
-    impossible[:, 1:] = _CYCLE[places[:, :-1], places[:, 1:]] < _IMPOSSIBLE
+    impossible[:, 1:] = _CYCLE[places[:, :-1], places[:, 1:]] < _MAX_IMPOSSIBLE_PROBABILITY
     return impossible
 
 
@@ -670,9 +676,11 @@ def figure_4(
         Panels in both readings of each budget.
     """
     runs = options.num_runs(_PAPER_RUNS)
-    panels, claims = list[Panel](), list[Claim]()
+    panels = list[Panel]()
+    claims = list[Claim]()
     for part, letter, degree, readings in (("a", "ε", 0.0, (TOTAL, EACH)), ("b", "α", 0.01, (LEAKAGE, DIVIDED))):
-        matrix, name = smoothed_matrix(degree), f"Figure 4({part})"
+        matrix = smoothed_matrix(degree)
+        name = f"Figure 4({part})"
         for reading in readings:
 
             def measure(
@@ -705,7 +713,7 @@ def figure_4(
 
 
 def _prior_dominates(sweep: Sweep, letter: str) -> Claim:
-    """Return the claim that correlations dominate under a strict budget and the noisy counts under a lax one."""
+    """Return the claim that correlations dominate under strict budgets, counts under lax ones."""
     first, last = (mean_interval(errors[_PRIOR_DISTANCE]) for errors in (sweep.errors[0], sweep.errors[-1]))
     return Claim(
         "Section 6.1",
@@ -738,8 +746,10 @@ def figure_5(
     PaperFigure
         Panels in both readings of each budget.
     """
-    runs, matrix = options.num_runs(_PAPER_RUNS), smoothed_matrix(0.01)
-    panels, claims = list[Panel](), list[Claim]()
+    runs = options.num_runs(_PAPER_RUNS)
+    matrix = smoothed_matrix(0.01)
+    panels = list[Panel]()
+    claims = list[Claim]()
     for reading in (TOTAL, EACH, LEAKAGE, DIVIDED):
 
         def measure(length: float, rng: np.random.Generator, reading: str = reading) -> Errors:
@@ -792,7 +802,8 @@ def figure_6(
         Panels in both readings of each budget.
     """
     runs = options.num_runs(_PAPER_RUNS)
-    panels, claims = list[Panel](), list[Claim]()
+    panels = list[Panel]()
+    claims = list[Claim]()
     for reading in (TOTAL, EACH, LEAKAGE, DIVIDED):
 
         def measure(degree: float, rng: np.random.Generator, reading: str = reading) -> Errors:
@@ -837,7 +848,7 @@ def _caption(setting: str, runs: int, smoother_runs: int) -> str:
 
 _GEOLIFE_RUNS = 5
 _GEOLIFE_LEVELS = (0.1, 0.2, 0.5, 1.0, 2.0)
-_DAYS = Days((8, 20), 8, 1 / 6)
+_DAYS = DayAlignment((8, 20), 8, 1 / 6)
 """Local hours from 8 to 20 in Beijing; a day counts if its user is seen at one time in six or more."""
 
 _STEP_SECONDS = 600.0
@@ -864,10 +875,10 @@ def geolife(
     cell_km: float = 2.0,
     levels: Sequence[float] = _GEOLIFE_LEVELS,
 ) -> PaperFigure:
-    """Compare the estimators on days of GeoLife users, which the paper announces and does not show.
+    """Compare the estimators on GeoLife, which the paper announces and does not show.
 
-    A member of the population is one day of one user. Days of half of the users teach the transition matrix and the
-    first distribution, and the days of the other half are counted.
+    A member of the population is one day of one user. The transition matrix and the first distribution are trained on
+    the days of half of the users, and the days of the other half are counted.
 
     Parameters
     ----------
@@ -900,7 +911,8 @@ def geolife(
     public, private = _halves(daily_population(users, grid, _STEP_SECONDS, _DAYS), options.seed)
     matrix, first = _learn_chain(public)
     true = private.counts
-    panels, claims = list[Panel](), list[Claim]()
+    panels = list[Panel]()
+    claims = list[Claim]()
     for reading in (TOTAL, EACH):
         errors = []
         for level in options.progress(levels, f"GeoLife, {reading}"):
@@ -938,8 +950,9 @@ def _learn_chain(days: Population) -> tuple[FloatArray, FloatArray]:
 
 
 def _busiest_place(true: IntArray, matrix: FloatArray, first: FloatArray, seed: int) -> Panel:
-    """Return the true, noisy and estimated counts of the place with the largest variance, at ε = 1 at each time."""
-    place, users = int(true.var(axis=0).argmax()), int(true[0].sum())
+    """Return the true, noisy and estimated counts of the place with the largest variance."""
+    place = int(true.var(axis=0).argmax())
+    users = int(true[0].sum())
     noisy = counts.release(true, 1.0, rng=seed)
     estimates: dict[str, FloatArray] = {"true": true.astype(np.float64), NOISY: noisy.astype(np.float64)}
     for name in ("single", "coupled"):

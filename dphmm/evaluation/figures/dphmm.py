@@ -1,8 +1,11 @@
-"""Figures of the DPHMM paper: the running example (7 to 9), evaluation (10 to 13), Blowfish (14) and attack (15)."""
+"""Figures 7 to 15 of the DPHMM paper.
+
+They show the running example (7 to 9), the evaluation (10 to 13), Blowfish (14) and an attack (15).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -12,13 +15,14 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, parse_config
-from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Series, Shape, judge
-from dphmm.evaluation.report import check_claims, over_time, smooth_curve, sweep_of, total
+from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Shape, judge
+from dphmm.evaluation.panels import Curves, curves_by_epsilon, curves_by_radius, curves_over_time, make_panels
+from dphmm.evaluation.report import check_claims
 from dphmm.evaluation.run import StepTable, evaluate
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import degree_of_protection, exposed_states, protect
+from dphmm.policy.repair import degree_of_protection, exposed_states, protect
 
 MEASUREMENTS = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
 """f(s1) to f(s6) of Example 3.2."""
@@ -61,9 +65,10 @@ def _l1_sensitivity(differences: np.ndarray) -> float:
 
 
 def hull_without_constraint(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
-    """Compute Figure 7: the policy graph in measurement space, the sensitivity hull and the ℓ1 ball."""
+    """Compute Figure 7: the policy graph, the sensitivity hull and the ℓ1 ball."""
     differences = POLICY.differences(MEASUREMENTS)
-    hull, sensitivity = SensitivityHull(differences), _l1_sensitivity(differences)
+    hull = SensitivityHull(differences)
+    sensitivity = _l1_sensitivity(differences)
     degrees = degree_of_protection(POLICY, MEASUREMENTS)
     panels = [
         Panel("(a) policy graph", *_AXES, shapes=_draw_graph(POLICY.edge_array(), np.arange(6))),
@@ -96,7 +101,8 @@ def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
     possible = _possible(2, 3, 5)
     restricted = POLICY.restrict(possible)
     differences = restricted.differences(MEASUREMENTS)
-    hull, sensitivity = SensitivityHull(differences), _l1_sensitivity(differences)
+    hull = SensitivityHull(differences)
+    sensitivity = _l1_sensitivity(differences)
     exposed = exposed_states(POLICY, MEASUREMENTS, possible)
     # The likelihood ratio of Laplace noise at the output f(s5), against each end of the only edge.
     laplace = LaplaceMechanism(sensitivity, 1.0, 2)
@@ -135,8 +141,9 @@ def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
 
 
 def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
-    """Compute Figure 9 and Example 6.1: protection by the hull, exposure, and the three possible repairs."""
-    disconnected, exposing = _possible(2, 4, 5, 6), _possible(3, 4, 5, 6)
+    """Compute Figure 9 and Example 6.1: protection, exposure and the three possible repairs."""
+    disconnected = _possible(2, 4, 5, 6)
+    exposing = _possible(3, 4, 5, 6)
     degrees = degree_of_protection(POLICY, MEASUREMENTS, disconnected)
     exposed = exposed_states(POLICY, MEASUREMENTS, exposing)
     panels = []
@@ -151,7 +158,8 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
                 shapes=[*_draw_graph(graph.edge_array(), np.flatnonzero(possible)), around],
             )
         )
-    areas, errors = {}, {}
+    areas = {}
+    errors = {}
     for title, partner in (("(c)", 3), ("(d)", 5), ("(e)", 4)):
         graph = POLICY.restrict(exposing).with_edges([(2, partner)])
         hull = SensitivityHull(graph.differences(MEASUREMENTS))
@@ -170,7 +178,8 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
         objective: protect(POLICY, MEASUREMENTS, exposing, objective=objective).added
         for objective in ("volume", "error")
     }
-    smallest, least = min(areas, key=areas.__getitem__), min(errors, key=errors.__getitem__)
+    smallest = min(areas, key=areas.__getitem__)
+    least = min(errors, key=errors.__getitem__)
     claims = [
         Claim(
             "Figure 9(a)",
@@ -255,7 +264,7 @@ def _exposed_existence(audit: SecretsAudit, mechanism: str) -> tuple[str, ...]:
 _ATTACK_RUNS = 10_000
 """Outputs for each true state; the paper argues without a simulation."""
 
-_ON_LINE = 1e-9
+_LINE_TOLERANCE = 1e-9
 """Distance from a line, in the unit of the measurements, up to which an output of double precision counts as on it."""
 
 
@@ -282,7 +291,7 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
     }
     public = KNormMechanism(SensitivityHull(path.restrict(_possible(4, 5, 6)).differences(MEASUREMENTS)), 1.0)
     posteriors = [_posterior(public, public.sample(MEASUREMENTS[state], rng, runs), states) for state in states]
-    surest = max(float(posterior.max()) for posterior in posteriors)
+    largest = max(float(posterior.max()) for posterior in posteriors)
     # Uniform prior: the posterior of a state is at most 1 / (1 + 2 exp(-κε)) with κ the diameter in the hull's norm.
     diameter = float(max(public.norm(MEASUREMENTS[[i]] - MEASUREMENTS[[j]])[0] for i in states for j in states))
     bound = 1 / (1 + 2 * np.exp(-diameter))
@@ -321,8 +330,8 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
             "Example 10.8",
             "A hull that is the same for all true states resists the attack.",
             "implied",
-            f"largest posterior {surest:.3f} in {3 * runs:,} outputs, bound {bound:.3f} (uniform prior, ε = 1)",
-            judge(surest <= bound + 1e-9),
+            f"largest posterior {largest:.3f} in {3 * runs:,} outputs, bound {bound:.3f} (uniform prior, ε = 1)",
+            judge(largest <= bound + 1e-9),
         ),
         Claim(
             "Example 10.8",
@@ -349,7 +358,7 @@ def _on_line(outputs: FloatArray, first: int, second: int) -> np.ndarray:
     """Return which outputs lie on the line through the measurements of two states."""
     direction = (MEASUREMENTS[second] - MEASUREMENTS[first]).astype(np.float64)
     normal = np.array([-direction[1], direction[0]]) / np.linalg.norm(direction)
-    return np.asarray(np.abs((outputs - MEASUREMENTS[first]) @ normal) <= _ON_LINE)
+    return np.asarray(np.abs((outputs - MEASUREMENTS[first]) @ normal) <= _LINE_TOLERANCE)
 
 
 def _posterior(mechanism: KNormMechanism, outputs: FloatArray, states: IntArray) -> FloatArray:
@@ -365,25 +374,13 @@ _DATA_SETS = {"geolife": "GeoLife", "gowalla": "Gowalla"}
 _SEQUENCES = 20
 """Users of the paper's evaluation (Section 8), one sequence each."""
 
-_SMOOTHING_STEPS = 5
-"""Width of the running mean in Figure 11; the paper says that its curves are smoothed, not how."""
-
-_POLICIES = {"utility": "utility", "transition": "transition", "complete": "DPLS"}
-"""Policy → its name in the paper; DPLS is the complete graph on the δ-location set."""
-
-_METRICS = {
-    "runtime_s": ("processor time of a step (ms)", 1e3),
-    "protection": ("degree of protection", 1.0),
-    "rms_error_km": ("error (km, Equation 3)", 1.0),
-}
-
 
 @lru_cache(maxsize=1)
 def _evaluate(options: FigureOptions) -> dict[str, tuple[EvaluationConfig, StepTable]]:
-    """Return configuration and table of each data set; a run that its folder holds is continued."""
+    """Return configuration and table of each data set, resuming a run in its folder."""
     if options.folder is None:
         raise InvalidInputError("folder must be given for figures that evaluate a data set, got None")
-    found = {}
+    rounded = {}
     for name in _DATA_SETS:
         config = parse_config(
             {
@@ -395,49 +392,18 @@ def _evaluate(options: FigureOptions) -> dict[str, tuple[EvaluationConfig, StepT
             }
         )
         folder = options.folder / f"PRIVATE-{name}"
-        found[name] = config, evaluate(config, folder, resume=True, watch=options.progress).evaluation.table()
-    return found
+        rounded[name] = config, evaluate(config, folder, resume=True, watch=options.progress).evaluation.table()
+    return rounded
 
 
-def _panels(options: FigureOptions, metrics: Sequence[str], curves: Callable[..., list[Series]], x: str) -> list[Panel]:
+def _panels(options: FigureOptions, metrics: Sequence[str], curves: Curves, x_label: str) -> list[Panel]:
     """Return a panel for each metric and data set, metric by metric as in the paper."""
     panels: list[Panel] = []
     for metric in metrics:
         for name, (config, table) in _evaluate(options).items():
-            label, factor = _METRICS[metric]
-            series = curves(table, config, metric, factor)
-            panels.append(Panel(f"({chr(97 + len(panels))}) {_DATA_SETS[name]}", x, label, series, y_scale="log"))
+            title = f"({chr(97 + len(panels))}) {_DATA_SETS[name]}"
+            panels += make_panels(table, config, [metric], curves, x_label, title)
     return panels
-
-
-def _curves_over_time(table: StepTable, config: EvaluationConfig, metric: str, factor: float) -> list[Series]:
-    curves = []
-    for policy, label in _POLICIES.items():
-        means = (
-            factor * smooth_curve(part, _SMOOTHING_STEPS) for part in over_time(table, config.base(policy), metric)
-        )
-        mean, low, high = means
-        curves.append(Series(label, np.arange(1.0, len(mean) + 1), mean, low, high))
-    return curves
-
-
-def _curves_by_epsilon(table: StepTable, config: EvaluationConfig, metric: str, factor: float) -> list[Series]:
-    return [_sweep(table, config, policy, "epsilon", metric, factor) for policy in _POLICIES]
-
-
-def _curves_by_radius(table: StepTable, config: EvaluationConfig, metric: str, factor: float) -> list[Series]:
-    utility = _sweep(table, config, "utility", "radius_km", metric, factor)
-    levels = []
-    for policy in ("transition", "complete"):
-        level = factor * total(table, config.base(policy), metric).mean
-        levels.append(Series(_POLICIES[policy], utility.x, np.full(len(utility.x), level), dashed=True))
-    return [utility, *levels]
-
-
-def _sweep(table: StepTable, config: EvaluationConfig, policy: str, free: str, metric: str, factor: float) -> Series:
-    sweep = sweep_of(config, policy, free)
-    means = factor * np.array([total(table, setting, metric) for setting in sweep])
-    return Series(_POLICIES[policy], np.array([float(getattr(one, free)) for one in sweep]), *means.T)
 
 
 def _evaluated(name: str, caption: str, options: FigureOptions, panels: list[Panel]) -> PaperFigure:
@@ -459,25 +425,25 @@ def _evaluated(name: str, caption: str, options: FigureOptions, panels: list[Pan
 
 def runtime(options: FigureOptions) -> PaperFigure:
     """Compute Figure 10: processor time of a release over time."""
-    panels = _panels(options, ["runtime_s"], _curves_over_time, "timestep")
+    panels = _panels(options, ["runtime_s"], curves_over_time, "timestep")
     return _evaluated("figure_10", "Runtime of a release.", options, panels)
 
 
 def performance_over_time(options: FigureOptions) -> PaperFigure:
-    """Compute Figure 11: degree of protection of the true state and error of the release over time."""
-    panels = _panels(options, ["protection", "rms_error_km"], _curves_over_time, "timestep")
+    """Compute Figure 11: degree of protection and error of the release over time."""
+    panels = _panels(options, ["protection", "rms_error_km"], curves_over_time, "timestep")
     return _evaluated("figure_11", "Protection and error over time, running mean of 5 timesteps.", options, panels)
 
 
 def impact_of_epsilon(options: FigureOptions) -> PaperFigure:
     """Compute Figure 12: degree of protection and error by epsilon."""
-    panels = _panels(options, ["protection", "rms_error_km"], _curves_by_epsilon, "ε")
+    panels = _panels(options, ["protection", "rms_error_km"], curves_by_epsilon, "ε")
     return _evaluated("figure_12", "Protection and error by ε.", options, panels)
 
 
 def impact_of_radius(options: FigureOptions) -> PaperFigure:
     """Compute Figure 13: degree of protection and error by the radius of the utility policy."""
-    panels = _panels(options, ["protection", "rms_error_km"], _curves_by_radius, "radius of the utility policy (km)")
+    panels = _panels(options, ["protection", "rms_error_km"], curves_by_radius, "radius of the utility policy (km)")
     return _evaluated("figure_13", "Protection and error by the radius of the utility policy.", options, panels)
 
 

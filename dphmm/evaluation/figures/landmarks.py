@@ -1,4 +1,4 @@
-"""Budgets, correlation and errors of landmark privacy: what the landmark paper states and draws.
+"""Budgets, correlation and errors of landmark privacy, as in the landmark paper.
 
 Source: M. Katsomallos, K. Tzompanaki, D. Kotzinos, "Landmark Privacy: Configurable Differential Privacy Protection for
 Time Series", CODASPY 2022 ("the landmark paper").
@@ -15,7 +15,7 @@ from dphmm import landmarks
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Series, judge
-from dphmm.jobs.progress import Watch
+from dphmm.jobs.progress import ProgressCallback
 from dphmm.readers import read
 from dphmm.space.states import LocalProjection
 
@@ -28,7 +28,7 @@ SCENARIO = np.array([1, 3, 5, 8])
 NEIGHBOUR = np.array([1, 3, 5])
 """Landmarks of the neighbouring series."""
 
-NEARLY_STILL = np.array([[0.9998, 0.0002], [0.9881, 0.0119]])
+STATIONARY_CHAIN = np.array([[0.9998, 0.0002], [0.9881, 0.0119]])
 """A stationary chain of two states, which is its own reverse."""
 
 _TOLERANCE = 1e-9
@@ -42,10 +42,10 @@ def build_scenario(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
     """Compute the budgets of the schemes in the scenario of eight timestamps."""
     epsilon = 1.0
     budgets = {
-        "Skip": landmarks.skip(TIMES, SCENARIO, epsilon).epsilons,
-        "Uniform": landmarks.uniform(TIMES, SCENARIO, epsilon).epsilons,
+        "Skip": landmarks.skip_scheme(TIMES, SCENARIO, epsilon).epsilons,
+        "Uniform": landmarks.uniform_scheme(TIMES, SCENARIO, epsilon).epsilons,
         "event level": np.full(len(TIMES), epsilon),
-        "user level": landmarks.uniform(TIMES, TIMES, epsilon).epsilons,
+        "user level": landmarks.uniform_scheme(TIMES, TIMES, epsilon).epsilons,
     }
     sums = {name: sum_budgets(values, SCENARIO) for name, values in budgets.items()}
     x = TIMES.astype(np.float64)
@@ -65,7 +65,7 @@ def build_scenario(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
             [Series(name, x, values, bold=name == "Skip", points=True) for name, values in sums.items()] + [level],
         ),
     ]
-    neighbour = landmarks.uniform(TIMES, NEIGHBOUR, epsilon).epsilons
+    neighbour = landmarks.uniform_scheme(TIMES, NEIGHBOUR, epsilon).epsilons
     return PaperFigure(
         "scenario",
         "Budgets in the paper's scenario of eight timestamps with the landmarks p1, p3, p5 and p8, for ε = 1.",
@@ -95,7 +95,9 @@ def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsi
     """
     landmark = np.isin(TIMES, SCENARIO)
     largest = {name: float(sum_budgets(values, SCENARIO).max()) for name, values in budgets.items()}
-    uniform, user, skip = budgets["Uniform"], budgets["user level"], budgets["Skip"]
+    uniform = budgets["Uniform"]
+    user = budgets["user level"]
+    skip = budgets["Skip"]
     return [
         Claim(
             "Scenario",
@@ -163,7 +165,8 @@ def adaptive(steps: int, num_landmarks: int, runs: int, seed: int) -> PaperFigur
     epsilon = 1.0
     times = np.arange(1, steps + 1)
     marked = np.unique(np.linspace(1, steps, num_landmarks).round().astype(np.int64))
-    rates, budgets = {}, {}
+    rates = {}
+    budgets = {}
     for name, spread in (("constant series", 0.0), ("changing series", 1000.0)):
         releases = [
             _release_adaptively(times, marked, epsilon, spread, np.random.default_rng([seed, run, int(spread)]))
@@ -172,7 +175,7 @@ def adaptive(steps: int, num_landmarks: int, runs: int, seed: int) -> PaperFigur
         rates[name] = np.array([rate for rate, _ in releases])
         budgets[name] = np.array([spent for _, spent in releases])
     x = times.astype(np.float64)
-    uniform = landmarks.uniform(times, marked, epsilon).epsilons
+    uniform = landmarks.uniform_scheme(times, marked, epsilon).epsilons
     panels = [
         Panel(
             "(a) sampling rate",
@@ -205,7 +208,7 @@ def _release_adaptively(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the sampling rates and the budgets of one release of a random series."""
     scheme = landmarks.Adaptive(times, marked, epsilon, 1.0, rng=rng)
-    noise = landmarks.laplace(1.0, rng)
+    noise = landmarks.laplace_noise(1.0, rng)
     values = spread * rng.random(len(times))
     rates = [scheme.step(lambda budget, value=value: noise([value], budget)).rate for value in values]  # type: ignore[misc]
     return np.array(rates), scheme.budget.epsilons
@@ -283,10 +286,10 @@ def build_correlation(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - 
     released = [np.array([0.0, epsilon, 0.0]) for epsilon in epsilons.tolist()]
     two = np.array([1, 3])
     sums, bounds = (
-        np.array([leak([1, 2, 3], two, budgets, NEARLY_STILL, NEARLY_STILL)[0] for budgets in released])
+        np.array([leak([1, 2, 3], two, budgets, STATIONARY_CHAIN, STATIONARY_CHAIN)[0] for budgets in released])
         for leak in (landmarks.paper_leakage, landmarks.leakage)
     )
-    exact = np.array([enumerate_between(NEARLY_STILL, epsilon) for epsilon in epsilons.tolist()])
+    exact = np.array([enumerate_between(STATIONARY_CHAIN, epsilon) for epsilon in epsilons.tolist()])
     gaps = np.arange(1, 8)
     chain = np.array([[0.8, 0.2], [0.2, 0.8]])
     by_gap = {
@@ -360,7 +363,7 @@ def placed_leakage(gap: int, matrix: FloatArray | None) -> float:
     times = np.arange(1, 33)
     first = 16 - (3 * gap) // 2
     marked = first + gap * np.arange(4)
-    budgets = landmarks.uniform(times, marked, 1.0).epsilons
+    budgets = landmarks.uniform_scheme(times, marked, 1.0).epsilons
     return float(landmarks.leakage(times, marked, budgets, matrix, matrix).max())
 
 
@@ -401,7 +404,7 @@ def judge_positions(independent: FloatArray, correlated: FloatArray) -> Claim:
 # ---- Errors on real data ----
 
 UNIT_KM = 0.2
-"""Distance that epsilon is for in GeoLife, kilometres."""
+"""Distance in kilometres to which epsilon refers in GeoLife."""
 
 _STEP_SECONDS = 300.0
 _MAX_GAP_SECONDS = 3600.0
@@ -417,7 +420,8 @@ def build_errors(options: FigureOptions) -> PaperFigure:
     """Compute errors by the share of landmarks on Gowalla's and GeoLife's data."""
     if options.gowalla is None or options.geolife is None:
         raise InvalidInputError("gowalla and geolife must be paths of data sets, got None")
-    counts, tracks = count_days(options.gowalla), read_tracks(options.geolife)
+    counts = count_days(options.gowalla)
+    tracks = read_tracks(options.geolife)
     return errors(counts, tracks, options.num_runs(_ERROR_RUNS), options.seed, options.progress)
 
 
@@ -426,7 +430,7 @@ def errors(
     tracks: Sequence[FloatArray],
     runs: int,
     seed: int,
-    progress: Watch,
+    progress: ProgressCallback,
     shares: Sequence[float] = _SHARES,
 ) -> PaperFigure:
     """Release series under all schemes and compare errors.
@@ -447,7 +451,9 @@ def errors(
         Shares of timestamps that are landmarks, in [0, 1].
     """
     track_runs = -(-runs // max(len(tracks) // 5, 1))
-    count_errors = sweep_shares([counts], 1.0, lambda rng: landmarks.lattice(1, 1, rng), runs, seed, shares, progress)
+    count_errors = sweep_shares(
+        [counts], 1.0, lambda rng: landmarks.lattice_noise(1, 1, rng), runs, seed, shares, progress
+    )
     track_errors = sweep_shares(
         tracks, UNIT_KM, lambda rng: landmarks.planar_lattice(UNIT_KM, rng=rng), track_runs, seed, shares, progress
     )
@@ -519,7 +525,7 @@ def sweep_shares(
     runs: int,
     seed: int,
     shares: Sequence[float],
-    progress: Watch,
+    progress: ProgressCallback,
 ) -> dict[str, FloatArray]:
     """Measure the error of every scheme at each share of landmarks.
 
@@ -569,15 +575,15 @@ def measure_errors(
     times = np.arange(size)
     marked = np.sort(rng.choice(size, round(share * size), replace=False))
     schemes: dict[str, landmarks.LandmarkBudget | landmarks.Adaptive] = {
-        "Uniform": landmarks.uniform(times, marked, 1.0),
+        "Uniform": landmarks.uniform_scheme(times, marked, 1.0),
         "Adaptive": landmarks.Adaptive(times, marked, 1.0, sensitivity, rng=rng),
-        "event level": landmarks.skip(times, [], 1.0),
-        "user level": landmarks.uniform(times, times, 1.0),
+        "event level": landmarks.skip_scheme(times, [], 1.0),
+        "user level": landmarks.uniform_scheme(times, times, 1.0),
     }
     # Skip reads nothing at landmarks: without a regular timestamp it has nothing to release.
     result = {"Skip": np.nan}
     if len(marked) < size:
-        schemes = {"Skip": landmarks.skip(times, marked, 1.0), **schemes}
+        schemes = {"Skip": landmarks.skip_scheme(times, marked, 1.0), **schemes}
     for name, scheme in schemes.items():
         released = landmarks.release_series(values, scheme, make_noise(rng)).values
         result[name] = float(np.linalg.norm(released - values.reshape(released.shape), axis=1).mean())
@@ -629,7 +635,8 @@ def _judge_quality(
 
 
 def _range(values: FloatArray) -> str:
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     return f"{low:.4g}" if high - low < _TOLERANCE else f"{low:.4g} to {high:.4g}"
 
 

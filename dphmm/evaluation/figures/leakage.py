@@ -1,4 +1,4 @@
-"""Figures 3 to 9, Table 2 and the numbered examples of the paper on temporal privacy leakage.
+"""Figures 3 to 9, Table 2 and the examples of the paper on temporal privacy leakage.
 
 Source: Y. Cao, M. Yoshikawa, Y. Xiao, L. Xiong, "Quantifying Differential Privacy in Continuous Data Release under
 Temporal Correlations", IEEE TKDE 31(7), 2019 ("the TPL paper"). Figure 6 is in
@@ -15,7 +15,7 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, random_source
+from dphmm.arrays import FloatArray
 from dphmm.evaluation.figures.base import (
     Claim,
     FigureBuilder,
@@ -29,19 +29,20 @@ from dphmm.evaluation.figures.leakage_runtime import build_figure_6
 from dphmm.leakage import (
     Leakage,
     LossFunction,
-    account,
-    backward,
+    backward_leakage,
+    compute_leakage,
     constant_budget,
     exact_budgets,
     smooth,
     supremum,
 )
-from dphmm.mechanisms.norm_noise import laplace_noise
+from dphmm.mechanisms.norm_noise import sample_laplace
+from dphmm.random import random_source
 
 IDENTITY = np.eye(2)
 """The strongest correlation: the state never changes."""
 
-MODERATE = np.array([[0.8, 0.2], [0.0, 1.0]])
+EXAMPLE_2 = np.array([[0.8, 0.2], [0.0, 1.0]])
 """The matrix of Examples 2 and 3."""
 
 EXAMPLE_4 = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]])
@@ -63,9 +64,9 @@ def build_figure_3(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
     """Compute Figure 3: leakage of a 0.1-DP mechanism at each of ten timestamps."""
     epsilons = [0.1] * 10
     leakages = {
-        "strongest correlation": account(IDENTITY, IDENTITY, epsilons),
-        "P = (.8 .2; 0 1)": account(MODERATE, MODERATE, epsilons),
-        "no correlation": account(None, None, epsilons),
+        "strongest correlation": compute_leakage(IDENTITY, IDENTITY, epsilons),
+        "P = (.8 .2; 0 1)": compute_leakage(EXAMPLE_2, EXAMPLE_2, epsilons),
+        "no correlation": compute_leakage(None, None, epsilons),
     }
     times = np.arange(1.0, 11)
     panels = [
@@ -93,8 +94,10 @@ def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) 
         (moderate.backward[1:] > independent.backward[1:]).all()
         and (moderate.backward[1:] < strongest.backward[1:]).all()
     )
-    first, last = float(moderate.forward[0]), float(moderate.forward[-1])
-    total, level = float(sums[-1]), moderate.temporal
+    first = float(moderate.forward[0])
+    last = float(moderate.forward[-1])
+    total = float(sums[-1])
+    level = moderate.temporal
     return [
         Claim(
             "Example 2, Figure 3(a)",
@@ -150,7 +153,7 @@ def _judge_example_1() -> Claim:
     forward_matrix = np.full((5, 5), 0.2)
     forward_matrix[3] = [0, 0, 0, 0, 1]
     forward_matrix[0] = [0.25, 0.25, 0.25, 0.25, 0]
-    leakage = float(account(None, forward_matrix, [1.0, 1.0]).temporal[0])
+    leakage = float(compute_leakage(None, forward_matrix, [1.0, 1.0]).temporal[0])
     return Claim(
         "Example 1",
         "If loc4 is always followed by loc5, noise Lap(2/ε) at both timestamps only achieves 2ε-DP.",
@@ -164,8 +167,8 @@ def _judge_sides() -> Claim:
     """Judge that each correlation affects one side of the leakage only."""
     epsilons = [0.1] * 10
     difference = max(
-        float(np.abs(account(MODERATE, None, epsilons).forward - 0.1).max()),
-        float(np.abs(account(None, MODERATE, epsilons).backward - 0.1).max()),
+        float(np.abs(compute_leakage(EXAMPLE_2, None, epsilons).forward - 0.1).max()),
+        float(np.abs(compute_leakage(None, EXAMPLE_2, epsilons).backward - 0.1).max()),
     )
     return Claim(
         "Section 3.2",
@@ -178,7 +181,7 @@ def _judge_sides() -> Claim:
 
 def _judge_later_release() -> Claim:
     """Judge that an eleventh release changes FPL at all ten timestamps."""
-    before, after = (account(IDENTITY, IDENTITY, [0.1] * steps).forward[:10] for steps in (10, 11))
+    before, after = (compute_leakage(IDENTITY, IDENTITY, [0.1] * steps).forward[:10] for steps in (10, 11))
     changed = int(np.count_nonzero(np.abs(after - before) > _TOLERANCE))
     return Claim(
         "Example 3, Figure 3(b)",
@@ -194,16 +197,18 @@ def _judge_later_release() -> Claim:
 
 def build_table_2(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
     """Compute Table 2: leakage about windows, by Theorem 3 and by enumeration."""
-    steps, epsilon = 8, 0.1
+    steps = 8
+    epsilon = 0.1
     widths = np.arange(1.0, steps + 1)
     chains = {
         "independent data": np.full((2, 2), 0.5),
         "P = (.8 .2; .2 .8)": BACKWARD,
         "strongest correlation": IDENTITY,
     }
-    series, enumerated = [], {}
+    series = []
+    enumerated = {}
     for label, matrix in chains.items():
-        leakage = account(matrix, matrix, [epsilon] * steps)
+        leakage = compute_leakage(matrix, matrix, [epsilon] * steps)
         series.append(Series(label, widths, np.array([leakage.largest_window(int(width))[0] for width in widths])))
         enumerated[label] = enumerate_windows(matrix, epsilon, steps)
     independent, moderate, strongest = enumerated.values()
@@ -268,7 +273,7 @@ def judge_table_2(
     by_width = np.nanmax(independent, axis=1)
     events = np.concatenate([moderate[0], strongest[0]])
     users = [float(values[-1, 0]) for values in (independent, moderate, strongest)]
-    leakage = account(BACKWARD, BACKWARD, [epsilon] * steps)
+    leakage = compute_leakage(BACKWARD, BACKWARD, [epsilon] * steps)
     excess = max(
         float(moderate[width - 1, start] - leakage.window(start, start + width))
         for width in range(1, steps + 1)
@@ -351,12 +356,16 @@ def pair_curve(q: FloatArray, d: FloatArray) -> PairCurve:
     larger = q > d
     if not larger.any():
         return PairCurve(np.zeros(1), np.zeros(1), np.zeros(0))
-    q, d = q[larger], d[larger]
+    q = q[larger]
+    d = d[larger]
     with np.errstate(divide="ignore"):
         ratio = q / d
     order = np.argsort(-ratio, kind="stable")
-    q, d, ratio = q[order], d[order], ratio[order]
-    q_sums, d_sums = np.cumsum(q), np.cumsum(d)
+    q = q[order]
+    d = d[order]
+    ratio = ratio[order]
+    q_sums = np.cumsum(q)
+    d_sums = np.cumsum(d)
     # State r leaves the optimal set {1, …, r} where the loss of the set reaches log(q_r / d_r).
     below = q_sums * d - d_sums * q
     with np.errstate(divide="ignore"):
@@ -477,20 +486,22 @@ def build_figure_5(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
     """Compute Figure 5: backward leakage over time and its supremum."""
     settings = {
         "(a) P = (1 0; 0 1), ε = 0.23": (IDENTITY, 0.23),
-        "(b) P = (.8 .2; 0 1), ε = 0.23": (MODERATE, 0.23),
-        "(c) P = (.8 .2; 0 1), ε = 0.15": (MODERATE, 0.15),
+        "(b) P = (.8 .2; 0 1), ε = 0.23": (EXAMPLE_2, 0.23),
+        "(c) P = (.8 .2; 0 1), ε = 0.15": (EXAMPLE_2, 0.15),
         "(d) P = (.8 .2; .1 .9), ε = 0.23": (FORWARD, 0.23),
     }
     times = np.arange(1.0, 101)
     panels = []
     for title, (matrix, epsilon) in settings.items():
-        curves = [Series("BPL", times, backward(matrix, np.full(len(times), epsilon)))]
+        curves = [Series("BPL", times, backward_leakage(matrix, np.full(len(times), epsilon)))]
         limit = supremum(matrix, epsilon)
         if math.isfinite(limit):
             curves.append(Series("supremum", times[[0, -1]], np.full(2, limit), dashed=True))
         panels.append(Panel(title, "timestamp", "backward privacy leakage", curves))
     claims = [
-        judge_supremum(title, backward(matrix, np.full(2000, epsilon)), supremum(matrix, epsilon), title[1] in "cd")
+        judge_supremum(
+            title, backward_leakage(matrix, np.full(2000, epsilon)), supremum(matrix, epsilon), title[1] in "cd"
+        )
         for title, (matrix, epsilon) in settings.items()
     ]
     first = [
@@ -521,7 +532,8 @@ def judge_supremum(title: str, leakage: FloatArray, limit: float, exists: bool) 
         Whether the paper states that the supremum exists.
     """
     panel, setting = title.split(" ", 1)
-    last, steps = float(leakage[-1]), len(leakage)
+    last = float(leakage[-1])
+    steps = len(leakage)
     if exists:
         return Claim(
             f"Example 5, Figure 5{panel}",
@@ -557,7 +569,8 @@ def judge_first_timestamp(title: str, epsilon: float, limit: float) -> Claim:
 def _judge_theorem_11() -> Claim:
     """Judge the claim of Theorem 11 about its boundary case ε = log(1/q) with d = 0."""
     # q is a power of two, so that q·e^ε is 1 without rounding: L(α) + ε − α = log(1 + (1 − q)·e^(−α)/q) > 0 for all α.
-    matrix, epsilon = np.array([[0.5, 0.5], [0.0, 1.0]]), math.log(2)
+    matrix = np.array([[0.5, 0.5], [0.0, 1.0]])
+    epsilon = math.log(2)
     alphas = np.array([1.0, 10.0, 30.0])
     slack = LossFunction(matrix)(alphas) + epsilon - alphas
     limit = supremum(matrix, epsilon)
@@ -604,7 +617,7 @@ def figure_7(sizes: tuple[int, int]) -> PaperFigure:
     panels = []
     for title, (epsilon, steps) in zip(("(a)", "(b)"), _STEPS.items(), strict=True):
         for (n, s), function in functions.items():
-            curves[n, s, epsilon] = backward(function, np.full(steps, epsilon))
+            curves[n, s, epsilon] = backward_leakage(function, np.full(steps, epsilon))
             limits[n, s, epsilon] = function.supremum(epsilon).value
         times = np.arange(1.0, steps + 1)
         series = [Series(f"s = {s:g}, n = {n}", times, curves[n, s, epsilon]) for n, s in functions]
@@ -716,7 +729,7 @@ def _fitting(n: int, epsilon: float) -> tuple[list[int], float]:
     """Return durations and supremum for n states smoothed by `_FITTING_AMOUNT`."""
     function = LossFunction(smooth(np.eye(n), _FITTING_AMOUNT))
     limit = function.supremum(epsilon).value
-    return _durations(backward(function, np.full(1000, epsilon)), limit), limit
+    return _durations(backward_leakage(function, np.full(1000, epsilon)), limit), limit
 
 
 # ---- Figure 8 ----
@@ -724,12 +737,13 @@ def _fitting(n: int, epsilon: float) -> tuple[list[int], float]:
 
 def build_figure_8(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
     """Compute Figure 8: budgets of Algorithms 7 and 8 for 1-DP_T and their leakage."""
-    steps, alpha = 30, 1.0
+    steps = 30
+    alpha = 1.0
     budgets = {
         "(a) Algorithm 7": np.full(steps, constant_budget(BACKWARD, FORWARD, alpha)),
         "(b) Algorithm 8": exact_budgets(BACKWARD, FORWARD, alpha, steps),
     }
-    leakages = {title: account(BACKWARD, FORWARD, values) for title, values in budgets.items()}
+    leakages = {title: compute_leakage(BACKWARD, FORWARD, values) for title, values in budgets.items()}
     constant, exact = leakages.values()
     times = np.arange(1.0, steps + 1)
     panels = [
@@ -862,7 +876,7 @@ def expected_noise(budgets: FloatArray) -> float:
 
 def sampled_noise(budgets: FloatArray, runs: int, rng: np.random.Generator) -> FloatArray:
     """Return the mean over time of sampled absolute Laplace noise, shape (runs,)."""
-    noise = laplace_noise((runs, len(budgets)), random_source(rng)) * (COUNT_SENSITIVITY / budgets)
+    noise = sample_laplace((runs, len(budgets)), random_source(rng)) * (COUNT_SENSITIVITY / budgets)
     return np.asarray(np.abs(noise).mean(axis=1))
 
 

@@ -1,4 +1,4 @@
-"""Figure 6 of the TPL paper: runtime of the loss function, and its values against a general linear-program solver.
+"""Figure 6 of the TPL paper: runtime of the loss function, compared with a linear solver.
 
 The paper times three evaluations (Algorithms 1, 3 and 5), two precomputations (Algorithms 2 and 4) and CPLEX. This
 package has one evaluation without a precomputation, `dphmm.leakage.loss`, and one precomputation,
@@ -21,14 +21,14 @@ from scipy.optimize import linprog
 from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import Claim, FigureOptions, Panel, PaperFigure, Series, Verdict, judge
-from dphmm.jobs.progress import Watch
+from dphmm.jobs.progress import ProgressCallback
 from dphmm.leakage import LossFunction, loss
 
 _VALUE_TOLERANCE = 1e-9
 """Values of the solver and of the package count as identical if they differ by less; HiGHS solves to about 1e-10."""
 
 _SOLVER_FACTOR = 100.0
-"""Counted as several orders of magnitude: at least two."""
+"""Minimum ratio that counts as several orders of magnitude: two orders."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def build_figure_6(options: FigureOptions) -> PaperFigure:
     return figure_6(settings, options.seed, options.progress)
 
 
-def figure_6(settings: RuntimeSettings, seed: int, progress: Watch) -> PaperFigure:
+def figure_6(settings: RuntimeSettings, seed: int, progress: ProgressCallback) -> PaperFigure:
     """Time the evaluations and compare their values with those of the solver.
 
     Parameters
@@ -168,7 +168,7 @@ def solver_loss(matrix: FloatArray, alpha: float) -> float:
     return max(solve_pair(q, d, alpha) for q, d in permutations(matrix, 2))
 
 
-def compare_with_solver(size: int, matrices: int, rng: np.random.Generator, progress: Watch) -> FloatArray:
+def compare_with_solver(size: int, matrices: int, rng: np.random.Generator, progress: ProgressCallback) -> FloatArray:
     """Compare both evaluations of the package with the solver on random matrices.
 
     Parameters
@@ -189,7 +189,8 @@ def compare_with_solver(size: int, matrices: int, rng: np.random.Generator, prog
     """
     rows = []
     for number in progress(range(matrices), "comparing with the solver"):
-        matrix, alpha = random_matrix(size, rng), (0.1, 1.0, 10.0)[number % 3]
+        matrix = random_matrix(size, rng)
+        alpha = (0.1, 1.0, 10.0)[number % 3]
         expected = solver_loss(matrix, alpha)
         rows.append([abs(loss(matrix, alpha) - expected), abs(LossFunction(matrix)(alpha) - expected)])
     return np.array(rows)
@@ -217,13 +218,16 @@ def _measure(action: Callable[..., object], *arguments: object) -> float:
     return time.process_time() - started
 
 
-def _time_sizes(settings: RuntimeSettings, rng: np.random.Generator, progress: Watch) -> tuple[Runtimes, Runtimes]:
+def _time_sizes(
+    settings: RuntimeSettings, rng: np.random.Generator, progress: ProgressCallback
+) -> tuple[Runtimes, Runtimes]:
     """Time panels (a) and (b): evaluations at α = 0.1 and precomputations by n."""
     alpha = 0.1
     # Every measurement has a fresh matrix or function: nothing can be cached between runs.
     limits = (*settings.limits, math.inf)
     shape = (settings.runs, len(settings.sizes))
-    direct, called = np.zeros(shape), np.zeros(shape)
+    direct = np.zeros(shape)
+    called = np.zeros(shape)
     built = {limit: np.zeros(shape) for limit in limits}
     solved = []
     for k, n in enumerate(progress(settings.sizes, "timing sizes")):
@@ -246,7 +250,7 @@ def _time_sizes(settings: RuntimeSettings, rng: np.random.Generator, progress: W
     return by_size, {f"LossFunction, built, {names[limit]}": (x, seconds) for limit, seconds in built.items()}
 
 
-def _time_lengths(settings: RuntimeSettings, rng: np.random.Generator, progress: Watch) -> Runtimes:
+def _time_lengths(settings: RuntimeSettings, rng: np.random.Generator, progress: ProgressCallback) -> Runtimes:
     """Time panel (c): BPL with ε = 0.1 at the T timestamps after the first."""
     epsilon = 0.1
 
@@ -261,7 +265,8 @@ def _time_lengths(settings: RuntimeSettings, rng: np.random.Generator, progress:
         return accumulate(LossFunction(matrix, (steps + 1) * epsilon), steps)
 
     shape = (settings.runs, len(settings.lengths))
-    direct, prepared = np.zeros(shape), np.zeros(shape)
+    direct = np.zeros(shape)
+    prepared = np.zeros(shape)
     for run in progress(range(settings.runs), "timing streams"):
         matrix = random_matrix(settings.size, rng)
         for k, steps in enumerate(settings.lengths):
@@ -274,7 +279,8 @@ def _time_lengths(settings: RuntimeSettings, rng: np.random.Generator, progress:
 def _time_alphas(settings: RuntimeSettings, rng: np.random.Generator) -> Runtimes:
     """Time panel (d): evaluations by α."""
     shape = (settings.runs, len(settings.alphas))
-    direct, called = np.zeros(shape), np.zeros(shape)
+    direct = np.zeros(shape)
+    called = np.zeros(shape)
     for run in range(settings.runs):
         matrix = random_matrix(settings.size, rng)
         function = LossFunction(matrix)
@@ -408,8 +414,10 @@ def _judge_alphas(by_alpha: Runtimes) -> list[Claim]:
     _, called = by_alpha["LossFunction, called"]
     ten = int(np.flatnonzero(alphas == 10)[0])
     # Medians, not means: other work of the machine must not decide whether a runtime is stable.
-    stable, calls = np.median(direct[:, alphas > 10], axis=0), np.median(called, axis=0)
-    means, spread = direct.mean(axis=0), float(calls.max() / calls.min())
+    stable = np.median(direct[:, alphas > 10], axis=0)
+    calls = np.median(called, axis=0)
+    means = direct.mean(axis=0)
+    spread = float(calls.max() / calls.min())
     return [
         Claim(
             "Section 6.1, Figure 6(d)",

@@ -1,35 +1,35 @@
-// The texts of the page in its language, and numbers, lengths and times as that language writes them.
+// Texts of the page in its language, and numbers, lengths and times in that language's format.
 
 const texts = JSON.parse(document.querySelector("meta[name=texts]").content);
 export const language = document.documentElement.lang;
-const locale = navigator.languages.find((one) => one.split("-")[0] === language) || language;
+const locale = navigator.languages.find((tag) => tag.split("-")[0] === language) || language;
 
-export function say(key, values = {}) {
-  return texts[key].replace(/{(\w+)}/g, (whole, name) => name in values ? values[name] : whole);
+export function translate(key, values = {}) {
+  return texts[key].replace(/{(\w+)}/g, (placeholder, name) => name in values ? values[name] : placeholder);
 }
 
-export const number = (value, digits = 4) => Number(value.toFixed(digits)).toLocaleString(locale);
-export const percent = (share) => share.toLocaleString(locale, { style: "percent", maximumFractionDigits: 0 });
-const unit = (value, name, digits) => value.toLocaleString(locale, { style: "unit", unit: name, maximumFractionDigits: digits });
+export const formatNumber = (value, digits = 4) => Number(value.toFixed(digits)).toLocaleString(locale);
+export const formatPercent = (share) => share.toLocaleString(locale, { style: "percent", maximumFractionDigits: 0 });
+const formatUnit = (value, name, digits) => value.toLocaleString(locale, { style: "unit", unit: name, maximumFractionDigits: digits });
 
-export function metres(value) {
-  if (value === null || value === undefined) return "–";
-  return value >= 950 ? unit(value / 1000, "kilometer", value < 9950 ? 1 : 0)
-    : unit(value < 100 ? Math.round(value) : 10 * Math.round(value / 10), "meter", 0);
+export function formatLength(metres) {
+  if (metres === null || metres === undefined) return "–";
+  return metres >= 950 ? formatUnit(metres / 1000, "kilometer", metres < 9950 ? 1 : 0)
+    : formatUnit(metres < 100 ? Math.round(metres) : 10 * Math.round(metres / 10), "meter", 0);
 }
 
-export function when(moment) {
-  // Today's times without their date.
-  const date = typeof moment === "number" ? new Date(1000 * moment) : new Date(moment);
-  const today = date.toDateString() === new Date().toDateString();
-  return date.toLocaleString(locale, today ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
+export function formatTime(time) {
+  // Times of today are shown without the date.
+  const date = typeof time === "number" ? new Date(1000 * time) : new Date(time);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return date.toLocaleString(locale, isToday ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
 }
 
-export function whereOf(known) {
-  // In which part of a town, or how near to it.
-  if (!known.town) return say("where_point", { far: metres(3 * known.off_m) });
-  if (known.side) return say("where_" + known.side, { town: known.town });
-  return say("where_within", { town: known.town, far: metres(known.within_m) });
+export function describeLocation(inference) {
+  // The direction from the centre of a town, or a distance from it.
+  if (!inference.town) return translate("where_point", { distance: formatLength(3 * inference.error_m) });
+  if (inference.side) return translate("where_" + inference.side, { town: inference.town });
+  return translate("where_within", { town: inference.town, distance: formatLength(inference.within_m) });
 }
 
 document.getElementById("language").addEventListener("change", ({ target }) => {

@@ -17,7 +17,7 @@
               <Option type="Map" name="properties">
                 <Option type="Map" name="size">
                   <Option type="bool" name="active" value="true" />
-                  <Option type="QString" name="expression" value="2 * &quot;estimate_radius_m&quot;" />
+                  <Option type="QString" name="expression" value="2 * &quot;estimate_error_m&quot;" />
                   <Option type="int" name="type" value="3" />
                 </Option>
               </Option>

@@ -1,8 +1,11 @@
-"""A plugin of QGIS: the commands of dphmm as algorithms of Processing. It needs nothing in QGIS's Python."""
+"""QGIS plugin with the commands of dphmm as algorithms of Processing.
+
+It requires no packages in the Python of QGIS.
+"""
 
 
 def classFactory(_interface):
-    """What QGIS calls."""
+    """Return the plugin; QGIS calls this function."""
     from .provider import Plugin
 
     return Plugin()

@@ -1,4 +1,4 @@
-"""The table of algorithms as a provider of Processing."""
+"""Provider of Processing with the table of algorithms."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ SIMPLE = {
 
 
 class Algorithm(QgsProcessingAlgorithm):
-    """One row of the table."""
+    """An algorithm of the table."""
 
     def __init__(self, key):
         super().__init__()
@@ -58,22 +58,24 @@ class Algorithm(QgsProcessingAlgorithm):
         return self._help
 
     def initAlgorithm(self, _configuration=None):
-        for kind, name, said, default, _ in self._rows:
-            told = {"optional": default is None, "defaultValue": None if default is REQUIRED else default}
+        for kind, name, description, default, _ in self._rows:
+            options = {"optional": default is None, "defaultValue": None if default is REQUIRED else default}
             if kind in LAYERS:
-                made = QgsProcessingParameterFeatureSource(name, said, types=[LAYERS[kind]], **told)
+                parameter = QgsProcessingParameterFeatureSource(name, description, types=[LAYERS[kind]], **options)
             elif kind == "number":
-                made = QgsProcessingParameterNumber(name, said, QgsProcessingParameterNumber.Double, minValue=0, **told)
+                parameter = QgsProcessingParameterNumber(
+                    name, description, QgsProcessingParameterNumber.Double, minValue=0, **options
+                )
             elif kind in SIMPLE:
-                made = SIMPLE[kind](name, said, **told)
+                parameter = SIMPLE[kind](name, description, **options)
             else:
-                made = QgsProcessingParameterFileDestination(name, said, f"{kind} (*.{kind})", **told)
-            self.addParameter(made)
+                parameter = QgsProcessingParameterFileDestination(name, description, f"{kind} (*.{kind})", **options)
+            self.addParameter(parameter)
 
     def processAlgorithm(self, parameters, context, feedback):
         command = shutil.which("dphmm")
         if command is None:
-            raise QgsProcessingException("no command 'dphmm' on the PATH: pip install 'dphmm[files,plots]', then name its folder in Settings, Options, System, Environment")  # fmt: skip  # noqa: E501
+            raise QgsProcessingException("the command 'dphmm' is not on the PATH: pip install 'dphmm[files,plots]', then add its folder in Settings, Options, System, Environment")  # fmt: skip  # noqa: E501
         outputs, words = {}, self._command.split()
         with tempfile.TemporaryDirectory() as folder:
             for kind, name, _, _, form in self._rows:
@@ -82,7 +84,7 @@ class Algorithm(QgsProcessingAlgorithm):
                     words += [word.format(value) for word in form.split()]
                     outputs.update({name: value} if kind not in (*LAYERS, *SIMPLE, "number") else {})
             if any(os.path.exists(path) for path in outputs.values()):
-                words.append("--overwrite")  # which QGIS has asked about
+                words.append("--overwrite")  # QGIS has asked for confirmation
             self._run([command, *words], feedback)
         for path in outputs.values():
             for title in _layers(path):
@@ -91,7 +93,7 @@ class Algorithm(QgsProcessingAlgorithm):
         return outputs
 
     def _value(self, kind, name, folder, parameters, context):
-        """What stands in the command for a parameter."""
+        """Return the value of a parameter in the command."""
         if kind in LAYERS:
             source = self.parameterAsSource(parameters, name, context)
             if source is None:
@@ -115,7 +117,7 @@ class Algorithm(QgsProcessingAlgorithm):
         return self.parameterAsFileOutput(parameters, name, context)
 
     def _run(self, words, feedback):
-        """Run the command; what it says is shown, and its last line is the reason where it fails."""
+        """Run the command and show its output; if it fails, its last line is the reason."""
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
         line = ""
@@ -129,18 +131,18 @@ class Algorithm(QgsProcessingAlgorithm):
 
 
 def _layers(path):
-    """The layers with places in an output: their names in a GeoPackage, and one without a name in GeoJSON."""
+    """Return the names of the spatial layers of an output; that of GeoJSON is empty."""
     if path.endswith(".geojson"):
         return [""]
     if not path.endswith(".gpkg"):
         return []
-    opened = QgsVectorLayer(path, "", "ogr")  # named, for with it goes its provider
-    parts = [one.split(QgsDataProvider.sublayerSeparator()) for one in opened.dataProvider().subLayers()]
+    opened = QgsVectorLayer(path, "", "ogr")  # in a variable: deleting the layer would delete its provider
+    parts = [layer.split(QgsDataProvider.sublayerSeparator()) for layer in opened.dataProvider().subLayers()]
     return [part[1] for part in parts if part[3] not in ("None", "Unknown (any)")]
 
 
 class Provider(QgsProcessingProvider):
-    """The algorithms under one name."""
+    """The provider of all algorithms."""
 
     def loadAlgorithms(self):
         for key in ALGORITHMS:
@@ -154,7 +156,7 @@ class Provider(QgsProcessingProvider):
 
 
 class Plugin:
-    """The provider, as long as the plugin is on."""
+    """The plugin, which registers the provider while it is active."""
 
     def initProcessing(self):
         self.provider = Provider()

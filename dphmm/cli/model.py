@@ -1,0 +1,366 @@
+"""The commands ``dphmm learn``, ``dphmm model`` and ``dphmm synthesize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table
+from dphmm.cli.keys import NUMBER, as_keys, settings_key
+from dphmm.cli.options import (
+    COUNT,
+    POSITIVE,
+    READING,
+    REGION,
+    build_data,
+    build_options,
+    build_space,
+    input_options,
+    refuse,
+    region_options,
+    true_options,
+)
+from dphmm.errors import ConfigurationError
+from dphmm.jobs.input_data import Data
+from dphmm.model.region_priors import KINDS
+
+if TYPE_CHECKING:
+    from dphmm.jobs.model.synthesis import Comparison
+    from dphmm.model.model import MarkovModel
+
+
+@click.command(cls=Once)
+@click.argument("data", nargs=-1, required=True, type=click.Path())
+@click.option("-o", "--output", required=True, type=FILE, help="Output file of the model (.npz).")
+@region_options
+@click.option("--step", type=POSITIVE, metavar="SECONDS", help="Timestep. [default: 60, or selected with the region]")
+@click.option(
+    "--gap",
+    type=POSITIVE,
+    metavar="SECONDS",
+    help="Fill gaps up to this length with the last state. [default: one step]",
+)
+@click.option(
+    "--time-classes",
+    type=click.Choice(["hour", "weekday-hour"]),
+    help="Separate matrices for hours, or hours of weekdays and weekends.",
+)
+@click.option("--zone", metavar="ZONE", help="Time zone of --time-classes. [default: that of the preset]")
+@click.option(
+    "--max-speed", type=POSITIVE, metavar="KMH", help="Speed limit: faster moves are impossible. [default: 150]"
+)
+@click.option(
+    "--smoothing",
+    type=click.FloatRange(0),
+    metavar="COUNT",
+    help="Pseudo-count of observed moves; all others are impossible.",
+)
+@click.option(
+    "--user-epsilon",
+    type=NUMBER,
+    metavar="EPSILON",
+    help="Budget of user-level differential privacy of the model.",
+)
+@settings_key(
+    "--moves-per-user", type=COUNT, help="Maximum moves counted of each user, with --user-epsilon. [default: 20]"
+)
+@settings_key(
+    "--outside-states/--no-outside-states",
+    default=None,
+    help="Separate states for users outside. [default: if there are any]",
+)
+@settings_key(
+    "--calibrate-radii/--no-calibrate-radii",
+    default=None,
+    help="Calibrate radii by cross-validation. [default: with 20 users or more]",
+)
+@settings_key("--min-users", type=COUNT, help="Omit moves of fewer users. This is not a privacy guarantee.")
+@input_options
+@click.option("--overwrite", is_flag=True, help="Replace existing output files.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite: bool, **options: Any) -> None:
+    """Learn a Markov model of movement from DATA and write it to a .npz file.
+
+    DATA are files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks. The model is public: learn it from
+    other users than those to protect. The training users are written to a private list next to the model, with which
+    'dphmm release' and 'dphmm batch' refuse them.
+    """
+    from dphmm.jobs.model.learn import learn, private_list_path
+
+    has_region = any(options[name] is not None for name in REGION)
+    space = build_space(options) if has_region else None
+    step = _PRESET_STEPS.get(options["preset"]) if options["step"] is None else options["step"]
+    zone = options["zone"]
+    if options["time_classes"] is not None and zone is None:
+        zone = _PRESET_ZONES.get(options["preset"])
+    names = (
+        "smoothing",
+        "time_classes",
+        "user_epsilon",
+        "moves_per_user",
+        "min_users",
+        "outside_states",
+        "calibrate_radii",
+    )
+    settings = {**{name: options[name] for name in names}, "zone": zone, "max_speed_kmh": options["max_speed"]}
+    learned = learn(
+        build_data(data, options), space, step, options["gap"], output=output, overwrite=overwrite, **settings
+    )
+    if learned.choice is not None:
+        echo(_REGION_SELECTED.format(learned.choice.options), err=True)
+        if learned.private is None:
+            echo(_REGION_FROM_DATA, err=True)
+    if learned.private is not None:
+        echo(_EXACT_COUNTS, err=True)
+    files = {"model": str(output), "private_user_list": str(private_list_path(output))}
+    result = learned.to_dict()
+    if learned.private is not None:
+        result["spent_on"] = ", ".join(f"{name} {part}" for name, part in result["spent_on"].items())
+    elif learned.shrunk is None:
+        result["smoothing"] = options["smoothing"]
+    else:
+        result["max_speed_kmh"] = learned.shrunk.kernel.reach.max_speed_kmh
+    say("Learned", {**files, **result}, as_json, learned.dropped, "private_dropped", _LABELS)
+
+
+_PICTURES = (".png", ".svg", ".pdf")
+
+_LABELS = {
+    "transitions": "possible moves",
+    "num_possible_moves": "possible moves",
+    "step_seconds": "timestep (s)",
+    "private_user_list": "list of training users",
+    "num_skipped_fixes": "malformed records",
+    "num_merged_fixes": "fixes replaced by one of the same time",
+    "num_locations": "timesteps with a location",
+    "num_locations_outside": "of these, outside the region",
+    "num_states_visited": "visited states",
+    "num_moves": "observed moves",
+    "kernel_weight_moves": "weight of the region's kernel (moves per state)",
+    "weight": "weight of the region's kernel (moves per state)",
+    "num_moves_too_fast": "omitted moves above the speed limit",
+    "num_moves_too_rare": "omitted moves of too few users",
+    "max_speed_kmh": "speed limit (km/h)",
+    "mean_stay_probability": "mean probability of staying for a timestep",
+    "min_stay_probability": "min probability of staying for a timestep",
+    "max_stay_probability": "max probability of staying for a timestep",
+    "calibrated_radius_factors": "90 % radius / expected error",
+    "spent_on": "epsilon of each noisy count",
+    "moves_per_user": "max moves per user",
+    "noisy_num_users": "users (noisy)",
+    "block_side_cells": "side of a block of cells with one count",
+}
+_REGION_SELECTED = "No region was specified. Selected: {}"
+_REGION_FROM_DATA = (
+    "Warning: the region was selected from the data and is stored in the model's file: it reveals where these users "
+    "are. Specify a public region instead, or use --user-epsilon, of which a tenth is then spent on the selection."
+)
+_EXACT_COUNTS = (
+    "Warning: the model's file has the guarantee. The private numbers of this summary do not: they are exact. Do not "
+    "publish them. A specified region, step and speed limit are public only if they were selected without looking at "
+    "the data."
+)
+
+
+# Timesteps of presets with sparse check-ins; others use one minute.
+_PRESET_STEPS = {"gowalla": 3600.0}
+
+_PRESET_ZONES = {"geolife": "Asia/Shanghai", "gowalla": "America/Los_Angeles", "cabspotting": "America/Los_Angeles"}
+
+
+@click.group(cls=OnceGroup)
+def model_command() -> None:
+    """Show a model and its goodness of fit, or build one without data."""
+
+
+@model_command.command()
+@click.argument("model", type=PATH)
+@click.option("-o", "--output", type=FILE, help="Output file of a map (.png, .svg or .pdf).")
+@true_options
+@build_options(
+    Data,
+    names=("users", "exclude_users"),
+    users="Only these users of --true.",
+    exclude_users="All users of --true except these.",
+)
+@as_keys(build_options(Data, names=("skip_bad",)))
+@click.option("--overwrite", is_flag=True, help="Replace existing output files.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **options: Any) -> None:
+    """Show the size, the guarantee and a map of MODEL, and its goodness of fit to other users.
+
+    --true are users that the model was not trained on. Calibration is measured by the coverage of prediction regions:
+    regions with a probability of 90 % should contain the user in 90 % of the cases.
+    """
+    from dphmm.jobs.model.learn import load_model
+
+    if output is not None and output.suffix.lower() not in _PICTURES:
+        raise ConfigurationError(f"the extension of a map must be .png, .svg or .pdf, got {output}")
+    loaded = load_model(model)
+    result = _describe_model(loaded)
+    if options["true"]:
+        from dphmm.jobs.model.goodness_of_fit import evaluate_fit
+
+        fit = evaluate_fit(model, build_data(options["true"], options))
+        result |= fit.to_dict()
+        echo(
+            "Warning: the goodness of fit is computed from the data in --true without noise. Do not publish.", err=True
+        )
+        if fit.num_training_users:
+            echo(
+                f"Warning: the model was trained on {fit.num_training_users} of these users, so the fit is too good.",
+                err=True,
+            )
+    if output is not None:
+        from dphmm.plots.canvas import save_picture
+        from dphmm.plots.model import model_figure
+
+        save_picture(model_figure(loaded), output, overwrite, private=False)
+        result["map"] = cell(str(output))
+    say(f"Model {model.name}", result, as_json, labels=_LABELS)
+
+
+def _describe_model(model: MarkovModel) -> dict[str, Any]:
+    result: dict[str, Any] = {"states": model.size, "num_possible_moves": model.num_possible_moves}
+    result["step_seconds"] = model.step_seconds
+    if model.time_classes is None:  # with time classes there is no single matrix
+        stays = model.inside_transition.diagonal()
+        result["mean_stay_probability"] = float(model.initial @ stays)
+        result["min_stay_probability"] = float(stays.min())
+        result["max_stay_probability"] = float(stays.max())
+    result["hash"] = model.content_hash
+    for name, value in (model.provenance or {}).items():
+        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        if isinstance(text, str | int | float):
+            result.setdefault(name, text)  # metadata in the file must not override properties of the model
+    return result
+
+
+@model_command.command(cls=Once)
+@click.option("-o", "--output", required=True, type=FILE, help="Output file of the model (.npz).")
+@region_options
+@click.option("--step", type=float, metavar="SECONDS", help="Timestep. [default: 300 for everyday, otherwise 60]")
+@click.option(
+    "--kind",
+    default="everyday",
+    show_default=True,
+    type=click.Choice(tuple(KINDS)),
+    help="Type of movement: all day, or recordings of trips.",
+)
+@click.option(
+    "--max-speed", type=POSITIVE, metavar="KMH", help="Speed limit: faster moves are impossible. [default: by --kind]"
+)
+@click.option("--overwrite", is_flag=True, help="Replace existing output files.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def blank(output: Path, step: float | None, kind: str, max_speed: float | None, **options: Any) -> None:
+    """Build a model of a region without data of users.
+
+    The model can be used by every command. It contains a speed limit and published distributions of movement, but no
+    information on the region. Estimates are usually less accurate than with a model learned from users of the region.
+    """
+    from dphmm.jobs.model.learn import blank_model
+
+    boxes = {name: options[name] for name in ("bbox", "town", "extent")}
+    is_box_only = all(options[name] is None for name in REGION if name not in boxes) and any(boxes.values())
+    space = None if is_box_only else build_space(options)
+    box = boxes if is_box_only else {}
+    result = blank_model(space, step, kind, max_speed, output, options["overwrite"], **box)
+    say("Built without data", {"model": str(output), **result.to_dict()}, options["as_json"], labels=_LABELS)
+
+
+_BEST_VALUES = {"top_places": "1 is best", "rank_correlation": "1 is best"}
+
+
+@click.command(cls=Once, name="synthesize")
+@click.option("--model", required=True, type=PATH, help="Model file written by 'dphmm learn'.")
+@click.option("-o", "--output", type=FILE, help="Output file of synthetic users (.csv, .parquet or .gpkg).")
+@click.option("--num-users", type=COUNT, default=1000, show_default=True, help="Number of users.")
+@click.option("--days", type=POSITIVE, default=7.0, show_default=True, help="Number of days.")
+@click.option("--start", default="2024-01-01", show_default=True, metavar="DAY", help="First day.")
+@click.option("--compare", multiple=True, metavar="DATA", type=click.Path(), help="Real users to compare with.")
+@click.option(
+    "--gap",
+    type=POSITIVE,
+    metavar="SECONDS",
+    help="With --compare: fill gaps up to this length. [default: one step]",
+)
+@click.option("--picture", type=FILE, help="With --compare: picture file, with PRIVATE in its name.")
+@click.option("--seed", type=int, help="Seed for reproducible users.")
+@input_options
+@click.option("--overwrite", is_flag=True, help="Replace existing output files.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...], **options: Any) -> None:
+    """Sample synthetic users from a model, and write their locations at every timestep.
+
+    The file is computed from the model only, and has the same privacy guarantee. --compare compares synthetic users
+    with real ones that the model was not trained on, by measures from the literature.
+    """
+    from dphmm.jobs.model.synthesis import compare_users, synthesize
+    from dphmm.writers.formats import check_format
+    from dphmm.writers.paths import PATH_FORMATS
+
+    picture = options["picture"]
+    seed = options["seed"]
+    if output is None and not compare:
+        raise ConfigurationError("an output is required: use -o FILE or --compare DATA")
+    if not compare:
+        refuse(("gap", "picture", *READING), "requires --compare")
+    if picture is not None and (picture.suffix.lower() not in _PICTURES or "PRIVATE" not in picture.name):
+        raise ConfigurationError(f"--picture must be a .png, .svg or .pdf file with PRIVATE in its name, got {picture}")
+    if output is not None:
+        check_format(output, PATH_FORMATS)
+    comparison = None
+    if compare:  # before the synthesis, so that an error leaves no file
+        comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=progress)
+    result: dict[str, Any] = {}
+    if output is not None:
+        settings = {name: options[name] for name in ("num_users", "days", "start", "overwrite")}
+        synthesis = synthesize(model, output, rng=seed, watch=progress, **settings)
+        result = {
+            "file": str(synthesis.output),
+            "users": synthesis.num_users,
+            "locations_per_user": synthesis.steps,
+            "first_time": f"{synthesis.first.astype('datetime64[s]')}Z",
+            "privacy": _PRIVACY,
+            "model_guarantee": synthesis.guarantee,
+        }
+    if options["as_json"]:
+        say_json({**result, **({} if comparison is None else comparison.to_dict())})
+    else:
+        if result:
+            say("Synthetic users", result, False)
+        if comparison is not None:
+            _print_comparison(comparison)
+    if comparison is not None and picture is not None:
+        from dphmm.plots.canvas import save_picture
+        from dphmm.plots.model import crowds_figure
+
+        save_picture(crowds_figure(comparison), picture, options["overwrite"])
+        echo(f"Warning: {cell(str(picture))} shows true locations. Do not publish it.", err=True)
+
+
+_PRIVACY = "the guarantee of the model's file"
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    """Print a table of the measures, and the log likelihood."""
+    columns = (comparison.synthetic, comparison.halves, comparison.places_alone)
+    rows = [
+        (
+            name.replace("_", " "),
+            *("-" if values[name] != values[name] else f"{values[name]:.3f}" for values in columns),
+            _BEST_VALUES.get(name, "0 is best"),
+        )
+        for name in comparison.synthetic
+    ]
+    users = "user" if comparison.num_users == 1 else "users"
+    excluded = f"; {comparison.left_out:,} training users of the model excluded" if comparison.left_out else ""
+    size = f"{comparison.stretches:,} paths, {comparison.places:,} locations{excluded}"
+    title = f"Compared with {comparison.num_users:,} real {users} ({size})"
+    say_table(("measure", "synthetic users", "half of the real users", "locations only", ""), rows, title)
+    echo(
+        f"Mean log likelihood of a step of the real users: {comparison.log_likelihood:.4f}. Steps that are impossible "
+        f"in the model: {comparison.impossible:.2%}."
+    )

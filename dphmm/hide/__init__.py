@@ -1,0 +1,1 @@
+"""Protected zones in recordings, the inference of adversaries, and files of recordings."""

@@ -1,0 +1,1 @@
+"""Jobs that attack obfuscated tracks and tables of counts."""

@@ -1,0 +1,1 @@
+"""Jobs that audit policies, mechanisms and releases."""

@@ -1,0 +1,206 @@
+"""Audit of events over time: what releases reveal about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
+from dphmm.audit.realized import EventAudit, audit_events
+from dphmm.errors import ConfigurationError
+from dphmm.events import Event, EventText, parse_event
+from dphmm.formatting import Result, exported
+from dphmm.jobs.audit.adversaries import Adversaries
+from dphmm.jobs.audit.session import load_prior_and_replays
+from dphmm.jobs.audit.target import Prior
+from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.release.stored import ReplayResult, SettingsLike
+from dphmm.tables.values import iso_time, shorten
+from dphmm.validation import Interval, checked
+
+EventLike = str | EventText | Event
+"""An event in words, or as a value with times in steps from the first release."""
+
+
+LEARNED_PROBABILITY = 0.9
+"""Default probability above which an event counts as learned."""
+
+
+@dataclass(frozen=True, eq=False)
+class EventAudits(Result):
+    """Audits of events for several users and adversaries.
+
+    Parameters
+    ----------
+    replays
+        The releases of each user.
+    audits
+        For each user, one audit for each adversary and event.
+    max_posterior, min_posterior
+        An event counts as learned above or below these probabilities.
+    private
+        Whether the users' earlier data were used. The result is then private.
+    """
+
+    replays: tuple[ReplayResult, ...]
+    audits: tuple[tuple[EventAudit, ...], ...] = field(repr=False)
+    max_posterior: float = field(metadata=exported())
+    min_posterior: float = field(metadata=exported())
+    private: bool = field(default=False, metadata=exported())
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether any event was learned at any release."""
+        return any(self.is_learned(audit) for audits in self.audits for audit in audits)
+
+    def is_learned(self, audit: EventAudit) -> bool:
+        """Return whether an event's probability passed a threshold at any release.
+
+        Parameters
+        ----------
+        audit
+            The audit of one event for one user.
+
+        Returns
+        -------
+        bool
+            Whether a threshold was passed.
+        """
+        probability = audit.probability
+        return bool((probability > self.max_posterior).any() or (probability < self.min_posterior).any())
+
+    def format_time(self, replay: ReplayResult, audit: EventAudit, release: int) -> str:
+        """Format the time of a release: in UTC, or its step if the model has no step length.
+
+        Parameters
+        ----------
+        replay
+            The releases of a user.
+        audit
+            The audit of an event.
+        release
+            Index of the release, from 0.
+
+        Returns
+        -------
+        str
+            For example ``2024-03-07T09:00:00Z`` or ``step 12``.
+        """
+        seconds = replay.engine.model.step_seconds
+        if seconds is None:
+            return f"step {int(audit.times[release])}"
+        return iso_time(np.datetime64(round(replay.slots[release] * seconds * 1_000_000), "us"))
+
+    def _derived(self) -> dict[str, Any]:
+        events = []
+        for replay, audits in zip(self.replays, self.audits, strict=True):
+            for audit in audits:
+                fields = audit.to_dict()
+                for change in fields["largest_changes"]:
+                    change["time"] = self.format_time(replay, audit, change["release"] - 1)
+                events.append({**fields, "learned": self.is_learned(audit), "randomness_was_private": replay.private})
+        return {"exposed": self.is_exposed, "events": events}
+
+
+@checked
+def audit_event(
+    path: str | Path,
+    model: Model,
+    event: EventLike | Sequence[EventLike],
+    settings: SettingsLike | None = None,
+    *,
+    users: Sequence[str] = (),
+    prior: Prior | None = None,
+    adversaries: Adversaries | None = None,
+    max_posterior: Annotated[float, Interval(0, 1, error=ConfigurationError)] | None = None,
+    min_posterior: Annotated[float, Interval(0, 1, error=ConfigurationError)] = 0.0,
+    watch: ProgressCallback = unwatched,
+) -> EventAudits:
+    """Audit what releases reveal about events, as ``dphmm audit event`` does.
+
+    Parameters
+    ----------
+    path, model, settings, users
+        See `dphmm.jobs.replay`.
+    event
+        One or more events, in words (see `dphmm.events.parse_event`) or as values. Windows in dates are counted from
+        each user's first release. Times before the first release are omitted from a window if the model does not cover
+        them.
+    prior
+        Another adversary's distribution of the first state. Defaults to the model's.
+    adversaries
+        Adversaries in addition to the public one. The result may then be private.
+    max_posterior, min_posterior
+        An event counts as learned above or below these probabilities. `max_posterior` defaults to the largest event cap
+        on these events in the settings of the releases, or 0.9 without one.
+    watch
+        Progress callback, see `dphmm.jobs.ProgressCallback`.
+
+    Returns
+    -------
+    EventAudits
+        One audit for each user, adversary and event.
+
+    Raises
+    ------
+    EventError
+        If an event is invalid, lies outside a user's releases, or is certain or impossible before any release.
+    ConfigurationError
+        If the thresholds are invalid; also see `dphmm.jobs.replay`.
+    DphmmError
+        See `dphmm.jobs.replay`, and if the table of the prior is invalid.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dphmm import ReleaseSettings
+    >>> from dphmm.jobs import Data, audit_event, learn, region, release
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> model = learn(Data(("data/sample/geolife",), exclude_users=("002",)), space, step_seconds=300).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = f"{folder}/releases.csv"
+    ...     town = Data(("data/sample/geolife",), users=("002",))
+    ...     result = release(town, model, ReleaseSettings(policy="utility:1km", epsilon=0.5), file, rng=1)
+    ...     audit = audit_event(file, model, "at:95,99 between 5 and 30", "utility:1km")
+    >>> len(audit.audits[0][0].log_odds_change) == len(result.table)
+    True
+    """
+    _check_thresholds(min_posterior, 1.0 if max_posterior is None else max_posterior)
+    if not isinstance(event, str | EventText | Event | Sequence):
+        raise ConfigurationError(f"event must be a string, an event, or a list of them, got {shorten(event)}")
+    requested = event if isinstance(event, Sequence) and not isinstance(event, str) else [event]
+    if not requested:
+        raise ConfigurationError("event must be given, such as 'at:clinic.geojson on 2024-03-04', got an empty list")
+    worded = [
+        (str(event_spec), parse_event(event_spec) if isinstance(event_spec, str) else event_spec)
+        for event_spec in requested
+    ]
+    learned = load_model(model)
+    others = adversaries or Adversaries()
+    believed, replays = load_prior_and_replays(path, learned, settings, users, prior)
+    if max_posterior is None:
+        events = {str(read) for _, read in worded}
+        caps = [cap for replay in replays for cap in replay.engine.settings.caps if str(cap.event) in events]
+        max_posterior = max((cap.probability for cap in caps), default=LEARNED_PROBABILITY)
+        _check_thresholds(min_posterior, max_posterior)
+    readers = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
+    event_audits = []
+    for replay in watch(replays, "Replaying", len(replays)):
+        audits = list[EventAudit]()
+        for adversary in readers[replay.sequence.user]:
+            audits += audit_events(replay.engine, replay.sequence, worded, believed, adversary)
+        event_audits.append(tuple(audits))
+    return EventAudits(replays, tuple(event_audits), float(max_posterior), float(min_posterior), others.is_private)
+
+
+def _check_thresholds(min_posterior: float, max_posterior: float) -> None:
+    if not 0 <= min_posterior < max_posterior <= 1:
+        raise ConfigurationError(
+            "min_posterior and max_posterior must be increasing probabilities, got "
+            f"{min_posterior:g} and {max_posterior:g}"
+        )

@@ -1,0 +1,295 @@
+"""Audit of a policy under constraint sets, or over the secrets of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dphmm.audit.blowfish import BlowfishPolicy, audit_blowfish
+from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
+from dphmm.audit.inference import AdversaryAudit, audit_support
+from dphmm.audit.policy import (
+    AuditedMechanism,
+    ConstraintAudit,
+    EntryAudit,
+    RepairAudit,
+    audit_constraints,
+    audit_entries,
+)
+from dphmm.audit.tables import read_edges, read_secrets
+from dphmm.formatting import Result, as_plain, exported
+from dphmm.jobs.audit.target import AuditTarget, Constraint, Prior, check_prior
+from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.release.costly_repair import CostlyRepair, describe_costly_repair
+from dphmm.policy import Objective, protect
+from dphmm.policy.component_bodies import NoiseScope
+from dphmm.validation import Epsilon, checked
+
+_BODIES: tuple[AuditedMechanism, ...] = ("k-norm", "laplace")
+# Exposed states that a sentence names; the result contains all of them.
+_MAX_NAMED = 5
+
+
+def _is_or_are(items: Sized) -> str:
+    return "is" if len(items) == 1 else "are"
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyAudit(Result):
+    """Result of `audit_policy`.
+
+    Parameters
+    ----------
+    target
+        The states and the policy.
+    epsilon
+        The budget for stated levels and errors.
+    constraints, audits
+        The constraint sets, and the audit of each.
+    others
+        For each constraint set, the guarantee of the repaired K-norm release for another adversary. None without such
+        an adversary, or for a single possible state.
+    entries
+        The audit of entries into zones. None without unprotected states or without a model.
+    """
+
+    target: AuditTarget
+    epsilon: float = field(metadata=exported())
+    constraints: tuple[Constraint, ...]
+    audits: tuple[ConstraintAudit, ...] = field(repr=False)
+    others: tuple[AdversaryAudit | None, ...] = field(repr=False)
+    entries: EntryAudit | None = field(default=None, repr=False, metadata=exported())
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether any state is exposed, to the public adversary or to the other one."""
+        exposed_to_others = (other is not None and bool(other.exposed or other.is_singleton) for other in self.others)
+        return any(audit.is_exposed for audit in self.audits) or any(exposed_to_others)
+
+    def summary_sentences(self) -> list[str]:
+        """Return sentences about exposed states and the adversary to whom they are exposed.
+
+        Returns
+        -------
+        list of str
+            One sentence for the public adversary, and one for the other adversary, if there is one.
+        """
+        exposed = {
+            (label, state) for label, audit in self._by_label() for body in audit.bodies for state in body.exposed
+        }
+        about_other = self._sentences_about_other()
+        name = "To an adversary who knows the policy and the constraint set"
+        if exposed:
+            public = f"{name}, the policy without a repair leaves {self._list_exposed(exposed)} exposed."
+        elif about_other:
+            public = f"{name}, no state is exposed by a single release."
+        else:
+            public = "No state is exposed by a single release."
+        return [public, *about_other]
+
+    def _sentences_about_other(self) -> list[str]:
+        others = [(constraint.label, other) for constraint, other in zip(self.constraints, self.others, strict=True)]
+        audited = [(label, other) for label, other in others if other is not None]
+        if not audited:
+            return []
+        name = "To the adversary with the provided prior"
+        exposed = {(label, state) for label, other in audited for state in other.exposed_with_surrogates}
+        exposed_exactly = {(label, state) for label, other in audited for state in other.exposed} - exposed
+        sentences = []
+        if audited[0][1].is_singleton:
+            (state,) = np.flatnonzero(audited[0][1].support).tolist()
+            sentences.append(f"{name}, state {self.target.names[state]!r} is known before the release.")
+        if exposed:
+            sentences.append(f"{name}, {self._list_exposed(exposed)} {_is_or_are(exposed)} exposed after the repair.")
+        if exposed_exactly:
+            sentences.append(
+                f"{name}, {self._list_exposed(exposed_exactly)} would be exposed by a mechanism without surrogates, "
+                "which 'dphmm release' does not use."
+            )
+        return sentences or [f"{name}, no state is exposed by a single release."]
+
+    def _list_exposed(self, exposed: set[tuple[str, int]]) -> str:
+        """Name up to five exposed states, with their constraint sets if there are several."""
+        names = self.target.names
+        several = len(self.constraints) > 1
+        listed = [f"{names[state]!r}{f' ({label})' if several else ''}" for label, state in sorted(exposed)]
+        more = f" and {len(listed) - _MAX_NAMED:,} more" if len(listed) > _MAX_NAMED else ""
+        return f"state{'s' * (len(listed) > 1)} {', '.join(listed[:_MAX_NAMED])}{more}"
+
+    def _by_label(self) -> list[tuple[str, ConstraintAudit]]:
+        return [(constraint.label, audit) for constraint, audit in zip(self.constraints, self.audits, strict=True)]
+
+    def warnings(self) -> list[str]:
+        """Return each mechanism's repair that raises the error most, if by more than a tenth.
+
+        Returns
+        -------
+        list of str
+            One warning for each mechanism, with the edge, the exposed state, the errors and remedies.
+        """
+        worst: dict[str, tuple[CostlyRepair, str]] = {}
+        for label, audit in self._by_label():
+            for repair in audit.repairs:
+                costly = self._costly_repair(audit, repair)
+                if costly is not None and (
+                    repair.mechanism not in worst or costly.ratio > worst[repair.mechanism][0].ratio
+                ):
+                    worst[repair.mechanism] = costly, label
+        return [f"{mechanism}, {label}: {costly.describe()}" for mechanism, (costly, label) in worst.items()]
+
+    def _costly_repair(self, audit: ConstraintAudit, repair: RepairAudit) -> CostlyRepair | None:
+        if repair.method != "exact":
+            return None
+        model = self.target.model
+        space = None if model is None else model.space
+        effect = repair.protection.effect
+        return describe_costly_repair(effect, self.target.names, space, self.epsilon, audit.noise_scope)
+
+    def to_dict(self, *_: Any) -> dict[str, Any]:
+        """Export the audit as plain JSON values with state names."""
+        return super().to_dict(self.target.names)
+
+    def _derived(self, names: Sequence[str]) -> dict[str, Any]:
+        each = zip(self.constraints, self.audits, self.others, strict=True)
+        constraints = [
+            {
+                "label": constraint.label,
+                **audit.to_dict(names, self.epsilon),
+                "adversary": as_plain(other, names),
+                "costly_repairs": [
+                    {"mechanism": repair.mechanism, **costly.to_dict()}
+                    for repair in audit.repairs
+                    if (costly := self._costly_repair(audit, repair)) is not None
+                ],
+            }
+            for constraint, audit, other in each
+        ]
+        return {"form": "markov", "num_states": len(names), "exposed": self.is_exposed, "constraints": constraints}
+
+
+@checked
+def audit_policy(
+    target: AuditTarget,
+    constraints: Sequence[Constraint] = (),
+    mechanisms: Sequence[AuditedMechanism] = _BODIES,
+    *,
+    epsilon: Epsilon = 1.0,
+    repair_objective: Objective = "error",
+    noise_scope: NoiseScope = "graph",
+    prior: Prior | None = None,
+    watch: ProgressCallback = unwatched,
+) -> PolicyAudit:
+    """Audit the exposed states of a policy and all repairs, as ``dphmm audit policy`` does.
+
+    Parameters
+    ----------
+    target
+        The states and the policy: `AuditTarget.from_model`, `AuditTarget.from_tables`.
+    constraints
+        The constraint sets: `AuditTarget.constrain_to`, `AuditTarget.constrain_along`. Defaults to all states.
+    mechanisms
+        The mechanisms to audit.
+    epsilon
+        The budget for stated levels and errors.
+    repair_objective
+        Objective of the exact repair.
+    noise_scope
+        Whether the noise is calibrated to the whole graph or to each component.
+    prior
+        The prior of another adversary, for whom the repaired K-norm release is also audited.
+    watch
+        Progress callback, see `dphmm.jobs.ProgressCallback`.
+
+    Returns
+    -------
+    PolicyAudit
+        The exposed states under each constraint set.
+
+    Raises
+    ------
+    BudgetError
+        If epsilon is not positive and finite.
+    DphmmError
+        See `dphmm.audit.policy.audit_constraint`, and if the table of the prior is invalid.
+
+    Examples
+    --------
+    >>> from dphmm.jobs import AuditTarget, audit_policy, learn, region
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> model = learn("data/sample/geolife", space, step_seconds=300).model
+    >>> target = AuditTarget.from_model(model, "utility:1km")
+    >>> audit = audit_policy(target, [target.constrain_to(("3", "4", "90"))])
+    >>> audit.is_exposed, audit.audits[0].bodies[0].exposed
+    (True, (90,))
+    """
+    believed = check_prior(prior, target.names)
+    chosen = tuple(constraints) or (target.all_states(),)
+    policy = target.policy
+    f = target.measurements
+    sets = [constraint.states for constraint in chosen]
+
+    def other(audit: ConstraintAudit) -> AdversaryAudit | None:
+        if believed is None or audit.num_possible_states <= 1:
+            return None
+        repaired = protect(policy, f, audit.constraint, objective=repair_objective, noise_scope=noise_scope)
+        return audit_support(repaired, f, believed > 0)
+
+    audited = audit_constraints(policy, f, sets, mechanisms, repair_objective, noise_scope)
+    audits = tuple(watch(audited, "Auditing", len(chosen)))
+    model = target.model if policy.open.any() else None
+    entries = None if model is None else audit_entries(policy, f, model, epsilon)
+    return PolicyAudit(target, float(epsilon), chosen, audits, tuple(map(other, audits)), entries)
+
+
+@checked
+def audit_secrets(
+    secrets: str | Path,
+    edges: str | Path,
+    counts: Sequence[str] = (),
+    mechanisms: Sequence[AuditedMechanism] = _BODIES,
+    *,
+    epsilon: Epsilon = 1.0,
+) -> SecretsAudit:
+    """Audit the exposed secrets of a database, as ``dphmm audit policy --secrets`` does.
+
+    Parameters
+    ----------
+    secrets
+        A table with a column ``secret``. Without `counts`, its numeric columns are the contributions to the answers.
+    edges
+        A table of two columns: pairs that must be indistinguishable, with ``null`` for absence.
+    counts
+        Count queries ``COLUMN=VALUE``, with several conditions joined by commas.
+    mechanisms, epsilon
+        See `audit_policy`. The mechanisms are ``"k-norm"`` and ``"laplace"``.
+
+    Returns
+    -------
+    SecretsAudit
+        The levels of each mechanism and the exposed secrets.
+
+    Raises
+    ------
+    DataFileError, PolicyError
+        If a table is invalid.
+    InvalidInputError, BudgetError
+        If a mechanism is unknown, or epsilon is invalid.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     secrets, edges = Path(folder, "secrets.csv"), Path(folder, "edges.csv")
+    ...     _ = secrets.write_text("secret,x,y\\na,1,0\\nb,0,2\\n")
+    ...     _ = edges.write_text("first,second\\na,null\\n")
+    ...     audit = audit_secrets(secrets, edges)
+    >>> audit.get_exposed("k-norm")
+    ('b',)
+    """
+    names, contributions = read_secrets(secrets, counts)
+    policy = BlowfishPolicy(names, contributions, read_edges(edges))
+    return audit_blowfish(policy, epsilon, mechanisms)

@@ -1,0 +1,225 @@
+"""Audit of released sequences: what each adversary infers about users' locations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
+from dphmm.audit.inference import DEFAULT_TOP_K
+from dphmm.audit.sequence import (
+    PUBLIC,
+    SequenceAudit,
+    Thresholds,
+    audit_adversaries,
+    describe_adversary,
+    summarize_inference,
+)
+from dphmm.errors import ConfigurationError
+from dphmm.formatting import Result, exported
+from dphmm.jobs.audit.adversaries import Adversaries
+from dphmm.jobs.audit.target import Prior, check_prior, get_state_names
+from dphmm.jobs.input_data import Data, DataLike
+from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
+from dphmm.model.model import MarkovModel
+from dphmm.release.trajectory import locate_states
+from dphmm.space.states import OUTSIDE, StateSpace
+from dphmm.validation import PositiveInt, checked
+
+
+@dataclass(frozen=True, eq=False)
+class SessionAudit(Result):
+    """Result of `audit_session`.
+
+    Parameters
+    ----------
+    space
+        The states.
+    replays
+        The releases of each user.
+    audits
+        For each user, one audit for each adversary, the public one first.
+    private
+        Whether true locations or the users' earlier data were used. The result is then private.
+    thresholds
+        Limits on the inference.
+    """
+
+    space: StateSpace
+    replays: tuple[ReplayResult, ...]
+    audits: tuple[SequenceAudit, ...] = field(repr=False)
+    private: bool = field(metadata=exported())
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether any state was exposed at any release, or any threshold is violated."""
+        return bool(self.violations) or self.has_exposed_state
+
+    @property
+    def has_exposed_state(self) -> bool:
+        """Whether any state was exposed at any release."""
+        return any(audit.exposed_steps for audit in self.audits)
+
+    @cached_property
+    def violations(self) -> dict[str, tuple[str, ...]]:
+        """User → violated thresholds in words, for users with violations."""
+        violations: dict[str, tuple[str, ...]] = {}
+        for audit in self.audits:
+            adversary = (
+                ""
+                if audit.auxiliary_knowledge == PUBLIC.auxiliary_knowledge
+                else f"for {describe_adversary(audit.auxiliary_knowledge)}, "
+            )
+            sentences = tuple(f"{adversary}{violation}" for violation in self.thresholds.violations(audit))
+            if sentences:
+                violations[audit.user] = violations.get(audit.user, ()) + sentences
+        return violations
+
+    def describe(self) -> str:
+        """Summarize the audit: exposed states, the most exposed user, and violated thresholds.
+
+        Returns
+        -------
+        str
+            Some sentences.
+        """
+        exposure = (
+            "A state is exposed by some release."
+            if self.has_exposed_state
+            else "No state is exposed: each release leaves every possible state, except unprotected ones, "
+            "indistinguishable from another one within a factor of e^epsilon."
+        )
+        most_exposed = max(self.audits, key=lambda audit: float(audit.smoothed_metrics.top_1_probability.mean()))
+        text = f"{exposure} {most_exposed.describe()} {summarize_inference(most_exposed)}."
+        for user, sentences in list(self.violations.items())[:1]:
+            return (
+                f"{text} Thresholds are violated for {len(self.violations)} of {len(self.replays)} users; {user}: "
+                f"{'; '.join(sentences)}. Release less often or use a smaller epsilon ('dphmm calibrate')."
+            )
+        return text if self.thresholds == Thresholds() else f"{text} No threshold is violated."
+
+    def _derived(self) -> dict[str, Any]:
+        names = get_state_names(self.space)
+        was_private = {replay.sequence.user: replay.private for replay in self.replays}
+        users = [{**audit.to_dict(names), "randomness_was_private": was_private[audit.user]} for audit in self.audits]
+        fields = {"exposed": self.is_exposed, "in_words": self.describe(), "thresholds": vars(self.thresholds)}
+        return {**fields, "violations": self.violations, "users": users}
+
+
+@checked
+def audit_session(
+    path: str | Path,
+    model: Model,
+    settings: SettingsLike | None = None,
+    *,
+    users: Sequence[str] = (),
+    prior: Prior | None = None,
+    true: DataLike | None = None,
+    adversaries: Adversaries | None = None,
+    top: PositiveInt = DEFAULT_TOP_K,
+    thresholds: Thresholds | None = None,
+    keep_beliefs: bool = True,
+    watch: ProgressCallback = unwatched,
+) -> SessionAudit:
+    """Audit what releases reveal about locations, as ``dphmm audit session`` does.
+
+    Parameters
+    ----------
+    path, model, settings, users
+        See `replay`.
+    prior
+        Another adversary's distribution of the first state. Defaults to the model's.
+    true
+        The released trajectories, if available. The result is then private.
+    adversaries
+        Adversaries in addition to the public one, such as one with earlier data of the users. The result has an audit
+        for each of them and may be private.
+    top
+        Number of states for the top-k metrics.
+    thresholds
+        Limits on the inference. A user for whom one is violated counts as exposed.
+    keep_beliefs
+        Whether to keep the beliefs at each release. Without them, thousands of users fit into memory.
+    watch
+        Progress callback, see `dphmm.jobs.ProgressCallback`.
+
+    Returns
+    -------
+    SessionAudit
+        The inference about each user without releases, given past releases, and given all releases.
+
+    Raises
+    ------
+    DphmmError
+        See `replay` and `dphmm.audit.sequence.audit_sequence`, and if the data are invalid.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dphmm import ReleaseSettings
+    >>> from dphmm.jobs import Data, audit_session, learn, region, release
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
+    >>> model = learn(others, space, step_seconds=300).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = f"{folder}/releases.csv"
+    ...     result = release(town, model, ReleaseSettings(policy="utility:1km", epsilon=0.5), file, rng=1)
+    ...     audit = audit_session(file, model, "utility:1km", true=town)
+    >>> audit.is_exposed, audit.audits[0].epsilon == 0.5 * len(result.table)
+    (False, True)
+    >>> smoothed, prior = audit.audits[0].smoothed_metrics, audit.audits[0].prior_metrics
+    >>> bool(smoothed.entropy.mean() < prior.entropy.mean())
+    True
+    """
+    learned = load_model(model)
+    believed, replays = load_prior_and_replays(path, learned, settings, users, prior)
+    truths = [None] * len(replays) if true is None else locate_true_states(true, replays)
+    others = adversaries or Adversaries()
+    user_adversaries = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
+    audits = list[SequenceAudit]()
+    for replay, truth in watch(zip(replays, truths, strict=True), "Replaying", len(replays)):
+        with_prior = [replace(adversary, prior=believed) for adversary in user_adversaries[replay.sequence.user]]
+        user_audits = audit_adversaries(replay.engine, replay.sequence, with_prior, truth, top)
+        audits += (
+            user_audits if keep_beliefs else [replace(audit, filtering=None, smoothed=()) for audit in user_audits]
+        )
+    private = true is not None or others.is_private
+    return SessionAudit(learned.space, replays, tuple(audits), private, thresholds or Thresholds())
+
+
+def locate_true_states(data: DataLike, replays: Sequence[ReplayResult]) -> list[IntArray]:
+    """Return the true states of each user at each release, ``(T,)`` each. Private."""
+    users = tuple(replay.sequence.user for replay in replays)
+    region = replays[0].engine.model.space if replays else None
+    chosen = replace(Data.from_any(data), users=users, region=region)
+    tracks = {track.user: track for track in chosen.read().trajectories}
+    truths = []
+    for replay, user in zip(replays, users, strict=True):
+        track = tracks[user].resample(replay.engine.model.step)
+        space = replay.engine.model.space
+        states, _ = locate_states(space, track.latitude, track.longitude, replay.engine.settings.outside)
+        at = dict(zip(track.slots.tolist(), states.tolist(), strict=True))
+        truth = np.array([at.get(slot, OUTSIDE) for slot in replay.slots])
+        if (truth < 0).any():
+            raise ConfigurationError(
+                f"user {user}: the true trajectory must have a location in the region at every release, got none at "
+                f"release {int((truth < 0).argmax()) + 1}; use the data that was released"
+            )
+        truths.append(truth)
+    return truths
+
+
+def load_prior_and_replays(
+    path: str | Path, model: MarkovModel, settings: SettingsLike | None, users: Sequence[str], prior: Any
+) -> tuple[FloatArray | None, tuple[ReplayResult, ...]]:
+    """Return another adversary's prior, and the releases of at least one user."""
+    return check_prior(prior, get_state_names(model.space)), replay_all(path, model, settings, users)

@@ -1,0 +1,221 @@
+"""Utility of releases: errors of estimates, coverage of radii, mobility statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from dphmm.arrays import FloatArray
+from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
+from dphmm.errors import ConfigurationError
+from dphmm.formatting import Result
+from dphmm.jobs.input_data import Data, DataLike
+from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.synthesis import classify_hours, split_paths
+from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.release.stored import compute_slots, get_user_name, read_released
+from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
+from dphmm.model.point_estimate import COVERAGE, USER_COVERAGE
+from dphmm.validation import checked
+
+
+@dataclass(frozen=True, eq=False)
+class UserUtility(Result):
+    """Errors of one user's estimates. Private.
+
+    Parameters
+    ----------
+    user
+        The user.
+    errors_km
+        ``(T,)``: the distances between estimates and fixes, kilometres.
+    coverage
+        The share of timesteps at which the fix lies within the calibrated 90 % radius. NaN if the model has no
+        calibrated radii.
+    """
+
+    user: str
+    errors_km: FloatArray = field(repr=False)
+    coverage: float
+
+    def _derived(self) -> dict[str, Any]:
+        errors = {
+            "mean_error_m": self.errors_km.mean(),
+            "median_error_m": np.median(self.errors_km),
+            "error_quantile_90_m": np.quantile(self.errors_km, 0.9),
+        }
+        errors_m = {name: 1000 * value for name, value in errors.items()}
+        return {"user": self.user, "num_timesteps": len(self.errors_km), **errors_m, "coverage_90": self.coverage}
+
+
+@dataclass(frozen=True, eq=False)
+class UtilityAudit(Result):
+    """Utility of releases compared with the truth. Private: it uses true locations.
+
+    Parameters
+    ----------
+    users
+        One element for each released user.
+    measures
+        Measures of `dphmm.model.mobility_statistics` between estimates and true locations at the same timesteps. They
+        are divergences from 0 (equal) to 1, except ``top_places`` (a share) and ``rank_correlation``, for which 1 is
+        best. Visits use all timesteps in the region. The other measures use runs of two or more consecutive timesteps
+        and are missing without such runs.
+    """
+
+    users: tuple[UserUtility, ...] = field(repr=False)
+    measures: Mapping[str, float]
+
+    @property
+    def mean_error_km(self) -> float:
+        """The mean error of estimates in kilometres, with equal weight for each user."""
+        return float(np.mean([user.errors_km.mean() for user in self.users]))
+
+    @property
+    def mean_coverage(self) -> tuple[float, float, float] | None:
+        """The mean coverage of calibrated radii over users, with its interval; None without radii.
+
+        The 99 % interval is Student's over users and inaccurate for few of them. For one user it is [0, 1].
+        """
+        coverage = np.array([user.coverage for user in self.users if not np.isnan(user.coverage)])
+        if not len(coverage):
+            return None
+        half = np.inf
+        if len(coverage) > 1:
+            quantile = student.ppf((1 + CONFIDENCE) / 2, len(coverage) - 1)
+            half = quantile * coverage.std(ddof=1) / np.sqrt(len(coverage))
+        mean = float(coverage.mean())
+        return mean, max(0.0, float(mean - half)), min(1.0, float(mean + half))
+
+    @property
+    def mostly_covered(self) -> tuple[float, float, float] | None:
+        """The share of users with a coverage of at least `USER_COVERAGE`, with its exact interval."""
+        coverage = np.array([user.coverage for user in self.users if not np.isnan(user.coverage)])
+        if not len(coverage):
+            return None
+        count = int((coverage >= USER_COVERAGE).sum())
+        return count / len(coverage), *clopper_pearson_interval(count, len(coverage))
+
+    def describe(self) -> str:
+        """Summarize the audit in some sentences.
+
+        Returns
+        -------
+        str
+            Plain text.
+        """
+        count = len(self.users)
+        text = f"The mean error of estimates is {1000 * self.mean_error_km:,.0f} m ({count:,} user{'s' * (count > 1)})."
+        coverage = self.mean_coverage
+        mostly = self.mostly_covered
+        if coverage is None or mostly is None:
+            return f"{text} The model has no calibrated radii."
+        shares, users = ([f"{100 * share:.0f}" for share in interval] for interval in (coverage, mostly))
+        return (
+            f"{text} The calibrated {100 * COVERAGE:.0f} % radius contains the true location at {shares[0]} % of "
+            f"timesteps, averaged over users ({100 * CONFIDENCE:g} % interval {shares[1]} to {shares[2]} %). For "
+            f"{users[0]} % of the users it contains the location at {100 * USER_COVERAGE:.0f} % of timesteps or more "
+            f"({users[1]} to {users[2]} %)."
+        )
+
+    def _derived(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "private": True,
+            "in_words": self.describe(),
+            "mean_error_m": 1000 * self.mean_error_km,
+        }
+        for name, interval in (("coverage_90", self.mean_coverage), ("users_mostly_covered", self.mostly_covered)):
+            bounds = interval or (None, None, None)
+            fields |= dict(zip((name, f"min_{name}", f"max_{name}"), bounds, strict=True))
+        return {**fields, "measures": self.measures, "users": self.users}
+
+
+@checked
+def audit_utility(
+    source: str | Path, model: Model, true: DataLike, *, users: Sequence[str] = (), watch: ProgressCallback = unwatched
+) -> UtilityAudit:
+    """Audit the utility of releases, as ``dphmm audit utility`` does.
+
+    Parameters
+    ----------
+    source
+        A result of `dphmm.jobs.release` or `dphmm.jobs.batch`, or a store of sessions.
+    model
+        The model of the releases.
+    true
+        The released trajectories. The truth at a timestep is the fix itself, not its cell.
+    users
+        Users to include. Defaults to all released users.
+    watch
+        Progress callback, see `dphmm.jobs.ProgressCallback`.
+
+    Returns
+    -------
+    UtilityAudit
+        The result. Private.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are no releases, or there is no fix at the timestep of a release.
+    DphmmError
+        See `read_released`, and if the model or the data are invalid.
+    """
+    learned = load_model(model)
+    space = learned.space
+    rows = read_released(source, learned, users).table
+    names = list(dict.fromkeys(str(user) for user in rows["user"]))
+    if not names:
+        raise ConfigurationError(f"{get_user_name(source)} must contain at least one release")
+    tracks = Data.from_any(true).within(space).read().trajectories
+    fixes = {track.user: track.resample(learned.step) for track in tracks}
+    users_utility = []
+    true_runs = []
+    estimated_runs = []
+    first_slots = []
+    visits = np.zeros((2, space.size))
+    clock = compute_slots(rows, learned)
+    for name in watch(names, "Comparing", len(names)):
+        user_rows = np.flatnonzero(rows["user"] == name)
+        slots = clock[user_rows]
+        # keep the last release of each timestep
+        user_rows = user_rows[np.append(slots[1:] != slots[:-1], True)]
+        slots = np.unique(slots)
+        at = np.searchsorted(fixes[name].slots, slots) if name in fixes else np.zeros(len(slots), dtype=np.int64)
+        if name not in fixes or at[-1] == len(fixes[name].slots) or (fixes[name].slots[at] != slots).any():
+            raise ConfigurationError(
+                f"user {name}: true must have a location at every release; use the data that was released"
+            )
+        estimate = [rows[f"estimate_{end}"][user_rows] for end in ("latitude", "longitude")]
+        truth = [fixes[name].latitude[at], fixes[name].longitude[at]]
+        planes = [space.projection.to_plane(*coordinates) for coordinates in (estimate, truth)]
+        errors_km = np.linalg.norm(planes[0] - planes[1], axis=1)
+        radius = rows["calibrated_radius_90_m"][user_rows] / 1000
+        users_utility.append(UserUtility(name, errors_km, _compute_coverage(errors_km, radius)))
+        states = space.locate(*truth)
+        estimated_states = space.nearest(*estimate)
+        for counts, visited in zip(visits, (estimated_states, states), strict=True):
+            counts += np.bincount(visited[states >= 0], minlength=space.size)
+        for _, first, run in split_paths(0, slots, states):
+            begin = int(np.searchsorted(slots, first))
+            true_runs.append(run)
+            estimated_runs.append(estimated_states[begin : begin + len(run)])
+            first_slots.append(first)
+    measures = {"visits": jensen_shannon(*visits)} if visits.any() else {}
+    if true_runs:
+        lengths = np.array([len(path) for path in true_runs])
+        classes = classify_hours(learned, np.array(first_slots), lengths)
+        pair = (Crowd.from_paths(paths, space.points, classes) for paths in (estimated_runs, true_runs))
+        measures = compare_crowds(*pair) | measures
+    return UtilityAudit(tuple(users_utility), measures)
+
+
+def _compute_coverage(errors_km: FloatArray, radius: FloatArray) -> float:
+    """Return the share of errors within the radius, NaN without any radius."""
+    has_radius = ~np.isnan(radius)
+    return float((errors_km <= radius)[has_radius].mean()) if has_radius.any() else float("nan")

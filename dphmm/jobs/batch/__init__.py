@@ -1,0 +1,1 @@
+"""Jobs that release many users: the batch, its workers and its folder."""

@@ -1,0 +1,330 @@
+"""Workers: processes on this machine, or a Dask cluster."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from itertools import chain, islice
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from dphmm.errors import ConfigurationError, EngineError, need
+from dphmm.processes import ScriptlessContext
+from dphmm.tables.source import get_max_unpacked, set_max_unpacked
+from dphmm.threads import count_idle_threads, one_thread
+
+Work = TypeVar("Work")
+Done = TypeVar("Done")
+
+MAX_WORKERS = 1024
+"""The largest number of processes; more are probably a mistake."""
+
+MAX_WORKER_LOSSES = 3
+"""The number of times that workers may die before the run is aborted."""
+
+_IN_FLIGHT_PER_WORKER = 4
+
+# Linux's PR_SET_PDEATHSIG: the signal that a process receives when the thread that started it ends.
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+class Engine(Protocol):
+    """Runs tasks and yields their results in any order.
+
+    Each task runs with linear algebra on one thread (`dphmm.threads.one_thread`). Its numbers therefore depend neither
+    on the worker nor on the number of workers. At most a few tasks are taken ahead of the finished ones, so tasks that
+    are created on demand need little memory.
+    """
+
+    def started(self) -> AbstractContextManager[None]:
+        """Return a context in which the workers run from its beginning.
+
+        The workers start while the caller still prepares the tasks.
+        """
+
+    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
+        """Run a function on each task, and yield the results that are finished at each request."""
+
+    def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
+        """Run a function on each task, and yield one result after another."""
+        return chain.from_iterable(self.groups(function, work))
+
+
+class Processes(Engine):
+    """Processes on this machine.
+
+    Parameters
+    ----------
+    workers
+        The number of processes. Defaults to one per processor. With one, everything happens in this process.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is less than one or larger than `MAX_WORKERS`.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers if workers is not None else os.cpu_count() or 1
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise ConfigurationError(f"workers must be in [1, {MAX_WORKERS}], got {self.workers}")
+        self._pool: ProcessPoolExecutor | None = None
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """As `Engine.started`. A nested context starts no workers."""
+        if self.workers == 1 or self._pool is not None:
+            yield
+            return
+        self._pool = worker_pool(self.workers)
+        try:
+            yield
+        finally:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
+        """Run a function on each task.
+
+        Unfinished tasks of a worker that dies are repeated by another.
+
+        Raises
+        ------
+        EngineError
+            If workers keep dying, or a function or class of the tasks is defined in the caller's script, which new
+            processes do not run.
+        """
+        function = partial(_on_one_thread, function)
+        tasks = iter(work)
+        num_losses = 0
+        if self.workers == 1:
+            yield from ([function(task)] for task in tasks)
+            return
+        waiting: dict[Future[Done], Work] = {}
+        with self.started():
+            while True:
+                for task in islice(tasks, self.workers * _IN_FLIGHT_PER_WORKER - len(waiting)):
+                    waiting[self._submit(function, task)] = task
+                if not waiting:
+                    return
+                finished = wait(waiting, return_when=FIRST_COMPLETED).done
+                if any(map(_is_lost, finished)):
+                    finished = wait(waiting).done
+                    num_losses += 1
+                    if num_losses > MAX_WORKER_LOSSES:
+                        raise EngineError(f"worker processes died {num_losses} times: provide more memory, then resume")
+                    tasks = chain([waiting[future] for future in finished if _is_lost(future)], tasks)
+                    self._restart()
+                if done := [future.result() for future in finished if future.exception() is None]:
+                    yield done
+                for future in finished:
+                    del waiting[future]
+                    if not _is_lost(future):
+                        future.result()
+
+    def _submit(self, function: Callable[[Work], Done], task: Work) -> Future[Done]:
+        assert self._pool is not None
+        try:
+            # The worker itself restores the task. If it cannot, it raises an error, and is not lost.
+            return self._pool.submit(_run_pickled, pickle.dumps((function, task)))
+        except BrokenProcessPool as problem:  # the earlier tasks report it
+            lost: Future[Done] = Future()
+            lost.set_exception(problem)
+            return lost
+
+    def _restart(self) -> None:
+        assert self._pool is not None
+        self._pool.shutdown(wait=True)
+        self._pool = worker_pool(self.workers)
+
+
+def _is_lost(future: Future[Any]) -> bool:
+    return isinstance(future.exception(), BrokenProcessPool)
+
+
+class DaskCluster(Engine):
+    """The workers of a Dask scheduler.
+
+    The run's folder must have the same path on all of them.
+
+    Parameters
+    ----------
+    address
+        The address of the scheduler, such as ``tcp://10.0.0.5:8786``.
+    timeout_seconds
+        The timeout of the connection.
+
+    Raises
+    ------
+    MissingDependencyError
+        If distributed is not installed.
+    """
+
+    def __init__(self, address: str, timeout_seconds: float = 10.0) -> None:
+        need("distributed", "dask")
+        self.address = address
+        self.timeout_seconds = timeout_seconds
+        self._client: Any = None
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """As `Engine.started`; connects to the scheduler.
+
+        Raises
+        ------
+        EngineError
+            If the scheduler cannot be reached.
+        """
+        if self._client is not None:
+            yield
+            return
+        distributed = need("distributed", "dask")
+        try:
+            self._client = distributed.Client(self.address, timeout=self.timeout_seconds, set_as_default=False)
+        except (OSError, ValueError) as problem:  # TimeoutError is an OSError
+            reason = " ".join(str(problem).split()) or type(problem).__name__
+            raise EngineError(f"scheduler {self.address} cannot be reached ({reason}): check its address") from None
+        try:
+            yield
+        finally:
+            self._client.close()
+            self._client = None
+
+    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
+        """Run a function on each task. Dask repeats the tasks of a lost worker on another.
+
+        Raises
+        ------
+        EngineError
+            If the scheduler cannot be reached, or workers keep dying.
+        """
+        distributed = need("distributed", "dask")
+        function = partial(_on_one_thread, function)
+        tasks = iter(work)
+        with self.started():
+            client = self._client
+            waiting = distributed.as_completed(loop=self._client.loop)
+            while True:
+                threads = sum(client.ncores().values())  # of the current workers
+                for task in islice(tasks, max(max(threads, 1) * _IN_FLIGHT_PER_WORKER - waiting.count(), 0)):
+                    waiting.add(client.submit(function, task, pure=False))
+                if waiting.is_empty():
+                    return
+                finished = waiting.next_batch()
+                done = []
+                problems = list[Exception]()
+                for future in finished:  # a future is pending again if its worker died after finishing it
+                    try:
+                        done.append(future.result())
+                    except Exception as problem:
+                        problems.append(problem)
+                if done:
+                    yield done
+                if problems and isinstance(problems[0], distributed.KilledWorker):
+                    raise EngineError(
+                        f"workers of {self.address} keep dying: provide more memory, then resume"
+                    ) from None
+                if problems:
+                    raise problems[0]
+
+
+def _run_pickled(call: bytes) -> Any:
+    try:
+        function, task = pickle.loads(call)
+    except AttributeError as problem:
+        raise EngineError(
+            f"tasks must be defined in a module, not in the script: worker processes do not run it ({problem})"
+        ) from None
+    return function(task)
+
+
+def _on_one_thread(function: Callable[[Work], Done], task: Work) -> Done:
+    """Run a task on any machine, process or thread, with linear algebra on one thread."""
+    import scipy.linalg  # noqa: F401 - loads, with NumPy's, all the linear algebra of tasks
+
+    with one_thread():
+        return function(task)
+
+
+def worker_pool(workers: int) -> ProcessPoolExecutor:
+    """Start processes that ignore keyboard interrupts and end with their parent.
+
+    If it is safe, they are forks of this process with everything loaded and prepared, and start immediately. Otherwise
+    they are new processes, which load the modules of their tasks again. Neither runs the script of the caller.
+    """
+    # For Linux, a process loses its parent when the thread that started it ends. Only the main thread lasts for
+    # certain.
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    forks = is_main_thread and _can_fork()
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=get_context("fork") if forks else ScriptlessContext(),
+        initializer=_prepare_worker,
+        initargs=(os.getpid(), is_main_thread, get_max_unpacked()),
+    )
+    with warnings.catch_warnings():
+        if forks:  # Python 3.12 and later warn of any other thread
+            warnings.simplefilter("ignore", DeprecationWarning)
+        for _ in range(workers):
+            pool.submit(int)
+    return pool
+
+
+def _can_fork() -> bool:
+    """Return whether no other thread can hold a lock, which would never be released in a fork.
+
+    The threads of linear algebra end before a fork, and the thread of Arrow's memory waits.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return False
+    try:
+        names = [name.read_bytes().strip() for name in Path("/proc/self/task").glob("*/comm")]
+    except OSError:
+        return False
+    return 0 < len(names) <= 1 + names.count(b"jemalloc_bg_thd") + count_idle_threads()
+
+
+def _prepare_worker(parent: int, is_main_thread: bool, unpacked: int | None) -> None:
+    gc.freeze()  # keeps the memory of the parent shared for longer
+    set_max_unpacked(unpacked)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if is_main_thread and sys.platform == "linux":
+        _request_death_signal()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if os.getppid() != parent and sys.platform != "win32":  # the parent ended before it was watched
+        os._exit(1)
+
+
+def _request_death_signal() -> None:
+    """Let the system end this process with its parent.
+
+    If it cannot, `_end_with_parent` does it slightly later.
+    """
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent ends, which closes its side of a pipe, and end.
+
+    The results are not needed any more.
+    """
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

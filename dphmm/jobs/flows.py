@@ -1,0 +1,385 @@
+"""Flow tables with user-level differential privacy: release and planning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from math import inf
+from typing import Annotated, Any
+
+import numpy as np
+
+from dphmm.errors import BudgetError
+from dphmm.flows import Areas, FlowSettings, NoisyTable
+from dphmm.flows.areas import derive_visits
+from dphmm.flows.noisy_tables import (
+    BOUND_FRACTION,
+    Bound,
+    Family,
+    Precision,
+    add_noise,
+    build_rows,
+    choose_bound,
+    level_shares,
+    split_budget,
+)
+from dphmm.flows.tables import (
+    TABLE_TYPES,
+    Events,
+    Layout,
+    Table,
+    concatenate_events,
+    count_cells,
+    derive_events,
+    select_bounded,
+)
+from dphmm.formatting import Result, exported, factor_in_words, unless_seeded
+from dphmm.jobs.batch.workers import Engine, Processes
+from dphmm.jobs.input_data import Data, DataLike, Dropped
+from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.mechanisms.exact import Rational, rational
+from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise
+from dphmm.random import Rng, random_source
+from dphmm.space.trajectory import Trajectory
+from dphmm.validation import Interval, checked
+from dphmm.writers.flows import FlowRows
+
+# Maximum number of users and of fixes per task of a worker, which bounds its memory.
+_BLOCK_USERS = 2000
+_BLOCK_FIXES = 1_000_000
+
+# A larger epsilon provides no meaningful protection. Up to here, exponentials are finite floats.
+_MAX_EPSILON = 500
+
+PLANNED_BOUNDS = 1, 2, 5, 10, 20, 50
+"""Contribution bounds in a plan if the settings specify none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Flows(Result):
+    """Flow tables and their guarantee, publishable except for private fields.
+
+    Parameters
+    ----------
+    tables
+        Name → table.
+    settings
+        The settings.
+    areas
+        The areas.
+    epsilon
+        Epsilon of all tables together; with a window, of any that many consecutive days.
+    spent
+        Epsilon of each step.
+    bounds
+        Unit → maximum number of events per user.
+    is_private
+        Whether noise came from the operating system. Seeded noise provides no privacy.
+    private_dropped
+        Skipped input by reason. Private.
+    """
+
+    tables: dict[str, NoisyTable]
+    settings: FlowSettings
+    areas: Areas
+    epsilon: Fraction = field(metadata=exported())
+    spent: dict[str, Fraction] = field(metadata=exported("spent_on"))
+    bounds: dict[str, Bound]
+    is_private: bool = True
+    private_dropped: tuple[Dropped, ...] = ()
+
+    def rows(self, relative_error: float | None = None, every_row: bool = False) -> FlowRows:
+        """Return publishable rows with the areas and the guarantee.
+
+        Parameters
+        ----------
+        relative_error
+            Omit numbers with a larger relative error bound.
+        every_row
+            Whether to include rows of numbers with an interval that contains zero.
+
+        Returns
+        -------
+        FlowRows
+            The rows. Write them to a file with `FlowRows.write`.
+        """
+        return FlowRows.of(build_rows(self.tables.values(), relative_error, every_row), self.areas, self.to_dict())
+
+    def _derived(self) -> dict[str, Any]:
+        level = float(self.epsilon)
+        days = self.settings.days
+        window = self.settings.window
+        words = factor_in_words
+        promise = {"likelihood_ratio_all_tables": words(level)}
+        if window is not None and days[0] is not None and days[1] is not None:
+            count = days[1] - days[0] + 1
+            windows = -(-count // window)
+            promise = {
+                f"likelihood_ratio_any_{window}_consecutive_days": words(level),
+                f"likelihood_ratio_all_{count}_days": words(level * windows),
+            }
+        per_user = {
+            f"max_{unit}_per_user": f"{bound.max_events}{'' if window is None else ' in any window of days'}"
+            for unit, bound in self.bounds.items()
+            if unit != "users"
+        }
+        kept = {f"counted_fraction_{unit}": b.kept for unit, b in self.bounds.items() if b.kept is not None}
+        return dict(
+            num_areas=len(self.areas),
+            tables=", ".join(self.tables),
+            interval_confidence=self.settings.confidence,
+            **per_user,
+            **kept,
+            **unless_seeded(promise, self.is_private),
+        )
+
+
+@checked
+def flows(
+    data: DataLike,
+    areas: Areas,
+    user_epsilon: Rational,
+    settings: FlowSettings | None = None,
+    *,
+    rng: Rng = None,
+    engine: Engine | None = None,
+    watch: ProgressCallback = unwatched,
+) -> Flows:
+    """Count visits and flows with user-level differential privacy, as ``dphmm flows`` does.
+
+    If one user, with all of their days, is added to or removed from the data, the probability of any set of tables
+    changes by a factor of at most e^epsilon. Nothing about a user is assumed to be public: neither their presence in
+    the data, nor the number of users, nor the number of their movements.
+
+    Parameters
+    ----------
+    data
+        The trajectories.
+    areas
+        The areas, which are public.
+    user_epsilon
+        Budget of all tables together.
+    settings
+        The settings, which are public.
+    rng
+        Source of randomness. Defaults to the operating system. Seeded noise provides no privacy.
+    engine
+        Workers, such as `dphmm.jobs.batch.workers.Processes` or a Dask cluster. Defaults to this process.
+    watch
+        Shows the progress; see `dphmm.jobs.ProgressCallback`.
+
+    Returns
+    -------
+    Flows
+        The tables.
+
+    Raises
+    ------
+    BudgetError
+        When the budget is not positive, or its noise can exceed 64 bits.
+    ConfigurationError
+        When a table has too many cells.
+    DataFileError, DphmmError
+        When the data are invalid.
+
+    Examples
+    --------
+    >>> from dphmm.flows import Areas, FlowSettings
+    >>> town = Areas.from_polygons("data/districts.geojson")
+    >>> settings = FlowSettings("visits,flows", visits_per_user=20, trips_per_user=10)
+    >>> result = flows("data/sample/geolife", town, 1, settings, rng=1)
+    >>> sum(result.spent.values()), result.tables["flows"].counts.min() >= 0
+    (Fraction(1, 1), np.True_)
+    """
+    settings = FlowSettings() if settings is None else settings
+    budget = _budget(user_epsilon)
+    layout = settings.layout(areas)
+    tables = [Table(name, layout) for name in settings.names]
+    for table in tables:
+        _ = table.forest  # raises for tables that are too large before data are read
+    left_out = list[Dropped]()
+    parts = _pieces(_read_users(Data.from_any(data).within(areas), left_out))
+    crew = Processes(1) if engine is None else engine
+    work = partial(events_in, layout=layout, tables=tuple(settings.names), stay=settings.stay, gap=settings.gap)
+    events = concatenate_events(watch(crew.run(work, parts), "Counting"))
+    noise = CountNoise(budget, random_source(rng))
+    noisy_tables, bounds = build_tables(events, tables, settings, noise)
+    return Flows(noisy_tables, settings, areas, budget, dict(noise.spent), bounds, rng is None, tuple(left_out))
+
+
+def build_tables(
+    events: dict[str, Events], tables: Sequence[Table], settings: FlowSettings, noise: CountNoise
+) -> tuple[dict[str, NoisyTable], dict[str, Bound]]:
+    """Build noisy tables from events, spending the remaining budget; also return the bounds."""
+    layout = tables[0].layout
+    shares = {table.name: level_shares(table) for table in tables}
+    bounds = _bounds(noise, settings, layout, events, shares)
+    budgets = split_budget(noise.left, settings.weights, settings.names)
+    noisy_tables = {}
+    family = Family.of(tables)
+    for table in tables:
+        max_events = bounds[table.unit].max_events
+        precision = Precision(table, max_events, budgets[table.name], shares[table.name], settings.confidence, family)
+        unit_events = events.get(table.unit, _NO_EVENTS)
+        true = count_cells(unit_events, select_bounded(unit_events, max_events, settings.window), table)
+        balanced = settings.balanced and table.name == "flows"
+        noisy_tables[table.name] = add_noise(noise, precision, true, balanced)
+    return noisy_tables, bounds
+
+
+def _budget(user_epsilon: Rational) -> Fraction:
+    budget = rational(user_epsilon, "user_epsilon")
+    if budget * MAX_SCALE < 100_000 * 1000 or budget > _MAX_EPSILON:
+        raise BudgetError(f"user_epsilon must be in [0.0001, {_MAX_EPSILON}], got {user_epsilon}")
+    return budget
+
+
+_NOTHING = np.zeros(0, dtype=np.int64)
+_NO_EVENTS = Events(_NOTHING, _NOTHING, dict.fromkeys(TABLE_TYPES, _NOTHING))
+
+
+def _bounds(
+    noise: CountNoise,
+    settings: FlowSettings,
+    layout: Layout,
+    events: dict[str, Events],
+    shares: dict[str, tuple[Fraction, ...]],
+) -> dict[str, Bound]:
+    """Return the contribution bounds by unit: specified, or chosen with part of the budget."""
+    units = list(dict.fromkeys(TABLE_TYPES[name].unit for name in settings.names))
+    unknown = [unit for unit in units if settings.get_bound(unit) is None]
+    budgets = split_budget(noise.left * (1 - BOUND_FRACTION * bool(unknown)), settings.weights, settings.names)
+    epsilon = noise.left * BOUND_FRACTION
+    bounds = {}
+    for unit in units:
+        bound = settings.get_bound(unit)
+        if bound is not None:
+            bounds[unit] = Bound(bound)
+            continue
+        numbers = events[unit].numbers if unit in events else np.zeros(0, dtype=np.int64)
+        cell_epsilon = max(
+            float(budgets[name] * shares[name][0]) for name in settings.names if TABLE_TYPES[name].unit == unit
+        )
+        bounds[unit] = choose_bound(noise, unit, numbers, epsilon / len(unknown), layout.busy_cells(unit), cell_epsilon)
+    return bounds
+
+
+def _read_users(data: Data, left_out: list[Dropped]) -> Iterator[Trajectory]:
+    if len(data.paths) == 1:
+        yield from data.one_after_another(dropped=left_out, may_be_empty=True)
+        return
+    user_tracks = data.read(may_be_empty=True)
+    left_out += user_tracks.not_read
+    yield from user_tracks.trajectories
+
+
+def _pieces(tracks: Iterable[Trajectory]) -> Iterator[list[Trajectory]]:
+    """Yield groups of users of bounded size."""
+    piece = list[Trajectory]()
+    fixes = 0
+    for trajectory in tracks:
+        piece.append(trajectory)
+        fixes += len(trajectory)
+        if len(piece) >= _BLOCK_USERS or fixes >= _BLOCK_FIXES:
+            yield piece
+            piece = []
+            fixes = 0
+    yield piece
+
+
+def events_in(
+    tracks: Sequence[Trajectory], layout: Layout, tables: Sequence[str], stay: float, gap: float
+) -> tuple[int, dict[str, Events]]:
+    """Return the number of users and their events."""
+    user = np.repeat(np.arange(len(tracks)), [len(trajectory) for trajectory in tracks])
+    columns = [
+        np.concatenate([np.zeros(0, dtype=kind), *(getattr(trajectory, name) for trajectory in tracks)])
+        for name, kind in (("times", "M8[us]"), ("latitude", np.float64), ("longitude", np.float64))
+    ]
+    areas = layout.areas.locate(columns[1], columns[2]) if len(user) else np.zeros(0, dtype=np.int64)
+    visits = derive_visits(user, columns[0].astype(np.int64), areas, columns[1], columns[2], 60 * stay, 3600 * gap)
+    return len(tracks), derive_events(visits, layout, tables)
+
+
+@dataclass(frozen=True)
+class FlowPlan(Result):
+    """The accuracy of the numbers of a level, independent of the data.
+
+    Parameters
+    ----------
+    table, level
+        Table and level.
+    num_values
+        Number of values of the level.
+    epsilon
+        Budget of all tables.
+    max_events
+        Maximum number of events per user.
+    half_width
+        Half width of an interval. All intervals of a file hold simultaneously.
+    min_count
+        Smallest count with at most the requested relative error.
+    """
+
+    table: str = field(metadata=exported())
+    level: str = field(metadata=exported())
+    num_values: int = field(metadata=exported())
+    epsilon: Fraction = field(metadata=exported())
+    max_events: int = field(metadata=exported("max_events_per_user"))
+    half_width: float = field(metadata=exported())
+    min_count: float = field(metadata=exported("min_accurate_count"))
+
+
+@checked
+def plan_flows(
+    areas: Areas,
+    user_epsilon: Rational,
+    settings: FlowSettings | None = None,
+    relative_error: Annotated[float, Interval(0, inf, "neither", error=BudgetError)] = 0.2,
+) -> list[FlowPlan]:
+    """Compute the accuracy of tables before any data are read, as ``dphmm flows --plan`` does.
+
+    It depends only on the areas, the time classes and the budget. No epsilon is spent.
+
+    Parameters
+    ----------
+    areas, user_epsilon, settings
+        As for `flows`.
+    relative_error
+        Half width of an interval relative to the count.
+
+    Returns
+    -------
+    list of FlowPlan
+        Plans by table, contribution bound and level.
+
+    Raises
+    ------
+    BudgetError, ConfigurationError
+        As `flows`.
+
+    Examples
+    --------
+    >>> town = Areas.from_polygons("data/districts.geojson")
+    >>> plan, *_ = plan_flows(town, 1, FlowSettings("flows", trips_per_user=10))
+    >>> plan.table, plan.level, plan.num_values, round(plan.min_count)
+    ('flows', 'area', 25, 370)
+    """
+    settings = FlowSettings() if settings is None else settings
+    budget = _budget(user_epsilon)
+    layout = settings.layout(areas)
+    plans = list[FlowPlan]()
+    tables = [Table(name, layout) for name in settings.names]
+    family = Family.of(tables)
+    for name, table in zip(settings.names, tables, strict=True):
+        shares = level_shares(table)
+        bound = settings.get_bound(table.unit)
+        chosen = any(settings.get_bound(TABLE_TYPES[other].unit) is None for other in settings.names)
+        part = split_budget(budget * (1 - BOUND_FRACTION * chosen), settings.weights, settings.names)[name]
+        for max_events in PLANNED_BOUNDS if bound is None else (bound,):
+            precision = Precision(table, max_events, part, shares, settings.confidence, family)
+            for (level, half), count in zip(precision.expected, table.forest.sizes, strict=True):
+                plans.append(FlowPlan(name, level, count, budget, max_events, half, half / relative_error))
+    return plans

@@ -1,0 +1,1 @@
+"""Jobs about mobility models: learned, private, evaluated, sampled."""

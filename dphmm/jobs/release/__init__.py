@@ -1,0 +1,1 @@
+"""Jobs that release trajectories: the job, what it guarantees, and stored releases."""

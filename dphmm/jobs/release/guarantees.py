@@ -1,0 +1,425 @@
+"""Guarantees and disclosure of releases: warnings, metrics and sentences.
+
+Warnings state where releases disclose more than their guarantee suggests, and a remedy. `build_guarantee` assumes no
+background in differential privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import Any, Literal
+
+import numpy as np
+
+from dphmm.formatting import duration_in_words, metres, odds_in_words, ratio_bound, ratio_in_words
+from dphmm.jobs.audit.target import get_state_names
+from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
+from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
+from dphmm.jobs.release.stored import compute_hindsight
+from dphmm.policy.expression import policy_in_words, policy_label, policy_radius
+from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.settings import GRAPH_POLICY_PREFIX
+from dphmm.tables import iso_time
+from dphmm.writers import ReleaseTable, summarise
+
+MAX_DAY_EPSILON = 10.0
+"""A total epsilon above this within 24 hours causes a warning: e^10 is a factor of 22,026."""
+MAX_POSTERIOR = 0.5
+"""A posterior probability above this causes a warning: 0.5 is even odds."""
+
+_SMALLER_BUDGET_ADVICE = (
+    f"use --window-epsilon {MAX_DAY_EPSILON:g}, which spreads that budget over the day, or a smaller epsilon at every "
+    "timestep ('dphmm calibrate --window-epsilon')"
+)
+
+
+def collect_warnings(
+    rows: Sequence[Mapping[str, Any]], policy: str, costly_repair: CostlyRepair | None = None
+) -> list[str]:
+    """Return warnings about disclosure, each with a remedy. They depend on public values only.
+
+    Parameters
+    ----------
+    rows
+        The rows of `dphmm.writers.summarise`, one per user.
+    policy
+        The policy as a string.
+    costly_repair
+        The repair that raised the expected error most, if by more than a tenth.
+
+    Examples
+    --------
+    >>> row = {"user": "ann", "max_epsilon_24h": 288.0, "median_estimate_error_m": 130.0, "max_posterior": 0.3}
+    >>> for warning in collect_warnings([row], "utility:1km"):
+    ...     print(warning.partition(":")[0])
+    the releases of 24 hours spend a total epsilon of 288 on ann
+    the published estimates of ann have a median expected error of 130 m, below the radius of the policy, 1,000 m
+    """
+    if not rows:
+        return []
+    warnings = []
+    row = most_exposed_user(rows, "max_epsilon_24h")
+    if row is not None and (level := row["max_epsilon_24h"]) > MAX_DAY_EPSILON:
+        warnings.append(
+            f"the releases of 24 hours spend a total epsilon of {level:,.4g} on {row['user']}: for two trajectories "
+            f"that the policy connects at every timestep, they are {_ratio(level)}; {_SMALLER_BUDGET_ADVICE}"
+        )
+    posterior = InferenceFigure.strongest(rows, "max_posterior")
+    if posterior is not None and posterior.value > MAX_POSTERIOR:
+        warnings.append(
+            f"{posterior.adversary} can assign a probability of up to {posterior.value_in_words} to a single location "
+            f"of {posterior.user}: use a smaller epsilon ('dphmm calibrate --max-posterior') or a policy with more "
+            "edges"
+        )
+    radius = None if policy.startswith(GRAPH_POLICY_PREFIX) else policy_radius(policy)
+    row = most_exposed_user(rows, "median_estimate_error_m")
+    if radius is not None and row is not None and (error := row["median_estimate_error_m"]) < 1000.0 * radius:
+        warnings.append(
+            f"the published estimates of {row['user']} have a median expected error of {error:,.0f} m, below the "
+            f"radius of the policy, {1000 * radius:,.0f} m: the policy bounds each single release, and releases "
+            f"accumulate; use --target-error {1000 * radius:g}m, or a smaller epsilon ('dphmm calibrate "
+            "--adversary-error')"
+        )
+    if costly_repair is not None:
+        warnings.append(costly_repair.describe())
+    return warnings
+
+
+Scope = Literal["file", "folder", "session"]
+"""The releases that a guarantee covers: those of one run in its output, or all of the users' durable sessions."""
+
+
+def summarize_guarantee(
+    rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, is_private: bool, scope: Scope = "file"
+) -> tuple[str, str]:
+    """Return a paragraph about the guarantee and one about the adversary's inference.
+
+    Both are public.
+
+    Parameters
+    ----------
+    rows
+        The rows of `dphmm.writers.summarise`, one per user, at least one.
+    settings
+        The settings of the releases.
+    is_private
+        Whether the noise came from the operating system.
+    scope
+        The releases that the guarantee covers.
+    """
+    guarantee = _describe_guarantee(rows, settings, scope) if is_private else NO_GUARANTEE
+    return guarantee, _describe_inference(rows)
+
+
+NO_GUARANTEE = "None. The noise is seeded and can be reproduced."
+"""The guarantee of releases with seeded noise."""
+
+
+def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, scope: Scope) -> str:
+    schedule = settings.schedule
+    totals = [row["epsilon_total"] for row in rows if not isnan(row.get("epsilon_total", nan))]
+    where, others = _SCOPES[scope]
+    exact = "" if settings.is_exact else " This holds for real-valued noise; floating-point rounding is not covered."
+    trajectories = (
+        f"Take any two trajectories {_support(settings, 'at every timestep')} and that the policy connects at every "
+        f"timestep ({_connected(settings)})."
+    )
+    if schedule is not None and (budget := schedule.window_epsilon) is not None:
+        total = max(totals, default=nan)
+        all_releases = (
+            f": for all releases {where} the factor is at most {ratio_bound(total)}" if total > budget else ""
+        )
+        return (
+            f"{trajectories} The releases {where} within any {duration_in_words(schedule.window_seconds)} are "
+            f"{_ratio(budget, stated=True)}. Longer periods accumulate{all_releases}. {others}{exact}"
+        )
+    largest = summarize_exposure(rows)["max_epsilon_24h"]
+    day = ""
+    if largest is not None and not isnan(largest):
+        day = (
+            " For two trajectories that the policy connects at every timestep, the releases of the 24 hours with the "
+            f"largest total epsilon ({largest:,.4g}) are {_ratio(largest)}."
+        )
+    release = ratio_in_words(settings.epsilon, "from one", "from the other", _stated(settings.epsilon))
+    return (
+        f"Take any two locations {_support(settings)} and that the policy connects ({_connected(settings)}). One "
+        f"release is {release}. Releases accumulate without a limit.{day} {others}{exact}"
+    )
+
+
+# Where the releases are, and the releases that the guarantee does not cover.
+_SCOPES: Mapping[Scope, tuple[str, str]] = {
+    "file": (
+        "in this file",
+        "Other files of the same user add to this, including those of the same command, unless a session (--session) "
+        "holds the budget.",
+    ),
+    "folder": (
+        "in this folder",
+        "Other folders and files of the same user add to this, including those of the same command.",
+    ),
+    "session": (
+        "of a user's session, in this run and all others,",
+        "Releases of the same user outside this session add to this.",
+    ),
+}
+
+
+def _ratio(level: float, stated: bool = False) -> str:
+    return ratio_in_words(level, "under one", "under the other", _stated(level) if stated else "")
+
+
+def _stated(level: float) -> str:
+    return f"ε = {level:,.6g}"
+
+
+def _describe_inference(rows: Sequence[Mapping[str, Any]]) -> str:
+    error = InferenceFigure.strongest(rows, "median_adversary_error_m")
+    posterior = InferenceFigure.strongest(rows, "max_posterior")
+    count = sum(row.get("num_unprotected", 0) for row in rows)
+    unprotected = (
+        f" At {count:,} other timesteps the most probable location is unprotected: it is released unchanged."
+        if count
+        else ""
+    )
+    if error is None or posterior is None:
+        return f"Not computed; use 'dphmm audit session'.{unprotected}"
+    return f"{error.sentence()} {posterior.sentence(error)}{unprotected}"
+
+
+Rows = tuple[tuple[str, ...], ...]
+"""The rows of a table, each a tuple of strings."""
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The guarantee and the disclosure of releases, as plain text.
+
+    Everything in it is public.
+
+    Parameters
+    ----------
+    guarantees
+        Two sentences: about one release, and about all releases of the user on whom most epsilon was spent.
+    disclosure
+        Rows about the most exposed user: metric, its value at each timestep, and its smoothed value.
+    limitations
+        Sentences about what is not guaranteed.
+    provenance
+        Rows about how the releases were made: name and value.
+    warnings
+        Where the releases disclose more than their guarantee suggests, each with a remedy.
+    """
+
+    guarantees: tuple[str, str]
+    disclosure: Rows
+    limitations: tuple[str, ...]
+    provenance: Rows
+    warnings: tuple[str, ...]
+
+
+def build_guarantee(table: ReleaseTable, engine: Releaser, is_private: bool | None = None) -> Guarantee:
+    """Describe the guarantee and the disclosure of releases.
+
+    Parameters
+    ----------
+    table
+        The releases, at least one row, each user's in order of time.
+    engine
+        An engine of the model and the settings of the releases.
+    is_private
+        Whether the noise came from the operating system. None if that is unknown; the limitations then state it.
+    """
+    settings = engine.settings
+    rows = summarise(table, hindsight=compute_hindsight(table, engine))
+    user_with_most = max(rows, key=lambda row: row["epsilon_total"])
+    return Guarantee(
+        _guarantees(table, settings, user_with_most, is_private),
+        _disclosure(table, rows),
+        _limitations(table, settings, is_private),
+        _provenance(table, engine),
+        tuple(collect_warnings(rows, settings.policy, find_costly_repair(engine, get_state_names(engine.model.space)))),
+    )
+
+
+def _guarantees(
+    table: ReleaseTable, settings: ReleaseSettings, user_with_most: dict[str, Any], is_private: bool | None
+) -> tuple[str, str]:
+    if is_private is False:
+        return (
+            "There is no guarantee for a single release: its noise is seeded, and the seed removes it.",
+            "There is no guarantee for all releases together. This page shows an experiment.",
+        )
+    exact = (
+        "" if table["is_exact"].all() else " This holds for real-valued noise; floating-point rounding is not covered."
+    )
+    release = (
+        f"Take any two locations {_support(settings)} and that the policy connects ({_connected(settings)}). A "
+        f"released point is {ratio_in_words(float(table['epsilon'].max()), 'from one', 'from the other')}.{exact}"
+    )
+    all_releases = (
+        f"Take any two such trajectories, connected at every timestep. All {user_with_most['num_releases']:,} released "
+        f"points of {user_with_most['user']}, the user with the largest total epsilon, are "
+        f"{_ratio(user_with_most['epsilon_total'])}."
+    )
+    return release, all_releases
+
+
+def _support(settings: ReleaseSettings, when: str = "") -> str:
+    """Return a clause about the locations that the guarantee covers.
+
+    The surrogate of any other location may lack the policy's edges.
+    """
+    if settings.delta:
+        clause = f", {when}," if when else ""
+        return (
+            f"that lie{clause} among the most probable locations of the model (all but a probability of "
+            f"{settings.delta:g})"
+        )
+    return "that the model considers possible"
+
+
+def _connected(settings: ReleaseSettings) -> str:
+    return (
+        "its graph was provided"
+        if settings.policy.startswith(GRAPH_POLICY_PREFIX)
+        else policy_in_words(settings.policy)
+    )
+
+
+_UNPROTECTED_ONLY = "no timestep is protected"
+
+
+def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
+    exposure = summarize_exposure(rows)
+    is_smoothed = "smoothed_min_user_median_adversary_error_m" in exposure
+
+    def smoothed(key: str, text: Callable[[Any], str]) -> str:
+        return text(exposure[f"smoothed_{key}"]) if is_smoothed else "not computed; use 'dphmm audit session'"
+
+    def distance(value: float | None) -> str:
+        return _UNPROTECTED_ONLY if value is None else metres(value / 1000.0)
+
+    sampled = table["expected_error_m"][~table["withheld"] & ~table["unprotected"]]
+    unprotected = f"{int(table['unprotected'].sum()):,} of {len(table):,}"
+    estimate = "min_user_median_estimate_error_m"
+    median = "min_user_median_adversary_error_m"
+    least = "min_adversary_error_m"
+    return (
+        ("RMS error of a released point (median)", distance(float(np.median(sampled))) if len(sampled) else "none", ""),
+        (
+            "expected error of the published estimate (median)",
+            distance(exposure[estimate]),
+            "",
+        ),
+        (
+            "expected error of an adversary who knows the model (median)",
+            distance(exposure[median]),
+            smoothed(median, distance),
+        ),
+        ("expected error of this adversary (minimum)", distance(exposure[least]), smoothed(least, distance)),
+        (
+            "posterior probability of a single location (maximum)",
+            _odds(exposure["max_posterior"]),
+            smoothed("max_posterior", _odds),
+        ),
+        ("unprotected timesteps, released unchanged and excluded above", unprotected, ""),
+    )
+
+
+def _odds(probability: float | None) -> str:
+    if probability is None:
+        return _UNPROTECTED_ONLY
+    if probability >= 1.0 - 1e-6:
+        return "certain"
+    return f"{100 * probability:.3g} % (odds {odds_in_words(probability)})"
+
+
+def _limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: bool | None) -> tuple[str, ...]:
+    sampled = table.select(~table["withheld"])
+    sentences = []
+    if is_private is None:
+        sentences.append(
+            "The source of the noise: the published files do not state whether it came from the operating system, and "
+            "seeded noise gives no privacy."
+        )
+    if len(sampled):
+        level = float((sampled["constrained_dp_factor"] * sampled["epsilon"]).max())
+        others = int(sampled["min_degree_of_protection"].min()) - 1
+        sentences.append(
+            "Locations that the policy does not connect: for any two possible locations, a released point may be "
+            f"{ratio_in_words(level, 'from one', 'from the other')}. At the least protected timestep, a "
+            f"location was protected by {others:,} other location{'s' if others != 1 else ''}: a released point "
+            "distinguishes them by no more than the guarantee for connected locations."
+        )
+    day = max(table["epsilon_24h"][~np.isnan(table["epsilon_24h"])], default=0.0)
+    sentences.append(
+        "Many releases: they accumulate, as the second sentence above states. The largest total epsilon of a user "
+        f"within 24 hours was {day:.4g}. For two trajectories connected at every timestep, the points of that day are "
+        f"{_ratio(float(day))}."
+    )
+    sentences.append(
+        "Other releases of the same user: this page covers the file or the store of sessions that it was made from. "
+        "Releases elsewhere, including those of the same command without a session, add to both sentences."
+    )
+    if settings.outside == "clamp":
+        sentences.append(
+            "Locations outside the region: a user there is released as if at the nearest location of the region."
+        )
+    else:
+        sentences.append("Absence from the region: timesteps outside it have no release, which reveals them.")
+    sentences.append("Times and names: the file contains the recorded times and the names of users unchanged.")
+    if not settings.caps:
+        sentences.append(
+            "Events that last, such as a visit within a week: 'dphmm audit event' computes the disclosure of one."
+        )
+    sentences.append(
+        "The distances and odds: they are expectations under the model. They may differ for a user who does not move "
+        "as the model assumes. An adversary with more knowledge, such as the user's habits, may have a smaller error."
+    )
+    for name, text in (
+        ("unprotected", "releases of locations that the policy leaves unprotected: they are released unchanged."),
+        ("singleton", "releases at timesteps with a single possible location, which no noise can protect."),
+    ):
+        count = int(sampled[name].sum())
+        if count:
+            sentences.append(f"{count:,} {text}")
+    count = int((table["num_ignored_releases"] > 0).sum())
+    if count:
+        sentences.append(
+            f"The metrics of {count:,} rows for an adversary who remembers releases before a gap: they were computed "
+            "for an adversary who ignores them."
+        )
+    return tuple(sentences)
+
+
+_MAX_LISTED_USERS = 8
+
+
+def _provenance(table: ReleaseTable, engine: Releaser) -> Rows:
+    settings = engine.settings
+    model = engine.model
+    sampled = table.select(~table["withheld"])
+    users = sorted(set(table["user"].tolist()))
+    budgets = "none: every timestep was withheld"
+    if len(sampled):
+        low = sampled["epsilon"].min()
+        high = sampled["epsilon"].max()
+        budgets = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    guarantee = (model.provenance or {}).get("guarantee")
+    names = ", ".join(users[:_MAX_LISTED_USERS])
+    more = f" and {len(users) - _MAX_LISTED_USERS:,} more" if len(users) > _MAX_LISTED_USERS else ""
+    precision = "exact in finite precision" if table["is_exact"].all() else "in floating point"
+    return (
+        ("users", f"{len(users):,}: {names}{more}"),
+        ("from, to (UTC)", f"{iso_time(table['time'].min())}, {iso_time(table['time'].max())}"),
+        ("released points", f"{len(sampled):,}; {len(table) - len(sampled):,} timesteps were withheld"),
+        ("policy", f"{policy_label(settings.policy)}: connects {_connected(settings)}"),
+        ("ε of a release", budgets),
+        ("noise", f"{settings.mechanism}, {precision}"),
+        ("states of the model", f"{model.size:,} ({type(model.space).__name__.lower()}), every {model.step:g} s"),
+        ("guarantee for the training users", guarantee if isinstance(guarantee, str) else "unknown"),
+        ("hashes of settings and model", f"SHA-256 {settings.content_hash[:16]}, {model.content_hash[:16]}"),
+    )

@@ -1,0 +1,184 @@
+"""The accuracy of a run under a window budget, and of its alternatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isnan, nan
+
+import numpy as np
+
+from dphmm.arrays import FloatArray
+from dphmm.calibrate.budgets import epsilon_per_release, round_down
+from dphmm.formatting import Result, duration_in_words, exported
+from dphmm.mechanisms.base import TABLE_MECHANISMS
+from dphmm.release.settings import Settings
+from dphmm.writers.table import ReleaseTable
+
+
+@dataclass(frozen=True)
+class SamplingSummary(Result):
+    """The numbers and errors of sampled locations, and of two ways to sample every timestep.
+
+    Parameters
+    ----------
+    num_released, num_timesteps
+        The number of sampled locations, and of timesteps.
+    median_release_rmse_m
+        The median root mean square error of the sampled locations, metres. NaN if there are none.
+    median_prediction_error_m
+        The median expected error of the estimates at the other timesteps, metres. NaN if there are none.
+    window_epsilon, window_hours
+        The budget of a window, and its length.
+    num_timesteps_per_window
+        The largest number of timesteps of a user within one window.
+    even_epsilon
+        The budget of each release if the window budget is spread evenly over these timesteps, rounded down.
+    even_release_rmse_m
+        The root mean square error of such a release, metres. Norm noise errs by ``c / epsilon``, and the lattice
+        nearly so. NaN for noise by table, or without a sampled location.
+    median_epsilon
+        The median budget of the sampled locations. NaN if there are none.
+    required_window_epsilon
+        The window budget at which every timestep has a release with `median_epsilon`. NaN if there are none.
+    """
+
+    num_released: int = field(metadata=exported())
+    num_timesteps: int = field(metadata=exported())
+    median_release_rmse_m: float = field(metadata=exported())
+    median_prediction_error_m: float = field(metadata=exported())
+    window_epsilon: float = field(metadata=exported())
+    window_hours: float = field(metadata=exported())
+    num_timesteps_per_window: int = field(metadata=exported())
+    even_epsilon: float = field(metadata=exported())
+    even_release_rmse_m: float = field(metadata=exported())
+    median_epsilon: float = field(metadata=exported())
+    required_window_epsilon: float = field(metadata=exported())
+
+    def describe(self) -> str:
+        """The summary as a paragraph."""
+        if not self.num_released:
+            return f"No timestep of {self.num_timesteps:,} has a sampled location: the window budget does not suffice."
+        of_steps = f"{self.num_released:,} of {self.num_timesteps:,} timesteps"
+        verb = "has" if self.num_released == 1 else "have"
+        sentences = [f"{of_steps} {verb} a sampled location"]
+        if not isnan(self.median_release_rmse_m):
+            sentences[0] += f", with a median RMS error of {_length(self.median_release_rmse_m)}"
+        sentences[0] += "."
+        if not isnan(self.median_prediction_error_m):
+            sentences.append(
+                "The estimates at the other timesteps are predictions, with a median expected error of "
+                f"{_length(self.median_prediction_error_m)}."
+            )
+        error = "" if isnan(self.even_release_rmse_m) else f", with an RMS error of {_length(self.even_release_rmse_m)}"
+        sentences.append(
+            f"To sample every timestep within this budget, use --epsilon {self.even_epsilon:g}{error} "
+            f"({self.window_epsilon:g} spread over {self.num_timesteps_per_window:,} timesteps)."
+        )
+        sentences.append(
+            f"To sample every timestep as accurately as now, use --epsilon {self.median_epsilon:.3g}: the timesteps of "
+            f"any {duration_in_words(round(3600.0 * self.window_hours, 6))} then spend up to "
+            f"{self.required_window_epsilon:,.4g}."
+        )
+        return " ".join(sentences)
+
+
+def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSummary | None:
+    """Summarise a run in which a window budget withheld timesteps; None for any other run.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    settings
+        Their settings.
+    """
+    schedule = settings.schedule
+    if schedule is None or schedule.window_epsilon is None or not (table["withheld_reason"] == "budget").any():
+        return None
+    withheld = table["withheld"]
+    protected = ~table["unprotected"]
+    sampled = ~withheld & protected
+    per_window = max_timesteps_per_window(table, schedule.window_seconds)
+    even_epsilon = round_down(epsilon_per_release(schedule.window_epsilon, per_window), 3)
+    budgets = table["epsilon"][~withheld]
+    median_epsilon = _median(budgets)
+    scales_inversely = settings.mechanism not in TABLE_MECHANISMS
+    # The error of norm noise is c / epsilon. The constant c of each release follows from its row.
+    constant = _median(table["expected_error_m"][sampled] * table["epsilon"][sampled]) if scales_inversely else nan
+    return SamplingSummary(
+        int((~withheld).sum()),
+        len(table),
+        _median(table["expected_error_m"][sampled]),
+        _median(table["estimate_error_m"][withheld & protected]),
+        schedule.window_epsilon,
+        schedule.window_seconds / 3600.0,
+        per_window,
+        even_epsilon,
+        constant / even_epsilon,
+        median_epsilon,
+        median_epsilon * per_window,
+    )
+
+
+def average_users(total: SamplingSummary, user: SamplingSummary) -> SamplingSummary:
+    """Return the summary of several users, extended by one more user.
+
+    Counts are summed, and other numbers are means weighted by timesteps.
+    """
+    share = user.num_timesteps / (total.num_timesteps + user.num_timesteps)
+
+    def mean(name: str) -> float:
+        values: tuple[float, float] = getattr(total, name), getattr(user, name)
+        return _weighted_mean(values, share)
+
+    per_window = max(total.num_timesteps_per_window, user.num_timesteps_per_window)
+    median_epsilon = mean("median_epsilon")
+    # The budget is spread over the timesteps of the busiest window of any user.
+    even_epsilon = min(total.even_epsilon, user.even_epsilon)
+    constant = _weighted_mean((_error_constant(total), _error_constant(user)), share)
+    return SamplingSummary(
+        total.num_released + user.num_released,
+        total.num_timesteps + user.num_timesteps,
+        mean("median_release_rmse_m"),
+        mean("median_prediction_error_m"),
+        total.window_epsilon,
+        total.window_hours,
+        per_window,
+        even_epsilon,
+        constant / even_epsilon,
+        median_epsilon,
+        median_epsilon * per_window,
+    )
+
+
+def _error_constant(summary: SamplingSummary) -> float:
+    return summary.even_epsilon * summary.even_release_rmse_m
+
+
+def _weighted_mean(values: tuple[float, float], share: float) -> float:
+    """Return the mean with a share for the second value. A NaN does not count."""
+    first, second = values
+    if isnan(first) or isnan(second):
+        return second if isnan(first) else first
+    return (1.0 - share) * first + share * second
+
+
+def max_timesteps_per_window(table: ReleaseTable, window_seconds: float) -> int:
+    """Return the largest number of rows of one user within one window."""
+    window = np.timedelta64(round(window_seconds * 1e6), "us")
+    users = table["user"].astype(str)
+    largest = 1
+    for user in np.unique(users):
+        times = np.sort(table["time"][users == user])
+        counts = np.searchsorted(times, times + window, side="left") - np.arange(len(times))
+        largest = max(largest, int(counts.max()))
+    return largest
+
+
+def _median(values: FloatArray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else nan
+
+
+def _length(metres: float) -> str:
+    return f"{metres:,.0f} m" if metres < 9_999.5 else f"{metres / 1000:,.3g} km"

@@ -1,0 +1,713 @@
+"""Stored releases in a file, a batch's folder or sessions: list, export and replay them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import groupby, islice
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dphmm.arrays import IntArray, content_hash
+from dphmm.audit.sequence import ReleasedSequence, compute_smoothed_inference
+from dphmm.errors import ConfigurationError, DataFileError, DphmmError, SessionMismatchError
+from dphmm.formatting import Result, likelihood_ratios
+from dphmm.jobs.batch.run_folder import JOURNAL, Checkpoint, file_hash, read_journal, user_file
+from dphmm.jobs.model.learn import Model, load_model
+from dphmm.mechanisms.base import BODY_BY_MECHANISM
+from dphmm.model.model import MarkovModel
+from dphmm.policy.expression import restore_policy
+from dphmm.policy.graph import PolicyLike
+from dphmm.policy.graph_text import policy_text
+from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
+from dphmm.release.ledger import to_fraction
+from dphmm.release.session_database import is_server, is_store
+from dphmm.release.session_store import Pruned
+from dphmm.release.session_terms import MAIN_QUERY, Agreement
+from dphmm.release.settings import GRAPH_POLICY_PREFIX
+from dphmm.release.trajectory import locate_release
+from dphmm.space.trajectory import microseconds
+from dphmm.tables import check_output, write_text
+from dphmm.tables.json_toml import parse_json
+from dphmm.validation import checked
+from dphmm.writers import COLUMNS, Hindsight, ReleaseTable, read_releases, write_releases
+from dphmm.writers.geopackage import read_settings_text
+
+SettingsLike: TypeAlias = "ReleaseSettings | str | PolicyLike"
+"""The settings of releases, or their policy only, as a string or a graph."""
+
+
+@dataclass(frozen=True)
+class SessionContent(Result):
+    """The content of a stored session, with every record checked.
+
+    Parameters
+    ----------
+    session
+        The stored session with its settings.
+    releases
+        Its releases, in their order.
+    possible_states
+        The number of possible states after the last release; None before the first.
+    pruned
+        The account of earlier releases, the records of which were removed.
+    """
+
+    session: StoredSession
+    releases: tuple[StoredRelease, ...]
+    possible_states: int | None
+    pruned: Pruned = field(default_factory=Pruned)
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        return Ledger.from_records([release.record for release in self.releases])
+
+    @cached_property
+    def _max_levels(self) -> tuple[float, float]:
+        """The largest budget of a timestep and the largest constrained-DP level."""
+        by_slot = groupby(self.releases, lambda release: release.slot)
+        ledgers = [Ledger.from_records([release.record for release in releases]) for _, releases in by_slot]
+        levels = [ledger.constrained_epsilon for ledger in ledgers]
+        return max((ledger.epsilon for ledger in ledgers), default=0.0), max(levels, default=0.0)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether all noise came from the operating system, and none of it was seeded."""
+        all_terms = (terms for agreed in self.session.agreements for terms in agreed.terms.values())
+        return all(terms.randomness == "system" for terms in all_terms)
+
+    def cost(self) -> dict[str, Any]:
+        """Return the spent budget (Theorems 7.1 and 7.2) and the largest level (Theorem 6.3)."""
+        slots = [release.slot for release in self.releases]
+        pruned = self.pruned.new_account()
+        constrained = float(pruned.constrained_epsilon) + self._ledger.constrained_epsilon
+        return {
+            "releases": self.pruned.count + len(slots),
+            "first_slot": slots[0] if slots else None,
+            "last_slot": slots[-1] if slots else None,
+            "epsilon": float(pruned.epsilon + to_fraction(self._ledger.epsilon)),
+            "constrained_epsilon": _finite(constrained),
+            "max_constrained_epsilon": _finite(self._max_levels[1]),
+        }
+
+    def _derived(self) -> dict[str, Any]:
+        values = {"name": self.session.name, **self.cost(), "possible_states": self.possible_states}
+        ledger = self._ledger
+        limits = self.session.limits
+        epsilon, constrained_epsilon = self._max_levels
+        levels = {"release": epsilon, "any_states": constrained_epsilon, "total": ledger.epsilon}
+        if ledger.records or not self.is_private:
+            values |= likelihood_ratios(levels, self.is_private)
+        values |= {f"limit_{name}": value for name, value in vars(limits).items()}
+        window = limits.window_steps
+        values["max_window_epsilon"] = None if window is None else ledger.window(window)
+        if self.pruned.count:
+            values["num_pruned_releases"] = self.pruned.count
+        values["settings_changed_at_releases"] = [agreed.first for agreed in self.session.agreements]
+        for query, terms in self.session.terms.items():
+            prefix = "" if len(self.session.terms) == 1 else f"{query}_"
+            settings = {**terms.settings.to_dict(), "settings_hash": terms.settings_hash, "model_hash": terms.model}
+            settings |= {"randomness": terms.randomness, "epsilon_per_release": settings.pop("epsilon")}
+            values |= {prefix + name: value for name, value in settings.items()}
+        return values
+
+
+def _finite(value: float) -> float | str:
+    return value if isfinite(value) else "unbounded"
+
+
+@checked
+def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[SessionContent]:
+    """Read the sessions of a file in the order of their names.
+
+    Parameters
+    ----------
+    file
+        The file, or the address of a server.
+    names
+        The names of sessions. Defaults to all.
+
+    Yields
+    ------
+    SessionContent
+        One session after another.
+
+    Raises
+    ------
+    DataFileError
+        If the file is not a store of sessions, or is damaged.
+    ConfigurationError
+        If it does not contain a session of a name.
+    """
+    with SessionStore(file, readonly=True) as store:
+        for name in _select_users(names, store.names(), store.path):
+            session = store.session(name)
+            assert session is not None, "the store has just listed its name"
+            belief = store.progress(session.number).belief
+            possible = None if belief is None else int(belief.support.sum())
+            pruned = store.pruned(session.number)
+            yield SessionContent(session, tuple(store.releases(session.number)), possible, pruned)
+
+
+@checked
+def export_sessions(
+    file: str | Path, output: str | Path, names: Sequence[str] = (), model: Model | None = None, overwrite: bool = False
+) -> tuple[SessionContent, ...]:
+    """Write the releases of sessions to a file.
+
+    Parameters
+    ----------
+    file
+        The file of sessions.
+    output
+        Without a model a ``.jsonl`` with one line per record: ``{"session": …, "slot": …, "query": …, "record":
+        {…}}``, in which an infinite factor is null. With a model a table: .gpkg, .geojson, .csv, .gpx or .parquet.
+    names
+        The names of sessions. Defaults to all.
+    model
+        The model of the sessions, which defines locations and times.
+    overwrite
+        Whether an existing output may be replaced.
+
+    Returns
+    -------
+    tuple of SessionContent
+        The exported sessions.
+
+    Raises
+    ------
+    ConfigurationError
+        If the output has an unsupported extension, or the model is not the sessions' model.
+    DataFileError, OutputError
+        If the file is not a store of sessions, or the output cannot be written.
+    """
+    path = check_output(output, overwrite)
+    sessions = tuple(read_sessions(file, names))
+    if model is not None:
+        is_private = all(content.is_private for content in sessions)
+        write_releases(path, session_table(sessions, model), overwrite, is_private=is_private)
+    elif path.suffix.lower() == ".jsonl":
+        lines = [_line(content.session.name, release) for content in sessions for release in content.releases]
+        write_text(path, "".join(f"{line}\n" for line in lines), overwrite)
+    else:
+        raise ConfigurationError(f"{path} needs the locations of a model: use --model, or a .jsonl file")
+    return sessions
+
+
+def _line(name: str, release: StoredRelease) -> str:
+    record = dict(vars(release.record))
+    if not isfinite(release.record.constrained_dp_factor):
+        record["constrained_dp_factor"] = None
+    line = {"session": name, "slot": release.slot, "query": release.query, "record": record}
+    return json.dumps(line, ensure_ascii=False, allow_nan=False)
+
+
+def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTable:
+    """Return the releases of sessions as a table, with the name of a session as its user.
+
+    Raises
+    ------
+    ConfigurationError
+        If the model is not the model of a session.
+    """
+    loaded_model = load_model(model)
+    step = microseconds(loaded_model.step, "step")
+    releases = []
+    for content in sessions:
+        name = content.session.name
+        if {terms.model for terms in content.session.terms.values()} != {loaded_model.content_hash}:
+            given_model = str(model) if isinstance(model, str | Path) else "the model"
+            raise ConfigurationError(f"{given_model} is not the model of session {name!r}: use the original one")
+        for release in content.releases:
+            time = np.datetime64(release.slot * step, "us")
+            releases.append(locate_release(name, time, release.record, loaded_model.space))
+    return ReleaseTable.from_releases(releases)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredReleases:
+    """Releases and their settings.
+
+    Parameters
+    ----------
+    table
+        The releases of all users.
+    settings
+        The settings of all releases, as stored by a batch, or by sessions with equal settings. Of a file, the settings
+        with the hash in its rows, if they are found: see `find_settings`. None otherwise.
+    """
+
+    table: ReleaseTable
+    settings: ReleaseSettings | None = None
+
+
+@checked
+def read_released(source: str | Path, model: Model | None = None, users: Sequence[str] = ()) -> StoredReleases:
+    """Read the releases in a file, a batch's folder or a store of sessions.
+
+    Parameters
+    ----------
+    source
+        A file of `dphmm.jobs.release`, the folder of `dphmm.jobs.batch` (finished or not), the SQLite file of sessions,
+        or the address of their PostgreSQL server.
+    model
+        The model of the sessions: their store contains states and no locations. Ignored for other sources.
+    users
+        For a folder or a store: the users (or sessions) to read. Defaults to all.
+
+    Returns
+    -------
+    StoredReleases
+        The releases, and their settings if they are known.
+
+    Raises
+    ------
+    ConfigurationError
+        If a store is given without its model, or a user is not in a folder or store.
+    DataFileError
+        If the source is of another type, or a file of a batch was changed after its release.
+    """
+    if _is_session_store(source):
+        if model is None:
+            raise ConfigurationError(f"{get_user_name(source)} contains sessions, which need a model: use --model too")
+        sessions = tuple(read_sessions(source, users))
+        all_settings = [
+            terms.settings
+            for content in sessions
+            for agreed in content.session.agreements
+            for terms in agreed.terms.values()
+        ]
+        are_equal = bool(all_settings) and all(settings == all_settings[0] for settings in all_settings)
+        return StoredReleases(session_table(sessions, model), all_settings[0] if are_equal else None)
+    path = Path(source)
+    if path.is_dir():
+        return _of_batch(path, users)
+    table = read_releases(path)
+    return StoredReleases(table, find_settings(path, table))
+
+
+def _of_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
+    if not (folder / JOURNAL).exists():
+        raise DataFileError(
+            folder, f"is not a folder of a batch (it has no {JOURNAL}): use such a folder, or a file of releases"
+        )
+    record: dict[str, Any] = Checkpoint(folder).record
+    entries = {entry.user: entry for entry in read_journal(folder) if entry.releases}
+    tables = []
+    for user in _select_users(users, list(entries), folder):
+        path = user_file(folder, user, str(record.get("kind")))
+        if not path.exists() or file_hash(path) != entries[user].sha256:
+            raise DataFileError(path, "was changed after its release: restore it from a copy, or resume the batch")
+        tables.append(read_releases(path))
+    merged = ReleaseTable.from_releases(())
+    if tables:
+        names = [column.name for column in COLUMNS]
+        merged = ReleaseTable({name: np.concatenate([table[name] for table in tables]) for name in names})
+    settings = record.get("settings")
+    return StoredReleases(merged, ReleaseSettings.from_dict(settings) if isinstance(settings, dict) else None)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayResult:
+    """A user's releases with an engine of their settings and model.
+
+    Parameters
+    ----------
+    sequence
+        The published releases.
+    engine
+        An engine of their settings and model.
+    slots
+        The time step of each release, counted from the epoch.
+    private
+        Whether the noise came from the operating system; None if the file does not state it.
+    """
+
+    sequence: ReleasedSequence
+    engine: Releaser
+    slots: tuple[int, ...]
+    private: bool | None
+
+
+@checked
+def replay(
+    path: str | Path, model: Model, settings: SettingsLike | None = None, users: Sequence[str] = ()
+) -> Iterator[ReplayResult]:
+    """Replay the releases in a file, one user after another.
+
+    Parameters
+    ----------
+    path
+        A file of durable sessions or the address of their server, as for `dphmm.Session`; a file of releases of
+        `dphmm.jobs.release`; or the folder of a batch.
+    model
+        The model of the releases.
+    settings
+        The settings of the releases. Durable sessions contain their settings and refuse others. The policy, as a
+        string or a graph, is required if a session started with a graph. A batch contains its settings. A file of
+        releases needs none if `find_settings` finds them, or the policy only if it finds the others.
+    users
+        The users. Defaults to all.
+
+    Yields
+    ------
+    ReplayResult
+        One user after another.
+
+    Raises
+    ------
+    ConfigurationError
+        If settings are missing, a user has no release, or a file of releases was made with other settings or another
+        model.
+    SessionMismatchError
+        If a session started with another model or other settings.
+    DataFileError
+        If the file is of another type.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dphmm.jobs import Data, learn, region, release
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
+    >>> model = learn(others, space, step_seconds=300).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = release(town, model, ReleaseSettings(), session=f"{folder}/s.session")
+    ...     (replayed,) = replay(f"{folder}/s.session", model)
+    >>> sequence, engine = replayed.sequence, replayed.engine
+    >>> sequence.user, len(sequence) == len(result.table), engine.settings == ReleaseSettings()
+    ('002', True, True)
+    """
+    loaded_model = load_model(model)
+    if _is_session_store(path):
+        yield from _from_store(path, loaded_model, settings, users)
+    else:
+        released = read_released(path, loaded_model, users)
+        for _, rows, slots, engine in rows_by_user(Path(path), released, loaded_model, settings, users):
+            yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
+
+
+def replay_all(
+    path: str | Path, model: Model, settings: SettingsLike | None, users: Sequence[str]
+) -> tuple[ReplayResult, ...]:
+    """Replay the releases of all users, at least one.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no release, and as `replay`.
+    """
+    results = tuple(replay(path, model, settings, users))
+    if not results:
+        raise ConfigurationError(f"{get_user_name(path)} contains no release to audit")
+    return results
+
+
+def get_user_name(path: str | Path) -> str:
+    """Return the name of a file or server in errors.
+
+    The address of a server may contain a password.
+    """
+    return "the database" if is_server(path) else str(path)
+
+
+def _is_session_store(path: str | Path) -> bool:
+    return is_server(path) or is_store(Path(path))
+
+
+def _from_store(
+    path: str | Path, model: MarkovModel, requested: SettingsLike | None, users: Sequence[str]
+) -> Iterator[ReplayResult]:
+    get_engine = cache(lambda settings: settings.engine(model))
+    for content in read_sessions(path, users):
+        session = content.session
+        stored = content.releases
+        name = content.session.name
+        if set(session.terms) != {MAIN_QUERY}:
+            raise ConfigurationError(f"session {name!r} has several queries, which audits do not support")
+        if content.pruned.count:
+            raise ConfigurationError(
+                f"the first {content.pruned.count} releases of session {name!r} were pruned, and an audit replays all: "
+                "use a copy from before"
+            )
+        if stored:
+            engines = _engines(session, len(stored), requested, get_engine)
+            slots = np.array([release.slot for release in stored])
+            records = [release.record for release in stored]
+            sequence = ReleasedSequence(
+                name,
+                np.array([record.released or (0.0,) * len(record.estimate) for record in records]),
+                np.array([record.epsilon for record in records]),
+                np.diff(slots, prepend=slots[0]),
+                np.array([record.num_possible_states for record in records]),
+                np.array([record.constrained_dp_factor for record in records]),
+                first_slot=int(slots[0]),
+                engines={number: engine for number, engine in engines.items() if number},
+            )
+            is_private = all(agreed.terms[MAIN_QUERY].randomness == "system" for agreed in session.agreements)
+            yield ReplayResult(sequence, engines[0], tuple(slots.tolist()), is_private)
+
+
+def _engines(
+    session: StoredSession,
+    count: int,
+    requested: SettingsLike | None,
+    get_engine: Callable[[ReleaseSettings], Releaser],
+) -> dict[int, Releaser]:
+    """Return the engines of agreed settings, by the index of their first release.
+
+    An agreement's note contains the zones drawn by its user. Requested settings apply to agreements without a note.
+    """
+    # Of several agreements before the same release only the last one applied to any release.
+    agreements = {agreed.first: agreed for agreed in session.agreements if agreed.first < count}
+    return {first: engine_agreed(session, agreed, requested, get_engine) for first, agreed in agreements.items()}
+
+
+def engine_agreed(
+    session: StoredSession,
+    agreed: Agreement,
+    requested: SettingsLike | None,
+    get_engine: Callable[[ReleaseSettings], Releaser],
+) -> Releaser:
+    """Return the engine of a session's agreed settings.
+
+    Raises an error if the requested settings differ.
+    """
+    terms = agreed.terms[MAIN_QUERY]
+    settings = terms.settings
+    if not agreed.note and requested is not None:
+        if isinstance(requested, ReleaseSettings):
+            settings = requested
+        else:
+            settings = replace(terms.settings, policy=policy_text(requested))
+    engine = get_engine(settings).spawn()
+    for part, was, now in replace(terms, randomness="system").differences(Terms.from_engine(engine)):
+        since = f"continued from release {agreed.first + 1}" if agreed.first else "started"
+        raise SessionMismatchError(
+            f"session {session.name!r} {since} with {part} {was}, got {now}: use the original one"
+        )
+    return engine
+
+
+def rows_by_user(
+    path: Path, released: StoredReleases, model: MarkovModel, requested: SettingsLike | None, users: Sequence[str]
+) -> Iterator[tuple[str, ReleaseTable, IntArray, Releaser]]:
+    """Yield each user's rows of a file, with their time steps and an engine of their settings."""
+    get_engine = cache(lambda settings: settings.engine(model))
+    table = released.table
+    for user in _select_users(users, list(dict.fromkeys(table["user"].tolist())), path):
+        rows = table.select(table["user"] == user)
+        engine: Releaser = get_engine(choose_settings(path, user, rows, requested, released.settings)).spawn()
+        check_made_with(path, user, rows, engine)
+        slots = compute_slots(rows, model)
+        if (slots * microseconds(model.step, "step") != rows["time"].astype("datetime64[us]").astype(np.int64)).any():
+            raise DataFileError(path, f"user {user}: times must be multiples of the model's step, {model.step:g} s")
+        yield user, rows, slots, engine
+
+
+def compute_slots(rows: ReleaseTable, model: MarkovModel) -> IntArray:
+    """Return the time step of each release, ``(T,)``."""
+    return rows["time"].astype("datetime64[us]").astype(np.int64) // microseconds(model.step, "step")
+
+
+def _sequence(rows: ReleaseTable, slots: IntArray) -> ReleasedSequence:
+    """Return the releases of a user's rows with their time steps ``(T,)``."""
+    return ReleasedSequence(
+        str(rows["user"][0]),
+        np.where(rows["withheld"][:, None], 0.0, np.stack([rows["x_km"], rows["y_km"]], axis=1)),
+        rows["epsilon"],
+        np.diff(slots, prepend=slots[0]),
+        rows["possible_states"],
+        rows["constrained_dp_factor"],
+        np.diff(rows["num_ignored_releases"], prepend=-1) != 0,
+        int(slots[0]),
+    )
+
+
+def compute_hindsight(table: ReleaseTable, engine: Releaser) -> Hindsight:
+    """Compute the metrics of each row for an adversary who has all releases of its user.
+
+    Parameters
+    ----------
+    table
+        The releases, each user's in order of time.
+    engine
+        An engine of their model and settings.
+
+    Returns
+    -------
+    Hindsight
+        Its arrays have an entry for each row.
+    """
+    users = table["user"].astype(str)
+    hindsight = Hindsight(np.empty(len(table)), np.empty(len(table)))
+    for user in np.unique(users).tolist():
+        is_user = users == user
+        rows = table.select(is_user)
+        error, certainty = compute_smoothed_inference(
+            engine.spawn(), _sequence(rows, compute_slots(rows, engine.model))
+        )
+        hindsight.error_m[is_user] = 1000.0 * error
+        hindsight.certainty[is_user] = certainty
+    return hindsight
+
+
+def choose_settings(
+    path: Path, user: str, rows: ReleaseTable, requested: SettingsLike | None, stored: ReleaseSettings | None
+) -> ReleaseSettings:
+    """Return the requested, stored or found settings of a user's rows.
+
+    A requested policy for which none are found is completed by the epsilon and the mechanism of the rows.
+
+    Raises
+    ------
+    ConfigurationError
+        If no settings are requested or stored, and none are found.
+    DataFileError
+        If rows are withheld or have several epsilons or mechanisms, and no settings of the requested policy are found.
+    """
+    if isinstance(requested, ReleaseSettings):
+        return requested
+    if requested is None and stored is not None:
+        return stored
+    policy = None if requested is None else policy_text(requested)
+    settings = find_settings(path, rows, policy, stored)
+    if settings is not None:
+        return settings
+    if policy is None:
+        raise ConfigurationError(
+            f"{path} must contain the settings of its releases, or they must be the defaults: use --policy, and the "
+            "other options of the release"
+        )
+    if stored is not None:
+        return replace(stored, policy=policy)
+    sampled = rows.select(~rows["withheld"])
+    for name in ("mechanism", "epsilon"):
+        values = sorted(set(sampled[name].tolist()))
+        if len(values) != 1:
+            listed = ", ".join(str(value) for value in values[:8]) or "no sampled location"
+            raise _incomplete(path, f"user {user} has releases with several {name}s ({listed})")
+    if len(sampled) < len(rows):
+        raise _incomplete(path, f"user {user} has withheld timesteps, of a schedule or an event cap")
+    return ReleaseSettings(policy, float(sampled["epsilon"][0]), sampled["mechanism"][0])
+
+
+def _incomplete(path: Path, reason: str) -> DataFileError:
+    """Build the error for a policy that does not suffice."""
+    return DataFileError(
+        path,
+        f"{reason}: provide all settings of the release, such as its --window-epsilon (by default 3) or --target-error",
+    )
+
+
+def find_settings(
+    path: Path, rows: ReleaseTable, policy: str | None = None, stored: ReleaseSettings | None = None
+) -> ReleaseSettings | None:
+    """Find the settings that have the hash in all rows of a file.
+
+    Candidates are the stored settings, the defaults of ``dphmm release`` with the mechanism of the rows, a constant
+    budget equal to the epsilon of the sampled rows, the settings in the metadata of the file, and those in the
+    certificates (``.jsonl``) in its folder.
+
+    Parameters
+    ----------
+    path
+        The file.
+    rows
+        Some of its releases.
+    policy
+        The policy of all candidates. Defaults to that of each candidate.
+    stored
+        Settings that are stored with the releases.
+
+    Returns
+    -------
+    ReleaseSettings or None
+        The first candidate with the hash of the rows; None if there is none.
+    """
+    hashes = set(rows["settings_hash"].tolist())
+    for candidate in _settings_candidates(path, rows, {} if policy is None else {"policy": policy}, stored):
+        if hashes == {candidate.content_hash[:16]}:
+            return candidate
+    return None
+
+
+def publishable_settings(settings: ReleaseSettings) -> str | None:
+    """Return the canonical settings for the metadata of released files, or None.
+
+    Event caps and drawn zones name sensitive locations, and graphs may be large: such settings are not written.
+    """
+    is_plain = not (settings.caps or settings.layers or settings.policy.startswith(GRAPH_POLICY_PREFIX))
+    return settings.canonical if is_plain else None
+
+
+def _settings_candidates(
+    path: Path, rows: ReleaseTable, policy: dict[str, Any], stored: ReleaseSettings | None
+) -> Iterator[ReleaseSettings]:
+    if stored is not None:
+        yield replace(stored, **policy)
+    mechanisms = set(rows["mechanism"].tolist()) & set(BODY_BY_MECHANISM)
+    epsilons = set(rows["epsilon"][~rows["withheld"]].tolist())
+    if len(mechanisms) == 1:
+        mechanism = mechanisms.pop()
+        yield ReleaseSettings.for_a_day(mechanism=mechanism, **policy)
+        if len(epsilons) == 1 and min(epsilons) > 0:
+            yield ReleaseSettings(epsilon=epsilons.pop(), mechanism=mechanism, **policy)
+    for text in _published_settings(path):
+        # The canonical text contains the digest of a file, not its path: such settings need a requested policy.
+        with suppress(ValueError, TypeError, KeyError, DphmmError):
+            values = parse_json(text)
+            settings = ReleaseSettings.from_dict({**values, "policy": restore_policy(values["policy"]), **policy})
+            settings.content_hash  # noqa: B018 - raises if a file named by the settings cannot be read
+            yield settings
+
+
+def _published_settings(path: Path) -> Iterator[str]:
+    """Yield the canonical settings in a file's metadata and its folder's certificates."""
+    with suppress(ValueError, RuntimeError, OSError):  # metadata that cannot be read are absent
+        contained = read_settings_text(path)
+        if contained is not None:
+            yield contained
+    for certificate in sorted(path.absolute().parent.glob("*.jsonl")):
+        if not certificate.is_file():
+            continue
+        with suppress(OSError, ValueError, KeyError, TypeError), certificate.open("rb") as stream:
+            if not stream.readline(_HEADER_BYTES).startswith(b'{"certificate"'):
+                continue
+            begin = next((line for line in islice(stream, _MAX_PARTS) if line.startswith(b'{"begin"')), None)
+            if begin is not None:
+                yield from (str(query["settings"]) for query in parse_json(begin)["queries"])
+
+
+# A certificate begins the first user after one part each for the model, the policy and the places.
+_MAX_PARTS = 10
+_HEADER_BYTES = 100
+
+
+def check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser) -> None:
+    """Refuse a model or settings with other hashes than those of the rows."""
+    graph = GRAPH_POLICY_PREFIX + content_hash(engine.policy.content_hash, engine.model.space.points)
+    by_graph = replace(engine.settings, policy=graph)
+    for name, candidates in (("model", (engine.model,)), ("settings", (engine.settings, by_graph))):
+        hashes = [candidate.content_hash[:16] for candidate in candidates]
+        stored = rows[f"{name}_hash"].tolist()
+        different = next((stored_hash for stored_hash in stored if stored_hash not in hashes), None)
+        if different is not None:
+            raise ConfigurationError(
+                f"{path}: user {user} was released with {name} {different}, got {hashes[0]}: use the original one"
+            )
+
+
+def _select_users(users: Sequence[str], names: Sequence[str], path: Path) -> Sequence[str]:
+    """Return the requested users or sessions, by default all."""
+    for user in users:
+        if user not in names:
+            listed = ", ".join(map(repr, names[:8])) or "none"
+            raise ConfigurationError(f"{path} has no releases of {user!r}; it contains {listed}")
+    return users or names

@@ -1,0 +1,91 @@
+"""Exact noise for counts with bounded contributions, with an account of its budget."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import exp, log
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import IntArray
+from dphmm.errors import BudgetError
+from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.random import RandomSource
+
+MAX_SCALE = 2**42
+"""Upper bound on the scale of the noise; larger noise may exceed 64 bits."""
+
+
+class CountNoise:
+    """Discrete Laplace noise with an account of the budget spent, by purpose.
+
+    Parameters
+    ----------
+    epsilon
+        The budget.
+    source
+        The source of the noise.
+    """
+
+    def __init__(self, epsilon: Fraction, source: RandomSource) -> None:
+        self.left = epsilon
+        self.source = source
+        self.spent: dict[str, Fraction] = {}
+
+    def add(self, name: str, counts: npt.ArrayLike, sensitivity: int, epsilon: Fraction) -> IntArray:
+        """Add noise to counts, after subtracting the cost from the budget.
+
+        Parameters
+        ----------
+        name
+            The purpose under which the cost is recorded.
+        counts
+            Integers; zeros get noise as well.
+        sensitivity
+            Upper bound on the total change of the counts by one user.
+        epsilon
+            The cost.
+
+        Returns
+        -------
+        IntArray
+            The noisy counts, in the shape of `counts`.
+
+        Raises
+        ------
+        BudgetError
+            If the remaining budget is smaller, or the noise might exceed 64 bits.
+        """
+        if not 0 < epsilon <= self.left:
+            raise BudgetError(f"epsilon of {name} must be positive and at most {self.left} (left), got {epsilon}")
+        if sensitivity / epsilon > MAX_SCALE:
+            raise BudgetError(f"epsilon of {name} is {epsilon}, and its noise may exceed 64 bits: use a larger epsilon")
+        self.left -= epsilon
+        self.spent[name] = self.spent.get(name, Fraction(0)) + epsilon
+        true = np.asarray(counts, dtype=np.int64)
+        return true + laplace_steps(epsilon / sensitivity, true.size, self.source).reshape(true.shape)
+
+
+def laplace_variance(decay: float) -> float:
+    """Return the variance of integers with probabilities proportional to ``exp(-decay |x|)``."""
+    q = exp(-decay)
+    return 2.0 * q / (1.0 - q) ** 2
+
+
+def laplace_within(decay: float, confidence: float) -> int:
+    """Return the smallest k such that discrete Laplace noise is within k of zero.
+
+    It is so with probability at least `confidence`. The probability beyond k is ``2 q^(k+1) / (1 + q)``, where
+    ``q = exp(-decay)``.
+
+    Examples
+    --------
+    >>> laplace_within(0.1, 0.95), laplace_within(10.0, 0.95)
+    (30, 0)
+    """
+    q = exp(-decay)
+    bound = max(0, int(log((1.0 - confidence) * (1.0 + q) / 2.0) / -decay) - 2)
+    while 2.0 * q ** (bound + 1) / (1.0 + q) > 1.0 - confidence:
+        bound += 1
+    return bound

@@ -1,0 +1,518 @@
+"""Flow tables as a static plot, an interactive map and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shapely
+
+from dphmm.arrays import FloatArray, IntArray
+from dphmm.flows.noisy_tables import get_units
+from dphmm.html_report import Picture, Section, html_page
+from dphmm.plots.basemap import polygons, shipped_basemap
+from dphmm.plots.canvas import (
+    BLUE,
+    GREY,
+    RED,
+    Axes,
+    halo,
+    is_page,
+    label_map,
+    new_figure,
+    png,
+    save_picture,
+    show_around,
+)
+from dphmm.plots.maps import draw_basemap
+from dphmm.plots.webmap import MapLayer, web_map
+from dphmm.space.states import LocalProjection
+from dphmm.tables import check_output, write_text
+from dphmm.tables.values import writable
+from dphmm.validation import checked
+from dphmm.writers.flows import MEASURES, FlowRows
+
+MAX_LINES = 2000
+"""Maximum number of plotted flows."""
+
+_MAX_LABELLED_FLOWS = 300
+_NUM_LISTED_FLOWS = 5
+_NUM_REPORT_FLOWS = 8
+_BEND = 0.15
+_CURVE = np.linspace(0.0, 1.0, 13)[:, None]
+# Widths of the largest flow and circle in a picture, in points, and the least width of a line that is visible.
+_MAX_WIDTH = 6.5
+_MAX_CIRCLE = 26.0
+_MIN_WIDTH = 0.4
+# Small flows are fainter, so that many of them do not cover the map.
+_MIN_ALPHA = 0.3
+_MAX_ALPHA = 0.8
+_NAMED_AREAS = 12
+# Width and height of a name as a share of the map's width.
+_NAME_SPACE = np.array([0.13, 0.02])
+# Divisors of the largest flow, and the width of the lines from that count on, in pixels.
+_LINE_WIDTHS = ((2, 8.0), (4, 5.0), (8, 3.0), (16, 1.6), (10**9, 0.7))
+# Divisors of the largest number of visits, and the colour of the circles from that number on.
+_SHADES = ((2, "#08306b"), (4, "#2171b5"), (8, "#6baed6"), (10**9, "#9ecae1"))
+# The largest circle of the web map as a share of the map's height.
+_CIRCLE_SHARE = 0.035
+_CIRCLE_OPACITY = 0.55
+_METRES_PER_DEGREE = 111_320.0
+
+
+class _PlottedFlows:
+    """The plotted rows: numbers by area, and flows above zero, largest first."""
+
+    def __init__(self, rows: FlowRows) -> None:
+        self.rows = rows
+        self.places = rows.places
+        self.of_areas = {
+            what: {key[0]: number for key, number in rows.numbers(table, levels, column).items()}
+            for what, (table, column, levels) in MEASURES.items()
+        }
+        numbers = rows.numbers("flows", ("area in all", "area"), "area", "to")
+        self.of_areas["trips within"] = {key[0]: number for key, number in numbers.items() if key[0] == key[1]}
+        moving = [(key, number) for key, number in numbers.items() if key[0] != key[1] and number.whole > 0]
+        self.rest = rows.rest("flows", "area in all", "area")
+        self.flows = sorted((flow for flow in moving if flow[1].is_significant), key=lambda flow: -flow[1].whole)
+
+    @property
+    def counts(self) -> IntArray:
+        """Counts of the plotted flows."""
+        return np.array([number.whole for _, number in self.flows[:MAX_LINES]], dtype=np.int64)
+
+    @cached_property
+    def lines(self) -> list[FloatArray]:
+        """Lines ``(k, 2)`` in longitude and latitude, bent so that both directions are visible."""
+        lines = []
+        for (origin, other), _ in self.flows[:MAX_LINES]:
+            start = np.array(self.places[origin])
+            end = np.array(self.places[other])
+            along = end - start
+            bend = (start + end) / 2 + _BEND * np.array([along[1], -along[0]])
+            lines.append((1 - _CURVE) ** 2 * start + 2 * _CURVE * (1 - _CURVE) * bend + _CURVE**2 * end)
+        return lines
+
+    @cached_property
+    def outlines(self) -> list[tuple[str, FloatArray]]:
+        """Names and outer rings of the areas, ``(k, 2)`` in longitude and latitude."""
+        shapes = [(feature["properties"]["name"], feature["geometry"]) for feature in self.rows.features]
+        parts = [(name, part) for name, geometry in shapes for part in polygons(shapely.geometry.shape(geometry))]
+        return [(name, shapely.get_coordinates(part.exterior)) for name, part in parts]
+
+    @property
+    def note(self) -> str:
+        """The description of the map, with the guarantee."""
+        left = len(self.flows) - MAX_LINES
+        cut = f" The {left:,} smallest of them are not drawn." if left > 0 else ""
+        flows = f"{_count(len(self.flows), 'flow')} between areas have an interval above zero."
+        parts = [
+            f"Noisy counts. {coverage_sentence(self.rows.summary)}",
+            f"{flows}{cut}",
+            self.rest_sentence,
+            "Numbers are sums of the days on which they have a row." if (self.rows.columns["day"] != "").any() else "",
+            guarantee_sentences(self.rows.summary),
+        ]
+        return " ".join(part for part in parts if part)
+
+    @property
+    def rest_sentence(self) -> str:
+        """The sum of the pairs of areas without a row; empty if there are none."""
+        if self.rest is None:
+            return ""
+        if self.rest.low is None:
+            return f"The other pairs of areas (up to {self.rest.num_values:,} a day): together {self.rest} trips."
+        return f"The other {_count(self.rest.num_values, 'pair')} of areas: together {self.rest} trips."
+
+    @cached_property
+    def visits(self) -> dict[str, int]:
+        """Area → number of visits, of areas with an interval above zero."""
+        return {name: number.whole for name, number in self.of_areas["visits"].items() if number.is_significant}
+
+    @cached_property
+    def box(self) -> tuple[float, float, float, float]:
+        """South, west, north and east of the areas with a margin, in degrees."""
+        points = np.concatenate([*(ring for _, ring in self.outlines), np.array(list(self.places.values()))])
+        west, south = points.min(axis=0)
+        east, north = points.max(axis=0)
+        margin = 0.05 * max(north - south, east - west, 0.01)
+        west, east = max(west - margin, -180.0), min(east + margin, 180.0)
+        return float(max(south - margin, -90.0)), float(west), float(min(north + margin, 90.0)), float(east)
+
+
+def coverage_sentence(summary: Mapping[str, Any]) -> str:
+    """Return the statement about the intervals of a file of flows, from its summary."""
+    return (
+        f"All intervals of the file hold at once with probability at least {summary['interval_confidence']:.1%}, "
+        "whichever of them a recipient selects.".replace(".0%", "%")
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def guarantee_sentences(summary: Mapping[str, Any]) -> str:
+    """Return the guarantee of flow tables as sentences.
+
+    Parameters
+    ----------
+    summary
+        The summary of `dphmm.writers.FlowRows`.
+
+    Returns
+    -------
+    str
+        One sentence for each guarantee.
+    """
+    return " ".join(
+        f"If one user, with all of their days, is added or removed, any outcome of {name.replace('_', ' ')} is {bound}."
+        if bound.startswith("at most")
+        else f"Guarantee for {name.replace('_', ' ')}: {bound}."
+        for name, bound in _select_values(summary, "likelihood_ratio_").items()
+    )
+
+
+def _select_values(summary: Mapping[str, Any], prefix: str, suffix: str = "") -> dict[str, Any]:
+    """Return the values of a summary with a prefix and a suffix, by the rest of the name."""
+    return {
+        name.removeprefix(prefix).removesuffix(suffix): value
+        for name, value in summary.items()
+        if name.startswith(prefix) and name.endswith(suffix)
+    }
+
+
+def draw_flows(ax: Axes, rows: FlowRows) -> None:
+    """Plot flows by width and visits as circles by area and colour on a basemap.
+
+    A dot marks the origin of a flow.
+
+    Parameters
+    ----------
+    ax
+        Axes in kilometres east and north of the centre.
+    rows
+        Of tables of flows.
+    """
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    drawn = _PlottedFlows(rows)
+    south, west, north, east = drawn.box
+    projection = LocalProjection((south + north) / 2, (west + east) / 2)
+
+    def to_plane(degrees: FloatArray) -> FloatArray:
+        return projection.to_plane(degrees[:, 1], degrees[:, 0])
+
+    show_around(ax, to_plane(np.array([[west, south], [west, north], [east, south], [east, north]])))
+    draw_basemap(ax, replace(shipped_basemap(drawn.box), names=()), projection)
+    rings = [to_plane(ring) for _, ring in drawn.outlines]
+    ax.add_collection(PolyCollection(rings, facecolors="none", edgecolors=GREY, linewidths=0.5))
+    handles = _draw_visits(ax, drawn, to_plane)
+    if drawn.flows:
+        order = np.argsort(drawn.counts)
+        lines = [to_plane(line) for line in drawn.lines]
+        widths = np.maximum(_MAX_WIDTH * drawn.counts / drawn.counts.max(), _MIN_WIDTH)
+        strokes = [lines[at] for at in order]
+        alpha = _MIN_ALPHA + (_MAX_ALPHA - _MIN_ALPHA) * widths / _MAX_WIDTH
+        style: dict[str, Any] = {"linewidths": widths[order], "colors": RED, "alpha": alpha[order], "capstyle": "round"}
+        ax.add_collection(LineCollection(strokes, **style))
+        starts = np.array([line[1] for line in lines])
+        ax.scatter(starts[:, 0], starts[:, 1], (widths + 1.5) ** 2, RED, zorder=3, linewidths=0)
+    handles += _width_handles(int(drawn.counts.max(initial=0)))
+    by_area = drawn.of_areas["visits"] or drawn.of_areas["departures"]
+    named = sorted(by_area, key=lambda area: -by_area[area].whole)[:_NAMED_AREAS]
+    written = list[FloatArray]()
+    for name, place in zip(
+        named, to_plane(np.array([drawn.places[name] for name in named]).reshape(-1, 2)), strict=True
+    ):
+        gap = _NAME_SPACE * (ax.get_xlim()[1] - ax.get_xlim()[0])
+        if all((np.abs(place - other) > gap).any() for other in written):
+            written.append(place)
+            ax.annotate(name, place, fontsize=6.5, ha="center", color="#333", path_effects=halo(1.5), zorder=5)
+    spacing = {"labelspacing": 2.0, "borderpad": 1.2}
+    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small", **spacing)
+    label_map(ax)
+
+
+def _draw_visits(ax: Axes, drawn: _PlottedFlows, to_plane: Callable[[FloatArray], FloatArray]) -> list[Any]:
+    """Plot visits as circles with an area in proportion, and return the entries of a legend."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.lines import Line2D
+
+    if not drawn.visits:
+        return []
+    most = max(drawn.visits.values())
+    colours = ListedColormap([colour for _, colour in reversed(_SHADES)])
+    largest_first = sorted(drawn.visits, key=lambda area: -drawn.visits[area])
+    places = to_plane(np.array([drawn.places[name] for name in largest_first]))
+    numbers = np.array([drawn.visits[name] for name in largest_first])
+    sizes = _MAX_CIRCLE**2 * numbers / most
+    shades = np.array([_shade(number, most) for number in numbers])
+    ax.scatter(
+        places[:, 0],
+        places[:, 1],
+        sizes,
+        c=shades,
+        cmap=colours,
+        vmin=0,
+        vmax=len(_SHADES) - 1,
+        alpha=0.75,
+        lw=0.5,
+        ec="white",
+    )
+    return [
+        Line2D(
+            [], [], ls="", marker="o", label=f"{number:,} visits", alpha=0.75, markeredgecolor="white",
+            markersize=_MAX_CIRCLE * np.sqrt(number / most), color=colours(_shade(number, most)),
+        )
+        for number in _examples(most)
+    ]  # fmt: skip
+
+
+def _shade(number: int, most: int) -> int:
+    """Return the index of the shade of a number of visits, 0 for the lightest."""
+    return next(len(_SHADES) - 1 - at for at, (part, _) in enumerate(_SHADES) if number >= -(-most // part))
+
+
+def _width_handles(most: int) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    if not most:
+        return [Line2D([], [], ls="", label="no flow has an interval\nabove zero")]
+    return [
+        Line2D(
+            [],
+            [],
+            color=RED,
+            alpha=_MAX_ALPHA,
+            lw=max(_MAX_WIDTH * number / most, _MIN_WIDTH),
+            label=f"{number:,} trips",
+        )
+        for number in _examples(most)
+    ]
+
+
+def _examples(most: int) -> list[int]:
+    """Return the largest number, a half and a tenth of it, rounded to one digit, for a legend."""
+    parts = [most / 2, most / 10]
+    rounded = [int(float(f"{part:.0e}")) for part in parts if part >= 1]
+    return list(dict.fromkeys([most, *rounded]))
+
+
+def flow_map(rows: FlowRows, title: str = "Flows") -> str:
+    """Return an offline HTML map of flows by width and visits as circles.
+
+    Numbers with intervals are shown at the pointer.
+
+    Parameters
+    ----------
+    rows
+        Of tables of flows.
+    title
+        Title above the map.
+
+    Returns
+    -------
+    str
+        The HTML.
+    """
+    drawn = _PlottedFlows(rows)
+    lines = [line[:, ::-1] for line in drawn.lines]
+    counts = drawn.counts
+    names = [name for name, _ in drawn.outlines]
+    layers = [MapLayer("areas", "outlines", "#777777", [ring[:, ::-1] for _, ring in drawn.outlines], {"name": names})]
+    layers += _visit_layers(drawn)
+    most = int(counts.max()) if len(counts) else 0
+    above = np.inf
+    strokes = list[MapLayer]()
+    for part, width in _LINE_WIDTHS:
+        least = max(-(-most // part), 1)
+        selected = [line for line, count in zip(lines, counts, strict=True) if least <= count < above]
+        if selected:
+            strokes.insert(0, MapLayer(f"flows: {_range(least, above)} trips", "strokes", RED, selected, width=width))
+        above = least
+    pointed = [(*pair, str(number)) for pair, number in drawn.flows[:_MAX_LABELLED_FLOWS]]
+    facts = {name: [flow[at] for flow in pointed] for at, name in enumerate(("from", "to", "trips"))}
+    layers += strokes
+    if pointed:
+        layers.append(
+            MapLayer("flows: point at one", "dots", RED, [line[8] for line in lines[:_MAX_LABELLED_FLOWS]], facts)
+        )
+    names = list(drawn.places)
+    points = np.array(list(drawn.places.values()))[:, ::-1]
+    values = {"area": names, **_describe_areas(drawn, names)}
+    layers.append(MapLayer("areas: point at one", "dots", BLUE, points, values))
+    south, west, north, east = drawn.box
+    ground = max(south - 0.5, -90.0), max(west - 0.5, -180.0), min(north + 0.5, 90.0), min(east + 0.5, 180.0)
+    return web_map(layers, title, drawn.note, basemap=shipped_basemap(ground))
+
+
+def _visit_layers(drawn: _PlottedFlows) -> list[MapLayer]:
+    """Return circles with an area in proportion to visits, by colour."""
+    most = max(drawn.visits.values(), default=0)
+    south, _, north, _ = drawn.box
+    largest = _CIRCLE_SHARE * (north - south) * _METRES_PER_DEGREE
+    layers = list[MapLayer]()
+    above = np.inf
+    for part, colour in _SHADES:
+        least = max(-(-most // part), 1)
+        selected = [name for name, number in drawn.visits.items() if least <= number < above]
+        if selected:
+            points = np.array([drawn.places[name] for name in selected])[:, ::-1]
+            radii = largest * np.sqrt([drawn.visits[name] / most for name in selected])
+            text = f"circles: {_range(least, above)} visits"
+            layers.insert(0, MapLayer(text, "area", colour, points, radii=radii, opacity=_CIRCLE_OPACITY))
+        above = least
+    return layers
+
+
+def _range(least: int, above: float) -> str:
+    if np.isinf(above):
+        return f"{least:,} and more"
+    return f"{least:,}" if least == above - 1 else f"{least:,} to {int(above) - 1:,}"
+
+
+def _describe_areas(drawn: _PlottedFlows, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns of values shown for each area."""
+    columns = {
+        measure: [str(numbers[name]) if name in numbers else "" for name in names]
+        for measure, numbers in drawn.of_areas.items()
+        if numbers
+    }
+    ends = {"to": {name: list[str]() for name in names}, "from": {name: list[str]() for name in names}}
+    for (origin, other), number in drawn.flows:
+        ends["to"][origin].append(f"{other}: {number}")
+        ends["from"][other].append(f"{origin}: {number}")
+    for way, listed in ends.items():
+        for place in range(_NUM_LISTED_FLOWS):
+            lines = [listed[name][place] if place < len(listed[name]) else "" for name in names]
+            if any(lines):
+                columns[f"{way} ({place + 1})"] = lines
+    return columns
+
+
+@checked
+def show_flows(
+    path: str | Path, output: str | Path | None = None, title: str | None = None, overwrite: bool = False
+) -> Path:
+    """Draw a file of flows, as ``dphmm show`` does.
+
+    Parameters
+    ----------
+    path
+        A .parquet or .json file that ``dphmm flows`` wrote.
+    output
+        A .png, .svg, .pdf or .html file. Defaults to an .html file next to `path`.
+    title
+        Title of the map. Defaults to the name of the file.
+    overwrite
+        Whether an existing file can be replaced.
+
+    Returns
+    -------
+    Path
+        The written file.
+
+    Raises
+    ------
+    ConfigurationError
+        When the extension is not supported.
+    OutputError, DataFileError, MissingDependencyError
+        When a file cannot be written or read, or matplotlib is missing.
+    """
+    where = Path(path).with_suffix(".html") if output is None else Path(output)
+    page = is_page(where)
+    check_output(where, overwrite)
+    rows = FlowRows.read(path)
+    named = writable(title or f"Flows of {Path(path).name}")
+    if page:
+        write_text(where, flow_map(rows, named), overwrite)
+        return where
+    figure, ax = new_figure(9.0, 8.0)
+    draw_flows(ax, rows)
+    ax.set_title(named)
+    save_picture(figure, where, overwrite, private=False)
+    return where
+
+
+def flow_report(rows: FlowRows, title: str = "Flows") -> str:
+    """Return a one-page HTML report of the guarantee and the largest numbers.
+
+    Parameters
+    ----------
+    rows
+        Of tables of flows.
+    title
+        Heading of the page.
+
+    Returns
+    -------
+    str
+        HTML without external resources.
+    """
+    drawn = _PlottedFlows(rows)
+    summary = rows.summary
+    figure, ax = new_figure(7.5, 5.0)
+    draw_flows(ax, rows)
+    counted = _select_values(summary, "max_", "_per_user")
+    kept = _select_values(summary, "counted_fraction_")
+    paid = [f"{part} for {of}" for of, part in summary["spent_on"].items()]
+    public = [
+        f"At most {most} {unit} of each user count"
+        + (f", about {kept[unit]:.0%} of all according to noisy counts." if unit in kept else " (specified).")
+        for unit, most in counted.items()
+    ]
+    sections = [
+        Section(
+            "Guarantee",
+            points=[
+                *public,
+                f"The {summary['num_areas']} areas, the time classes and all settings are assumed to be public.",
+                "Every cell has exact noise, including empty cells.",
+                f"{coverage_sentence(summary)} They are for the counted events only.",
+                "A number has a row if its interval is above zero, or if it is the only one of its level. All other "
+                "numbers of a level are in one sum.",
+                "Counts are non-negative with consistent sums. This is biased: small counts are too large on average. "
+                "The file also contains estimates without this constraint.",
+                "Not covered: statements about groups of users as a whole, other tables of the same users "
+                "(epsilons add up), and trips that did not count.",
+            ],
+        ),
+        Section(
+            "Largest flows",
+            paragraphs=[
+                f"{_count(len(drawn.flows), 'flow')} between areas have an interval above zero. {drawn.rest_sentence}",
+            ],
+            header=("from", "to", "trips"),
+            rows=[(*pair, str(number)) for pair, number in drawn.flows[:_NUM_REPORT_FLOWS]],
+            pictures=[
+                Picture(
+                    png(figure, 120),
+                    "Lines: flows with an interval above zero, by width, from a dot at the origin. Circles: visits, by "
+                    "area and colour.",
+                )
+            ],
+        ),
+        Section("Median half width of the intervals", header=("table", "by level"), rows=_describe_half_widths(rows)),
+        Section("Epsilon spent", [f"Total epsilon {summary['epsilon']}: {', '.join(paid)}."]),
+    ]
+    is_private = summary["randomness"] == "system"
+    banner = "" if is_private else "No privacy guarantee: the noise is seeded and can be reproduced."
+    return html_page(title, guarantee_sentences(summary), not is_private, sections, banner)
+
+
+def _describe_half_widths(rows: FlowRows) -> list[tuple[str, str]]:
+    rows_of_table = []
+    columns = rows.columns
+    for table, unit in get_units(dict.fromkeys(columns["table"].tolist())).items():
+        levels = []
+        for level in dict.fromkeys(columns["level"][columns["table"] == table].tolist()):
+            mask = (columns["table"] == table) & (columns["level"] == level)
+            half = np.maximum(columns["high"] - columns["count"], columns["count"] - columns["low"])[mask]
+            levels.append(f"{level} ± {float(np.median(half)):,.0f} ({int(mask.sum()):,} numbers)")
+        rows_of_table.append((f"{table} ({unit})", "; ".join(levels)))
+    return rows_of_table

@@ -1,0 +1,303 @@
+"""Messages to recipients by format.
+
+They contain a release and what follows from releases, and nothing else.
+
+The apps of OwnTracks, Overland and Traccar, and Home Assistant's GPS webhook, accept an estimate with a radius.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from dphmm.release.trajectory import TimedRelease
+from dphmm.serve.incoming import Fix, to_seconds
+from dphmm.tables import iso_time
+from dphmm.tables.json_toml import parse_json
+from dphmm.writers.table import DECIMALS, release_object, to_digits
+
+LatLon = tuple[float, float]
+
+# Fields of a row that follow from the release alone, not from earlier ones.
+_FIELDS_OF_RELEASE = (
+    "released",
+    "user",
+    "time",
+    "latitude",
+    "longitude",
+    "withheld",
+    "x_km",
+    "y_km",
+    "epsilon",
+    "last_known",
+)
+# Field of a row, figure of a belief, and factor from the unit of the figure to that of the field.
+_FIELDS_OF_BELIEF = (
+    ("estimate_error_m", "expected_estimate_error", 1000.0),
+    ("calibrated_radius_90_m", "calibrated_radius_90", 1000.0),
+    ("adversary_error_m", "adversary_error", 1000.0),
+    ("adversary_max_posterior", "max_posterior_probability", 1.0),
+)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message to a recipient, independent of its format.
+
+    Parameters
+    ----------
+    user : str
+        The user.
+    second : int
+        End of the timestep, in seconds since 1970.
+    time : str
+        End of the timestep as ISO 8601.
+    latitude, longitude : float
+        Estimate from all releases. It is usually closer than the released location, at no additional epsilon.
+    radius_m : float
+        Calibrated 90 % radius around the estimate if the model has one, otherwise the expected error of the estimate.
+    row : dict
+        The release, as the stream returns it, and ``reason`` and ``last_known``. Its keys are always the same. Fields
+        that do not apply, or that follow from releases that the recipient was not sent, are None.
+    zone : str, optional
+        Zone that contains the estimate, ``"away"`` if no zone does. None except for recipients of zones.
+    last_known : int, optional
+        For a prediction, the second of the last release with a draw that the recipient was sent. None if there was
+        none.
+    """
+
+    user: str
+    second: int
+    time: str
+    latitude: float
+    longitude: float
+    radius_m: float
+    row: dict[str, Any]
+    zone: str | None = None
+    last_known: int | None = None
+
+    @property
+    def is_prediction(self) -> bool:
+        """Whether nothing was drawn, so that the estimate follows from earlier releases."""
+        return not self.row["released"]
+
+    @property
+    def last_known_text(self) -> str:
+        """Local time of the last release, as ``last known 01:40``; empty without prediction."""
+        if not self.is_prediction:
+            return ""
+        if self.last_known is None:
+            return "not known yet"
+        then, now = (datetime.fromtimestamp(second).astimezone() for second in (self.last_known, self.second))
+        return f"last known {then:%H:%M}" if then.date() == now.date() else f"last known {then:%Y-%m-%d %H:%M}"
+
+    def to_json(self) -> str:
+        """Encode the message as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Message:
+        """Decode a message encoded by `to_json`."""
+        return cls(**parse_json(text))
+
+    @classmethod
+    def from_release(cls, release: TimedRelease) -> Message:
+        """Create the message of a release for a recipient without a precision."""
+        row: dict[str, Any] = {"released": True, "reason": None} | release_object(release)
+        row["last_known"] = row["time"] if row["released"] else None
+        estimate = release.estimate_latitude, release.estimate_longitude
+        calibrated_radius = release.calibrated_radius_90
+        radius = round(1000 * (release.expected_estimate_error if isnan(calibrated_radius) else calibrated_radius), 1)
+        return cls(release.user, to_seconds(release.time), row["time"], *estimate, radius, row)
+
+    def for_partial_recipient(self, estimate: LatLon, figures: Mapping[str, float]) -> Message:
+        """Return this message for a recipient that was not sent all earlier releases.
+
+        The result has the same keys. Its fields are the release itself and the figures of the recipient's own belief.
+        All others are None, because they can follow from releases that the recipient was not sent.
+
+        Parameters
+        ----------
+        estimate : tuple of float
+            Estimate from the releases that the recipient was sent, degrees.
+        figures : mapping
+            ``expected_estimate_error`` of this estimate, and possibly ``calibrated_radius_90``, ``adversary_error``
+            and ``max_posterior_probability``. Lengths are kilometres.
+        """
+        fields = {name: self.row[name] for name in _FIELDS_OF_RELEASE}
+        fields |= {
+            "estimate_latitude": round(estimate[0], DECIMALS),
+            "estimate_longitude": round(estimate[1], DECIMALS),
+        }
+        for name, figure, scale in _FIELDS_OF_BELIEF:
+            fields[name] = to_digits(scale * figures[figure]) if figure in figures else None
+        known_km = figures.get("calibrated_radius_90", figures["expected_estimate_error"])
+        radius_m = round(1000 * known_km, 1)
+        return replace(
+            self, latitude=estimate[0], longitude=estimate[1], radius_m=radius_m, row=dict.fromkeys(self.row) | fields
+        )
+
+    def with_last_known(self, second: int | None) -> Message:
+        """Return this prediction with the second of the last release with a draw."""
+        at = None if second is None else iso_time(np.datetime64(second, "s").astype("datetime64[us]"))
+        return replace(self, last_known=second, row={**self.row, "last_known": at})
+
+    @classmethod
+    def from_true_location(cls, user: str, fix: Fix) -> Message:
+        """Create the message of a true location, for a server of the user."""
+        time = iso_time(fix.time)
+        row: dict[str, Any] = {"released": True, "true_location": True, "user": user, "time": time}
+        row |= {"latitude": fix.latitude, "longitude": fix.longitude}
+        return cls(user, to_seconds(fix.time), time, fix.latitude, fix.longitude, 0.0, row)
+
+
+def get_owntracks_topic(user: str) -> str:
+    """Return the MQTT topic at which OwnTracks' apps expect a user."""
+    return f"owntracks/{user}/dphmm"
+
+
+def get_zone_topic(user: str) -> str:
+    """Return the MQTT topic of the zone that contains a user's estimate."""
+    return f"dphmm/{user}/zone"
+
+
+def build_owntracks_message(message: Message) -> dict[str, Any]:
+    """Build a message for OwnTracks: the estimate, with its radius as accuracy.
+
+    For a prediction, ``tst`` is the time at which the user was last known, because the app shows it. The time of the
+    message is in ``created_at``.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    dict
+        Content that is sent.
+    """
+    return {
+        "_type": "location",
+        "lat": message.latitude,
+        "lon": message.longitude,
+        "acc": message.radius_m,
+        "tst": message.second if message.last_known is None else message.last_known,
+        "created_at": message.second,
+        "tid": message.user[-2:],
+        "topic": get_owntracks_topic(message.user),
+        "prediction": message.is_prediction,
+    }
+
+
+def build_overland_message(message: Message) -> dict[str, Any]:
+    """Build an Overland batch with one point: the estimate, with its radius as accuracy.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    dict
+        Content that is sent.
+    """
+    properties = {
+        "timestamp": message.time,
+        "horizontal_accuracy": message.radius_m,
+        "device_id": message.user,
+        "prediction": message.is_prediction,
+        "activity": message.last_known_text,
+    }
+    point = {"type": "Point", "coordinates": [message.longitude, message.latitude]}
+    return {"locations": [{"type": "Feature", "geometry": point, "properties": properties}]}
+
+
+def build_osmand_fields(message: Message) -> dict[str, str]:
+    """Build a point in the OsmAnd protocol: the estimate, with its radius as accuracy.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    dict
+        Content that is sent.
+    """
+    return {
+        "id": message.user,
+        "timestamp": str(message.second),
+        "lat": f"{message.latitude:.7f}",
+        "lon": f"{message.longitude:.7f}",
+        "accuracy": f"{message.radius_m:.0f}",
+        "valid": "false" if message.is_prediction else "true",
+        "prediction": message.last_known_text,
+    }
+
+
+def build_home_assistant_fields(message: Message) -> dict[str, str]:
+    """Build the fields of a GPSLogger webhook in Home Assistant.
+
+    The location is the estimate, with its radius as accuracy.
+
+    Parameters
+    ----------
+    message : Message
+        The message.
+
+    Returns
+    -------
+    dict
+        Content that is sent.
+    """
+    return {
+        "device": message.user,
+        "latitude": f"{message.latitude:.7f}",
+        "longitude": f"{message.longitude:.7f}",
+        "accuracy": f"{message.radius_m:.0f}",
+        "provider": "prediction" if message.is_prediction else "release",
+        "activity": message.last_known_text,
+    }
+
+
+FORMATS: Mapping[str, tuple[str, Callable[[Message], dict[str, Any]]]] = {
+    "owntracks": ("json", build_owntracks_message),
+    "overland": ("json", build_overland_message),
+    "webhook": ("json", lambda message: message.row),  # as the stream returns it
+    "traccar": ("data", build_osmand_fields),
+    "home-assistant": ("data", build_home_assistant_fields),
+}
+"""Kind of recipient → whether it accepts JSON or form data, and the function that builds it."""
+
+
+def build_http_content(kind: str, message: Message) -> dict[str, Any]:
+    """Build the content of a POST as a keyword of `httpx`.
+
+    Recipients of zones are sent the name of the zone.
+
+    Parameters
+    ----------
+    kind : str
+        A key of `FORMATS`.
+    message : Message
+        The message.
+
+    Returns
+    -------
+    dict
+        ``json`` or ``data``, and its content.
+    """
+    if message.zone is None:
+        keyword, make = FORMATS[kind]
+        return {keyword: make(message)}
+    zone = {"user": message.user, "time": message.time, "zone": message.zone, "prediction": message.is_prediction}
+    return {"json": zone}

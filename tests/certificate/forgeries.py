@@ -1,0 +1,512 @@
+"""Consistent tampering with sessions, geometry, encodings and rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dphmm import Limits, MarkovModel, ReleaseSettings, Schedule
+from tests.certificate.certificates import (
+    PATH,
+    Line,
+    Tamperings,
+    canonical,
+    find_parts,
+    find_steps,
+    publish_path,
+    publish_sessions,
+    town,
+    update_digest,
+    verifier,
+)
+
+TAMPERINGS = Tamperings()
+tampering = TAMPERINGS.tampering
+
+# ---- worlds ----------------------------------------------------------------------------------------------------------
+
+SLOT = 5_700_000
+SESSIONS = {
+    "ann": [[(0, SLOT), (1, SLOT + 1)], [(7, SLOT + 100), (8, SLOT + 101)], [(8, SLOT + 400)]],
+    "bob": [[(3, SLOT), (3, SLOT + 2)]],
+}
+LIMITS = Limits(epsilon=3, window_epsilon=1.5, window_steps=288)
+
+
+def build_worlds(folder: Path) -> dict[str, tuple[list[Line], Any, MarkovModel]]:
+    """Build users with several sessions, and releases by tables, with their rows and model."""
+    model = town()
+    settings = ReleaseSettings("utility:1km", 0.5, schedule=Schedule(window_epsilon=5.0))
+    sessions = publish_sessions(settings.engine(model, 7), folder / "sessions.csv", SESSIONS, limits=LIMITS)
+    small = town(3)
+    engine = ReleaseSettings("utility:1km", 1, "graph-exponential").engine(small, 7)
+    by_table = publish_path(engine, folder / "by_table.csv", PATH)
+    read = verifier().read_rows
+    return {
+        "sessions": (sessions, None, model),
+        "published_sessions": (sessions, read(str(folder / "sessions.csv")), model),
+        "by_table": (by_table, None, small),
+        "published_table": (by_table, read(str(folder / "by_table.csv")), small),
+    }
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+def get_begins(lines: list[Line], user: str = "ann") -> list[Line]:
+    return [line for line in lines if line.get("begin") == user]
+
+
+def find_index(lines: list[Line], wanted: Line) -> int:
+    """Return the index of a line that may have equal ones."""
+    return next(number for number, line in enumerate(lines) if line is wanted)
+
+
+def change_settings(lines: list[Line], old: str, new: str) -> None:
+    for line in lines:
+        for query in line.get("queries", ()):
+            assert old in query["settings"]
+            query["settings"] = query["settings"].replace(old, new)
+
+
+def restart_often(lines: list[Line], slots: list[int], epsilon: int = 1) -> None:
+    """Repeat the first release at some slots, each after a new start, with consistent totals."""
+    first, begin = find_steps(lines)[0], next(line for line in lines if "begin" in line)
+    lines[:] = [line for line in lines[:-1] if "part" in line or "certificate" in line]
+    for count, slot in enumerate(slots, 1):
+        recent = epsilon * sum(slot - 288 < earlier for earlier in slots[:count])
+        step = {**first, "slot": slot, "epsilon": str(epsilon)}
+        lines.extend([copy.deepcopy(begin), {**step, "sum": str(count * epsilon), "day": str(recent)}])
+    lines.append({"end": len(slots)})
+
+
+@tampering("by_table", "a timestep of the user is released again")
+def a_timestep_in_three_sessions(lines, rows):
+    restart_often(lines, [SLOT] * 3)
+
+
+@tampering("by_table", "a timestep of the user is released again")
+def a_later_timestep_in_two_sessions(lines, rows):
+    restart_often(lines, [SLOT, SLOT + 3, SLOT + 3])
+
+
+@tampering("by_table", "slots of a user must not decrease")
+def time_that_runs_backwards(lines, rows):
+    restart_often(lines, [SLOT, SLOT - 1, SLOT - 2])
+
+
+@tampering("by_table", "slots of a user must not decrease")
+def a_session_before_the_first(lines, rows):
+    restart_often(lines, [SLOT, SLOT - 5000])
+
+
+def use_schedule(lines: list[Line], budget: str, epsilon: int) -> None:
+    change_settings(lines, '"schedule": null', f'"schedule": {{"window_epsilon": {budget}, "window_seconds": 86400.0}}')
+    change_settings(lines, '"epsilon": 1.0', f'"epsilon": {epsilon}.0')
+
+
+@tampering("by_table", "the window budget of the schedule is exceeded")
+def a_budget_of_a_day_spent_three_times(lines, rows):
+    """Spend 2 three times within 15 minutes under a budget of 2 for a day."""
+    use_schedule(lines, "2.0", 2)
+    restart_often(lines, [SLOT, SLOT + 1, SLOT + 3], 2)
+
+
+@tampering("by_table", "the window budget of the schedule is exceeded")
+def a_budget_of_a_day_spent_at_its_ends(lines, rows):
+    use_schedule(lines, "2.0", 2)
+    restart_often(lines, [SLOT, SLOT + 287], 2)
+
+
+def use_limits(lines: list[Line], number: int, **limits: Any) -> None:
+    get_begins(lines)[number]["limits"] = {"epsilon": None, "window_epsilon": None, "window_steps": None, **limits}
+
+
+@tampering("by_table", "the limit on all releases is exceeded")
+def a_limit_passed_by_a_new_start(lines, rows):
+    restart_often(lines, [SLOT, SLOT + 500])
+    for number in (0, 1):
+        use_limits(lines, number, epsilon="1")
+
+
+@tampering("by_table", "the limit on a window is exceeded")
+def a_limit_of_a_window_passed_by_a_new_start(lines, rows):
+    restart_often(lines, [SLOT, SLOT + 9])
+    for number in (0, 1):
+        use_limits(lines, number, window_epsilon="1", window_steps=10)
+
+
+@tampering("sessions", "the limits of a user must not change")
+def limits_dropped_at_a_new_start(lines, rows):
+    del get_begins(lines)[1]["limits"]
+
+
+@tampering("sessions", "the limits of a user must not change")
+def a_longer_window_at_a_new_start(lines, rows):
+    get_begins(lines)[2]["limits"]["window_steps"] = 1
+
+
+@tampering("sessions", "the limits of a user must not change")
+def limits_that_appear_late(lines, rows):
+    del get_begins(lines)[0]["limits"]
+
+
+@tampering("sessions", "the total so far is")
+def a_total_of_one_session(lines, rows):
+    begin = get_begins(lines)[1]
+    step = next(line for line in lines[find_index(lines, begin) :] if "z" in line)
+    step["sum"] = step["epsilon"]
+
+
+@tampering("sessions", "the total of the last day is wrong")
+def a_day_of_one_session(lines, rows):
+    begin = get_begins(lines)[1]
+    step = next(line for line in lines[find_index(lines, begin) :] if "z" in line)
+    step["day"] = step["epsilon"]
+
+
+def add_model(lines: list[Line], number: int, change: Callable[[Line], object]) -> None:
+    """Use a changed copy of the model from a session on."""
+    part = copy.deepcopy(find_parts(lines, "model")[0])
+    change(part["value"])
+    begin = get_begins(lines)[number]
+    update_digest([part], part)
+    begin["model"] = part["part"][:16]
+    lines.insert(find_index(lines, begin), part)
+
+
+@tampering("by_table", "the models about a user must have the same step")
+def a_slower_clock_at_a_new_start(lines, rows):
+    restart_often(lines, [SLOT, SLOT + 1])
+    add_model(lines, 1, lambda value: value.__setitem__("step", "30"))
+
+
+@tampering("by_table", "the models about a user must have the same step")
+def no_clock_at_a_new_start(lines, rows):
+    restart_often(lines, [SLOT, SLOT + 1])
+    add_model(lines, 1, lambda value: value.__setitem__("step", None))
+
+
+@tampering("sessions", "it continues another user, model or queries")
+def a_session_continued_after_another_user(lines, rows):
+    begin = copy.deepcopy(get_begins(lines)[0])
+    lines.insert(-1, begin | {"continues": True})
+
+
+@tampering("sessions", "it continues another user, model or queries")
+def a_session_continued_without_a_release(lines, rows):
+    begin = get_begins(lines)[1]
+    lines.insert(find_index(lines, begin), copy.deepcopy(begin))
+    begin["continues"] = True
+
+
+@tampering(
+    "published_sessions",
+    "there is no published row|the row has user|the release has index|the row is of|the total so far",
+)
+def sessions_that_change_places(lines, rows):
+    first, second, third = (find_index(lines, begin) for begin in get_begins(lines))
+    lines[first:third] = [*lines[second:third], *lines[first:second]]
+
+
+@tampering("published_sessions", "the row has num_ignored_releases '0', expected '2'")
+def a_row_that_knows_of_no_earlier_session(lines, rows):
+    rows["ann"][2]["num_ignored_releases"] = "0"
+
+
+@tampering("published_sessions", "the row has num_ignored_releases")
+def two_users_of_one_session(lines, rows):
+    """Rename the second session, so that its window starts empty."""
+    begins = get_begins(lines)
+    at = find_index(lines, begins[2])
+    begins[2]["begin"] = "ann2"
+    step = next(line for line in lines[at:] if "step" in line)
+    step.update(dict.fromkeys(("sum", "day"), step["epsilon"]))
+    rows["ann2"] = [rows["ann"].pop() | {"user": "ann2", "epsilon_total": "0.5", "epsilon_24h": "0.5"}]
+
+
+@tampering("sessions", r"delta must be in \[0, 1\)")
+def a_share_of_two_omitted(lines, rows):
+    change_settings(lines, '"delta": null', '"delta": 2.0')
+
+
+# ---- verdicts that depend on settings --------------------------------------------------------------------------------
+
+
+def use_single_state(lines: list[Line]) -> None:
+    """Let users start in one state, and release it exactly in two sessions."""
+    part = find_parts(lines, "model")[0]
+    part["value"]["start"], part["value"]["moves"] = [[0, 0]], [[[k, k] for k in range(part["value"]["states"])]]
+    update_digest(lines, part)
+    noise = find_parts(lines, "noise")[0]
+    noise["value"] = {"is": "noise", "parts": [{"body": []}]}
+    update_digest(lines, noise)
+    restart_often(lines, [SLOT, SLOT + 1])
+    for step in find_steps(lines):
+        step.update({"in": [0, 0], "z": find_parts(lines, "places")[0]["value"]["at"][0], "noise": noise["part"][:16]})
+
+
+@tampering("components", "a single state is possible, and the settings do not allow to release it")
+def a_single_state_allowed_to_another_user(lines, rows):
+    use_single_state(lines)
+    first, other = (line for line in lines if "begin" in line)
+    query = first["queries"][0]
+    query["settings"] = query["settings"].replace('"allow_singleton": false', '"allow_singleton": true')
+    other["begin"] = "bob"
+    find_steps(lines)[1].update(sum="1", day="1")
+
+
+@tampering("components", "noise with several parts needs noise_scope component")
+def noise_of_parts_allowed_to_another_user(lines, rows):
+    """The noise of parts is checked once under each user's settings."""
+    policy = find_parts(lines, "policy")[0]
+    del policy["value"]["open"]
+    policy["value"]["terms"] = [{"groups": [[0, 2], [3, 5]]}]
+    update_digest(lines, policy)
+    noise = find_parts(lines, "noise")[0]
+    noise["value"]["parts"] = [
+        {"body": [[4, 0]], "states": [0, 2]},
+        {"body": [[3, 0], [9, 6], [6, 6]], "states": [3, 5]},
+    ]
+    update_digest(lines, noise)
+    del lines[lines.index(find_steps(lines)[1])]
+    begin, step = next(line for line in lines if "begin" in line), find_steps(lines)[0]
+    other = copy.deepcopy(begin) | {"begin": "bob"}
+    other["queries"][0]["settings"] = begin["queries"][0]["settings"].replace('"component"', '"graph"')
+    lines[-1:] = [other, copy.deepcopy(step), {"end": 2}]
+
+
+# ---- geometry --------------------------------------------------------------------------------------------------------
+
+
+def change_part(lines: list[Line], kind: str, change: Callable[[Line], object]) -> None:
+    for part in find_parts(lines, kind):
+        change(part["value"])
+        update_digest(lines, part)
+
+
+def pair_tables(lines: list[Line]) -> None:
+    """Connect each state with one or two others, and release them with equal probability."""
+    restart_often(lines, [SLOT])
+    (noise,) = find_parts(lines, "noise")[:1]
+    groups = [[0, 1], [2, 3], [4, 5], [6, 7, 9]]
+    noise["value"] = {"is": "noise", "added": [[first, s] for first, *rest in groups for s in rest], "parts": []}
+    for first, *rest in groups:
+        row = [str(2**61)] * 2 + ["0"] * (len(rest) - 1)
+        states = [first, first + 1] + [9, 9] * (len(rest) - 1)
+        part = {"table": [row] * (1 + len(rest)), "places": [first, *rest], "states": states}
+        noise["value"]["parts"].append(part)
+    update_digest(lines, noise)
+    find_steps(lines)[0].update(z=0, noise=noise["part"][:16])
+
+
+def spread_cells(value: Line) -> None:
+    value["terms"][0]["at"] = [[200 * x, 200 * y] for x, y in value["terms"][0]["at"]]
+
+
+@tampering("by_table", "the cells do not match the locations")
+def cells_of_the_policy_far_apart(lines, rows):
+    """Cells are 100 km apart, so that the policy connects nothing."""
+    pair_tables(lines)
+    change_part(lines, "policy", spread_cells)
+
+
+@tampering("by_table", "the locations must be those of the model file")
+def cells_and_places_far_apart(lines, rows):
+    """The locations are 100 km apart, too."""
+    pair_tables(lines)
+    change_part(lines, "policy", spread_cells)
+    (term,) = find_parts(lines, "policy")[0]["value"]["terms"]
+    first, side = ([Fraction(text) for text in term[name]] for name in ("first", "side"))
+    places = [[repr(float(f + s * k)) for f, s, k in zip(first, side, cell, strict=True)] for cell in term["at"]]
+    change_part(lines, "places", lambda value: value.__setitem__("at", places))
+
+
+@tampering("by_table", "the cells do not match the locations")
+def places_mirrored(lines, rows):
+    def mirror(value: Line) -> None:
+        value["at"] = [[repr(-float(x) + 0.0), y] for x, y in value["at"]]
+
+    change_part(lines, "places", mirror)
+
+
+@tampering("by_table", "the cells do not match the locations")
+def places_of_two_states_swapped(lines, rows):
+    def swap(value: Line) -> None:
+        value["at"][0], value["at"][-1] = value["at"][-1], value["at"][0]
+
+    change_part(lines, "places", swap)
+
+
+@tampering("by_table", "the cells do not match the locations")
+def a_grid_moved_by_a_metre(lines, rows):
+    def move(value: Line) -> None:
+        first = value["terms"][0]["first"]
+        first[0] = str(Fraction(first[0]) + Fraction(1, 1000))
+
+    change_part(lines, "policy", move)
+
+
+@tampering("by_table", "the cells do not match the locations")
+def cells_of_twice_the_side(lines, rows):
+    change_part(lines, "policy", lambda value: value["terms"][0].__setitem__("side", ["1", "1"]))
+
+
+def use_no_cells(lines: list[Line]) -> None:
+    change_part(lines, "places", lambda value: value.__setitem__("cell", "0"))
+    change_part(lines, "policy", lambda value: value["terms"][0].__setitem__("cell", "0"))
+
+
+@tampering("by_table", "the locations must be those of the model file")
+def points_for_cells(lines, rows):
+    use_no_cells(lines)
+
+
+@tampering("by_table", "a place is invalid")
+def a_place_with_two_texts(lines, rows):
+    change_part(lines, "places", lambda value: value["at"][1].__setitem__(1, value["at"][1][1] + "0"))
+
+
+@tampering("by_table", "a place is invalid")
+def a_place_between_two_doubles(lines, rows):
+    change_part(lines, "places", lambda value: value["at"][1].__setitem__(1, value["at"][1][1] + "0" * 20 + "1"))
+
+
+@tampering("by_table", "a place is invalid")
+def a_place_in_other_digits(lines, rows):
+    change_part(lines, "places", lambda value: value["at"][1].__setitem__(1, value["at"][1][1].replace("5", "٥")))
+
+
+def scale_grid(lines: list[Line], factor: int) -> None:
+    """Scale policy and places alike: the certificate alone is consistent."""
+
+    def scale(value: Line) -> None:
+        value["at"] = [[factor * x, factor * y] for x, y in value["at"]]
+        value["cell"] = str(factor // 2)
+
+    def scale_term(value: Line) -> None:
+        value["terms"][0].update(side=[str(factor // 2)] * 2, first=[str(-factor), str(-factor * 5 // 4)])
+        value["terms"][0]["cell"] = str(factor // 2)
+
+    change_part(lines, "places", scale)
+    change_part(lines, "policy", scale_term)
+
+
+@tampering("town", "a body is larger than its edges require|a body is too small")
+def a_grid_four_times_as_large(lines, rows):
+    scale_grid(lines, 4)
+
+
+@tampering("town", "the row has x_km|the locations must be those of the model file")
+def a_region_moved_by_100_km(lines, rows):
+    def move(value: Line) -> None:
+        value["at"] = [[x + 100_000, y] for x, y in value["at"]]
+
+    change_part(lines, "places", move)
+    change_part(lines, "policy", lambda value: value["terms"][0].__setitem__("first", ["99", "-5/4"]))
+    for step in find_steps(lines):
+        step["z"][0] += 100_000
+    for row in rows["ann"]:
+        row["x_km"] = repr(round(float(row["x_km"]) + 100, 9))
+
+
+# ---- encodings of lines ----------------------------------------------------------------------------------------------
+
+
+@tampering("town", "it is malformed")
+def a_mark_of_byte_order(lines, rows):
+    lines[0] = "\ufeff" + canonical(lines[0])
+
+
+@tampering("town", "numbers must be integers")
+def a_number_that_is_none(lines, rows):
+    step = find_steps(lines)[1]
+    lines[lines.index(step)] = canonical(step).replace('"day":"2"', '"day":NaN')
+
+
+@tampering("town", "numbers must be integers")
+def an_integer_with_an_exponent(lines, rows):
+    step = find_steps(lines)[1]
+    lines[lines.index(step)] = canonical(step).replace('"step":1', '"step":1e0')
+
+
+@tampering("town", "the digest must be that of the value, and each part must occur once")
+def a_digest_in_capitals(lines, rows):
+    part = find_parts(lines, "noise")[0]
+    assert part["part"] != part["part"].upper()
+    part["part"] = part["part"].upper()
+
+
+@tampering("town", "zone is invalid|hours must match the matrices")
+def a_zone_of_each_machine(lines, rows):
+    """`localtime` is another zone on every machine."""
+
+    def change(value: Line) -> None:
+        value.update(hours=[0, 1] * 84, zone="localtime", moves=value["moves"] * 2, start=value["start"] * 2)
+
+    change_part(lines, "model", change)
+
+
+# ---- rows that are read differently ----------------------------------------------------------------------------------
+
+
+def register_cell(name: str, column: str, change: Callable[[str], str], reason: str) -> None:
+    def tamper(lines: list[Any], rows: dict[str, list[dict[str, str]]]) -> None:
+        row = rows["ann"][2]
+        assert row[column] != change(row[column])
+        row[column] = change(row[column])
+
+    tamper.__name__ = name
+    tampering("town", reason)(tamper)
+
+
+_TIME = "not a time in UTC that ends in Z"
+for _name, _column, _change, _reason in (
+    ("a_time_in_another_zone", "time", lambda text: text.replace("Z", "+05:00"), _TIME),
+    ("a_time_without_a_zone", "time", lambda text: text.replace("Z", ""), _TIME),
+    ("the_same_time_in_another_zone", "time", lambda text: text.replace("16:10:00Z", "17:10:00+01:00"), _TIME),
+    ("a_time_by_weeks", "time", lambda text: text.replace("2024-03-09", "2024-W10-6"), _TIME),
+    ("a_time_with_a_blank", "time", lambda text: text.replace("T", " "), _TIME),
+    ("a_time_without_separators", "time", lambda text: text.replace("-", "").replace(":", ""), _TIME),
+    ("a_time_in_other_digits", "time", lambda text: text.replace("2024", "２０２４"), _TIME),
+    ("a_number_in_other_digits", "x_km", lambda text: text.replace("0", "０"), "the row has x_km"),
+    (
+        "a_number_with_underscores",
+        "epsilon_total",
+        lambda text: text.replace("3.0", "3_0e-1_0"),
+        "the row has epsilon_",
+    ),
+    ("a_number_with_blanks", "y_km", lambda text: f" {text}", "the row has y_km"),
+    ("a_number_with_a_sign", "epsilon", lambda text: f"+{text}", "the row has epsilon"),
+    ("a_count_with_a_fraction", "possible_states", lambda text: f"{text}.0", "the row has possible_states"),
+    ("a_flag_in_capitals", "withheld", str.upper, "the row has withheld"),
+    ("a_flag_as_a_number", "is_exact", lambda _: "1", "the row has is_exact"),
+    ("a_hash_in_capitals", "settings_hash", str.upper, "the row has settings_hash"),
+    ("a_user_with_a_blank", "user", lambda text: f"{text} ", "the row has user"),
+):
+    register_cell(_name, _column, _change, _reason)
+
+
+@tampering("published_sessions", "the row has hull_area_km2")
+def an_area_in_a_withheld_row(lines, rows):
+    """A number that no reader uses could disclose a location."""
+    next(row for row in rows["ann"] if row["withheld"] == "true")["hull_area_km2"] = "39.916"
+
+
+@tampering("published_sessions", "the row has min_degree_of_protection")
+def a_degree_in_a_withheld_row(lines, rows):
+    next(row for row in rows["ann"] if row["withheld"] == "true")["min_degree_of_protection"] = "7"
+
+
+@tampering("published_sessions", "the row has x_km")
+def a_point_in_a_withheld_row(lines, rows):
+    next(row for row in rows["ann"] if row["withheld"] == "true").update(x_km="0.5", y_km="0.5")
+
+
+@tampering("published_table", "the row has x_km")
+def a_location_of_another_state(lines, rows):
+    step = find_steps(lines)[0]
+    step["z"] = (step["z"] + 1) % 10

@@ -1,0 +1,57 @@
+"""Tests of attacks on count tables: they succeed on raw counts and fail on noise."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from dphmm.jobs.attack.flows import HOURS, compute_membership_auc, compute_recovered_share, recover_tracks, round_counts
+
+POINTS = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 9.0], [30.0, 30.0], [1.0, 1.0]])
+
+
+def count_per_area(tracks):
+    return np.stack([np.bincount(at, minlength=len(POINTS)) for at in tracks.T])
+
+
+def test_regular_tracks_are_recovered_from_counts():
+    tracks = np.repeat([[0], [1], [1], [2], [3]], 2 * HOURS, axis=1)
+    tracks[0, 9:17] = 4  # leaves and returns
+    tracks[0, HOURS + 9 : HOURS + 17] = 4
+    recovered = recover_tracks(count_per_area(tracks), POINTS)
+    assert (count_per_area(recovered) == count_per_area(tracks)).all()
+    assert compute_recovered_share(recovered, tracks) > 0.95
+
+
+def test_recovered_share_uses_best_assignment():
+    rng = np.random.default_rng(2)
+    recovered, true = rng.integers(0, 3, (4, 12)), rng.integers(0, 3, (4, 12))
+    best = max((recovered[list(order)] == true).mean() for order in permutations(range(4)))
+    assert compute_recovered_share(recovered, true) == pytest.approx(best)
+
+
+def test_whole_counts_are_nonnegative_and_sum_to_number_of_users():
+    noisy = np.random.default_rng(1).normal(1, 3, (50, 7))
+    noisy[3] = -1
+    whole = round_counts(noisy, 20)
+    assert (whole.sum(axis=1) == 20).all()
+    assert whole.min() >= 0
+
+
+def test_membership_is_inferred_from_raw_but_not_from_noisy_counts():
+    """Chance level is 0.5. A mean of 8 x 40 x 40 pairs deviates by less than 0.15.
+
+    The seed is fixed.
+    """
+    rng = np.random.default_rng(5)
+    cells = np.stack([rng.choice(200, 10, replace=False) for _ in range(40)])
+    raw = compute_membership_auc(cells, 200, range(8), lambda counts, _: counts, 80, rng)
+    noisy = compute_membership_auc(
+        cells, 200, range(8), lambda counts, generator: counts + generator.laplace(0, 200, 200), 80, rng
+    )
+    hidden = compute_membership_auc(cells, 200, range(8), lambda counts, _: np.zeros_like(counts), 80, rng)
+    assert raw.mean() > 0.95
+    assert abs(noisy.mean() - 0.5) < 0.15
+    assert (hidden == 0.5).all()

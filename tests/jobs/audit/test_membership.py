@@ -1,0 +1,128 @@
+"""Tests of membership audits: members are found in raw models, not in private ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+
+from dphmm.errors import ConfigurationError
+from dphmm.jobs import Data, audit_membership, learn, synthesize
+from dphmm.jobs.audit.membership import MembershipAudit, _mean_log_probabilities
+from dphmm.model.moves import state_sequences
+from dphmm.space import Grid
+from tests import command_line
+
+GRID = Grid.over((45.0, 7.0, 45.027, 7.038), 0.5)
+SIZE, STEP = GRID.size, 600
+
+
+def write_tracks(path: Path, first: int, count: int, seed: int, steps: int = 150) -> str:
+    """Write tracks of users who each move between three cells."""
+    rng, lines = np.random.default_rng(seed), ["user,time,latitude,longitude"]
+    for number in range(first, first + count):
+        cells = rng.choice(SIZE, 3, replace=False)
+        at = cells[0]
+        for step in range(steps):
+            at = rng.choice(cells) if rng.random() < 0.2 else at
+            latitude, longitude = GRID.latlon([at])[0]
+            time = np.datetime64("2024-03-04T00:00:00") + step * np.timedelta64(STEP, "s")
+            lines.append(f"u{number},{time}Z,{latitude},{longitude}")
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory):
+    """Return 30 members and 30 other users (seeds 1 and 2), and a model of the members."""
+    folder = tmp_path_factory.mktemp("town")
+    members, others = write_tracks(folder / "in.csv", 0, 30, 1), write_tracks(folder / "out.csv", 30, 30, 2)
+    model = learn(Data((members,)), GRID, STEP, smoothing=0.01, output=folder / "m.npz").model
+    return folder, members, others, model
+
+
+def test_members_are_found_in_count_model_and_not_after_random_exchange(town):
+    """α = 0.01, 30 users in each group. The random exchange mixes both groups (seed 3)."""
+    folder, members, others, model = town
+    audit_result = audit_membership(model, Data((members,)), Data((others,)))
+    assert audit_result.is_exposed
+    assert audit_result.area_under_curve > 0.9
+    share, least, most = audit_result.estimate_detection_rate(0.05)
+    assert least <= share <= most
+    assert share > 0.5
+    scores = np.concatenate([audit_result.members, audit_result.others])
+    mixed = np.random.default_rng(3).permutation(scores)
+    chance = MembershipAudit(mixed[:30], mixed[30:], 0.05)
+    assert not chance.is_exposed
+    assert abs(chance.area_under_curve - 0.5) < 0.2
+    del folder
+
+
+def test_user_level_privacy_hides_members_and_bounds_the_attack(town):
+    """The noise (epsilon 1/10) is not seeded: about one run in a thousand fails by chance."""
+    folder, members, others, _ = town
+    learn(Data((members,)), GRID, STEP, user_epsilon="0.1", output=folder / "p.npz", overwrite=True)
+    audit_result = audit_membership(folder / "p.npz", Data((members,)), Data((others,)))
+    assert audit_result.p_value > 0.001
+    assert audit_result.epsilon == pytest.approx(0.1)
+    assert audit_result.max_detection_rate(0.05) == pytest.approx(np.exp(0.1) * 0.05)
+    assert audit_result.max_detection_rate(0.99) == 1.0
+    assert "The user-level guarantee limits this rate to 5.53 %" in audit_result.describe()
+
+
+def test_ratios_match_loop_over_moves(town):
+    _, members, _, model = town
+    tracks = Data((members,)).read().trajectories[:3]
+    means = _mean_log_probabilities(model, tracks)
+    moves = model.transition.toarray()
+    for track, (slots, states), mean in zip(tracks, state_sequences(tracks, GRID, STEP), means, strict=True):
+        logs = [
+            np.log(max(moves[a, b], 1e-12))
+            for a, b, s, t in zip(states, states[1:], slots, slots[1:], strict=False)
+            if t - s == 1 and a >= 0 and b >= 0
+        ]
+        assert mean == pytest.approx(np.mean(logs)), track.user
+
+
+def test_area_and_curve_match_rank_statistics():
+    rng = np.random.default_rng(4)
+    members, others = rng.integers(0, 6, 25).astype(float), rng.integers(0, 5, 40).astype(float)
+    audit_result = MembershipAudit(members, others, 0.05)
+    ranks = rankdata(np.concatenate([members, others]))[:25]
+    assert audit_result.area_under_curve == pytest.approx((ranks.sum() - 25 * 26 / 2) / (25 * 40))
+    x, y = audit_result.compute_roc_curve()
+    assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
+    assert np.trapezoid(y, x) == pytest.approx(audit_result.area_under_curve)
+    assert audit_result.estimate_detection_rate(1.0)[0] == 1.0
+    share, *_ = audit_result.estimate_detection_rate(0.1)
+    threshold = np.sort(others)[::-1][4]
+    assert share == (members > threshold).mean()
+    assert (others > threshold).mean() <= 0.1
+
+
+def test_membership_command_accepts_synthetic_users_and_writes_report(town):
+    folder, members, others, _ = town
+    synthesize(folder / "m.npz", folder / "synthetic.csv", num_users=60, days=1, rng=5, overwrite=True)
+    line = ["audit", "membership", str(folder / "m.npz"), "--members", members, "--others", others]
+    direct = command_line.run(*line, "--json")
+    assert direct.exit_code == 1, direct.output
+    assert json.loads(direct.stdout)["rates"][0]["guaranteed_max_detection_rate"] == 1.0
+    report = str(folder / "PRIVATE-members.html")
+    with_report = command_line.run(*line, "--synthetic", str(folder / "synthetic.csv"), "--report", report)
+    assert with_report.exit_code in (0, 1), with_report.output
+    assert "area under the ROC curve" in " ".join(with_report.output.split())
+    assert Path(report).read_text().count("data:image/png") == 1
+    few = command_line.run(*line, {"member_users": ["u0", "u1"]})
+    assert few.exit_code == 2
+    assert "members must contain at least 5 users that move in the region, got 2" in " ".join(few.output.split())
+
+
+def test_overlapping_groups_or_invalid_alpha_raise(town):
+    _, members, others, model = town
+    with pytest.raises(ConfigurationError, match="user u0"):
+        audit_membership(model, Data((members,)), Data((members,)))
+    with pytest.raises(ConfigurationError, match=r"alpha must be in \(0, 1\)"):
+        audit_membership(model, Data((members,)), Data((others,)), alpha=1.0)

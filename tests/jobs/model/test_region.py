@@ -1,0 +1,108 @@
+"""Tests of default regions: city, cell size, timestep and private choice."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel
+from dphmm.errors import ConfigurationError
+from dphmm.jobs import learn
+from dphmm.jobs.model import learn as choices
+from dphmm.jobs.model.learn import MAX_STATES, choose, choose_privately
+from dphmm.readers.synthetic_city import synthetic_trajectories
+from dphmm.space import Trajectory
+from tests.sizes import fewer
+
+TOWN = synthetic_trajectories(users=8, days=1)
+
+
+def _at(user, latitude, longitude, count=50, seconds=60):
+    times = np.datetime64("2024-03-07", "us") + np.arange(count) * np.timedelta64(seconds, "s")
+    spread = np.linspace(-0.01, 0.01, count)
+    return Trajectory(user, times, latitude + spread, longitude - spread)
+
+
+def test_region_covers_city_of_most_users():
+    tourist = _at("t", 10.0, 10.0, 5000)
+    choice = choose((*TOWN, tourist))
+    south, west, north, east = choice.bbox
+    assert 44.9 < south < 44.99 < 45.01 < north < 45.1
+    assert -30.1 < west < -30.01 < -29.99 < east < -29.9
+    fixes = np.concatenate([np.stack([trajectory.latitude, trajectory.longitude], axis=1) for trajectory in TOWN])
+    inside = ((fixes >= [south, west]) & (fixes <= [north, east])).all(axis=1)
+    assert inside.mean() > 0.97
+    assert choice.step_seconds == 300
+    assert choice.space.size <= MAX_STATES
+    words = choice.options.split()
+    assert [float(word) for word in words[1:5]] == [*choice.bbox]
+    assert words[5:] == ["--cell", f"{choice.cell:g}", "--step", "300"]
+
+
+@pytest.mark.parametrize(("seconds", "step"), [(2, 60), (61, 120), (300, 300), (86400, 3600)])
+def test_step_is_shortest_with_mostly_new_fixes(seconds, step):
+    assert choose([_at("a", 45.0, 7.0, seconds=seconds)]).step_seconds == step
+    assert choose([_at("a", 45.0, 7.0, seconds=seconds)], 42).step_seconds == 42
+
+
+def test_users_with_two_fixes_count_for_step():
+    often, twice = _at("a", 45.0, 7.0, seconds=300), [_at(name, 45.0, 7.0, 2, 60) for name in "bc"]
+    assert choose([often, *twice]).step_seconds == 60
+    assert choose([often, *(_at(name, 45.0, 7.0, 1) for name in "bc")]).step_seconds == 300
+
+
+def test_private_choice_is_tile_with_most_users(monkeypatch):
+    votes = []
+
+    def record(decay, size, source):
+        votes.append((decay, size))
+        return np.zeros(size, dtype=np.int64)
+
+    monkeypatch.setattr(choices, "laplace_steps", record)
+    trajectories = [*(_at(f"a{i}", 45.2, 7.3) for i in range(3)), *(_at(f"b{i}", 10.2, 20.7, 900) for i in range(2))]
+    choice = choose_privately(trajectories, Fraction(1, 10))
+    assert choice.bbox == (45.0, 7.0, 45.5, 7.5)
+    assert (choice.step_seconds, choice.epsilon) == (300, Fraction(1, 10))
+    assert votes == [(Fraction(1, 10), 720 * 360)]  # one vote per user: sensitivity 1
+    assert choose_privately([_at("x", 89.98, 179.98)], Fraction(1)).bbox[2:] == (90.0, 180.0)
+
+
+def test_private_choice_is_random_for_few_users_and_not_for_many():
+    """Seed 3: for 600 users and epsilon 1/10 another tile wins with probability below 1e-20."""
+    user_track = _at("a", 45.2, 7.3, 3)
+    many = [user_track] * 600
+    assert choose_privately(many, Fraction(1, 10), rng=3).bbox == (45.0, 7.0, 45.5, 7.5)
+    assert choose_privately([user_track], Fraction(1, 10), rng=3).bbox != (45.0, 7.0, 45.5, 7.5)
+
+
+def test_learn_without_region_reports_choice_and_its_epsilon(tmp_path, monkeypatch):
+    monkeypatch.setattr(choices, "MAX_STATES", fewer(MAX_STATES, 300))
+    text = "user_id,tracked_at,latitude,longitude\n" + "".join(
+        f"{trajectory.user},{time}Z,{lat},{lon}\n"
+        for trajectory in TOWN
+        for time, lat, lon in zip(
+            trajectory.times.astype("M8[s]"), trajectory.latitude, trajectory.longitude, strict=True
+        )
+    )
+    (tmp_path / "town.csv").write_text(text)
+    result = learn(tmp_path / "town.csv", output=tmp_path / "m.npz")
+    assert result.choice is not None
+    assert result.choice.epsilon is None
+    again = learn(tmp_path / "town.csv", result.choice.space, result.choice.step_seconds)
+    assert again.model.content_hash == result.model.content_hash == MarkovModel.load(tmp_path / "m.npz").content_hash
+    private = learn(tmp_path / "town.csv", user_epsilon="3")
+    assert private.private is not None
+    assert private.private.epsilon == sum(private.private.spent.values()) == 3
+    assert private.private.spent["region"] == Fraction(3, 10)
+    provenance = private.model.provenance
+    assert provenance is not None
+    assert (provenance["epsilon"], provenance["spent_on"]["region"]) == ("3", "3/10")
+
+
+def test_region_too_wide_for_cells_raises(monkeypatch):
+    monkeypatch.setattr(choices, "_CELLS", (0.25,))
+    wide = [_at("a", 45.0 + shift, 7.0 + shift) for shift in np.linspace(-0.15, 0.15, 9)]
+    with pytest.raises(ConfigurationError, match="--bbox"):
+        choose(wide, 60)

@@ -1,0 +1,144 @@
+"""Tests of the sentences about an adversary: their words match their figures."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, PolicyGraph, Releaser
+from dphmm.audit.sequence import SmoothingRecorder
+from dphmm.jobs.audit.session import audit_session
+from dphmm.jobs.batch.batch import _infer_smoothed, batch
+from dphmm.jobs.input_data import Data
+from dphmm.jobs.model.learn import learn, region
+from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_users, summarize_exposure
+from dphmm.jobs.release.guarantees import collect_warnings
+from dphmm.jobs.release.release import release
+from dphmm.release.engine import ReleaseSettings
+from dphmm.writers.formats import read_releases
+
+TOWN = "data/sample/geolife"
+USERS = ("000", "001")
+SETTINGS = ReleaseSettings("utility:1km", 1.0)
+WORDS = {"filtered": "sees only the releases up to each timestep", "smoothed": "sees all releases"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figures")
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    learn(Data((TOWN,), exclude_users=USERS), space, step_seconds=900, output=folder / "m.npz")
+    return folder, folder / "m.npz", Data((TOWN,), users=USERS)
+
+
+def release_by(way, world):
+    """Return the result and the file or folder of its releases."""
+    folder, model, data = world
+    if way == "batch":
+        result = batch(data, folder / "out", model, SETTINGS, kind="csv", workers=1, seed=1)
+        return result, sorted((folder / "out").glob("??/*.csv"))
+    session = folder / "s.db" if way == "session" else None
+    return release(data, model, SETTINGS, folder / f"{way}.csv", session=session, rng=1), [folder / f"{way}.csv"]
+
+
+def audited_figures(model, files):
+    """Audit the files.
+
+    Return each view's smallest median error over users, metres, and largest posterior.
+    """
+    audits = [audit for file in files for audit in audit_session(file, model, SETTINGS).audits]
+    views = {"filtered": "filtered_metrics", "smoothed": "smoothed_metrics"}
+    return {
+        view: (
+            min(1000 * float(np.median(getattr(audit, name).error)) for audit in audits),
+            max(float(getattr(audit, name).top_1_probability.max()) for audit in audits),
+        )
+        for view, name in views.items()
+    }
+
+
+@pytest.mark.parametrize(("way", "view"), [("release", "smoothed"), ("batch", "smoothed"), ("session", "filtered")])
+def test_sentence_names_releases_of_its_figure(way, view, world):
+    result, files = release_by(way, world)
+    figures = audited_figures(world[1], files)
+    assert not any(read_releases(file)["unprotected"].any() for file in files)
+    sentence = result.summary_sentences()[1]
+    error, posterior = map(float, re.findall(r"([\d,.]+) (?:m|%)", sentence.replace(",", "")))
+    apart = {name: abs(error - wanted[0]) + abs(posterior - 100 * wanted[1]) for name, wanted in figures.items()}
+    assert apart[view] < 1.5, "rounded to metres and percent"
+    assert max(apart.values()) > 3, "the figures of both adversaries differ"
+    assert [name for name, words in WORDS.items() if words in sentence] == [view]
+    for warning in result.warnings():
+        if "probability" in warning:
+            assert [name for name, words in WORDS.items() if words in warning] == [view]
+
+
+@pytest.mark.parametrize("session_gap", [None, 3])
+def test_batch_figures_match_session_audit(session_gap, world, tmp_path):
+    """With restarts after a gap they are filtered, and the sentence says so."""
+    _, model, data = world
+    done = batch(data, tmp_path / "b", model, SETTINGS, kind="csv", workers=1, seed=2, session_gap=session_gap)
+    files = sorted((tmp_path / "b").glob("??/*.csv"))
+    restarts = [np.any(np.diff(read_releases(file)["num_ignored_releases"])) for file in files]
+    assert any(restarts) == (session_gap is not None)
+    result = done.to_dict()
+    if session_gap is not None:
+        assert not any(key.startswith("smoothed_") for key in result)
+        assert WORDS["filtered"] in done.summary_sentences()[1]
+        return
+    wanted = audited_figures(model, files)["smoothed"]
+    figures = result["smoothed_min_user_median_adversary_error_m"], result["smoothed_max_posterior"]
+    np.testing.assert_allclose(figures, wanted, rtol=1e-5)  # the file has 7 digits
+
+
+def test_batch_of_excluded_releases_is_filtered():
+    """A user has no smoothed metrics if the model excludes the releases together."""
+    model = MarkovModel(np.eye(2), [0.5, 0.5])
+    engine = Releaser(model, [[0.0, 0.0], [1.0, 0.0]], PolicyGraph.from_edges(2, [(0, 1)]), 1.0, rng=0)
+    recorder = SmoothingRecorder(model)
+    for row in ([0.0, -np.inf], [-np.inf, 0.0]):
+        recorder._log_likelihoods.append(np.array(row))
+    recorder._slots = [0, 600]
+    assert _infer_smoothed(recorder, engine, model) is None
+    few = []
+    for row in (make_row("ann", **SMOOTHED), make_row("bob"), make_row("cid", **SMOOTHED)):
+        few = most_exposed_users([*few, row])
+    assert "bob" in [row["user"] for row in few]
+    assert not summarize_exposure(few).keys() & SMOOTHED
+    assert WORDS["filtered"] in collect_warnings(few, "utility:1km")[0]
+
+
+def make_row(user, **changes):
+    row = {"user": user, "max_epsilon_24h": 1.0, "median_estimate_error_m": 2000.0}
+    row |= {"median_adversary_error_m": 601.0, "min_adversary_error_m": 90.0}
+    return row | {"median_max_posterior": 0.2, "max_posterior": 0.52} | changes
+
+
+SMOOTHED = {"smoothed_median_adversary_error_m": 458.0, "smoothed_max_posterior": 0.64}
+
+
+@pytest.mark.parametrize("changes", [({}, {}), (SMOOTHED, SMOOTHED), (SMOOTHED, {})], ids=["none", "all", "some"])
+def test_smoothed_words_need_smoothed_figures_of_all_users(changes):
+    rows = [make_row(user, **change) for user, change in zip(("ann", "bob"), changes, strict=True)]
+    view = "smoothed" if all(changes) else "filtered"
+    (warning,) = collect_warnings(rows, "utility:1km")
+    assert [name for name, words in WORDS.items() if words in warning] == [view]
+    assert ("64 %" if all(changes) else "52 %") in warning
+
+
+@pytest.mark.parametrize("view", WORDS)
+@pytest.mark.parametrize(
+    ("statistic", "value"),
+    [("median_adversary_error_m", "1,234 m"), ("min_adversary_error_m", "1,234 m"), ("max_posterior", "52 %")],
+)
+def test_sentence_states_value_adversary_and_users(statistic, value, view):
+    figure = InferenceFigure(statistic, view, 1234.4 if value.endswith("m") else 0.52, "ann", "user habits")
+    sentence = figure.sentence()
+    assert value in sentence
+    assert f"n adversary who knows the model and user habits, and {WORDS[view]} " in sentence
+    assert "user" in sentence.replace("user habits", ""), "states the users whom it describes"
+    assert WORDS[view] not in figure.sentence(figure), "the adversary of the previous sentence is not repeated"
+    other = InferenceFigure(statistic, "filtered" if view == "smoothed" else "smoothed", figure.value)
+    assert WORDS[view] in figure.sentence(other)

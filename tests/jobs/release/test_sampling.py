@@ -1,0 +1,96 @@
+"""The accuracy of a run under a window budget, and of sampling every timestep instead."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dphmm import ReleaseSettings, Schedule
+from dphmm.jobs import Data, learn, region, release
+from dphmm.jobs.release.sampling import average_users, max_timesteps_per_window, summarize_sampling
+from dphmm.model.belief import Belief
+
+TOWN = "data/sample/geolife"
+SETTINGS = ReleaseSettings("utility:1km", 3.0, schedule=Schedule(window_epsilon=3.0))
+
+
+@pytest.fixture(scope="module")
+def run():
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    model = learn(Data((TOWN,), exclude_users=("000", "001")), space, step_seconds=1800).model
+    return model, release(Data((TOWN,), users=("000", "001")), model, SETTINGS, rng=0)
+
+
+def test_summary_states_numbers_and_errors_of_samples_and_predictions(run):
+    _, result = run
+    table, sampling = result.table, result.sampling
+    sampled = ~table["withheld"]
+    assert (sampling.num_released, sampling.num_timesteps) == (sampled.sum(), len(table))
+    assert sampling.median_release_rmse_m == np.median(table["expected_error_m"][sampled])
+    assert sampling.median_prediction_error_m == np.median(table["estimate_error_m"][~sampled])
+    text = sampling.describe()
+    assert text.startswith(f"{sampled.sum():,} of {len(table):,} timesteps have a sampled location, with a median RMS")
+    assert f"use --epsilon {sampling.even_epsilon:g}, with an RMS error of " in text
+    assert result.to_dict()["sampling"]["even_epsilon"] == sampling.even_epsilon
+
+
+def test_error_at_an_even_budget_is_that_of_the_planner(run):
+    model, result = run
+    planner = SETTINGS.engine(model).planner
+    prior = Belief.initial(model, 0)
+    noise = planner.build_noise(planner.build_plan(prior), result.sampling.even_epsilon)
+    assert result.sampling.even_release_rmse_m == pytest.approx(1000 * noise.expected_error(prior), rel=0.01)
+
+
+def test_budgets_of_the_alternatives_add_up_over_a_window(run):
+    _, result = run
+    sampling = result.sampling
+    assert sampling.num_timesteps_per_window == 48
+    assert 0.99 * 3 < sampling.even_epsilon * 48 <= 3
+    assert sampling.required_window_epsilon == pytest.approx(48 * sampling.median_epsilon)
+
+
+def test_timesteps_are_counted_per_user_and_window(run):
+    table = run[1].table
+    assert max_timesteps_per_window(table, 3600.0) == 2
+    assert max_timesteps_per_window(table.select(table["user"] == "000"), 1e9) == (table["user"] == "000").sum()
+
+
+@pytest.mark.parametrize("schedule", [None, Schedule(target_error=0.5)], ids=["every timestep", "error target"])
+def test_runs_without_a_window_budget_have_no_summary(run, schedule):
+    assert summarize_sampling(run[1].table, replace(SETTINGS, schedule=schedule)) is None
+
+
+def test_tables_have_no_error_at_an_even_budget(run):
+    sampling = summarize_sampling(run[1].table, replace(SETTINGS, mechanism="optimal", noise_scope="component"))
+    assert np.isnan(sampling.even_release_rmse_m)
+    assert f"use --epsilon {sampling.even_epsilon:g} (3 spread over" in sampling.describe()
+
+
+def test_summaries_of_users_are_added_up(run):
+    table = run[1].table
+    first, second = (summarize_sampling(table.select(table["user"] == user), SETTINGS) for user in ("000", "001"))
+    both = average_users(first, second)
+    assert both.num_timesteps == len(table)
+    low, high = sorted([first.median_prediction_error_m, second.median_prediction_error_m])
+    assert low <= both.median_prediction_error_m <= high
+    assert both.num_timesteps_per_window == 48
+
+
+@pytest.mark.parametrize(
+    ("seconds", "window"),
+    [(600.0, "10 minutes"), (3600.0, "hour"), (28800.0, "8 hours"), (86400.0, "24 hours"), (604800.0, "7 days")],
+)
+@pytest.mark.parametrize("epsilon", [0.0001, 0.5, 20.0, 1000.0])
+def test_sentences_are_whole_for_every_window_and_budget(run, seconds, window, epsilon):
+    summary = replace(run[1].sampling, window_epsilon=epsilon, window_hours=seconds / 3600.0)
+    last = summary.describe().rpartition(". ")[2]
+    assert re.fullmatch(
+        r"To sample every timestep as accurately as now, use --epsilon [\d.]+: "
+        rf"the timesteps of any {window} then spend up to [\d.,]+\.",
+        last,
+    )
+    assert f"({epsilon:g} spread over 48 timesteps)." in summary.describe()

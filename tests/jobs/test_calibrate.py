@@ -1,0 +1,374 @@
+"""Tests of calibration: targets are met by the releases, and unreachable ones are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from itertools import islice
+from math import exp, log
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
+from dphmm.calibrate.simulation import iterate_beliefs, simulate
+from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
+from dphmm.jobs import CalibrationTargets, calibrate, learn
+from dphmm.jobs.calibrate import _plans_by_support
+from dphmm.model import sample_paths
+from dphmm.model.time_classes import TimeClasses
+from dphmm.space import Grid
+
+GRID = Grid.over((45.0, -30.0, 45.02, -29.97), 0.5)
+SETTINGS = ReleaseSettings("utility:1km", 7.0)
+
+
+def model(step_seconds: float = 3600.0, start: int | None = None) -> MarkovModel:
+    """Return a lazy walk over neighbouring cells, from everywhere or from one cell."""
+    near = np.linalg.norm(GRID.points[:, np.newaxis] - GRID.points, axis=2) < 0.6
+    moves = 0.2 * near / near.sum(axis=1, keepdims=True) + 0.8 * np.eye(len(near))
+    first = np.full(len(near), 1 / len(near)) if start is None else np.eye(len(near))[start]
+    return MarkovModel(moves, first, states=GRID, step_seconds=step_seconds)
+
+
+def test_error_target_is_met_by_every_release():
+    for start in (None, 0):  # from one cell the constraint sets and the noise grow
+        settings = ReleaseSettings("utility:1km", 7.0, allow_singleton=start is not None)
+        moves = model(start=start)
+        calibration = calibrate(moves, settings, CalibrationTargets(error=1.5), num_users=0, horizon_seconds=6 * 3600)
+        engine = calibration.settings.engine(moves, 1)
+        errors = [engine.release(2).expected_error for _ in range(6)]
+        assert min(error for error in errors if error > 0) >= 1.5
+        assert min(error for error in errors if error > 0) <= 1.5 * 1.001, "epsilon has four digits"
+        assert calibration.achieved.released_error == pytest.approx(errors[-1])
+
+
+@pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential"])
+def test_table_mechanisms_are_calibrated(mechanism):
+    """The error is found by bisection and the odds by hops. Users are simulated with tables."""
+    settings = ReleaseSettings("utility:600m", 7.0, mechanism=mechanism)
+    moves = model()
+    calibration = calibrate(moves, settings, CalibrationTargets(error=0.6), num_users=2, horizon_seconds=3 * 3600)
+    engine = calibration.settings.engine(moves, 1)
+    assert 0.6 <= engine.release(2).expected_error <= 0.6 * 1.01
+    assert calibration.achieved.released_error >= 0.6
+    assert (
+        replace(calibration.settings, epsilon=1.02 * calibration.settings.epsilon)
+        .engine(moves, 1)
+        .release(2)
+        .expected_error
+        < 0.6
+    )
+    assert calibration.achieved.simulation.num_users == 2
+    odds = calibrate(moves, settings, CalibrationTargets(max_odds_ratio=3.0), num_users=0)
+    hops = engine.planner.build_plan(engine.predict()).protection.diameter
+    assert odds.epsilon_by_target["max_odds_ratio"] == pytest.approx(log(3.0) / hops)
+    with pytest.raises(BudgetError, match=r"error of 100 km: at epsilon 0\.001 it is \S+ km; use a shorter"):
+        calibrate(moves, settings, CalibrationTargets(error=100.0), num_users=0)
+
+
+def test_compared_channels_are_ordered_and_attacks_agree_with_simulation():
+    """The belief's expected error over cells agrees with distances from true locations.
+
+    32 users of the model for 12 hours, 16 of them attacked, two budgets. Both intervals have confidence 99 %, so a
+    figure fails by chance at most once in a hundred. Different budgets do not agree.
+    """
+    calibration = calibrate(
+        model(), SETTINGS, CalibrationTargets(error=1.5), num_users=32, horizon_seconds=12 * 3600,
+        report_epsilons=[0.3], compare=["exact", "snap:1km", "nothing"],
+    )  # fmt: skip
+    few, many, exact, snapped, nothing = calibration.channel_results
+    assert [result.settings.epsilon for result in (few, many)] == [0.3, calibration.settings.epsilon]
+    for measure in ("filtered_error_m", "smoothed_error_m"):
+        errors = [result.estimate_mean(measure).mean for result in (exact, snapped, few, nothing)]
+        assert errors == sorted(errors), measure
+    within = exact.estimate_mean("filtered_error_m")
+    assert abs(within.mean - 250 * (2**0.5 + np.arcsinh(1)) / 6) <= within.margin, "of a square of 250 m"
+
+    def agree(simulated, attacked):
+        simulated_error, other = (
+            simulated.simulation.estimate_mean("estimate_error"),
+            attacked.estimate_mean("filtered_error_m"),
+        )
+        return abs(1000 * simulated_error.mean - other.mean) <= 1000 * simulated_error.margin + other.margin
+
+    assert agree(calibration.report[0], few)
+    assert agree(calibration.achieved, many)
+    assert not agree(calibration.report[0], many)
+    assert not any(np.isfinite(result.estimate_mean("informed_error_m").mean) for result in calibration.channel_results)
+    assert (
+        calibrate(model(), SETTINGS, CalibrationTargets(error=1.5), num_users=0, compare=["exact"]).channel_results
+        == ()
+    )
+
+
+def test_users_with_earlier_data_are_attacked_in_their_later_half():
+    """One user stays at one place with six reports a day. A second user has too few days."""
+    times = [f"2024-03-0{day}T{hour:02d}:00:00" for day in (1, 2, 3, 4) for hour in range(8, 14)]
+    latitude, longitude = GRID.projection.to_latlon(GRID.points[[3]])[0]
+    frame = pd.DataFrame({"user": "a", "time": times, "latitude": latitude, "longitude": longitude})
+    both, targets = pd.concat([frame, frame.iloc[:6].assign(user="b")]), CalibrationTargets(window_epsilon=24.0)
+    calibration = calibrate(
+        model(), SETTINGS, targets, num_users=3, horizon_seconds=10 * 3600, auxiliary_data=both, compare=["nothing"]
+    )
+    released, nothing = calibration.channel_results
+    assert [outcome.num_fixes for outcome in nothing.outcomes] == [10], "of the third and the fourth day"
+    assert calibration.channel_population == "1 user in the later half of their earlier data"
+    assert nothing.estimate_mean("informed_error_m").mean < 0.7 * nothing.estimate_mean("filtered_error_m").mean
+    assert (
+        released.estimate_mean("informed_error_m").mean
+        < released.estimate_mean("filtered_error_m").mean
+        < nothing.estimate_mean("filtered_error_m").mean
+    )
+
+
+def test_attack_samples_users_if_many_have_earlier_data(monkeypatch):
+    """Each user's habits are a model. Thousands do not fit into memory."""
+    times = [f"2024-03-0{day}T{hour:02d}:00:00" for day in (1, 2, 3, 4) for hour in (8, 9)]
+    latitude, longitude = GRID.projection.to_latlon(GRID.points[[3]])[0]
+    frame = pd.DataFrame({"time": times, "latitude": latitude, "longitude": longitude})
+    many, learned = pd.concat([frame.assign(user=f"{number:03}") for number in range(90)]), []
+    outside = frame.assign(user="a", latitude=latitude + 1)
+    away = learn(pd.concat([many, outside]), GRID, step_seconds=3600).model
+    assert (
+        calibrate(
+            away,
+            SETTINGS,
+            CalibrationTargets(window_epsilon=24.0),
+            num_users=0,
+            auxiliary_data=outside,
+            compare=["nothing"],
+        ).channel_results
+        == ()
+    )
+    for name in ("calibrate", "audit.adversaries"):
+        module = import_module(f"dphmm.jobs.{name}")
+        usual = module.build_habit_model
+        monkeypatch.setattr(
+            module, "build_habit_model", lambda *arguments, usual=usual: learned.append(arguments) or usual(*arguments)
+        )
+    calibration = calibrate(
+        model(),
+        SETTINGS,
+        CalibrationTargets(window_epsilon=24.0),
+        num_users=2,
+        auxiliary_data=many,
+        compare=["nothing"],
+    )
+    assert len(calibration.channel_results[0].outcomes) == 16
+    assert len(learned) == 64 + 16
+
+
+def test_model_unsupported_by_attacks_is_calibrated_without_attack():
+    clock = TimeClasses(tuple(int(hour % 24 >= 20) for hour in range(168)), 3600.0)
+    plain = model()
+    mixed = MarkovModel([plain.transition] * 2, [plain.initial] * 2, GRID, 3600.0, time_classes=clock)
+    calibration = calibrate(
+        mixed, SETTINGS, CalibrationTargets(error=1.5), num_users=2, horizon_seconds=7200, compare=["exact"]
+    )
+    assert calibration.channel_results == ()
+
+
+def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
+    moves = model()
+    single = calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0)
+    eight = calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0, horizon_seconds=8 * 3600)
+    assert (single.num_guaranteed_releases, eight.num_guaranteed_releases) == (1, 8)
+    assert eight.epsilon_by_target["max_odds_ratio"] == pytest.approx(single.epsilon_by_target["max_odds_ratio"] / 8)
+    engine = single.settings.engine(moves, 1)
+    for plan, _ in _plans_by_support(engine, 0):
+        assert plan.protection.diameter * single.settings.epsilon <= log(3.0)
+    confident = calibrate(moves, SETTINGS, CalibrationTargets(max_posterior=0.4), num_users=0)
+    before = max(belief.probabilities.max() for belief in islice(iterate_beliefs(moves), 24))
+    assert before > 1 / len(GRID.points), "the maximum is after the first timestep"
+    odds = (
+        before
+        / (1 - before)
+        * exp(
+            engine.planner.build_plan(engine.predict()).protection.diameter
+            * confident.epsilon_by_target["max_posterior"]
+        )
+    )
+    assert odds / (1 + odds) == pytest.approx(0.4)
+    for _ in range(50):
+        engine = confident.settings.engine(moves)
+        assert engine.release(3).max_posterior_probability <= 0.4
+
+
+def test_limits_cover_all_reachable_constraint_sets():
+    """The user moves one cell farther a day.
+
+    Distant cells come after more steps than are simulated.
+    """
+    line = Grid.over((45.0, -30.0, 45.001, -29.9), 0.5)
+    line = Grid(line.projection, (0, 0), 0.5, 40, 1)
+    moves = 0.98 * np.eye(40) + 0.02 * np.eye(40, k=1)
+    moves[39, 39] = 1.0
+    chain = MarkovModel(moves, np.eye(40)[0], states=line, step_seconds=3600.0)
+    settings = ReleaseSettings("centres:500m", 1.0, allow_singleton=True)
+    calibration = calibrate(chain, settings, CalibrationTargets(max_odds_ratio=3.0), num_users=0)
+    assert calibration.epsilon_by_target["max_odds_ratio"] == pytest.approx(log(3.0) / 39), (
+        "39 cells apart, in the norm of one"
+    )
+    early = max(
+        settings.engine(chain).planner.build_plan(belief).protection.diameter
+        for belief in islice(iterate_beliefs(chain), 24)
+    )
+    assert log(3.0) / early > 1.6 * calibration.epsilon_by_target["max_odds_ratio"], (
+        "the first day alone gives another limit"
+    )
+
+
+def test_periodic_constraint_sets_are_enumerated_until_they_repeat():
+    turns = MarkovModel(np.roll(np.eye(6), 1, axis=1), np.eye(6)[[0, 1]].mean(axis=0))
+    engine = Releaser(turns, [[0, 0], [1, 0], [2, 0], [3, 0], [5, 0], [9, 0]], PolicyGraph.complete(6), 1.0)
+    supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, 0)}
+    assert supports == {tuple(sorted([k, (k + 1) % 6])) for k in range(6)}
+    night = np.eye(3)
+    day = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
+    clock = TimeClasses(tuple(int(hour % 24 >= 20) for hour in range(168)), 3600.0)
+    mixed = MarkovModel([day, night], [[1.0, 0.0, 0.0]] * 2, time_classes=clock, step_seconds=3600.0)
+    engine = Releaser(mixed, [[0, 0], [1, 0], [2, 0]], PolicyGraph.complete(3), 1.0, allow_singleton=True)
+    for first in (0, 10, 15, 16):  # from Thursday 0:00; from 16 on the first eight moves are in the night class
+        supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, first)}
+        assert supports == {(0,), (0, 1), (0, 1, 2)}
+
+
+def test_limits_with_delta_raise_and_errors_are_simulated():
+    """Plans depend on the releases, so a bound from the first plan is exceeded later."""
+    moves = model()
+    settings = ReleaseSettings("utility:1km", 1.0, delta=0.3, allow_singleton=True)
+    for targets in (
+        CalibrationTargets(max_odds_ratio=3.0),
+        CalibrationTargets(max_posterior=0.5),
+        CalibrationTargets(event="at:0 between 2 and 5", max_posterior=0.5),
+    ):
+        with pytest.raises(ConfigurationError, match="delta"):
+            calibrate(moves, settings, targets, num_users=0, horizon_seconds=6 * 3600)
+    there = MarkovModel(
+        moves.transition, np.isin(np.arange(moves.size), [0, 1]) / 2.0, states=GRID, step_seconds=3600.0
+    )
+    engine = replace(settings, policy="centres:500m", allow_singleton=True).engine(there, 4)
+    factors = [engine.release(1).constrained_dp_factor for _ in range(20)]
+    assert max(factors) > 1.5 * factors[0], "the first plan alone gives another limit"
+    calibration = calibrate(moves, settings, CalibrationTargets(error=1.0), num_users=12, horizon_seconds=12 * 3600)
+    error = calibration.achieved.simulation.estimate_mean("released_error")
+    assert error.lower_bound >= 1.0
+    assert calibration.achieved.released_error == pytest.approx(error.mean)
+    # 60 other users, seed 5, the recorded error of each of 12 releases; 4 standard errors (alpha 6e-5)
+    engine, rng, means = calibration.settings.engine(moves, 5), np.random.default_rng(5), []
+    for path in sample_paths(moves, 60, 12, 0, rng).tolist():
+        engine.restart(0)
+        means.append(np.mean([engine.release(state).expected_error for state in path]))
+    assert np.mean(means) + 4 * np.std(means) / np.sqrt(60) >= 1.0
+    formula = calibrate(
+        moves, replace(settings, delta=None), CalibrationTargets(error=1.0), num_users=0
+    ).settings.epsilon
+    assert simulate(settings.engine(moves), formula, 24, 12).estimate_mean("released_error").mean < 0.97, (
+        "the formula misses the target"
+    )
+    with pytest.raises(ConfigurationError, match="--num-users"):
+        calibrate(moves, settings, CalibrationTargets(error=1.0), num_users=0)
+    assert (
+        calibrate(moves, settings, CalibrationTargets(window_epsilon=5.0), num_users=0).to_dict()["achieved"][
+            "released_error_m"
+        ]
+        is None
+    )
+
+
+def test_daily_epsilon_is_met_and_multiple_targets_hold():
+    both = calibrate(model(1800.0), SETTINGS, CalibrationTargets(window_epsilon=5.0, error=0.1), num_users=0)
+    assert both.binding_target == "window_epsilon"
+    assert both.settings.epsilon == 0.1041  # 5 / 48, rounded down
+    assert both.achieved.epsilon_24h <= 5.0
+    assert both.achieved.epsilon_per_hour == pytest.approx(0.2082)
+
+
+def test_adversary_error_target_is_met_and_reported():
+    calibration = calibrate(
+        model(),
+        SETTINGS,
+        CalibrationTargets(adversary_error=0.6),
+        num_users=12,
+        horizon_seconds=6 * 3600,
+        report_epsilons=(0.05, 2.0),
+    )
+    error = calibration.achieved.simulation.estimate_mean("smoothed_error")
+    assert error.lower_bound >= 0.6
+    assert error.mean < calibration.error_without_releases
+    facts = calibration.to_dict()
+    assert facts["achieved"]["smoothed_adversary_error_m"] == pytest.approx(1000 * error.mean)
+    errors = [row["smoothed_adversary_error_m"] for row in facts["report"]]
+    assert errors[0] > errors[1], "a larger budget reveals more"
+    estimate = calibrate(
+        model(), SETTINGS, CalibrationTargets(estimate_error=0.6), num_users=12, horizon_seconds=6 * 3600
+    )
+    assert estimate.settings.epsilon > calibration.settings.epsilon, (
+        "the smoothed adversary knows more than the filtered one"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "target"), [("adversary_error", 0.6), ("estimate_error", 0.75)])
+def test_calibrated_errors_are_within_ten_percent_of_targets(name, target):
+    """Compare with 600 other simulated users, for whom the mean has an error of about 2 %."""
+    calibration = calibrate(model(), SETTINGS, CalibrationTargets(**{name: target}), horizon_seconds=6 * 3600)
+    engine = replace(SETTINGS, epsilon=1.0).engine(model())
+    others = simulate(engine, calibration.settings.epsilon, 600, 6, seed=99)
+    figure = others.estimate_mean({"adversary_error": "smoothed_error", "estimate_error": "estimate_error"}[name])
+    assert target - figure.margin <= figure.mean <= 1.1 * target
+    assert calibration.num_users > 16
+    assert not calibration.warnings()
+
+
+def test_few_simulated_users_cause_warning():
+    few = calibrate(model(), SETTINGS, CalibrationTargets(adversary_error=0.6), num_users=4, horizon_seconds=6 * 3600)
+    assert "the error of 4 simulated users" in few.warnings()[0]
+
+
+def test_command_contains_only_nondefault_options():
+    settings = ReleaseSettings("utility:1km | complete", 1.0, "k-norm", delta=0.01)
+    calibration = calibrate(model(), settings, CalibrationTargets(window_epsilon=24.0), num_users=0)
+    assert calibration.command == (
+        "dphmm release DATA --model model.npz --policy 'utility:1km | complete' --epsilon 1.0 --mechanism k-norm "
+        "--delta 0.01 -o releases.gpkg"
+    )
+
+
+@pytest.mark.parametrize(
+    ("targets", "more", "words"),
+    [
+        ({"adversary_error": 50.0}, {}, "the target error must be below .* got 50 km"),
+        ({"estimate_error": 50.0}, {}, "the target error must be below .* got 50 km"),
+        ({"estimate_error": 0.3}, {"num_users": 0}, "use --num-users 2 or more"),
+        ({"max_posterior": 0.01}, {}, r"--max-posterior must be above 0\.0.*, got 0\.01"),
+        ({"max_posterior": 1.0}, {}, r"max_posterior must be in \(0, 1\)"),
+        ({"max_odds_ratio": 1.0}, {}, "max_odds_ratio must be in"),
+        ({"error": 1.0}, {"horizon_seconds": 60.0}, "--horizon must be at least the model's step"),
+        ({"error": 1.0}, {"horizon_seconds": 1e12}, "memory.*--horizon"),
+        ({}, {}, "at least one target must be given"),
+        ({"error": -1.0}, {}, "positive"),
+        ({"error": 1.0}, {"report_epsilons": (0.0,)}, "positive"),
+    ],
+)
+def test_unreachable_targets_raise_with_range(targets, more, words):
+    with pytest.raises((ConfigurationError, InvalidInputError), match=words):
+        calibrate(model(), SETTINGS, CalibrationTargets(**targets), **{"num_users": 0, **more})
+
+
+@pytest.mark.parametrize(("certainty", "odds"), [(0.5, 30.0), (0.9, 3.0)])
+def test_both_event_limits_hold_for_one_release(certainty, odds):
+    """Either limit may be the stricter one: the smaller epsilon is used."""
+    event = "at:3 between 0 and 1"
+    alone = [
+        calibrate(model(), SETTINGS, CalibrationTargets(event=event, **limit), num_users=0).settings.epsilon
+        for limit in ({"max_posterior": certainty}, {"max_odds_ratio": odds})
+    ]
+    both = calibrate(
+        model(), SETTINGS, CalibrationTargets(event=event, max_posterior=certainty, max_odds_ratio=odds), num_users=0
+    )
+    assert alone[0] != alone[1]
+    assert both.settings.epsilon == min(alone)
+    assert set(both.epsilon_by_target) == {"max_posterior", "max_odds_ratio"}

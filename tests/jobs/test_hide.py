@@ -1,0 +1,234 @@
+"""Tests of hidden places: the output depends on the outside track and a public square."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import gpxpy
+import numpy as np
+import pytest
+from pyproj import Geod
+
+from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
+from dphmm.hide.recordings import write_recording
+from dphmm.hide.zone import CELLS, HiddenZone
+from dphmm.jobs import hide
+from dphmm.readers.reading import read_recording
+from dphmm.space.grid import Square
+from dphmm.space.trajectory import Recording, Segment
+from tests.documents import ROOT
+from tests.sizes import fewer
+
+RIDE = ROOT / "data/sample/ride.gpx"
+HOME = (45.01, -30.01)
+WITHIN = 0.5
+SQUARE = Square.around(*HOME, 1.5 * WITHIN)
+ZONE = HiddenZone(SQUARE, WITHIN)
+
+
+@pytest.fixture(scope="module")
+def ride():
+    return read_recording(RIDE)
+
+
+def move_inside(ride, rng):
+    """Return the ride with another location and number of points inside the zone."""
+    (segment,) = ride.segments
+    inside = ZONE.contains(segment.latitude, segment.longitude)
+    south, west, north, east = SQUARE.box
+    latitude, longitude = segment.latitude.copy(), segment.longitude.copy()
+    latitude[inside], longitude[inside] = rng.uniform(south, north), rng.uniform(west, east)
+    kept = ~inside | (rng.random(len(segment)) < 0.7)
+    sensors = {name: values[kept] for name, values in segment.sensors.items()}
+    return Recording(
+        (Segment(latitude[kept], longitude[kept], segment.times[kept], segment.elevation[kept], sensors),),
+        ride.activity,
+    )
+
+
+@pytest.mark.parametrize("suffix", [".gpx", ".geojson", ".csv"])
+def test_output_is_equal_for_all_places_in_square(ride, tmp_path, suffix):
+    rng, files = np.random.default_rng(3), []
+    south, west, north, east = SQUARE.box
+    for number in range(fewer(4, 2)):
+        write_recording(tmp_path / f"{number}.gpx", move_inside(ride, rng))
+        home = (rng.uniform(south, north), rng.uniform(west, east))
+        hide(tmp_path / f"{number}.gpx", [home], WITHIN, tmp_path / f"public{number}{suffix}")
+        files.append((tmp_path / f"public{number}{suffix}").read_bytes())
+    hide(RIDE, [HOME], WITHIN, tmp_path / f"public{suffix}")
+    assert {*files, (tmp_path / f"public{suffix}").read_bytes()} == {files[0]}
+    hide(RIDE, [(south - 0.001, HOME[1])], WITHIN, tmp_path / f"other{suffix}")  # in the next square
+    assert (tmp_path / f"other{suffix}").read_bytes() != files[0]
+
+
+def test_output_is_exact_outside_and_omits_points_near_place(tmp_path, ride):
+    done = hide(RIDE, [HOME], WITHIN, tmp_path / "public.gpx")
+    (segment,) = ride.segments
+    outside = ~ZONE.contains(segment.latitude, segment.longitude)
+    parts = read_recording(tmp_path / "public.gpx").segments
+    for what in ("latitude", "longitude", "times"):
+        np.testing.assert_array_equal(
+            np.concatenate([getattr(part, what) for part in parts]), getattr(segment, what)[outside]
+        )
+    away = ZONE.projection.to_plane(np.concatenate([part.latitude for part in parts]),
+                                    np.concatenate([part.longitude for part in parts]))  # fmt: skip
+    assert np.hypot(*(away - ZONE.projection.to_plane(*HOME)).T).min() > WITHIN
+    assert (len(done.public), done.hidden, done.points) == (outside.sum(), (~outside).sum(), len(segment))
+
+
+def test_output_omits_metadata_and_cumulative_sensors(tmp_path):
+    """Names, bounds, file times, totals, waypoints and cumulative sensors are removed.
+
+    Other sensors can be kept.
+    """
+    text = RIDE.read_text(encoding="utf-8")
+    bounds = '<bounds minlat="44.9" minlon="-30.1" maxlat="45.1" maxlon="-29.9"/></metadata>'
+    text = text.replace("</metadata>", f'{bounds}<wpt lat="45.0095" lon="-30.0125"/>').replace(
+        "<x:hr>", "<x:distance>123.4</x:distance><x:hr>"
+    )
+    text = text.replace("<type>", "<extensions><x:TotalElapsedTime>999</x:TotalElapsedTime></extensions><type>")
+    (tmp_path / "ride.gpx").write_text(text, encoding="utf-8")
+    done = hide(tmp_path / "ride.gpx", [HOME], WITHIN, tmp_path / "public.gpx")
+    output_text = (tmp_path / "public.gpx").read_text(encoding="utf-8")
+    for word in ("door", "<metadata>", "bounds", "wpt", "Elapsed", "distance", "hr>"):
+        assert word not in output_text, word
+    left = (
+        "bounds of the file",
+        "distance of points",
+        "extensions of tracks",
+        "hr of points",
+        "name of tracks",
+        "waypoints",
+    )
+    assert set(left) <= set(done.removed)
+    kept = gpxpy.parse(output_text)
+    assert {track.type for track in kept.tracks} == {"cycling"}
+    points = [point for track in kept.tracks for segment in track.segments for point in segment.points]
+    assert all(point.time is not None for point in points)
+    assert points[0].extensions[0][0].text == "82"
+    hide(tmp_path / "ride.gpx", [HOME], WITHIN, tmp_path / "more.gpx", keep=["hr"], times=False)
+    output_text = (tmp_path / "more.gpx").read_text(encoding="utf-8")
+    assert "hr>" in output_text
+    assert "<time>" not in output_text
+
+
+def test_gdal_reads_output(tmp_path):
+    pyogrio = pytest.importorskip("pyogrio")
+    done = hide(RIDE, [HOME], WITHIN, tmp_path / "public.gpx")
+    points = pyogrio.read_dataframe(tmp_path / "public.gpx", layer="track_points")
+    assert len(points) == len(done.public)
+    assert points["time"].notna().all()
+    hide(RIDE, [HOME], WITHIN, tmp_path / "public.geojson")
+    lines = pyogrio.read_dataframe(tmp_path / "public.geojson")
+    assert sum(len(line.coords) for line in lines.geometry) == len(done.public)
+
+
+def test_sentences_match_recomputed_posterior(tmp_path):
+    """The posterior is recomputed from the output file alone, with the zone's matrix."""
+    done = hide(RIDE, [HOME], WITHIN, tmp_path / "public.gpx")
+    (place,) = done.places
+    parts = read_recording(tmp_path / "public.gpx").segments
+    first, last = ((parts[0].latitude[0], parts[0].longitude[0]), (parts[-1].latitude[-1], parts[-1].longitude[-1]))
+    moves, inside = ZONE.moves.matrix, ZONE.inside
+    out, back = (ZONE._cell(ZONE.projection.to_plane(*point)[0]) for point in (first, last))
+    stays = np.eye(inside.sum()) - moves[np.ix_(inside, inside)]
+    both = np.linalg.inv(stays) @ moves[inside, out] * (moves[back, inside] @ np.linalg.inv(stays))
+    mass = both[np.isin(np.flatnonzero(inside), ZONE.core)]
+    mass /= mass.sum()
+    np.testing.assert_allclose(place.inferences[0].posterior, mass, rtol=1e-9)
+    best = max(place.inferences, key=lambda knowledge: knowledge.max_posterior)
+    revealed, protected, repeated = done.sentences
+    assert f"a probability above 1 in {math.floor(1 / best.max_posterior)}." in revealed
+    assert f"Without the file, this probability is 1 in {CELLS**2}." in revealed
+    assert f"{1000 * best.error_km:.3g} m" in revealed
+    assert "No point within 500 m" in protected
+    assert repeated.startswith("Repeated: Ten recordings that enter and leave like this one would raise")
+
+
+def test_recordings_are_counted_once_and_accumulate(tmp_path):
+    session = tmp_path / "home.json"
+    first = hide(RIDE, [HOME], WITHIN, session=session).places[0]
+    again = hide(RIDE, [HOME], WITHIN, session=session).places[0]
+    assert (first.num_recordings, again.num_recordings) == (1, 1)
+    back = read_recording(RIDE).segments[0]
+    write_recording(tmp_path / "half.gpx", Recording((back.part(slice(0, 1500)),), "cycling"))
+    second = hide(tmp_path / "half.gpx", [HOME], WITHIN, session=session).places[0]
+    assert second.num_recordings == 2
+    product = first.inferences[0].posterior * second.inferences[0].posterior
+    np.testing.assert_allclose(second.inferences_from_all[0].posterior, product / product.sum(), rtol=1e-4)
+    with pytest.raises(ConfigurationError, match="zones of several sizes"):
+        hide(RIDE, [HOME], 0.3, session=session)
+    (tmp_path / "no.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(DataFileError, match="dphmm hide --session"):
+        hide(RIDE, [HOME], WITHIN, session=tmp_path / "no.json")
+
+
+def test_ends_near_known_place_use_its_zone(tmp_path):
+    """A fix at the front door lies on either side of a border between squares."""
+    south, west, _, east = SQUARE.box
+    lanes = np.linspace(west, east, 2)[0] - np.linspace(0, 0.05, 200)
+    for number, off in enumerate((0.0002, -0.0002)):
+        track = Segment(
+            np.full(200, south + off), lanes + 0.005, np.full(200, np.datetime64("NaT", "us")), np.full(200, np.nan)
+        )
+        write_recording(tmp_path / f"{number}.gpx", Recording((track,)))
+    first = hide(tmp_path / "0.gpx", hide_endpoints=True, within_km=WITHIN, session=tmp_path / "s.json")
+    second = hide(tmp_path / "1.gpx", hide_endpoints=True, within_km=WITHIN, session=tmp_path / "s.json")
+    assert {place.zone.square for place in first.places} == {place.zone.square for place in second.places}
+    alone = hide(tmp_path / "1.gpx", hide_endpoints=True, within_km=WITHIN)
+    assert {place.zone.square for place in alone.places} != {place.zone.square for place in first.places}
+
+
+@pytest.mark.parametrize("within", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.15, 0.19])
+def test_points_near_end_next_to_known_place_are_omitted(tmp_path, within, share):
+    """The ring around the known place's core may reach less far around the end."""
+    geod = Geod(ellps="WGS84")
+    south, west, north, east = Square.around(*HOME, 1.5 * within).box
+    middle = (south + north) / 2
+    begun, _, _ = geod.fwd(east, middle, 90, 1000 * share * within)
+    along = geod.npts(begun, middle, begun + 0.1, middle, 2000)
+    longitude, latitude = np.array([(begun, middle), *along]).T
+    nothing = np.full(len(latitude), np.nan)
+    track = Segment(latitude, longitude, nothing.astype("datetime64[us]"), nothing)
+    write_recording(tmp_path / "ride.gpx", Recording((track,)))
+    parts = hide(tmp_path / "ride.gpx", [(middle, (west + 3 * east) / 4)], within, hide_endpoints=True).public.segments
+    reached = np.concatenate([part.longitude for part in parts]), np.concatenate([part.latitude for part in parts])
+    far = geod.inv(np.full(len(reached[0]), begun), np.full(len(reached[0]), middle), *reached)[2]
+    assert far.min() > 1000 * within
+
+
+def test_places_are_read_from_file(tmp_path):
+    shape = {"type": "Point", "coordinates": [HOME[1], HOME[0]]}
+    layer = {"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {}, "geometry": shape}]}
+    (tmp_path / "homes.geojson").write_text(json.dumps(layer), encoding="utf-8")
+    assert hide(RIDE, tmp_path / "homes.geojson").sentences == hide(RIDE, [HOME]).sentences
+
+
+def test_time_in_year_10000_utc_raises(tmp_path):
+    text = RIDE.read_text(encoding="utf-8")
+    first = text.index("<time>", text.index("<trkpt")) + len("<time>")
+    late = text[:first] + "9999-12-31T23:59:59-14:00" + text[text.index("</time>", first) :]
+    (tmp_path / "late.gpx").write_text(late, encoding="utf-8")
+    with pytest.raises(DataFileError, match=r"track 1: time .*9999-12-31T23:59:59-14:00"):
+        read_recording(tmp_path / "late.gpx")
+
+
+@pytest.mark.parametrize(
+    ("near", "more", "error", "match"),
+    [
+        ([], {}, ConfigurationError, "no location to hide: use --near"),
+        ([HOME[::-1]], {}, ConfigurationError, "latitude first"),
+        ([(91.0, 0.0)], {}, CoordinateError, "latitude and longitude"),
+        ([HOME], {"within_km": 8.0}, ConfigurationError, "use a smaller --within"),
+        ([HOME], {"keep": ["mood"]}, ConfigurationError, "hr"),
+        ([HOME], {"output": "nowhere/x.gpx"}, OutputError, "does not exist; create it"),
+        ([HOME], {"output": "x.fit"}, ConfigurationError, r"one of \.gpx"),
+    ],
+)
+def test_invalid_arguments_raise_and_nothing_is_written(tmp_path, monkeypatch, near, more, error, match):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=match):
+        hide(RIDE, near, **{"output": "x.gpx", "session": "s.json", **more})
+    assert list(tmp_path.iterdir()) == []

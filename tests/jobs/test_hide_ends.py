@@ -1,0 +1,295 @@
+"""Tests of hidden ends of recordings, with receiver errors, several trips and sessions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pyproj import Geod
+
+from dphmm.errors import ConfigurationError
+from dphmm.hide.recordings import write_recording
+from dphmm.hide.zone import HiddenZone, distance_outside, tolerance_km
+from dphmm.jobs.hide import _ZoneHistory, hide
+from dphmm.space.grid import Square
+from dphmm.space.states import LocalProjection
+from dphmm.space.trajectory import Recording, Segment
+
+GEOD = Geod(ellps="WGS84")
+HOME, WITHIN, SPEED = (45.0005, -30.02), 0.2, 0.3 / 60
+PLANE = LocalProjection(*HOME)
+START = np.datetime64("2024-03-09T10:00:00", "us")
+
+
+def track(corners, seconds=0, step=10, speed=SPEED):
+    """Return latitude, longitude and seconds along corners in kilometres from home, 18 km/h."""
+    corners = np.array(corners, float)
+    along = np.concatenate([[0], np.cumsum(np.hypot(*np.diff(corners, axis=0).T))])
+    at = np.arange(0, along[-1] + 1e-9, speed * step)
+    points = np.stack([np.interp(at, along, corners[:, axis]) for axis in (0, 1)], axis=1)
+    return np.column_stack([PLANE.to_latlon(points), seconds + step * np.arange(len(at))])
+
+
+def write(path, *tracks, activity="cycling", segment_of_track=None):
+    """Write a GPX file; NaN seconds are no time."""
+    segments = []
+    for rows in tracks:
+        times = START + (np.nan_to_num(rows[:, 2]) * 1e6).astype("timedelta64[us]")
+        times[np.isnan(rows[:, 2])] = np.datetime64("NaT")
+        segments.append(Segment(rows[:, 0], rows[:, 1], times, np.full(len(rows), np.nan)))
+    write_recording(path, Recording(tuple(segments), activity), overwrite=True)
+    text = path.read_text(encoding="utf-8")
+    if segment_of_track is None:  # each segment becomes a track
+        text = text.replace("</trkseg>\n    <trkseg>", f"</trkseg></trk><trk><type>{activity}</type><trkseg>")
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+def distance(result, location):
+    """Return the metres from a location to the nearest published point."""
+    parts = [(part.latitude, part.longitude) for part in result.public.segments]
+    latitude, longitude = np.concatenate(parts, axis=1)
+    north, east = (np.full(len(latitude), value) for value in location[:2])
+    return GEOD.inv(east, north, longitude, latitude)[2].min()
+
+
+def fix(location, seconds):
+    return np.array([[*location, seconds]])
+
+
+RIDE = track([(0, 0), (3, 1)])
+ENDS = [RIDE[0], RIDE[-1]]
+LAST = RIDE[-1, 2]
+CACHED = PLANE.to_latlon([-9.0, 40.0])[0]
+REACHABLE = PLANE.to_latlon([-0.6, 0.9])[0]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [RIDE],
+        [RIDE[20:], RIDE[:20]],
+        [fix((0, 0), -20), RIDE],
+        [fix((0, 0), -20), fix((0, 0), -15), RIDE, fix((0, 0), LAST + 20)],
+        [fix(CACHED, -20), RIDE],
+        [RIDE[:30], fix(CACHED, 295), RIDE[30:]],
+        [RIDE[1:], RIDE[:1]],
+    ],
+    ids=["plain", "out of order", "no fix first", "no fix at both ends", "cached first", "cached inside", "home last"],
+)
+def test_true_ends_are_hidden(tmp_path, parts):
+    result = hide(write(tmp_path / "ride.gpx", np.concatenate(parts)), hide_endpoints=True, within_km=WITHIN)
+    plain = hide(write(tmp_path / "plain.gpx", RIDE), hide_endpoints=True, within_km=WITHIN)
+    assert all(distance(result, end[:2]) > 1000 * WITHIN for end in ENDS)
+    assert result.sentences == plain.sentences
+    times = np.concatenate([part.times for part in result.public.segments])
+    assert (np.diff(times) >= np.timedelta64(0)).all()
+    assert len(result.public) == len(plain.public)
+    assert len(result.errors) == sum(map(len, parts)) - len(RIDE)
+
+
+def test_ends_of_every_track_and_of_gaps_above_an_hour_are_hidden(tmp_path):
+    second = track([(0, 4), (3, 6)], seconds=80_000)
+    cases = {"tracks.gpx": ([RIDE, second], None), "gap.gpx": ([np.concatenate([RIDE, second])], True)}
+    soon = track([(0, 4), (3, 6)], seconds=LAST + 3000)
+    cases["an hour.gpx"] = ([RIDE, soon], None)
+    for name, (tracks, is_one_track) in cases.items():
+        path = write(tmp_path / name, *tracks, segment_of_track=is_one_track)
+        result = hide(path, hide_endpoints=True, within_km=WITHIN)
+        assert len(result.places) == 4, name
+        for rows in (RIDE, second):
+            assert all(distance(result, end[:2]) > 1000 * WITHIN for end in (rows[0], rows[-1])), name
+
+
+def test_summary_describes_five_most_exposed_zones_and_counts_others(tmp_path):
+    """Rides from one home end in eight other zones."""
+    angles = np.arange(8) * np.pi / 4
+    rides = [track([(0, 0), (3 * np.cos(a), 3 * np.sin(a))], seconds=9000 * i) for i, a in enumerate(angles)]
+    result = hide(write(tmp_path / "rides.gpx", *rides), hide_endpoints=True, within_km=WITHIN)
+    assert (len(result.places), len(result.sentences)) == (9, 27)
+    assert len(result.to_dict()["places"]) == 9
+    probabilities = [max(inference.max_posterior for inference in place.inferences) for place in result.places]
+    ranks = np.argsort(-np.array(probabilities), kind="stable").tolist()
+    *described, others = result.summary_sentences
+    blocks = [result.sentences[3 * index : 3 * index + 3] for index in range(9)]
+    assert described == [sentence for index in ranks[:5] for sentence in blocks[index]]
+    largest = int(1 / max(probabilities[index] for index in ranks[5:]))
+    assert others.startswith("Others: 4 more zones")
+    assert f"no cell a probability above 1 in {largest}." in others
+    few = hide(write(tmp_path / "few.gpx", *rides[:4]), hide_endpoints=True, within_km=WITHIN)
+    assert few.summary_sentences == few.sentences
+
+
+def test_ends_of_segments_without_times_are_hidden(tmp_path):
+    second = track([(0, 4), (3, 6)])
+    path = write(tmp_path / "ride.gpx", *(rows * [1, 1, np.nan] for rows in (RIDE, second)), segment_of_track=True)
+    result = hide(path, hide_endpoints=True, within_km=WITHIN)
+    assert all(distance(result, end[:2]) > 1000 * WITHIN for rows in (RIDE, second) for end in (rows[0], rows[-1]))
+
+
+@pytest.mark.parametrize("pause", [600, 7200], ids=["short pause", "gap of two hours"])
+def test_gap_hides_location_only_if_longer_than_an_hour(tmp_path, pause):
+    back = track([(3, 1), (6, 0)], seconds=LAST + pause)
+    path = write(tmp_path / "ride.gpx", np.concatenate([RIDE, back]), segment_of_track=True)
+    result = hide(path, hide_endpoints=True, within_km=WITHIN)
+    assert (distance(result, RIDE[-1, :2]) > 1000 * WITHIN) == (pause > 3600)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_old_location_at_start_is_hidden_as_well_as_true_start(tmp_path, count):
+    """Only the hidden points after a single old fix expose it; forty are a part before a jump."""
+    old = np.concatenate([fix(REACHABLE, second - count) for second in range(count)])
+    path = write(tmp_path / "ride.gpx", np.concatenate([old, RIDE]))
+    result = hide(path, hide_endpoints=True, within_km=WITHIN)
+    assert all(distance(result, end) > 1000 * WITHIN for end in (REACHABLE, *ENDS))
+    assert (result.errors, len(result.jumps)) == ((), int(count == 40))
+
+
+@pytest.mark.parametrize("stray", [(0, 0), CACHED, REACHABLE], ids=["no fix", "far", "reachable"])
+def test_stray_point_before_home_does_not_weaken_adversary(tmp_path, stray):
+    recordings = RIDE, np.concatenate([fix(stray, -20), RIDE])
+    plain, other = (hide(write(tmp_path / "ride.gpx", rows), [HOME], WITHIN) for rows in recordings)
+    for result, expected in zip(other.places[0].inferences, plain.places[0].inferences, strict=True):
+        assert result.max_posterior == pytest.approx(expected.max_posterior)
+    assert [stretch.entered for stretch in other.places[0].stretches] == [None]
+
+
+def test_recording_faster_than_its_activity_raises_with_remedy(tmp_path):
+    path = write(tmp_path / "ride.gpx", track([(0, 0), (60, 1)], step=60, speed=0.025))
+    with pytest.raises(ConfigurationError, match=r"points are out of reach at 70 km/h.*use --kind driving"):
+        hide(path, hide_endpoints=True, within_km=WITHIN)
+    assert hide(path, hide_endpoints=True, within_km=WITHIN, kind="driving").errors == ()
+
+
+def in_square(square, east, north):
+    """Return a location from shares of the sides of a square."""
+    south, west, top, right = square.box
+    return south + north * (top - south), west + east * (right - west)
+
+
+def test_statement_about_two_neighbouring_cores_is_exact(tmp_path):
+    """Every location that it counts yields the same file, and no other location does."""
+    first = Square.around(*HOME, 1.5 * WITHIN)
+    second = Square(first.level, first.row, first.column + 1)
+    tolerance = tolerance_km(first, WITHIN)
+
+    def hide_with_end(east, north):
+        ride = track([(0, 0), (0, 2), (3, 2), (0.3, 0)])
+        outside = ~HiddenZone(first, WITHIN).contains(*ride[:, :2].T)
+        end = np.array([[*in_square(second, east, north), ride[outside][-1, 2] + 100]])
+        rows = np.concatenate([ride[:1], ride[outside], end])
+        path = tmp_path / "public.csv"
+        result = hide(write(tmp_path / "ride.gpx", rows), (), WITHIN, path, hide_endpoints=True, overwrite=True)
+        return result, path.read_bytes(), float(distance_outside(first, *end[0, :2])[0])
+
+    reference, expected, _ = hide_with_end(0.5, 0.5)
+    assert [place.zone.square for place in reference.places] == [first, second]
+    assert "that is farther than 36 m from the cores of other zones yields" in reference.sentences[4]
+    assert reference.places[1].inferences[0].prior > 0.0101
+    for east, north in np.random.default_rng(2).uniform(0.01, 0.99, (12, 2)):
+        result, content, outside = hide_with_end(east / 4, north)
+        is_counted = outside > tolerance
+        assert (content == expected) == is_counted
+        assert len(result.places) == 1 + is_counted
+        if not is_counted:
+            assert f"or up to {1000 * tolerance:.3g} m outside it," in result.sentences[1]
+
+
+def typed(square, metres):
+    """Return a location outside the eastern side of a square."""
+    south, _, north, east = square.box
+    longitude, latitude, _ = GEOD.fwd(east, (south + north) / 2, 90, metres)
+    return latitude, longitude
+
+
+SQUARE = Square.around(*HOME, 1.5 * WITHIN)
+
+
+@pytest.mark.parametrize("metres", [[-8, 8], [8, -8], [-1, 35, -30]], ids=["16 m", "16 m from the other side", "three"])
+def test_session_recognizes_location_typed_twice_across_a_border(tmp_path, metres):
+    """Without a session, and for a location farther outside, there are two squares."""
+    squares = set()
+    for number, offset in enumerate(metres, start=1):
+        path = write(tmp_path / "ride.gpx", track([(0, 0), (3, number)]))
+        public = tmp_path / f"{number}.gpx"
+        result = hide(path, [typed(SQUARE, offset)], WITHIN, public, session=tmp_path / "home.json")
+        (place,) = result.places
+        assert place.num_recordings == number
+        assert distance(result, typed(SQUARE, offset)) > 1000 * WITHIN
+        assert ("recognized as the same location" in result.sentences[2]) == (number > 1 and offset * metres[0] < 0)
+        squares.add(place.zone.square)
+    assert len(squares) == 1
+    west, east = (hide(path, [typed(SQUARE, offset)], WITHIN).places[0].zone.square for offset in (-8, 8))
+    assert west != east
+
+
+def test_session_takes_known_square_within_distance_or_refuses_to_keep_points_near(tmp_path):
+    """At 150 m from the core the ring is 86 m narrower than the distance of 200 m."""
+    session = tmp_path / "home.json"
+    hide(write(tmp_path / "west.gpx", track([(0, 0), (-3, 0)])), [HOME], WITHIN, session=session)
+    location = typed(SQUARE, 150)
+    west = hide(tmp_path / "west.gpx", [location], WITHIN, session=session)
+    assert west.places[0].zone.square == SQUARE
+    assert "or up to 200 m outside it" in west.sentences[1]
+    stored = session.read_bytes()
+    east = write(tmp_path / "east.gpx", track([(0, 0), (3, 0)]))
+    with pytest.raises(ConfigurationError, match=r"of the core of an earlier location.*use --near .*another --session"):
+        hide(east, [location], WITHIN, tmp_path / "public.gpx", session=session)
+    assert session.read_bytes() == stored
+    assert not (tmp_path / "public.gpx").exists()
+    assert distance(hide(east, [location], WITHIN), location) > 1000 * WITHIN
+    far = hide(east, [typed(SQUARE, 250)], WITHIN, session=session)
+    assert far.places[0].zone.square != SQUARE
+    assert "farther than 200 m from the cores of other zones" in far.sentences[1]
+    assert far.places[0].inferences[0].prior > 1 / 60
+
+
+def test_precedence_of_squares_is_stored(tmp_path):
+    session = tmp_path / "home.json"
+    east = write(tmp_path / "east.gpx", track([(0, 0), (3, 0)]))
+    hide(east, [HOME], WITHIN, session=session)
+    first = hide(east, [typed(SQUARE, 250)], WITHIN, session=session).places[0]
+    again = hide(east, [typed(SQUARE, 260)], WITHIN, session=session).places[0]
+    assert first.zone.others == again.zone.others == ((SQUARE, WITHIN),)
+    assert np.array_equal(first.zone.prior, again.zone.prior)
+    history = _ZoneHistory.read(session, WITHIN, None)
+    assert history.squares == [SQUARE, first.zone.square]
+
+
+@pytest.mark.parametrize("minutes", [0, 1, 3, 14])
+@pytest.mark.parametrize("speed", [3, 15, 25])
+def test_stop_in_zone_is_not_described_as_crossing(tmp_path, minutes, speed):
+    """At 15 km/h the zone of 0.88 km takes 3.5 minutes. Receiver noise of 5 m (seed 1)."""
+    through = track([(-3, 0), (0, 0)], step=5, speed=speed / 3600)
+    stay = np.repeat(through[-1:], max(1, 12 * minutes), axis=0)
+    stay[:, 2] += 5 * np.arange(len(stay))
+    back = track([(0, 0), (3, 0)], seconds=stay[-1, 2] + 5, step=5, speed=speed / 3600)
+    rows = np.concatenate([through, stay, back])
+    rows[:, :2] += np.random.default_rng(1).normal(0, 5 / 111_000, (len(rows), 2))
+    path = write(tmp_path / "ride.gpx", rows, segment_of_track=True)
+    with_times, without = (hide(path, [HOME], WITHIN, times=times) for times in (True, False))
+    (place,) = with_times.to_dict()["places"]
+    is_slow = speed == 3  # a slow user could have stopped
+    has_stop = "stopped in" in place["crossings"]
+    assert has_stop == (minutes >= 3 or is_slow)
+    assert without.to_dict()["places"][0]["crossings"] == place["crossings"]
+    timed, untimed = (
+        max(inference.max_posterior for inference in result.places[0].inferences) for result in (with_times, without)
+    )
+    assert (timed > 0.011) == has_stop
+    assert untimed <= timed * (1 + 1e-6)
+
+
+def test_gates_of_different_trips_are_not_combined(tmp_path):
+    """The first trip ends at home. The second starts elsewhere and passes two hours later."""
+    first = track([(-3, 0), (0, 0)])
+    second = track([(0, 3), (0, 0), (3, 0)], seconds=first[-1, 2] + 7200)
+    (place,) = hide(write(tmp_path / "ride.gpx", first, second), [HOME], WITHIN).places
+    gates = [(stretch.entered is not None, stretch.left is not None) for stretch in place.stretches]
+    assert gates == [(True, False), (True, True)]
+    home = track([(0, 0), (0, 0.1)], seconds=first[-1, 2] + 7200)
+    (place,) = hide(write(tmp_path / "ride.gpx", first, home), [HOME], WITHIN).places
+    assert [(stretch.entered is not None, stretch.left is not None) for stretch in place.stretches] == [(True, False)]
+    work = HiddenZone(Square.around(*in_square(SQUARE, 0.5, 6.5), 1.5 * WITHIN), WITHIN).square.centre
+    trips = [track([(0, 0), (0, 0.3)], seconds=7200), track([(0, 0), (3, 0)], seconds=20_000), track([(6, 0), (5, 0)])]
+    result = hide(write(tmp_path / "ride.gpx", *trips), [HOME, work], WITHIN)
+    assert [stretch.entered for stretch in result.places[0].stretches] == [None]

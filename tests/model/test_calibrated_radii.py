@@ -1,0 +1,165 @@
+"""Calibrated radii of held-out users, for a correct and an incorrect model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, ReleaseSettings
+from dphmm.errors import InvalidInputError
+from dphmm.model.calibrated_radii import _quantile, compute_calibrated_radii
+from dphmm.model.point_estimate import CalibratedRadii
+from dphmm.release import release_trajectory
+from dphmm.release.settings import Schedule
+from dphmm.space import Grid, Places, Trajectory
+from tests.sizes import slow
+
+GRID = Grid.over((45.0, 7.0, 45.027, 7.038), 0.5)
+SIZE, STEP = GRID.size, 300
+
+
+def town(stays: float) -> MarkovModel:
+    far = np.linalg.norm(GRID.points[:, None] - GRID.points[None], axis=2)
+    near = np.exp(-2 * far) * (1 - np.eye(SIZE))
+    moves = stays * np.eye(SIZE) + (1 - stays) * near / near.sum(axis=1, keepdims=True)
+    return MarkovModel(moves, np.full(SIZE, 1 / SIZE), states=GRID, step_seconds=float(STEP))
+
+
+def simulate_users(model: MarkovModel, count: int, seed: int, steps: int = 120) -> list[Trajectory]:
+    """Simulate users who move by the model, at uniform locations within their cells."""
+    rng, tracks = np.random.default_rng(seed), []
+    moves = model.transition.toarray().cumsum(axis=1)
+    for number in range(count):
+        states = [int(rng.integers(SIZE))]
+        for _ in range(steps - 1):
+            states.append(min(int(np.searchsorted(moves[states[-1]], rng.random())), SIZE - 1))
+        places = GRID.points[states] + rng.uniform(-0.25, 0.25, (steps, 2))
+        times = np.datetime64("2024-03-04", "us") + (np.arange(steps) * STEP * 1_000_000).astype("timedelta64[us]")
+        tracks.append(Trajectory(f"p{number}", times, *GRID.projection.to_latlon(places).T))
+    return tracks
+
+
+def compute_coverage(model: MarkovModel, crowd: list[Trajectory], settings: ReleaseSettings) -> np.ndarray:
+    """Return the share of each user's timesteps within the published radius (noise of seed 5)."""
+    shares, engine = [], settings.engine(model, 5)
+    for trajectory in crowd:
+        covered: list[bool] = []
+        track = trajectory.resample(STEP)
+        list(
+            release_trajectory(
+                engine,
+                GRID,
+                track,
+                private=lambda private_row, covered=covered: covered.append(private_row.is_within_calibrated_radius),
+            )
+        )
+        shares.append(np.mean(covered))
+    return np.array(shares)
+
+
+@pytest.mark.parametrize("window_epsilon", [None, slow(5.0)])
+def test_radii_cover_90_percent_for_held_out_users_under_incorrect_model(window_epsilon):
+    """Calibrate with 60 users who move less than the model assumes, and test with 20 others.
+
+    Seeds 1 and 2.
+    """
+    believed, real = town(0.8), town(0.96)
+    schedule = None if window_epsilon is None else Schedule(None, window_epsilon, 86400.0)
+    settings = ReleaseSettings("utility:1km", window_epsilon or 1.0, schedule=schedule)
+    radii = compute_calibrated_radii(lambda _: believed, simulate_users(real, 60, 1))
+    assert radii is not None
+    shares = compute_coverage(believed.with_calibrated_radii(radii), simulate_users(real, 20, 2), settings)
+    assert 0.82 < shares.mean() < 0.99
+    assert (shares >= 0.75).mean() > 0.85
+    broken = compute_coverage(
+        believed.with_calibrated_radii(CalibratedRadii((1.0, 1.0, 1.0, 1.0, 1.0), 60)),
+        simulate_users(real, 8, 2),
+        settings,
+    )
+    assert broken.mean() < 0.8, "the expected error itself covers less"
+
+
+def test_quantile_weights_users_equally():
+    ratios = np.array([*range(1, 101), *[1000.0] * 3, *[0.5] * 7])
+    user = np.array([0] * 100 + [1] * 10)
+    assert _quantile(ratios, user) == 1000.0
+    assert _quantile(ratios, np.zeros(110, dtype=int)) == 92.0, "equal weights of timesteps give another value"
+
+
+def test_quantile_covers_90_percent_of_users_at_80_percent_of_timesteps():
+    """Twenty users, of whom two or one have a large error at a third of their timesteps.
+
+    The 90 % quantile of all timesteps would exclude both. Of 21 users, a future one included, 19 must be covered (the
+    rank of split conformal prediction).
+    """
+    far = [np.repeat([1.0, ratio], [60, 30]) for ratio in (3, 5)]
+    near, user = [np.full(90, 1.0)], np.repeat(np.arange(20), 90)
+    assert _quantile(np.concatenate([*18 * near, *far]), user) == 3.0
+    assert _quantile(np.concatenate([*19 * near, far[1]]), user) == 1.0
+
+
+def test_exchangeable_users_are_covered_with_conformal_probability():
+    """The ratios of a user are the user's scale times a common spread.
+
+    4,000 rounds of 20 users and one more, seed 0. Exchangeable users are covered at four of five timesteps with
+    probability 19/21 = .905. The plain 90 % quantile covers 18/21 = .857. Both are exact; four standard errors (.018)
+    distinguish them.
+    """
+    rng, covered = np.random.default_rng(0), [0, 0]
+    for _ in range(4000):
+        scales = rng.lognormal(0, 0.5, 21)
+        ratios, user = np.repeat(scales[:20], 10) * np.tile(np.arange(1, 11) / 8, 20), np.repeat(np.arange(20), 10)
+        covered[0] += scales[20] <= _quantile(ratios, user)  # the eighth of a user's ten ratios is the scale
+        covered[1] += scales[20] <= np.quantile(scales[:20], 0.9, method="inverted_cdf")
+    assert abs(covered[0] / 4000 - 19 / 21) < 0.019
+    assert abs(covered[1] / 4000 - 18 / 21) < 0.022
+
+
+def test_radius_factors_are_saved_and_excluded_from_hash(tmp_path):
+    model = town(0.5)
+    radii = CalibratedRadii((1.2, 1.5, 2.0, 3.0, 2.5), 40)
+    calibrated = model.with_calibrated_radii(radii)
+    calibrated.save(tmp_path / "m.npz")
+    assert MarkovModel.load(tmp_path / "m.npz").calibrated_radii == radii
+    assert calibrated.content_hash == model.content_hash
+    assert model.calibrated_radii is None
+    assert [radii.factor(hours, True) for hours in (0.0, 0.5, 1.0, 2.0, 9.0, np.inf)] == [1.5, 2.0, 2.0, 3.0, 2.5, 2.5]
+    assert [radii.factor(hours, False) for hours in (0.0, 0.5, np.inf)] == [1.2, 2.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    "values", [{"factors": factors, "users": 3, "coverage": 0.9} for factors in ([1, 2, 3, 4], [1, 2, 3, 4, 0])] + [{}]
+)
+def test_invalid_radius_factors_raise(values):
+    with pytest.raises(InvalidInputError):
+        CalibratedRadii.from_dict(values)
+
+
+def test_radii_are_missing_for_too_few_users():
+    assert compute_calibrated_radii(lambda _: town(0.5), simulate_users(town(0.5), 19, 3)) is None
+
+
+def test_radii_are_missing_if_location_is_certain():
+    shops = Places(["a", "b"], [45.0, 45.02], [7.0, 7.0])
+    still = MarkovModel(np.eye(2), [1.0, 0.0], states=shops, step_seconds=float(STEP))
+    times = np.datetime64("2024-03-04", "us") + np.arange(60) * np.timedelta64(STEP, "s")
+    crowd = [Trajectory(f"p{number}", times, np.full(60, 45.0), np.full(60, 7.0)) for number in range(30)]
+    assert compute_calibrated_radii(lambda _: still, crowd) is None
+
+
+def test_release_radius_depends_on_hours_since_last_draw():
+    radii = CalibratedRadii((1.2, 1.5, 2.0, 3.0, 2.5), 40)
+    settings = ReleaseSettings("utility:1km", 2.0, schedule=Schedule(1.0, None))
+    engine = settings.engine(town(0.5).with_calibrated_radii(radii), 3)
+    since, seen = np.inf, set()
+    for release in release_trajectory(engine, GRID, simulate_users(town(0.5), 1, 4)[0].resample(STEP)):
+        since = since + STEP / 3600 if release.record.withheld else 0.0
+        assert release.calibrated_radius_90 == pytest.approx(
+            release.expected_estimate_error * radii.factor(since, True)
+        )
+        seen.add(radii.factor(since, True))
+    assert len(seen) >= 2
+    unknown = settings.engine(town(0.5), 3)
+    assert np.isnan(
+        next(release_trajectory(unknown, GRID, simulate_users(town(0.5), 1, 4)[0].resample(STEP))).calibrated_radius_90
+    )

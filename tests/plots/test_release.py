@@ -1,0 +1,196 @@
+"""Tests of release maps: their text, and figures with few and many timesteps."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+
+from dphmm.plots import ReleaseMap, canvas
+from dphmm.plots.basemap import build_basemap
+from dphmm.plots.release import _grid_lines, edges_up_to
+from dphmm.policy import PolicyGraph
+from dphmm.space.grid import Grid
+from dphmm.writers import ReleaseTable
+from tests.documents import ROOT, run_line
+from tests.plots import walks
+from tests.plots.test_webmap import read_page_data
+from tests.plots.test_webmap_coding import decode_integers
+from tests.sizes import slow
+
+
+def policy() -> PolicyGraph:
+    return PolicyGraph.utility(walks.GRID.measurements(), 2.0)
+
+
+def test_title_states_policy_epsilon_and_errors_and_note_states_content():
+    table = walks.release_walk(20)
+    hides = "A release hides between locations within 2 km."
+    release_map = ReleaseMap(table, walks.GRID, policy=policy(), policy_text="utility:2km", remarks=hides)
+    released, estimated = np.median(table["expected_error_m"]), np.median(table["estimate_error_m"])
+    errors = f"of releases {released:,.0f} m, of estimates {estimated:,.0f} m"
+    assert release_map.title == f"utility:2km, ε = 1: median error {errors}"
+    assert release_map.note.startswith("20 private releases of 1 user. A release hides between locations within 2 km.")
+    assert "do not publish it" not in release_map.note
+    assert "do not publish it" in ReleaseMap(table, walks.GRID, [walks.walk(20)]).note
+    assert ReleaseMap(table).title.startswith("lattice, ε = 1: median error of releases")
+
+
+@pytest.mark.parametrize("width", [4.2, 12.8])
+@pytest.mark.parametrize("kind", ["one", "few", "private", slow("many")])
+def test_map_elements_do_not_overlap_and_lie_within_figure(kind, width):
+    table = walks.sample_table(100_000, 20) if kind == "many" else walks.release_walk(1 if kind == "one" else 20)
+    tracks = [walks.walk(60, reach=0.3)] if kind == "private" else []
+    release_map = ReleaseMap(table, walks.GRID, tracks, policy=policy(), policy_text="utility:2km")
+    figure, ax = canvas.new_figure(width, width)
+    release_map.draw(ax)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    whole = figure.bbox
+    (legend,) = figure.legends
+    texts = [text for text in (*ax.texts, *legend.get_texts(), ax.xaxis.label, ax.yaxis.label) if text.get_text()]
+    boxes = [text.get_window_extent(renderer) for text in texts if text.get_window_extent(renderer).width]
+    for text, box in zip(texts, boxes, strict=True):
+        assert box.x0 >= whole.x0 - 1, text.get_text()
+        assert box.x1 <= whole.x1 + 1, text.get_text()
+    names = [text.get_window_extent(renderer) for text in ax.texts[2:-1]]
+    assert not any(a.overlaps(b) for a, b in combinations(names, 2))
+    labels = [text.get_text() for text in legend.get_texts()]
+    plotted = [
+        collection for collection in ax.collections if len(collection.get_offsets()) or len(collection.get_paths())
+    ]
+    assert plotted
+    assert "sensitivity hull" in labels
+    assert any(isinstance(patch, Circle) for patch in ax.patches)
+    hexagons = [
+        collection
+        for collection in ax.collections
+        if isinstance(collection, PolyCollection) and collection.get_array() is not None
+    ]
+    if kind == "many":
+        assert [int(np.asarray(hexagon.get_array()).sum()) > 50_000 for hexagon in hexagons] == [True, True]
+    else:
+        assert not hexagons
+    if kind == "private":
+        outside = int((walks.GRID.locate(tracks[0].latitude, tracks[0].longitude) < 0).sum())
+        assert f"outside the region, moved to its border or dropped: {outside}" in labels
+
+
+def test_view_contains_all_estimates_and_most_releases():
+    table = walks.sample_table(5_000, 3)
+    release_map = ReleaseMap(table, walks.GRID)
+    _, ax = canvas.new_figure()
+    outside = release_map.draw(ax)
+    (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
+    estimates = release_map.projection.to_plane(table["estimate_latitude"], table["estimate_longitude"])
+    releases = release_map.projection.to_plane(table["latitude"], table["longitude"])
+    assert ((estimates > [west, south]) & (estimates < [east, north])).all()
+    inside = ((releases >= [west, south]) & (releases <= [east, north])).all(axis=1)
+    assert abs(int((~inside).sum()) - outside) <= 0.05 * len(table)  # the noise next to the data widens the view
+    assert outside < 0.2 * len(table)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_grid_lines_are_sides_of_cells(masked):
+    full = Grid.over((44.99, 6.99, 45.01, 7.01), 0.5)
+    mask = np.random.default_rng(0).random((full.rows, full.columns)) < 0.6 if masked else None
+    grid = Grid(full.projection, full.origin_m, 0.5, full.columns, full.rows, mask)
+    sides = set()
+    for corners in grid.points[:, None] + 0.25 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]):
+        for a, b in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+            sides.add(tuple(np.round((a + b) / 2, 6) + 0.0))
+    covered = set()
+    for line in _grid_lines(grid):
+        length = np.abs(line[-1] - line[0]).sum()
+        count = round(length / 0.5)
+        steps = (np.arange(count) + 0.5) / count
+        middles = line[0] + steps[:, None] * (line[-1] - line[0])
+        assert not covered & {tuple(np.round(middle, 6) + 0.0) for middle in middles}
+        covered |= {tuple(np.round(middle, 6) + 0.0) for middle in middles}
+    assert covered == sides
+
+
+def test_edges_are_listed_up_to_a_limit():
+    graph = policy()
+    edges = graph.edge_array()
+    np.testing.assert_array_equal(edges_up_to(graph, len(edges)), edges)
+    assert edges_up_to(graph, len(edges) - 1) is None
+    assert edges_up_to(PolicyGraph.complete(600), 100_000) is None
+
+
+def test_page_of_100000_timesteps_is_below_3_megabytes():
+    release_map = ReleaseMap(walks.sample_table(100_000, 50), walks.GRID, policy=policy(), policy_text="utility:2km")
+    page = release_map.to_html()
+    assert len(page.encode()) < 3_000_000
+    page_data = read_page_data(page)
+    assert [layer["n"] for layer in page_data["layers"][1:]] == [100_000, 100_000]
+    assert page_data["policy"]["edges"] == len(policy().edge_array())
+    assert page_data["basemap"]["names"]
+
+
+def test_basemap_without_water_or_names_uses_those_of_the_world(tmp_path):
+    road = {"type": "LineString", "coordinates": [[-118.5, 34.0], [-118.2, 34.0]]}
+    town = {"type": "Point", "coordinates": [-118.3, 34.0]}
+    features = [
+        {"type": "Feature", "properties": {"highway": "primary"}, "geometry": road},
+        {"type": "Feature", "properties": {"place": "town", "name": "Mine"}, "geometry": town},
+    ]
+    for count, names in ((1, "Los Angeles"), (2, "Mine")):
+        (tmp_path / "b.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features[:count]}))
+        basemap = build_basemap(tmp_path / "b.geojson", (33.7, -118.7, 34.2, -118.1))
+        assert basemap.water
+        assert basemap.names[0].name == names
+        assert "b.geojson" in basemap.credit
+        assert "GeoNames" in basemap.credit
+
+
+def test_page_without_true_tracks_contains_no_true_locations():
+    page = ReleaseMap(walks.release_walk(20), walks.GRID).to_html("Title")
+    assert [layer["name"] for layer in read_page_data(page)["layers"]] == [
+        "states",
+        "sampled location",
+        "estimate at a sample",
+    ]
+    private = ReleaseMap(walks.release_walk(20), walks.GRID, [walks.walk(60, reach=0.3)]).to_html("Title")
+    names = [layer["name"] for layer in read_page_data(private)["layers"]]
+    assert names[3:] == ["true locations (private)", "outside the region (private): moved to its border or dropped"]
+
+
+def test_legend_of_written_map_does_not_overlap_axis_label(tmp_path, monkeypatch):
+    """With a single layout pass, the legend of this map overlaps the axis label."""
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    options = "--model model.npz --policy utility:1km --user ann"
+    run_line(
+        "dphmm learn data/sample/table.csv --bbox 44.96 -30.04 45.04 -29.96 --cell 0.5 --step 300 -o model.npz",
+        tmp_path,
+    )
+    run_line(f"dphmm release data/sample/track.gpx {options} --window-epsilon 10 --seed 1 -o private.csv", tmp_path)
+    gaps = []
+
+    def savefig(figure, file, **_):
+        figure.draw_without_rendering()  # the written figure is the result of one layout pass
+        label, legend = (artist.get_window_extent() for artist in (figure.axes[0].xaxis.label, figure.legends[0]))
+        gaps.append(label.y0 - legend.y1)
+        file.touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    run_line(f"dphmm show private.csv {options} --true data/sample/track.gpx -o PRIVATE-map.png", tmp_path)
+    assert min(gaps) > 0
+
+
+def test_predictions_between_samples_are_an_area_and_break_the_line_of_estimates():
+    table = walks.release_walk(20)
+    withheld = np.isin(np.arange(20), [5, 6, 12])
+    reasons = np.where(withheld, "budget", "").astype(object)
+    hidden = {name: np.where(withheld, np.nan, table[name]) for name in ("x_km", "y_km", "latitude", "longitude")}
+    table = ReleaseTable({**table.columns, **hidden, "withheld": withheld, "withheld_reason": reasons})
+    layers = {layer["name"]: layer for layer in read_page_data(ReleaseMap(table).to_html("T"))["layers"]}
+    assert list(layers) == ["predicted between samples", "sampled location", "estimate at a sample"]
+    assert [layers[name]["kind"] for name in layers] == ["area", "dots", "line"]
+    assert [layers[name]["n"] for name in layers] == [3, 17, 17]
+    assert decode_integers(layers["estimate at a sample"]["trips"]) == [5, 10]

@@ -1,0 +1,183 @@
+"""The repair search from a poor start, against all repairs: results and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dphmm import Measurements, PolicyGraph, exposed_states
+from dphmm.policy.component_bodies import build_shapes, label_components
+from dphmm.policy.component_repair import ComponentRepairProblem, _MergeSearch, merge_nearest
+from dphmm.policy.hull_repair import HullProblem, _HullSearch, list_candidates
+from dphmm.policy.repair_objective import HullError, HullVolume, noise_cost
+from dphmm.policy.repair_search import Repair, RepairProblem, RepairSearch, Work
+from tests.policy.instances import (
+    build_hull_after,
+    compute_component_value,
+    compute_hull_value,
+    enumerate_repairs,
+    find_isolated_states,
+)
+from tests.sizes import fewer
+
+OBJECTIVES = ["volume", "error"]
+UNLIMITED = 10**12
+
+
+def instance(seed: int):
+    """Build two edges or a path of three, three or four other states, and a prior."""
+    rng = np.random.default_rng(seed)
+    count = 4 if seed >= 22 else 3
+    f = np.concatenate([rng.integers(0, 6, (4, 2)), rng.integers(0, 14, (count, 2))])
+    edges = [(0, 1), (2, 3)] if seed % 2 else [(0, 1), (1, 2), (0, 3)]
+    prior = rng.random(len(f)) + 0.02
+    prior[4:] *= rng.choice([0.05, 1.0, 5.0])
+    return f, PolicyGraph.from_edges(len(f), edges), np.ones(len(f), dtype=bool), prior
+
+
+@cache
+def compute_hull_values(seed: int, objective: str):
+    """Compute the objective and the hull of every repair."""
+    f, policy, mask, _ = instance(seed)
+    repairs = enumerate_repairs(exposed_states(policy, f, mask), mask)
+    values = {edges: compute_hull_value(f, policy, mask, edges, objective) for edges in repairs}
+    return values, {edges: build_hull_after(f, policy, mask, edges) for edges in repairs}
+
+
+@cache
+def compute_component_values(seed: int, objective: str):
+    """Compute the objective of every repair."""
+    f, policy, mask, prior = instance(seed)
+    repairs = enumerate_repairs(find_isolated_states(policy, mask), mask)
+    return {edges: compute_component_value(f, policy, mask, edges, objective, prior) for edges in repairs}
+
+
+class HullOracle:
+    """The search over one hull, and the value of every repair."""
+
+    def __init__(self, seed: int, objective: str) -> None:
+        f, policy, mask, _ = instance(seed)
+        measurements = Measurements(f)
+        self.exposed = exposed_states(policy, f, mask)
+        self.spacing = measurements.spacing
+        candidates, _ = list_candidates(measurements, self.exposed, mask)
+        base = measurements.build_body(policy.hull(measurements))
+        self.problem = HullProblem(base, candidates, noise_cost(measurements.spacing, "hull", objective))
+        self.values, self.hulls = compute_hull_values(seed, objective)
+        self.greedy: Repair = self.problem.greedy()
+
+    def nodes(self) -> RepairProblem:
+        return _HullSearch(self.problem)
+
+    def covers(self, node, edges) -> bool:
+        """Return whether a repair is below a node: its hull contains the node's."""
+        return bool(self.hulls[edges].contains(node.shape.vertices * self.spacing).all())
+
+
+class MergingOracle:
+    """The search over components, and the value of every repair."""
+
+    def __init__(self, seed: int, objective: str) -> None:
+        f, policy, mask, prior = instance(seed)
+        self.exposed = np.array(find_isolated_states(policy, mask))
+        measurements = Measurements(f)
+        labels = label_components(policy, "component")
+        shapes = build_shapes(policy, measurements, labels)
+        cost = noise_cost(measurements.spacing, "hull", objective)
+        weights = np.bincount(labels, prior / prior.sum(), len(shapes))
+        self.problem = ComponentRepairProblem(
+            cost, measurements.coordinates, labels, shapes, weights, self.exposed, UNLIMITED
+        )
+        self.values = compute_component_values(seed, objective)
+        self.greedy = merge_nearest(self.problem)
+        self.order = _MergeSearch(self.problem).order
+
+    def nodes(self) -> RepairProblem:
+        return _MergeSearch(self.problem)
+
+    def covers(self, node, edges) -> bool:
+        """Return whether a repair is below a node: undecided states account for the missing edges."""
+        waiting = set(self.order[node.depth :])
+        return node.edges <= edges and all(waiting & set(edge) for edge in edges - node.edges)
+
+
+ORACLES = [HullOracle, MergingOracle]
+
+
+def check(oracle, limit: int = UNLIMITED) -> None:
+    """Search from a start worse than every repair, and compare all bounds with repairs below."""
+    optimum = min(oracle.values.values())
+    nodes = oracle.nodes()
+
+    def watched(pairs):
+        for bound, node in pairs:
+            below = [value for edges, value in oracle.values.items() if oracle.covers(node, edges)]
+            assert bound <= min(below, default=np.inf) * (1 + 1e-9)
+            floor = nodes.floor(node)
+            assert floor <= min(below, default=np.inf) * (1 + 1e-9)
+            yield bound, node
+
+    roots, branch = nodes.roots, nodes.branch
+    nodes.roots = lambda search: watched(roots(search))
+    nodes.branch = lambda search, bound, node: watched(branch(search, bound, node))
+    incumbent = replace(oracle.greedy, value=2 * max(oracle.values.values()))
+    result = RepairSearch(nodes, incumbent, Work(limit)).run()
+    assert result.bound <= optimum * (1 + 1e-9)
+    assert result.value >= optimum * (1 - 1e-9)
+    if limit == UNLIMITED:
+        assert result.is_optimal
+        assert result.value == pytest.approx(optimum, rel=1e-9)
+        assert oracle.values.get(frozenset(result.added), optimum) == pytest.approx(optimum, rel=1e-9)
+
+
+def build_oracles(kind, objective, count: int):
+    candidates = (kind(seed, objective) for seed in range(count))
+    return [oracle for oracle in candidates if len(oracle.exposed) > 1 and min(oracle.values.values()) > 0]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("kind", ORACLES)
+def test_search_matches_enumeration_and_bounds_are_valid(kind, objective):
+    checked = build_oracles(kind, objective, fewer(24, 10))
+    assert len(checked) >= 6
+    for oracle in checked:
+        check(oracle)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("kind", ORACLES)
+def test_bound_is_valid_for_every_work_limit(kind, objective):
+    for oracle in build_oracles(kind, objective, 4):
+        for limit in (0, 10**5, 10**6, 3 * 10**6, 10**7):
+            check(oracle, limit)
+
+
+def raise_bound(method):
+    """Return a method with a bound that is 50 % too high."""
+    return lambda *arguments: 1.5 * method(*arguments)
+
+
+BROKEN = {
+    "hull-volume": (HullOracle, "volume", HullVolume, "bounds"),
+    "hull-error": (HullOracle, "error", HullError, "open_bounds"),
+    "hull-error-floor": (HullOracle, "error", HullError, "floor"),
+    "component-volume": (MergingOracle, "volume", HullVolume, "tight_floor"),
+    "component-error": (MergingOracle, "error", HullError, "tight_floor"),
+    "component-error-bounds": (MergingOracle, "error", HullError, "bounds"),
+}
+
+
+@pytest.mark.parametrize(("kind", "objective", "cost", "method"), BROKEN.values(), ids=BROKEN)
+def test_bound_that_is_too_high_is_detected(kind, objective, cost, method, monkeypatch):
+    checked = build_oracles(kind, objective, 10)
+    monkeypatch.setattr(cost, method, raise_bound(getattr(cost, method)))
+    failures = 0
+    for oracle in checked:
+        try:
+            check(oracle)
+        except AssertionError:
+            failures += 1
+    assert failures
