@@ -17,7 +17,7 @@ from statistics import median
 
 import numpy as np
 
-from dphmm import Grid, Measurements, PolicyGraph, exposed_states, protect, read
+from dphmm import Grid, Measurements, PolicyGraph, degree_of_protection, exposed_states, protect, read
 from dphmm.policy.repair import Protection
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import CELL_KM, points
@@ -36,13 +36,38 @@ def run(report: Report, _: argparse.Namespace) -> None:
     family(report, "40 grid states, none connected", [none_connected(40, seed) for seed in range(count)])
     family(report, "300 scattered states, 9 isolated", [scattered(300, 9, seed) for seed in range(count)])
     family(report, "spatial categories, 24 of 400 states", [categories(seed) for seed in range(count)])
+    long_edges(report, 500 if report.small else 4000)
     if report.small:
         return
+    long_edges(report, 12_500)
     for name, instance in real(report):
         cells = f"{instance[2].sum():,} cells, {len(exposed_states(*instance)):,} exposed"
         family(report, f"{name}, {cells}", [instance])
     space = [protect_in_space(seed) for seed in range(count)]
     family(report, "three dimensions, 20 states, 3 isolated", space)
+
+
+def long_edges(report: Report, count: int) -> None:
+    """Report times with listed edges of any length between scattered states, and of NumPy for all pairs of states."""
+    rng = np.random.default_rng(0)
+    f = rng.normal(size=(count, 2))
+    edges = rng.integers(0, count, (8 * count, 2))
+    graph = PolicyGraph.from_edges(count, edges[edges[:, 0] != edges[:, 1]])
+    normals = graph.hull(Measurements(f)).norm_form.normals
+    every_pair = {"NumPy, all pairs, half-spaces known": partial(count_pairs, f, normals)}
+    degrees = partial(degree_of_protection, graph, f)
+    assert np.array_equal(degrees(), count_pairs(f, normals))
+    report.time(f"degrees of {count:,} states, {8 * count:,} listed edges", degrees, every_pair)
+    report.time(f"protection of {count:,} states, {8 * count:,} listed edges", partial(protect, graph, f))
+
+
+def count_pairs(f: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """Return the number of states in the body around each state, with one matrix of heights for each half-space."""
+    heights = f @ normals.T
+    is_inside = np.ones((len(f), len(f)), dtype=bool)
+    for height in heights.T:
+        is_inside &= np.abs(height[:, None] - height) <= 1 + 1e-9
+    return is_inside.sum(axis=1)
 
 
 def family(report: Report, name: str, instances: list[Instance]) -> None:
