@@ -284,7 +284,10 @@ class _BallTree:
         self.undecided: IntArray = np.concatenate(undecided)
 
     def _split(self, pairs: IntArray) -> IntArray:
-        """Replace the larger node of each pair by its children, and both if they are the same node."""
+        """Replace the larger node of each pair by its children.
+
+        A pair of one node with itself becomes all three pairs of its children.
+        """
         first, second = pairs.T
         is_same = first == second
         low, high = self.children[first[is_same]].T
@@ -297,7 +300,7 @@ class _BallTree:
         return np.concatenate(parts, axis=1).T
 
     def count_decided(self) -> IntArray:
-        """Count, for each point, the other points whose differences are known to lie in the body: ``(N,)``."""
+        """Count the other points that are known to lie in the body around each point, ``(N,)``."""
         starts, stops = self.slices.T
         changes = np.zeros(len(self.order) + 1, dtype=np.int64)
         is_same = self.decided[:, 0] == self.decided[:, 1]
@@ -332,9 +335,9 @@ def _reduce_slices(reduce: np.ufunc, points: FloatArray, slices: IntArray) -> Fl
 
 
 def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield pairs of rows of ``points`` within ``reach`` on each axis, block by block, the smaller row first.
+    """Yield pairs of rows of ``points`` within ``reach`` on each axis, block by block.
 
-    Every pair occurs once, and some with slightly larger differences do. Memory is bounded for any number of pairs.
+    Every pair occurs once, the smaller row first, and some with slightly larger differences do. Memory is bounded for any number of pairs.
     """
     from scipy.spatial import cKDTree
 

@@ -48,7 +48,7 @@ def run(report: Report, _: argparse.Namespace) -> None:
 
 
 def long_edges(report: Report, count: int) -> None:
-    """Report times with listed edges of any length between scattered states, and of NumPy for all pairs of states."""
+    """Report times with long listed edges between scattered states, and of NumPy."""
     rng = np.random.default_rng(0)
     f = rng.normal(size=(count, 2))
     edges = rng.integers(0, count, (8 * count, 2))
@@ -62,7 +62,7 @@ def long_edges(report: Report, count: int) -> None:
 
 
 def count_pairs(f: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """Return the number of states in the body around each state, with one matrix of heights for each half-space."""
+    """Count the states in the body around each state, from all pairs."""
     heights = f @ normals.T
     is_inside = np.ones((len(f), len(f)), dtype=bool)
     for height in heights.T:

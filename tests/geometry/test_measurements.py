@@ -226,7 +226,7 @@ def test_counts_within_disc_match_brute_force(drawn, radius):
 
 
 def build_cloud(seed):
-    """Sample up to 400 points, some of them repeated or far from the origin, and a hull, cross-polytope or disc."""
+    """Sample points, some repeated or far from the origin, and a body of one of three kinds."""
     rng = np.random.default_rng(seed)
     dimension = 1 + seed % 3
     points = rng.normal(size=(400, dimension))[rng.integers(0, (400, 80)[seed % 2], 400)] + (0, 1e6)[seed % 5 == 0]
