@@ -248,7 +248,8 @@ class _BallTree:
         tree = cKDTree(points / body.reach, leafsize=_LEAF_SIZE)
         self.order: IntArray = np.asarray(tree.indices, dtype=np.int64)
         """The points of all nodes: each node contains a slice."""
-        nodes, children = [tree.tree], []
+        nodes: list[Any] = [tree.tree]
+        children = []
         for node in nodes:  # the list grows by the children of each node
             children.append((len(nodes), len(nodes) + 1) if node.lesser else (-1, -1))
             nodes.extend((node.lesser, node.greater) if node.lesser else ())
@@ -337,7 +338,8 @@ def _reduce_slices(reduce: np.ufunc, points: FloatArray, slices: IntArray) -> Fl
 def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield pairs of rows of ``points`` within ``reach`` on each axis, block by block.
 
-    Every pair occurs once, the smaller row first, and some with slightly larger differences do. Memory is bounded for any number of pairs.
+    Every pair occurs once, the smaller row first, and so do some with slightly larger differences. Memory is bounded
+    for any number of pairs.
     """
     from scipy.spatial import cKDTree
 
