@@ -67,11 +67,11 @@ def page() -> str:
             for pair, message in REFUSED.items()
         ),
         "",
-        "`tests/release/test_pairs.py` releases a short walk through a durable session with each pair, and compares every",
-        "record with an enumeration that has the model as plain tables: the possible states, the noise, the estimate and",
-        "its radius, ε on every edge, another indistinguishable state for every possible state, the cap on the event, the",
-        "change of the odds, and the results of the audit. For every feature with an effect on the output, an enumeration",
-        "without the feature must find a fault.",
+        "`tests/release/test_pairs.py` releases a short walk through a durable session with each pair, and compares",
+        "every record with an enumeration that has the model as plain tables: the possible states, the noise, the",
+        "estimate and its radius, ε on every edge, another indistinguishable state for every possible state, the",
+        "cap on the event, the change of the odds, and the results of the audit. For every feature with an effect",
+        "on the output, an enumeration without the feature must find a fault.",
     ]
     return "\n".join(lines) + "\n"
 
