@@ -1,6 +1,6 @@
-"""Write the tables of docs/explanation/claims.md: ``python -m scripts.claims_page claims.csv``.
+"""Write the tables of docs/explanation/claims.md.
 
-``dphmm figures -o FOLDER --geolife … --gowalla …`` writes the claims. Claims that differ only in the data set or in the
+Usage: ``python -m scripts.claims_page claims.csv``, a file that ``dphmm figures`` writes with both data sets. Claims that differ only in the data set or in the
 reading of the budget share a row, with a column for each. Text and figures of the page are kept.
 """
 
@@ -22,7 +22,10 @@ GROUPS = (("GeoLife", "Gowalla"), (TOTAL, EACH), (LEAKAGE, DIVIDED))
 
 
 def split_variant(figure: str, claim: str) -> tuple[str, str, str]:
-    """Return the figure and the claim without their data set or reading, and that data set or reading (or "")."""
+    """Return figure and claim without the data set or reading, and that variant.
+
+    The variant is an empty string if there is none.
+    """
     for variant in GROUPS[0]:
         if figure.endswith(f", {variant}"):
             return figure.removesuffix(f", {variant}"), claim, variant

@@ -415,7 +415,7 @@ def decide(intervals: Iterable[Interval], minimum: float, maximum: float = np.in
 
 
 def _span(intervals: Sequence[Interval]) -> str:
-    """Return one interval, or the range of several with the range of their ends in parentheses."""
+    """Return one interval, or the range of several values with that of their ends."""
     if len(intervals) == 1:
         return str(intervals[0])
     values = [interval.value for interval in intervals]
