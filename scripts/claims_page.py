@@ -1,7 +1,8 @@
 """Write the tables of docs/explanation/claims.md.
 
-Usage: ``python -m scripts.claims_page claims.csv``, a file that ``dphmm figures`` writes with both data sets. Claims that differ only in the data set or in the
-reading of the budget share a row, with a column for each. Text and figures of the page are kept.
+Usage: ``python -m scripts.claims_page claims.csv``, a file that ``dphmm figures`` writes with both data sets. Claims
+that differ only in the data set or in the reading of the budget share a row, with a column for each. Text and figures
+of the page are kept.
 """
 
 from __future__ import annotations
