@@ -36,6 +36,9 @@ def get_page_token(user: str) -> str:
 START = 1_709_802_000
 """A time in the past, the end of a 300 s timestep."""
 
+PATIENCE_S = 60.0
+"""Limit of a wait that usually takes milliseconds: the machine may run other tests and builds at the same time."""
+
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -86,13 +89,16 @@ def serve_app(app: Any) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE_S)
 
 
 @contextmanager
 def relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[httpx.Client]:
     """Yield a client of the relay over plain HTTP, since loading certificates takes long."""
-    with serve_app(make_app(config, accept_changes)) as url, httpx.Client(base_url=url, verify=False) as client:
+    with (
+        serve_app(make_app(config, accept_changes)) as url,
+        httpx.Client(base_url=url, verify=False, timeout=PATIENCE_S) as client,
+    ):
         yield client
 
 
@@ -150,7 +156,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return fixed_clock
 
 
-def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> None:
+def wait_for(true: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
     """Wait until a condition holds.
 
     The pauses grow, because checking takes processor time from the work itself.
@@ -181,7 +187,7 @@ def broker() -> str:
     address = os.environ.get("DPHMM_BROKER", "mqtt://127.0.0.1:1883")
     parts = urlsplit(address)
     try:
-        socket.create_connection((parts.hostname or "", parts.port or 1883), timeout=2).close()
+        socket.create_connection((parts.hostname or "", parts.port or 1883), timeout=20).close()
     except OSError:
         pytest.skip(f"no MQTT broker at {address}: start one, or set DPHMM_BROKER")
     return address

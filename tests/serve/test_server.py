@@ -55,13 +55,13 @@ def ask(command: list[str], url: str, is_done: Callable[[], bool] = lambda: True
         try:
             wait_for(lambda: is_there(url), 60)
             for second in (START, START, START + 300, START + 600, START):
-                answer = httpx.post(f"{url}/owntracks", json=location(second, 45.0123456), auth=ANN)
+                answer = httpx.post(f"{url}/owntracks", json=location(second, 45.0123456), auth=ANN, timeout=60)
                 assert (answer.status_code, answer.json()) == (200, [])
             wait_for(is_done)
             time.sleep(0.2)  # allow time for unexpected messages
         finally:
             process.terminate()
-        _, logged = process.communicate(timeout=30)
+        _, logged = process.communicate(timeout=120)
     assert process.returncode in (0, -15), logged
     return logged
 
