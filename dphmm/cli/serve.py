@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, say_json
-from dphmm.cli.options import parse_seconds, parse_store
+from dphmm.cli.options import parse_seconds, parse_store, print_town
 from dphmm.errors import ConfigurationError
 
 _RECIPIENT_KINDS = ("owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt")
@@ -88,6 +88,7 @@ def run(file: Path | None, model: Path | None, metres: float | None, hours: floa
         if model is not None and region:
             raise ConfigurationError("--model cannot be combined with --bbox or --town: the model has a region")
         region_model = blank_model(**region).model if region else None
+        print_town(options["town"])
         recipients = options["recipients"]
         if sys.stdin.isatty() and None in (metres, hours):
             echo("Mean error of the estimates that recipients see, in metres?")

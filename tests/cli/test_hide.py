@@ -107,3 +107,13 @@ def test_model_blank_creates_model_without_data(run, folder):
     assert json.loads(again.stdout)["states"] in (400, 420, 441)
     assert run("model", "blank", "-o", "none.npz").exit_code == 2
     assert run("model", "blank", "--town", "Lyon", "-o", "m.npz").exit_code == 2
+
+
+def test_town_is_printed_with_country_and_coordinates(run, folder):
+    done = run("model", "blank", "--town", "Wien", "--cell", 4, "-o", "m.npz", "--json")
+    assert done.stderr == "Region: 20 km by 20 km around Vienna, Austria (about 1,700,000 people; 48.208,16.372).\n"
+    assert json.loads(done.stdout)["states"] in (25, 30, 36)
+    done = run("model", "blank", "--town", "Roma", "--cell", 4, "-o", "n.npz")
+    assert done.exit_code == 2
+    assert "'Roma, IT' is Rome, Italy" in done.stderr
+    assert not (folder / "n.npz").exists()

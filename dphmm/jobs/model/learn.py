@@ -39,7 +39,7 @@ from dphmm.random import Rng, random_source
 from dphmm.readers.table import read_places
 from dphmm.space import Grid, LocalProjection, StateSpace, Trajectory
 from dphmm.space.grid import Box, CellSize, preset_box
-from dphmm.space.world_map import town_box
+from dphmm.space.towns import town_box
 from dphmm.tables import check_output, new_file, write_text
 from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, checked
 
@@ -453,7 +453,7 @@ def region(
     cell
         The side of a grid cell, in kilometres.
     town
-        A town on the bundled map: the square of 20 km around it. See `dphmm.space.world_map.town_box`.
+        A town on the bundled map: the square of 20 km around it. See `dphmm.space.towns.find_town`.
     extent
         A file with *public* locations, such as a layer of districts: the box around them.
 
