@@ -25,6 +25,7 @@ from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError,
 from dphmm.processes import ScriptlessContext
 from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
+from dphmm.release.session_transfer import migrate_store
 from dphmm.serve.config import RelayConfig
 from dphmm.validation import Integers, checked
 
@@ -179,12 +180,28 @@ def serve(
     reload_requested = threading.Event()
     _handle_hangup(reload_requested.set)
     with lock_relay(config):
+        _migrate(config)
         if workers > 1:
             _serve_with_workers(Path(path), config, workers, accept_changes)
         else:
             again = _serve_in_process(Path(path), config, accept_changes, reload_requested)
     if again:
         _execute_again(path, accept_changes)
+
+
+def _migrate(config: RelayConfig) -> None:
+    """Convert a store of an earlier format, after a copy."""
+    if not is_server(config.store) and not Path(config.store).exists():
+        return
+    plan = migrate_store(config.store)
+    if plan.copies:
+        _LOG.info(
+            "the store of format %d was converted to format %d (%s); the earlier one is in %s",
+            plan.store_format,
+            plan.target,
+            "; ".join(plan.summaries),
+            ", ".join(plan.copies),
+        )
 
 
 def _execute_again(path: str | Path, accept_changes: bool) -> None:

@@ -46,6 +46,7 @@ _MAX_FIXES_PER_TURN = 4
 _CONTACT_INTERVAL_S = 30.0
 # A relay that was off for longer needs `dphmm serve confirm-clock`. A clock that starts in a wrong year is refused.
 _MAX_CLOCK_JUMP_S = 30 * 86400
+_MAX_CLOCK_DIFFERENCE_S = 86400  # between the clocks of a new relay and of a phone that agree
 _PROBE_INTERVAL_S = 1.0
 # Size of a release: of its record, and of the belief, which is stored with it.
 _PROBE_BYTES = 8_000
@@ -454,7 +455,7 @@ class Sessions:
         self._store = self.stream.store
         self._database = self.stream.store.database
         self.tables = RecipientTables(self._store)
-        self._kept_clock = self.tables.get_kept_clock()
+        self._kept_clock = self._store.get_kept_clock()
         self._has_reported_clock = False
         self._read_cached = lru_cache(_MESSAGE_CACHE_SIZE)(self._read_release)
         self._session_numbers: dict[str, int] = {}
@@ -537,14 +538,16 @@ class Sessions:
     def _is_clock_trusted(self, second: int) -> bool:
         """Return whether a fix may be released at a second. Keep the clock while it is trusted.
 
-        A release in a wrong future would make all later fixes of its user too late until then.
+        A release in a wrong future would make all later fixes of its user too late until then. The clock of a new store
+        is first kept when it agrees with that of a phone.
         """
         if self._kept_clock is None or now() <= self._kept_clock + _MAX_CLOCK_JUMP_S:
-            if self._kept_clock is None or now() - self._kept_clock >= _CONTACT_INTERVAL_S:
-                self.tables.keep_clock()
+            agrees = self._kept_clock is not None or abs(now() - second) <= _MAX_CLOCK_DIFFERENCE_S
+            if agrees and now() - (self._kept_clock or 0) >= _CONTACT_INTERVAL_S:
+                self._store.keep_clock(now())
                 self._kept_clock = now()
             return True
-        self._kept_clock = self.tables.get_kept_clock()  # it may have been confirmed
+        self._kept_clock = self._store.get_kept_clock()  # it may have been confirmed
         if self._kept_clock is None or second <= self._kept_clock + _MAX_CLOCK_JUMP_S:
             return True
         if not self._has_reported_clock:

@@ -23,6 +23,7 @@ from dphmm.cli import main
 from dphmm.errors import ConfigurationError, OutputError, TimeOrderError
 from dphmm.jobs import audit_session
 from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.release import stored
 from dphmm.jobs.release.stored import read_sessions
 from dphmm.processes import ScriptlessProcess
 from dphmm.release.engine import ReleaseSettings
@@ -424,7 +425,7 @@ def test_store_of_other_format_raises_in_one_line(model, tmp_path, request, work
         opened.database.execute("PRAGMA user_version=5" if workers == 1 else "UPDATE dphmm_format SET format = 5")
     done = run("serve", path, "--workers", workers)
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
-    assert "must be of format 1, got 5; use the version of dphmm that wrote it, or a new" in done.stderr
+    assert "must be of format 1 or earlier, got 5; use the version of dphmm that wrote it" in done.stderr
     assert not is_there(url)
 
 
@@ -588,7 +589,7 @@ def read_environment(process):
     return Path(f"/proc/{process}/environ").read_bytes().decode()
 
 
-def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock):
+def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock, monkeypatch):
     """Start with a clock a year ahead, then with the right one, then after a long time off.
 
     The variant without the last time kept must release in the wrong year.
@@ -596,7 +597,7 @@ def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock
     path, _ = relay_file(tmp_path, model, str(tmp_path / "users.db"))
     settings, year, month = RelayConfig.read(path), 365 * 86400, 31 * 86400
 
-    def post_at(second):
+    def post_at(second, settings=settings):
         with relay(settings) as client:
             client.post("/page/login", json={"token": get_page_token("ann")}).raise_for_status()
             client.post("/owntracks", json=location(second), auth=ANN).raise_for_status()
@@ -617,3 +618,21 @@ def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock
     with SessionStore(tmp_path / "users.db") as store:
         store.database.execute("DELETE FROM identity WHERE name = 'clock'")
     assert post_at(START + month + year) == "released"
+
+    clock.at = START + month  # the user is in a wrong future now
+    monkeypatch.setattr(stored, "clock", lambda: clock.at)
+    assert post_at(START + month + STEP) == "late"
+    done = run("session", "rewind", tmp_path / "users.db", "ann", "--model", model)
+    assert done.exit_code == 0, done.output
+    clock.at += 86400
+    assert post_at(clock.at) == "released"
+    values = [(release.slot, release.record) for release in releases(tmp_path / "users.db")]
+    assert len(dict(values)) == len(values)
+
+    new = settings.model_copy(update={"store": str(tmp_path / "new.db")})
+    clock.at = START + year
+    assert post_at(START, new) == "released", "the first start of a new store may have a wrong clock"
+    clock.at = START + STEP
+    assert post_at(START + STEP, new) == "released"
+    clock.at = START + year
+    assert post_at(START + year, new) == "clock", "only the time that agreed with a phone was kept"
