@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from dphmm import Trajectory, read
 
-settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("fast", settings.get_profile("dphmm"), max_examples=20)
 settings.load_profile("dphmm")
 
