@@ -200,7 +200,7 @@ class Database:
         self._process = os.getpid()
         self._lock = RLock()
         with self._translate_errors():
-            check_format(self.path, read_file_format(self.path, wait_seconds))
+            check_format(self.path, get_file_format(self.path, wait_seconds))
             if not readonly and not os.access(self.path, os.W_OK):
                 raise OutputError(f"{path} is not writable; change its permissions, or use another file")
             self._check_content()
@@ -429,7 +429,7 @@ def _copy_file(connection: sqlite3.Connection, copy: Path, mark: str) -> None:
         raise
 
 
-def read_file_format(path: Path, wait_seconds: float) -> int:
+def get_file_format(path: Path, wait_seconds: float) -> int:
     """Return the format of a file, and refuse a foreign one.
 
     It is refused before SQLite could modify it or its log.
@@ -688,7 +688,7 @@ class PostgresDatabase:
                 raise SessionBusyError("the database is in use by a relay; stop all relays first")
             with database.transaction():
                 database.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
-                store_format = database.read_format()
+                store_format = database.get_stored_format()
                 copies = {table: f"format_{store_format}_{table}" for table in list_tables(store_format)}
                 database.lock_tables(store_format)
                 for table, copy in copies.items():
@@ -702,7 +702,7 @@ class PostgresDatabase:
             database.close()
         return list(copies.values())
 
-    def read_format(self) -> int:
+    def get_stored_format(self) -> int:
         """Return the format of the tables."""
         ((store_format,),) = self.execute("SELECT format FROM dphmm_format")
         return int(store_format)
@@ -731,7 +731,7 @@ class PostgresDatabase:
             elif not readonly:
                 for statement in _LATER_STATEMENTS:
                     self.execute_in_types(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-            store_format = self.read_format()
+            store_format = self.get_stored_format()
         if not is_migrating:
             check_format(self._url, store_format)
 

@@ -27,11 +27,11 @@ from dphmm.release.session_database import (
     Database,
     PostgresDatabase,
     check_format,
+    get_file_format,
     get_format,
     is_server,
     is_store,
     list_tables,
-    read_file_format,
 )
 from dphmm.release.session_store import SessionStore
 from dphmm.tables import iso_time
@@ -338,11 +338,11 @@ def _plan_migration(store: str | Path, readonly: bool) -> MigrationPlan:
     if is_server(store):
         database = PostgresDatabase(str(store), readonly=readonly, is_migrating=True)
         try:
-            store_format = database.read_format()
+            store_format = database.get_stored_format()
         finally:
             database.close()
     else:
-        store_format = read_file_format(Path(store), _WAIT_S)
+        store_format = get_file_format(Path(store), _WAIT_S)
     if not 1 <= store_format <= get_format():
         check_format(store, store_format)
     return MigrationPlan(store_format, get_format(), tuple(step.summary for step in MIGRATIONS[store_format - 1 :]))

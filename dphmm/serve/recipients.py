@@ -238,6 +238,16 @@ class RecipientTables:
             "AND delivery.number < progress.count"
         )
 
+    def count_unsent(self) -> dict[str, int]:
+        """Return the number of releases that wait for each recipient, by key."""
+        return dict(
+            self._database.execute(
+                "SELECT delivery.recipient, CAST(SUM(progress.count - delivery.number) AS BIGINT) FROM delivery "
+                "JOIN progress ON progress.session = delivery.session WHERE delivery.absent = 0 "
+                "AND delivery.number < progress.count GROUP BY delivery.recipient"
+            )
+        )
+
     def list_set_aside(self, key: str, session: int) -> list[tuple[int, int, str]]:
         """Return number, second and reason of each release set aside, latest first."""
         statement = (

@@ -353,6 +353,11 @@ class Sessions:
         rows = self.tables.list_unsent() if self.tables.is_leader() else ()
         return {(user, names[key]) for user, key in rows if key in names}
 
+    def count_waiting(self) -> dict[str, int]:
+        """Return the number of releases that wait for each recipient that has any."""
+        names = {self._config.get_key(recipient): recipient.name for recipient in self._config.recipients}
+        return {names[key]: count for key, count in self.tables.count_unsent().items() if key in names}
+
     def find_first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
         """Return a user's first release that a recipient has yet to be sent.
 

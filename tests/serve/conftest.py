@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -166,6 +167,26 @@ def wait_for(true: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
         assert time.monotonic() < began + seconds, "it took too long"
         time.sleep(pause)
         pause = min(1.3 * pause, 0.1)
+
+
+def read_metrics(client: httpx.Client) -> dict[str, float]:
+    """Return the relay's metrics by name and sorted labels.
+
+    Keys are such as ``x_total path="/" status="200"``. Prometheus' own parser reads them.
+    """
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    return {
+        " ".join([sample.name, *(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))]): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def count_messages(client: httpx.Client, outcome: str) -> dict[str, int]:
+    """Return the number of messages with an outcome by recipient."""
+    start = f'dphmm_messages_total outcome="{outcome}" recipient="'
+    counts = read_metrics(client).items()
+    return {name.removeprefix(start)[:-1]: int(count) for name, count in counts if name.startswith(start)}
 
 
 def location(second: int = START, latitude: float = 45.0, longitude: float = -30.0) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -29,7 +30,7 @@ from dphmm.processes import ScriptlessProcess
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import Schedule
-from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token, server
+from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token, server, supervision
 from dphmm.serve.server import WorkerSupervisor, find_process, get_lock_path, lock_relay
 from tests.serve.conftest import START, TOKEN, get_page_token, location, relay, wait_for
 from tests.serve.test_delivery import STEP, post
@@ -44,10 +45,13 @@ LIMIT_S = 45
 
 
 @contextmanager
-def run_relay(path, url, *more, start=("-m", "dphmm", "serve")):
+def run_relay(path, url, *more, start=("-m", "dphmm", "serve"), **environment):
     """Run the command, or another start of Python, and write its log to a file."""
     command = [sys.executable, *start, str(path), *more]
-    with path.with_suffix(".log").open("ab") as log, subprocess.Popen(command, env=ENVIRONMENT, stderr=log) as process:
+    with (
+        path.with_suffix(".log").open("ab") as log,
+        subprocess.Popen(command, env=ENVIRONMENT | environment, stderr=log) as process,
+    ):
         try:
             wait_for(lambda: is_there(url) or process.poll() is not None, 60)
             yield process
@@ -170,7 +174,21 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
     def status(token, user="ann"):
         return post(url=f"{url}/owntracks", json=location(), auth=(user, token))
 
-    with run_relay(path, url, "--workers", str(workers)):
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(address := str(tmp_path / "notify"))
+    manager.setblocking(False)
+    notified = []
+
+    def read_notified():
+        with suppress(BlockingIOError):
+            while True:
+                notified.extend(manager.recv(4096).decode().splitlines())
+        return notified
+
+    supervised = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "2000000"}
+    with closing(manager), run_relay(path, url, "--workers", str(workers), **supervised) as process:
+        wait_for(lambda: "WATCHDOG=1" in read_notified())
+        assert notified[0] == "READY=1"
         done = run("serve", "add-device", path, "zoë", "--url", "https://relay.example/")
         assert "https://relay.example/owntracks, user zoë, password" in done.output
         zoe = done.output.partition("access token ")[2].split()[0]
@@ -188,6 +206,8 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
         # Workers are replaced one after another, and any of them may answer.
         wait_for(lambda: all(status(old) == 401 and post(**posted) == 200 for _ in range(8)), 90)
         wait_for(lambda: status(new) == 200)
+        wait_for(lambda: read_notified().count("READY=1") == 2, 60)
+        assert {"RELOADING=1"} <= set(notified[: len(notified) - notified[::-1].index("READY=1")])
         for token, expected in ((zoe_page, 200), (ann_page, 200), (zoe, 401), (new, 401), (get_page_token("ann"), 401)):
             assert post(url=f"{url}/page/login", json={"token": token}) == expected
         good = path.read_text()
@@ -200,6 +220,8 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
             lambda: "the relay continues with its previous configuration" in path.with_suffix(".log").read_text(), 60
         )
         assert status(new) == 200  # an invalid file changes nothing
+        process.terminate()
+        wait_for(lambda: "STOPPING=1" in read_notified())
     assert good.startswith("# devices\n")
     assert path.stat().st_mode & 0o777 == 0o600 or path.read_text() != good
 
@@ -587,6 +609,37 @@ def test_relay_ends_in_time_although_the_store_hangs(model, tmp_path, number):
 
 def read_environment(process):
     return Path(f"/proc/{process}/environ").read_bytes().decode()
+
+
+@pytest.mark.parametrize("answers", [True, False, None], ids=["available", "unavailable", "hanging"])
+def test_watchdog_is_fed_only_while_the_store_answers(tmp_path, monkeypatch, answers):
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(tmp_path / "notify"))
+    manager.setblocking(False)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "20000")
+    monkeypatch.setenv("WATCHDOG_PID", "1")
+    assert supervision.get_watchdog_interval() is None, "it concerns another process"
+    monkeypatch.delenv("WATCHDOG_PID")
+
+    async def ask():
+        if answers is None:
+            await asyncio.sleep(60)
+        return answers
+
+    async def feed():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await supervision.feed_watchdog(supervision.get_watchdog_interval(), ask)
+
+    asyncio.run(feed())
+    with closing(manager):
+        if answers is None:
+            with pytest.raises(BlockingIOError):
+                manager.recv(4096)
+        else:
+            status = "" if answers else "the store accepts no release"
+            assert manager.recv(4096).decode() == f"WATCHDOG=1\nSTATUS={status}"
 
 
 def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock, monkeypatch):
