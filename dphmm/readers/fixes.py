@@ -116,7 +116,7 @@ class ReadOptions:
         The user of all fixes, regardless of the records. None to use the records. With check-ins, the only user to
         read.
     columns
-        For tables: quantity, one of `FIX_QUANTITIES` → name of its column in the file.
+        For tables: quantity, one of `FIX_QUANTITIES` → name of its column in the file, or its number from 1.
     instants
         For tables: the interpretation of times. By default only strings and timestamps are accepted, in UTC if they
         have no zone.
@@ -226,7 +226,7 @@ class FixCollector:
             If malformed records are not skipped.
         """
         if not self.options.skip_bad:
-            raise DataFileError(self.source, problem, line)
+            raise DataFileError(self.source, f"{problem} (--skip-bad skips and counts such records)", line)
         self.skipped += 1
 
     def fixes(self) -> Fixes:
@@ -298,7 +298,7 @@ def get_file_user(source: str) -> str:
 def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: Region | None = None) -> ReadResult:
     """Build one trajectory per user from all fixes.
 
-    Invalid fixes are refused and counted; see `dphmm.space.fix_quality`. Each user's fixes are sorted by
+    Invalid and inaccurate fixes are refused and counted; see `dphmm.space.fix_quality`. Each user's fixes are sorted by
     time. Of fixes with the same timestamp the most accurate one is kept, and of equally accurate ones that recorded
     last: if the clock has a resolution of seconds, it lies closest to the next second. Exact duplicates are a special
     case.
@@ -367,7 +367,7 @@ def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: R
 
 
 def remove_refused(block: Fixes, region: Region | None, refused: Counter[str]) -> Fixes:
-    """Return the fixes that are valid, and count the others by reason.
+    """Return the fixes that are valid and accurate enough, and count the others by reason.
 
     Parameters
     ----------

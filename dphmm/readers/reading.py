@@ -66,6 +66,7 @@ def read(
     columns: Mapping[str, str] | None = None,
     time_unit: str | None = None,
     time_zone: str | None = None,
+    time_format: str | None = None,
     may_be_empty: bool = False,
     region: Region | None = None,
 ) -> ReadResult:
@@ -88,12 +89,15 @@ def read(
     user_per_file
         Whether each file without user information belongs to a different user, named after the file.
     columns
-        For tables: quantity → name of its column in the file.
+        For tables: quantity → name of its column in the file, or its number from 1 in a CSV without a header.
     time_unit
         For tables: the unit of numeric times since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. By default
         numeric times are refused.
     time_zone
         For tables: the zone of times without one, such as ``"Asia/Shanghai"`` or ``"+08:00"``. Defaults to UTC.
+    time_format
+        For tables: the form of times that are strings, as for `datetime.strptime`: ``"%d.%m.%Y %H:%M:%S"``. Defaults to
+        ISO 8601.
     may_be_empty
         Whether input without a fix is valid: an empty folder, a table of which only the header is left, a file without
         records. With user-level differential privacy an error would reveal that there is no user.
@@ -130,7 +134,7 @@ def read(
         raise ConfigurationError(f"format must be one of {sorted(FORMATS)}, got {name!r}")
     if columns and name != "table":
         raise ConfigurationError(f"columns cannot be combined with format {name!r}: only tables have named columns")
-    instants = Instants(time_unit, time_zone)
+    instants = Instants(time_unit, time_zone, time_format)
     if instants != Instants() and name != "table":
         raise ConfigurationError(
             f"time_unit and time_zone cannot be combined with format {name!r}: its times have a fixed unit and zone"
@@ -146,7 +150,7 @@ def read(
         raise EmptyDataError(
             path,
             f"contains no {file_format.wanted} ({skipped} malformed records skipped, {sum(result.refused.values())} "
-            "invalid fixes refused); check file and format",
+            "invalid or inaccurate fixes refused); check file and format",
         )
     return result
 
