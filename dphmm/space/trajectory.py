@@ -414,10 +414,10 @@ class Segment:
     sensors: dict[str, FloatArray] = field(default_factory=dict)
     activity: str | None = None
     track: int = 0
-    accuracy_m: FloatArray = field(default=None)  # type: ignore[assignment]
+    accuracy_m: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        if self.accuracy_m is None:
+        if not len(self.accuracy_m):
             object.__setattr__(self, "accuracy_m", np.full(len(self.latitude), np.nan))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Recognition of files by their first bytes and their structure, never by their name alone.
+"""Recognition of files by their first bytes and their structure.
 
 Signatures are those of the formats' specifications. XML is recognised by its root element, JSON by its outer keys and
 the keys of its first items. A file that the package does not read is named, with the command that converts it.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from dphmm.errors import DataFileError
+from dphmm.errors import NotRecordingError
 
 HEAD_BYTES = 1 << 16
 """Number of first bytes of a file from which it is recognised."""
@@ -41,7 +41,7 @@ class Kind:
     format: str | None = None
     advice: str = ""
 
-    def build_error(self, source: str, wanted: str = "a recording") -> DataFileError:
+    def build_error(self, source: str, wanted: str = "a recording") -> NotRecordingError:
         """Build the error for a file of this type that cannot be read.
 
         Parameters
@@ -53,7 +53,7 @@ class Kind:
         """
         name = PurePosixPath(source).name
         advice = self.advice.replace("FILE", name) or f"export {wanted} instead"
-        return DataFileError(source, f"is {self.name}, which is not read here; {advice}")
+        return NotRecordingError(source, f"is {self.name}, which is not read here; {advice}")
 
 
 # Offset, bytes, kind. The first match counts.
@@ -192,11 +192,11 @@ def identify(head: bytes) -> Kind | None:
     if text.startswith(b"<"):
         return _identify_xml(text)
     if text[:1] in (b"{", b"[", b"\x1e"):
-        kind = identify_json(text)
-        if kind is not None:
-            return kind
-    found = next((kind for pattern, kind in _TEXTS if pattern.match(text)), None)
-    return found or _identify_lines(text)
+        json_kind = identify_json(text)
+        if json_kind is not None:
+            return json_kind
+    text_kind = next((kind for pattern, kind in _TEXTS if pattern.match(text)), None)
+    return text_kind or _identify_lines(text)
 
 
 def _identify_zip(head: bytes) -> Kind | None:
@@ -226,14 +226,24 @@ def _identify_lines(text: bytes) -> Kind | None:
         return Kind("a recording of OwnTracks", "owntracks")
     if line.startswith(b"Geolife trajectory"):
         return Kind("GeoLife", "geolife")
-    is_text = b"\0" not in text and sum(byte < 32 and byte not in b"\t\r\n\f" for byte in text[:4096]) == 0
-    if is_text and any(delimiter in line for delimiter in (b",", b";", b"\t", b"|")):
-        return Kind("a table", "table")
-    return None
+    return Kind("a table", "table") if _is_table(text) else None
 
 
-# Older recorders separate by spaces.
+# Older recorders of OwnTracks separate by spaces.
 _OLD_OWNTRACKS = re.compile(rb"\d{4}-\d\d-\d\dT\S+\s+\S+\s+\{")
+_NUM_SNIFFED_LINES = 20
+
+
+def _is_table(text: bytes) -> bool:
+    """Return whether most of the first lines have as many delimiters as the first one."""
+    lines = [line for line in text.split(b"\n")[: _NUM_SNIFFED_LINES + 1] if line.strip()]
+    if not lines or any(byte < 32 and byte not in b"\t\r\n\f" for byte in b"\n".join(lines)):
+        return False
+    counts = max(([line.count(delimiter) for line in lines] for delimiter in (b",", b";", b"\t")), key=lambda c: c[0])
+    # Quoted cells can contain delimiters and newlines, and the last line may be cut off.
+    has_equal_rows = 2 * counts.count(counts[0]) >= len(lines) - 1 or b'"' in text
+    return counts[0] > 0 and has_equal_rows
+
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, need
-from dphmm.tables.recognition import HEAD_BYTES
+from dphmm.tables.recognition import HEAD_BYTES, identify
 from dphmm.tables.values import one_line
 from dphmm.validation import checked
 
@@ -316,7 +316,8 @@ class _Pushed:
         return part or self._stream.read(size)
 
 
-_TAR_SUFFIXES = tuple(f".tar{suffix}" for suffix in ("", ".gz", ".bz2", ".xz", ".zst")) + (".tgz", ".tbz2", ".txz")
+_PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+_TAR_SUFFIXES = (".tar", ".tgz", ".tbz2", ".txz", *(f".tar{suffix}" for suffix in _PACKED_SUFFIXES))
 _UNPACKERS: Mapping[bytes, Callable[[Any], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
@@ -324,7 +325,6 @@ _UNPACKERS: Mapping[bytes, Callable[[Any], Any]] = {
     b"\x28\xb5\x2f\xfd": _ZstandardStream,
 }
 """First bytes of a packed file → function that unpacks it."""
-_PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 _MAGIC_BYTES = 8
 # A larger file is not loaded before its reader asks for all of it.
 _MAX_EAGER_BYTES = 64 << 20
@@ -397,7 +397,13 @@ class Document:
                     stream.close()
 
     def head(self) -> bytes:
-        """Return the first bytes of the content, from which it is recognised."""
+        """Return the first bytes of the content, from which it is recognised.
+
+        Returns
+        -------
+        bytes
+            At most `dphmm.tables.recognition.HEAD_BYTES` bytes.
+        """
         return next(self.chunks(HEAD_BYTES), b"")
 
     def check_objects(self, marks: tuple[bytes, ...], size: int) -> None:
@@ -473,7 +479,7 @@ def readable(path: str | Path) -> Iterator[None]:
 
 
 def get_suffix(name: str | Path | PurePosixPath) -> str:
-    """Return the extension in lower case, ignoring a final ``.gz``, ``.bz2``, ``.xz`` or ``.zst``."""
+    """Return the extension in lower case, without that of packed files, such as ``.gz``."""
     return PurePosixPath(remove_packed_suffix(str(name)).lower()).suffix
 
 
@@ -533,6 +539,7 @@ def read_document(path: str | Path) -> Document:
         size = path.stat().st_size
         allowance = Allowance(path, size)
         name = PurePosixPath(path.absolute().as_posix())
+        content: bytes | Callable[[], ByteStream]
         if size > _MAX_EAGER_BYTES:
             content, is_packed = _open_lazily(partial(path.open, "rb"), allowance)
         else:
@@ -543,7 +550,7 @@ def read_document(path: str | Path) -> Document:
 
 
 @checked
-def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]:
+def documents(path: str | Path, suffixes: Collection[str] | None = None) -> Iterator[Document]:
     """Yield the files of a folder or archive that have one of the suffixes, or a single file.
 
     Parameters
@@ -552,7 +559,7 @@ def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]
         A file, a folder, or a tar or zip archive.
     suffixes
         The extensions in lower case, with their dots; that of a packed file is ignored. A single file may have any
-        suffix.
+        suffix. By default all files are yielded, and those of a ZIP archive in a folder or archive instead of it.
 
     Yields
     ------
@@ -568,18 +575,34 @@ def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]
     path = Path(path)
     has_files = False
     with readable(path):
-        if not (path.is_dir() or _is_tar(path) or zipfile.is_zipfile(path)):
+        if not (path.is_dir() or is_archive(path)):
             yield read_document(path)
             return
         for name, load in _members(path, ordered=True):
-            if not PurePosixPath(name).name.startswith(".") and get_suffix(name) in suffixes:  # macOS adds ._ files
+            if PurePosixPath(name).name.startswith("."):  # macOS adds ._ files
+                continue
+            if suffixes is None or get_suffix(name) in suffixes:
                 has_files = True
                 with readable(f"{path}/{name}"):
-                    yield Document(f"{path}/{name}", PurePosixPath(name), *load())
+                    document = Document(f"{path}/{name}", PurePosixPath(name), *load())
+                    yield from _unzipped(document) if suffixes is None else (document,)
     if not has_files:
-        raise EmptyDataError(
-            path, f"contains no {' or '.join(sorted(suffixes))} file; check the folder or name the format"
-        )
+        wanted = "file" if suffixes is None else f"{' or '.join(sorted(suffixes))} file"
+        raise EmptyDataError(path, f"contains no {wanted}; check the folder or name the format")
+
+
+def _unzipped(document: Document) -> Iterator[Document]:
+    """Yield the files of a ZIP archive within another one, or any other file itself."""
+    kind = identify(document.head())
+    if kind is None or kind.name != "ZIP":
+        yield document
+        return
+    allowance = document.allowance or Allowance(document.source, len(document.data))
+    with zipfile.ZipFile(BytesIO(document.data)) as packed:
+        for info in packed.infolist():
+            if not info.filename.endswith("/") and not PurePosixPath(info.filename).name.startswith("."):
+                name = document.name / info.filename
+                yield Document(f"{document.source}/{info.filename}", name, *_of_zip(packed, info, allowance))
 
 
 Content = tuple[bytes | Callable[[], ByteStream], Allowance | None]
@@ -662,6 +685,11 @@ def _of_file(path: Path) -> Content:
     return document.content, document.allowance
 
 
+def is_archive(path: str | Path) -> bool:
+    """Return whether a file is a tar or ZIP archive, of which the members are read."""
+    return _is_tar(Path(path)) or zipfile.is_zipfile(path)
+
+
 def _is_tar(path: Path) -> bool:
     return path.name.lower().endswith(_TAR_SUFFIXES)
 
@@ -676,9 +704,11 @@ def _unpacked(data: bytes, allowance: Allowance) -> bytes:
 
 
 def _open_lazily(opened: Callable[[], Any], allowance: Allowance) -> tuple[Callable[[], ByteStream], bool]:
-    """Return a function that opens a stream of unpacked bytes, and whether the file is packed."""
+    """Return a function that opens the unpacked bytes, and whether they are packed."""
     stream = opened()
     unpacker = _find_unpacker(stream.read(_MAGIC_BYTES))
+    if hasattr(stream, "close"):
+        stream.close()
     if unpacker is None:
         return opened, False
     return lambda: CountingStream(unpacker(opened()), allowance), True
