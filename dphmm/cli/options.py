@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from dphmm.cli.keys import NAME_LIST, NUMBER, STRINGS, TABLE, TABLES, as_keys, named, settings_key
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.jobs.input_data import Data
-from dphmm.readers.fixes import FIX_QUANTITIES
+from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES
 from dphmm.release.settings import Schedule, Settings
 from dphmm.validation import FLAG, MAPPING, Choice, Integers, Interval, Option, field_requirements, get_option
 
@@ -185,8 +185,8 @@ READING = ("column", *(member.name for member in fields(Data) if get_option(memb
 """The names of the options and keys of `build_data`."""
 
 
-# A line of a stream can also request a budget.
-_QUANTITIES = (*FIX_QUANTITIES, "epsilon")
+# A recording has further details, and a line of a stream can request a budget.
+_QUANTITIES = (*FIX_QUANTITIES, *DETAIL_QUANTITIES, "epsilon")
 
 
 def get_columns(values: Mapping[str, Any]) -> dict[str, str]:

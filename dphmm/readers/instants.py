@@ -185,6 +185,32 @@ class Instants:
         return since_epoch(there)
 
 
+_NO_TIMES = frozenset(("", "null", "none", "nan"))
+_UTC_SUFFIX = re.compile(r"\s*(?:UTC|GMT)$", re.IGNORECASE)
+
+
+def parse_track_time(text: str | None) -> int | None:
+    """Return a time of a recording, microseconds since 1970 in UTC; None if there is none.
+
+    Parameters
+    ----------
+    text
+        ISO 8601, also with ``UTC`` or ``GMT`` after it; UTC if it has no zone. Devices without a clock write nothing,
+        or ``null``.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a time.
+    """
+    try:
+        return parse_time(text)
+    except ValueError:
+        if text is None or text.strip().lower() in _NO_TIMES:
+            return None
+        return parse_time(_UTC_SUFFIX.sub("", text.strip()))
+
+
 def _parse_number(value: object) -> float | int | None:
     """Return a numeric time; None for a string that contains a date."""
     if isinstance(value, bool | np.bool_):
