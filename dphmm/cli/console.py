@@ -107,7 +107,12 @@ class Once(click.Command):
 
         def parse_once(args: list[str]) -> Any:
             try:
-                parsed = parse(args)
+                parsed = parse(_split_box(args))
+            except click.BadOptionUsage as problem:
+                if problem.option_name == "--bbox":
+                    form = "SOUTH WEST NORTH EAST in degrees, such as --bbox 44.97 -30.04 45.03 -29.96"
+                    ctx.fail(f"--bbox must be {form}.")
+                raise
             except click.NoSuchOption as problem:
                 key = problem.option_name.removeprefix("--").replace("-", "_")
                 if any(isinstance(parameter, Key) and key in parameter.opts for parameter in self.params):
@@ -144,6 +149,23 @@ class OnceGroup(Once, click.Group):
         """Write the options, then the commands of the group."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
+
+
+def _split_box(args: list[str]) -> list[str]:
+    """Split the value of ``--bbox`` at commas, as in ``--bbox 44.97,-30.04,45.03,-29.96``."""
+    words: list[str] = []
+    for index, word in enumerate(args):
+        value = word.removeprefix("--bbox=") if word.startswith("--bbox=") else word
+        parts = [part for part in re.split(r"[,\s]+", value.strip()) if part]
+        is_value = value is not word or "--bbox" in args[max(index - 4, 0) : index]
+        if is_value and all(map(_DEGREES.fullmatch, parts)) and parts:
+            words += [*(["--bbox"] if value is not word else []), *parts]
+        else:
+            words.append(word)
+    return words
+
+
+_DEGREES = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 
 def _refusal(option: click.Parameter, count: int) -> str:

@@ -18,6 +18,7 @@ from dphmm.cli.console import echo
 from dphmm.cli.keys import NAME_LIST, NUMBER, STRINGS, TABLE, TABLES, as_keys, named, settings_key
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.jobs.input_data import Data
+from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES
 from dphmm.release.settings import Schedule, Settings
 from dphmm.validation import FLAG, MAPPING, Choice, Integers, Interval, Option, field_requirements, get_option
 
@@ -159,15 +160,60 @@ def reading_options(
     key_names = [name for name in others if (keys is None or name in keys) and name != "columns"]
     # A mapping is a table in a file.
     columns = click.option("--columns", type=STRINGS, help="Columns by their content: user, time, latitude, …")
-    return compose(build_options(Data, names=names, **texts), as_keys(columns, build_options(Data, names=key_names)))
+    declared = as_keys(columns, build_options(Data, names=key_names))
+    shown = [name for name in names if name != "columns"]
+    column = (_column_option,) if "columns" in names else ()
+    return compose(build_options(Data, names=shown, **texts), *column, declared)
 
 
-input_options = reading_options(("input_format", "user", "users", "exclude_users"))
+_column_option = option(
+    "--column",
+    "column",
+    heading="Data",
+    multiple=True,
+    metavar="WHAT=NAME",
+    help="Column of user, time, latitude, …: its name, or its number without a header. Repeatable.",
+)
+
+TABLE_OPTIONS = ("columns", "time_format", "time_unit", "time_zone", "skip_bad")
+"""The fields of `Data` that specify the reading of tables, as options."""
+
+input_options = reading_options(("input_format", "user", "users", "exclude_users", *TABLE_OPTIONS))
 """The options of `build_data`."""
-release_input_options = reading_options(("input_format", "user", "users"))
+release_input_options = reading_options(("input_format", "user", "users", *TABLE_OPTIONS))
 """The options of `build_data` for commands that release."""
-READING = tuple(member.name for member in fields(Data) if get_option(member))
+READING = ("column", *(member.name for member in fields(Data) if get_option(member)))
 """The names of the options and keys of `build_data`."""
+
+
+# A recording has further details, and a line of a stream can request a budget.
+_QUANTITIES = (*FIX_QUANTITIES, *DETAIL_QUANTITIES, "epsilon")
+
+
+def get_columns(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns of the key ``columns`` and of ``--column``, which overrides it.
+
+    ``NAME=WHAT`` is accepted too, unless the name is also one of the quantities.
+
+    Raises
+    ------
+    ConfigurationError
+        If an option is not of the form ``WHAT=NAME``, or names a quantity twice.
+    """
+    named_columns: dict[str, str] = {}
+    for text in values.get("column") or ():
+        what, equals, name = text.partition("=")
+        what, name = what.strip(), name.strip()
+        if what not in _QUANTITIES and name in _QUANTITIES:
+            what, name = name, what
+        if not equals or not name or what not in _QUANTITIES:
+            quantities = ", ".join(_QUANTITIES)
+            raise ConfigurationError(f"--column must be WHAT=NAME with WHAT one of {quantities}, got {text!r}")
+        if what in named_columns:
+            raise ConfigurationError(f"--column must name {what} once, got {named_columns[what]!r} and {name!r}")
+        named_columns[what] = name
+    return {**(values.get("columns") or {}), **named_columns}
+
 
 users_option = click.option("--users", type=NAME_LIST, metavar="A,B,…", help="Only these users.")
 
@@ -316,7 +362,31 @@ def refuse(names: Collection[str], reason: str) -> None:
 
 def build_data(paths: Sequence[str | Path], values: Mapping[str, Any]) -> Data:
     """Return the data of paths and of the `input_options` that the command has."""
-    return Data.from_options(paths, values)
+    return Data.from_options(paths, {**values, "columns": get_columns(values)})
+
+
+def require_model(model: str | Path | None, data: Sequence[str | Path]) -> None:
+    """Raise an error with the command that creates a model, unless there is one.
+
+    Parameters
+    ----------
+    model
+        The option ``--model``.
+    data
+        The data to release.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no model.
+    """
+    if model is not None:
+        return
+    raise ConfigurationError(
+        "--model is missing: 'dphmm model blank --town TOWN -o model.npz' creates one without data (or, instead of the "
+        "town, --bbox SOUTH WEST NORTH EAST); then add --model model.npz. A model is public: do not choose its region "
+        f"by the extent of {data[0] if data else 'your locations'}"
+    )
 
 
 def true_data(values: Mapping[str, Any], name: str = "true") -> Data | None:

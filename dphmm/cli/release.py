@@ -73,21 +73,21 @@ class LineKeys:
     ----------
     columns
         A content, one of `LINE_FIELDS`, → its key, which replaces the default keys.
-    time_unit, time_zone
-        As for `dphmm.readers.instants.Instants`. Without a zone, times must contain their zone.
+    instants
+        The interpretation of times. Without a zone, times must contain their zone.
 
     Raises
     ------
     ConfigurationError
-        For an unknown content, unit or zone.
+        For an unknown content.
     """
 
-    def __init__(self, columns: Mapping[str, str], time_unit: str | None = None, time_zone: str | None = None) -> None:
+    def __init__(self, columns: Mapping[str, str], instants: Instants) -> None:
         unknown = sorted(set(columns) - set(LINE_FIELDS))
         if unknown:
             raise ConfigurationError(f"columns of lines must be {', '.join(LINE_FIELDS)}, got {unknown[0]!r}")
         self._names = {**ALIASES, "epsilon": ("epsilon",), **{content: (name,) for content, name in columns.items()}}
-        self._instants = Instants(time_unit, time_zone)
+        self._instants = instants
 
     def value(self, fix: Mapping[str, Any], content: str) -> Any:
         """Return a content of a line, None if it is missing or empty."""
@@ -119,8 +119,7 @@ class LineKeys:
 def answer_lines(
     stream: ReleaseStream,
     columns: Mapping[str, str] | None = None,
-    time_unit: str | None = None,
-    time_zone: str | None = None,
+    instants: Instants | None = None,
 ) -> None:
     """Answer every line of standard input with one line of standard output.
 
@@ -135,7 +134,7 @@ def answer_lines(
     ----------
     stream
         The stream of releases.
-    columns, time_unit, time_zone
+    columns, instants
         As for `LineKeys`.
 
     Raises
@@ -145,7 +144,7 @@ def answer_lines(
     ConfigurationError
         As `LineKeys`, before the first line is read.
     """
-    keys = LineKeys(columns or {}, time_unit, time_zone)
+    keys = LineKeys(columns or {}, Instants() if instants is None else instants)
     for number, line in enumerate(sys.stdin.buffer, start=1):
         echo(json.dumps(_answer(stream, keys, line, number), allow_nan=False))
         sys.stdout.flush()
@@ -425,7 +424,7 @@ _output_options = options.compose(
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option("-o", "--output", type=FILE, help="File of the releases: .gpkg, .geojson, .csv, .gpx or .parquet.")
-@click.option("--model", required=True, type=PATH, help="Model written by 'dphmm learn'.")
+@click.option("--model", type=PATH, help="Model of 'dphmm learn' or 'dphmm model blank'. Required.")
 @options.release_options
 @options.own_model_option
 @_output_options
@@ -444,6 +443,7 @@ def release_command(data: tuple[str, ...], as_json: bool, details: bool, **value
     "2024-03-07T09:00:00Z", "latitude": 45.01, "longitude": -30.01}. Each is answered immediately by one line on
     standard output. An invalid line is answered by {"released": false, "reason": ...}.
     """
+    options.require_model(values["model"], data)
     settings = options.build_settings({**values, "caps": options.build_caps(values)}, for_a_day=True)
     limits = {limit.name: values[options.option_name(limit)] for limit in fields(Limits)}
     session = {
@@ -499,14 +499,15 @@ def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], value
     accepted: dict[str, Any] = {"max_requested_epsilon": values["max_requested_epsilon"]}
     if skew is not None:
         accepted["clock_skew_seconds"] = options.parse_seconds(skew, named("clock_skew"))
+    instants = Instants(values["time_unit"], values["time_zone"], values["time_format"])
     with live(values["model"], settings, rng=values["seed"], **accepted, **session) as stream:
-        answer_lines(stream, values["columns"], values["time_unit"], values["time_zone"])
+        answer_lines(stream, options.get_columns(values), instants)
 
 
 @click.command(cls=Once)
 @click.argument("data", nargs=-1, required=True, type=PATH)
 @click.option("-o", "--output", "folder", required=True, type=FOLDER, help="New folder of the batch.")
-@click.option("--model", required=True, type=PATH, help="Model written by 'dphmm learn'.")
+@click.option("--model", type=PATH, help="Model of 'dphmm learn' or 'dphmm model blank'. Required.")
 @options.release_options
 @options.own_model_option
 @settings_key(
@@ -530,7 +531,13 @@ def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], value
 @_details_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def batch_command(
-    data: tuple[Path, ...], folder: Path, model: Path, seed: int | None, as_json: bool, details: bool, **values: Any
+    data: tuple[Path, ...],
+    folder: Path,
+    model: Path | None,
+    seed: int | None,
+    as_json: bool,
+    details: bool,
+    **values: Any,
 ) -> None:
     """Release every user in DATA into a separate file without true locations.
 
@@ -546,6 +553,8 @@ def batch_command(
     """
     from dphmm.jobs.batch.batch import batch
 
+    options.require_model(model, data)
+    assert model is not None
     settings = options.build_settings({**values, "caps": options.build_caps(values)}, for_a_day=True)
     warn_of_seed(seed)
     arguments = {name: values[name] for name in ("kind", "session_gap", "resume", "certificate")}

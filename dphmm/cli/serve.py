@@ -90,12 +90,16 @@ def run(file: Path | None, model: Path | None, metres: float | None, hours: floa
         region_model = blank_model(**region).model if region else None
         print_town(options["town"])
         recipients = options["recipients"]
-        if sys.stdin.isatty() and None in (metres, hours):
-            echo("Mean error of the estimates that recipients see, in metres?")
-            answer = click.prompt("Metres, or 'day' for what the budget of a day allows", "day")
-            if answer != "day":
-                metres = click.FLOAT(answer)
-                hours = click.prompt("Hours of a day with this error?", 24.0)
+        if is_terminal():
+            if None in (metres, hours):
+                echo("Mean error of the estimates that recipients see, in metres?")
+                answer = click.prompt("Metres, or 'day' for what the budget of a day allows", "day")
+                if answer != "day":
+                    metres = click.FLOAT(answer)
+                    hours = click.prompt("Hours of a day with this error?", 24.0)
+            if options["url"] is None:
+                echo("Address at which phones will reach the relay, such as https://relay.example?")
+                options["url"] = click.prompt("Address (empty if it has none yet)", "", show_default=False) or None
             recipients = recipients or tuple(_prompt_recipients())
         settings = {name: options[name] for name in ("users", "policy", "epsilon", "url", "overwrite")}
         aim = {"metres": metres, "hours": hours, "recipients": recipients}
@@ -161,6 +165,11 @@ def prune(file: Path, older: str) -> None:
     from dphmm.serve.setup import prune_relay
 
     _echo_lines(prune_relay(file, parse_seconds(older, "--older")))
+
+
+def is_terminal() -> bool:
+    """Return whether a person answers questions on standard input."""
+    return sys.stdin.isatty()
 
 
 def _prompt_recipients() -> Iterator[str]:

@@ -100,6 +100,8 @@ class EvaluationConfig(BaseModel):
         Tables: unit of numeric times, ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
     time_zone
         Tables: zone of times without an offset. Defaults to UTC.
+    time_format
+        Tables: form of times, such as ``"%d.%m.%Y %H:%M:%S"``. Defaults to ISO 8601.
     model
         File of a model with states and a step, trained on other users. Nothing is trained then, and the next nine keys
         must be omitted.
@@ -184,6 +186,7 @@ class EvaluationConfig(BaseModel):
     user_per_file: bool = False
     time_unit: str | None = None
     time_zone: str | None = None
+    time_format: str | None = None
     model: str | None = None
     grid: Literal["geolife", "gowalla"] | None = None
     bbox: tuple[float, float, float, float] | None = Field(default=None, strict=False)
@@ -288,8 +291,8 @@ class EvaluationConfig(BaseModel):
 
 # Keys that no published setting states: the input files, the seed and the division of the work.
 _UNPUBLISHED_KEYS = (
-    "name", "data", "input_format", "columns", "skip_bad", "user_per_file", "time_unit", "time_zone", "seed",
-    "task_sequences",
+    "name", "data", "input_format", "columns", "skip_bad", "user_per_file", "time_unit", "time_zone",
+    "time_format", "seed", "task_sequences",
 )  # fmt: skip
 
 # Shared by both settings of the paper.

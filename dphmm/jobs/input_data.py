@@ -133,7 +133,7 @@ class Data:
     Parameters
     ----------
     paths
-        Files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks; or frames, as for
+        Files, folders or archives in any format of `dphmm.readers.FORMATS`; or frames, as for
         `dphmm.readers.read_frame`. A user in several of them is one user.
     input_format
         As in `dphmm.read`. Defaults to detection.
@@ -150,14 +150,14 @@ class Data:
         Whether to skip malformed records and count them.
     region
         The region of the model, if it is known; see `within`.
-    time_unit, time_zone
-        For tables: the unit of numbers since 1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``), and the zone of times
-        without one; as in `dphmm.read`.
+    time_unit, time_zone, time_format
+        For tables: the unit of numbers since 1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``), the zone of times without
+        one, and the form of times that are strings; as in `dphmm.read`.
     """
 
     paths: tuple[str | Path | Frame, ...]
     input_format: str | None = setting(
-        None, "Format: geolife, checkins, table, gpx or owntracks. [default: detected]", heading=_DATA_HEADING
+        None, "Format: gpx, fit, tcx, kml, geojson, table, ... [default: detected]", heading=_DATA_HEADING
     )
     columns: Mapping[str, str] = setting(
         {}, "Names of columns or keys: user, time, latitude, …", metavar="WHAT=NAME", heading=_DATA_HEADING
@@ -167,6 +167,9 @@ class Data:
     )
     time_zone: str | None = setting(
         None, "Time zone of times without one. [default: UTC]", metavar="ZONE", heading=_DATA_HEADING
+    )
+    time_format: str | None = setting(
+        None, "Form of times, such as %d.%m.%Y %H:%M:%S. [default: ISO 8601]", metavar="FORM", heading=_DATA_HEADING
     )
     user: str | None = setting(None, "User of all of DATA. [default: the users in DATA]", heading=_DATA_HEADING)
     user_per_file: bool = setting(
@@ -387,7 +390,7 @@ class Data:
             or fixes_in(path) <= parquet.MAX_FIXES
         ):
             return None
-        instants = Instants(self.time_unit, self.time_zone)
+        instants = Instants(self.time_unit, self.time_zone, self.time_format)
         file = ParquetFixes(Path(path), ReadOptions(self.skip_bad, self.user, self.columns, instants, self.region))
         return file if file.has_users else None
 
@@ -398,7 +401,8 @@ class Data:
                 raise ConfigurationError(f"user {user!r} is not in the data, which contain {len(names)}: {listed}")
 
     def _result(self, path: str | Path | Frame, may_be_empty: bool = False) -> ReadResult:
-        options: dict[str, Any] = {name: getattr(self, name) for name in ("user", "skip_bad", "time_unit", "time_zone")}
+        names = ("user", "skip_bad", "time_unit", "time_zone", "time_format")
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
         options |= {"columns": dict(self.columns) or None, "may_be_empty": may_be_empty, "region": self.region}
         if not isinstance(path, str | Path):
             return read_frame(path, **options)
@@ -415,7 +419,7 @@ class Data:
         """Return the format of a path; None if it contains no file."""
         try:
             return self.input_format or recognise(path)
-        except EmptyDataError:
+        except (EmptyDataError, ConfigurationError):  # the latter for several formats
             return None
 
     def _is_selected(self, user: str) -> bool:

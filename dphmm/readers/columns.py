@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import IntArray
-from dphmm.errors import DataFileError, need
-from dphmm.readers.fixes import FIX_QUANTITIES, FixCollector, Fixes, ReadOptions, check_user
+from dphmm.errors import DataFileError, NotRecordingError, need
+from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES, FixCollector, Fixes, ReadOptions, check_user
 from dphmm.readers.instants import UNITS
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
-from dphmm.space.trajectory import EARLIEST, LATEST
-from dphmm.tables.table import TRIPS, find_column, listed
-from dphmm.tables.values import parse_number, plain_text
+from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS
+from dphmm.tables.table import TRIPS, find_column, listed, normalize_column
+from dphmm.tables.values import parse_number, plain_text, with_decimal_point
 from dphmm.tables.vector_files import parse_geometry
 
 _LOG = logging.getLogger(__name__)
@@ -54,17 +54,38 @@ def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
         raise ValueError(row)
     microseconds = row.get("microseconds")
     instants = collector.options.instants
-    if microseconds is None:
+    is_recording = collector.options.is_recording
+    if microseconds is None and not (is_recording and row.get("time") in (None, "") and "clock" not in row):
         shown = row.get("clock")
         microseconds = instants.microseconds(row.get("time")) if shown is None else instants.of_clock(shown)
     if "geometry" in row:
         latitude, longitude = _point(row["geometry"])
     else:
-        latitude = parse_number(row["latitude"], "latitude")
-        longitude = parse_number(row["longitude"], "longitude")
+        latitude = _parse_degrees(row["latitude"], "latitude")
+        longitude = _parse_degrees(row["longitude"], "longitude")
     user = plain_text(row["user"]).strip() if "user" in row else None
     accuracy = parse_accuracy(row.get("accuracy"))
-    collector.add(user, microseconds, latitude, longitude, accuracy, parse_validity(row.get("valid")))
+    is_valid = parse_validity(row.get("valid"))
+    if not is_recording:
+        collector.add(user, microseconds, latitude, longitude, accuracy, is_valid)
+        return
+    if "segment" in row:
+        collector.start_segment(row["segment"], row.get("track", 0), row.get("activity"))
+    elevation, *values = (_parse_optional(row.get(name), name) for name in ("elevation", *SENSORS))
+    sensors = {name: value for name, value in zip(SENSORS, values, strict=True) if value == value}
+    collector.add(user, microseconds, latitude, longitude, accuracy, is_valid, elevation, sensors)
+
+
+def _parse_optional(value: object, name: str) -> float:
+    """Return a number; NaN for a missing one."""
+    return np.nan if value is None or value == "" else parse_number(value, name)
+
+
+def _parse_degrees(value: object, what: str) -> float:
+    try:
+        return parse_number(value, what)
+    except ValueError:
+        return parse_number(with_decimal_point(value), what)
 
 
 def _point(value: object) -> tuple[float, float]:
@@ -75,7 +96,7 @@ def _point(value: object) -> tuple[float, float]:
     return float(geometry.y), float(geometry.x)
 
 
-def resolve(names: Sequence[str], source: str, options: ReadOptions) -> dict[str, str]:
+def resolve(names: Sequence[str], source: str, options: ReadOptions, geometry: str | None = None) -> dict[str, str]:
     """Return the column of the file that contains each quantity.
 
     Latitude and longitude are preferred to a geometry, unless the caller names the geometry.
@@ -88,6 +109,8 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions) -> dict[str
         The file, for messages.
     options
         Names of columns and the user, as specified by the caller.
+    geometry
+        The column of geometries that the file's metadata name, if the caller names none.
 
     Returns
     -------
@@ -97,23 +120,39 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions) -> dict[str
     Raises
     ------
     DataFileError
-        If a column that the caller named is missing, or no column contains times or locations.
+        If a column that the caller named is missing, or no column contains times (except in a recording) or locations.
     """
     wanted = options.columns
     for name in wanted.values():
         if name not in names:
             raise DataFileError(source, f"has no column {name!r}; its columns are {listed(names)}")
     recognised = {what: wanted.get(what) or find_column(names, what) for what in FIX_QUANTITIES}
+    if geometry in names and "geometry" not in wanted:
+        recognised["geometry"] = geometry
     columns = {what: name for what, name in recognised.items() if name is not None}
     degrees = {"latitude", "longitude"} <= set(columns)
-    if "time" not in columns:
-        raise DataFileError(source, f"has no column of times; name it with columns=, one of {listed(names)}")
+    zone = find_zone_column(names)
+    if zone is not None and not degrees and "geometry" not in columns:
+        problem = f"has zones of taxis ({zone}) instead of coordinates"
+        raise NotRecordingError(source, f"{problem}; use a file up to June 2016, which has coordinates")
+    if options.is_recording:  # times may be missing
+        details = {what: wanted.get(what) or find_column(names, what) for what in DETAIL_QUANTITIES}
+        columns |= {what: name for what, name in details.items() if name is not None}
+    elif "time" not in columns:
+        problem = "has no column of times; name it with columns= (--column time=NAME), one of"
+        raise NotRecordingError(source, f"{problem} {listed(names)}")
     if not degrees and "geometry" not in columns:
-        raise DataFileError(source, f"has no column of locations; name them with columns=, out of {listed(names)}")
+        problem = "has no column of locations; name them with columns= (--column latitude=NAME), out of"
+        raise NotRecordingError(source, f"{problem} {listed(names)}")
     unread = {"geometry"} if degrees and "geometry" not in wanted else {"latitude", "longitude"}
     if options.user is None and "user" not in wanted and columns.get("user", "").strip().lower() == TRIPS:
         warn_of_trips(source, columns["user"])
     return {what: name for what, name in columns.items() if what not in unread}
+
+
+def find_zone_column(names: Sequence[str]) -> str | None:
+    """Return the column with the zone in which a taxi of New York starts, or None."""
+    return next((name for name in names if normalize_column(name) == "pulocationid"), None)
 
 
 def warn_of_trips(source: str, name: str) -> None:
@@ -124,6 +163,31 @@ def warn_of_trips(source: str, name: str) -> None:
         source,
         name,
     )
+
+
+_LAST_OF_JANUARY_1970 = np.datetime64("1970-02-01", "us")
+
+
+def warn_of_unit(fixes: Fixes, options: ReadOptions) -> None:
+    """Log a warning if a unit of numeric times places all fixes in January 1970.
+
+    Parameters
+    ----------
+    fixes
+        The fixes of a file, or a part of them.
+    options
+        Options of the caller.
+    """
+    unit = options.instants.unit
+    if unit is None or not fixes.times.size:
+        return
+    if np.datetime64(0, "us") <= fixes.times.min() and fixes.times.max() < _LAST_OF_JANUARY_1970:
+        _LOG.warning(
+            "dphmm: warning: %s: with time_unit = %r all times are in January 1970; check the unit%s",
+            fixes.source,
+            unit,
+            "" if unit == "s" else ", such as --time-unit s",
+        )
 
 
 _FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
@@ -155,7 +219,7 @@ def build_fixes(cells: Mapping[str, Any], source: str, options: ReadOptions, row
     DataFileError
         For a malformed row, with its number from 1, unless it is skipped.
     """
-    fixes = _by_arrays(cells, source, options)
+    fixes = None if options.is_recording else _by_arrays(cells, source, options)
     if fixes is not None:
         return fixes
     collector = FixCollector(source, options)

@@ -10,7 +10,7 @@ import numpy as np
 import shapely
 
 from dphmm.errors import DataFileError, EmptyDataError, InvalidInputError, need
-from dphmm.readers.columns import build_fixes, resolve, warn_of_trips
+from dphmm.readers.columns import build_fixes, resolve, warn_of_trips, warn_of_unit
 from dphmm.readers.fixes import ReadOptions, ReadResult, trajectories
 from dphmm.readers.instants import Instants
 from dphmm.space.fix_quality import Region
@@ -30,6 +30,7 @@ def read_frame(
     columns: Mapping[str, str] | None = None,
     time_unit: str | None = None,
     time_zone: str | None = None,
+    time_format: str | None = None,
     may_be_empty: bool = False,
     region: Region | None = None,
 ) -> ReadResult:
@@ -52,9 +53,9 @@ def read_frame(
         By default the first malformed row raises an error. True to skip and count such rows.
     columns
         Quantity (``user``, ``time``, ``latitude``, ``longitude``, ``geometry``) → name of its column.
-    time_unit, time_zone
-        The unit of numeric times since 1970, and the zone of times without one; as in `dphmm.read`. Times of
-        movingpandas are in their original zone, which it removes.
+    time_unit, time_zone, time_format
+        The unit of numeric times since 1970, the zone of times without one, and the form of strings; as in
+        `dphmm.read`. Times of movingpandas are in their original zone, which it removes.
     may_be_empty
         Whether a frame without a fix is valid; as in `dphmm.read`.
     region
@@ -88,9 +89,10 @@ def read_frame(
     >>> trajectory.user, str(trajectory.times[0])
     ('1', '2024-03-07T08:00:00.000000')
     """
-    options = ReadOptions(skip_bad, user, columns or {}, Instants(time_unit, time_zone))
+    options = ReadOptions(skip_bad, user, columns or {}, Instants(time_unit, time_zone, time_format))
     cells = _cells(*_plain(frame, options))
     fixes = build_fixes(cells, SOURCE, options)
+    warn_of_unit(fixes, options)
     if user is None and None in fixes.names:
         raise DataFileError(SOURCE, "does not specify users; set user=, or name its column of users")
     result = trajectories([fixes], region=region)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
@@ -31,11 +32,14 @@ class Instants:
     zone
         The zone of times without one: a name such as ``"Asia/Shanghai"``, or ``"+08:00"``. Defaults to UTC. A local
         time that occurs twice denotes the earlier instant.
+    format
+        The form of times that are strings, as for `datetime.strptime`, such as ``"%d.%m.%Y %H:%M:%S"``. By default they
+        are ISO 8601, or of the form ``Tue Apr 03 18:00:09 +0000 2012``.
 
     Raises
     ------
     ConfigurationError
-        For another unit, or an unknown zone.
+        For another unit, an unknown zone, or a format without year, month and day.
 
     Examples
     --------
@@ -43,16 +47,23 @@ class Instants:
     True
     >>> Instants(zone="+08:00").microseconds("2009-10-11 22:04:30") == Instants(unit="ms").microseconds(1255269870000)
     True
+    >>> Instants(format="%d.%m.%Y %H:%M:%S").microseconds("11.10.2009 14:04:30")
+    1255269870000000
     """
 
     unit: str | None = None
     zone: str | None = None
+    format: str | None = None
 
     def __post_init__(self) -> None:
         if self.unit is not None and self.unit not in UNITS:
             raise ConfigurationError(f"time_unit must be one of {', '.join(UNITS)}, got {shorten(self.unit)}")
         if self.zone is not None:
             time_zone(self.zone)
+        if self.format is not None and not _has_date(self.format):
+            raise ConfigurationError(
+                f"time_format must contain day, month and year, such as %d.%m.%Y %H:%M:%S, got {shorten(self.format)}"
+            )
 
     @cached_property
     def _zone(self) -> tzinfo:
@@ -78,9 +89,20 @@ class Instants:
         """
         if isinstance(value, datetime):
             return self._in_utc(value)
+        if self.format is not None and isinstance(value, str):
+            return self._in_utc(self._parse_format(value))
         number = _parse_number(value)
         if number is None:
-            counted = parse_time(value)  # raises if it is not a time
+            try:
+                counted = parse_time(value)
+            except ValueError:
+                dated = _parse_dated(value)
+                if dated is not None:
+                    return dated
+                hint = _suggest_format(value)
+                if not hint:
+                    raise
+                raise ValueError(hint) from None
             return counted if self.zone is None else self._in_utc(datetime.fromisoformat(str(value).strip()))
         if self.unit is None:
             raise ValueError(_describe_missing_unit(value, number))
@@ -104,7 +126,11 @@ class Instants:
         ValueError
             If it is not a time.
         """
-        if _parse_number(value) is not None or not isinstance(value, str):
+        if not isinstance(value, str):
+            return False
+        if self.format is not None:
+            return self._parse_format(value).tzinfo is None
+        if _parse_number(value) is not None or _parse_dated(value) is not None:
             return False
         return datetime.fromisoformat(value.strip()).tzinfo is None
 
@@ -137,6 +163,13 @@ class Instants:
                 f"time must be in the years 1 to 9999, got {microseconds} microseconds after 1970"
             ) from None
 
+    def _parse_format(self, value: str) -> datetime:
+        assert self.format is not None
+        try:
+            return datetime.strptime(value.strip(), self.format)
+        except ValueError:
+            raise ValueError(f"time must have the form {self.format!r}, got {shorten(value)}") from None
+
     def _in_utc(self, instant: datetime) -> int:
         if instant.tzinfo is not None:
             return since_epoch(instant)
@@ -150,6 +183,32 @@ class Instants:
                 f"time {instant.isoformat()} does not exist in {self.zone} (clock change); check the zone, or use UTC"
             )
         return since_epoch(there)
+
+
+_NO_TIMES = frozenset(("", "null", "none", "nan"))
+_UTC_SUFFIX = re.compile(r"\s*(?:UTC|GMT)$", re.IGNORECASE)
+
+
+def parse_track_time(text: str | None) -> int | None:
+    """Return a time of a recording, microseconds since 1970 in UTC; None if there is none.
+
+    Parameters
+    ----------
+    text
+        ISO 8601, also with ``UTC`` or ``GMT`` after it; UTC if it has no zone. Devices without a clock write nothing,
+        or ``null``.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a time.
+    """
+    try:
+        return parse_time(text)
+    except ValueError:
+        if text is None or text.strip().lower() in _NO_TIMES:
+            return None
+        return parse_time(_UTC_SUFFIX.sub("", text.strip()))
 
 
 def _parse_number(value: object) -> float | int | None:
@@ -169,6 +228,70 @@ def _parse_number(value: object) -> float | int | None:
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     return None
+
+
+_SAMPLE = datetime(2001, 2, 3, 4, 5, 6, 7, UTC)
+
+
+def _has_date(form: str) -> bool:
+    """Return whether a format determines a date: it reads what it writes."""
+    try:
+        return datetime.strptime(_SAMPLE.strftime(form), form).date() == _SAMPLE.date()
+    except ValueError:
+        return False
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# Check-ins of Foursquare and messages of Twitter: Tue Apr 03 18:00:09 +0000 2012.
+_DATED = re.compile(
+    rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ({'|'.join(_MONTHS)}) ([ \d]?\d) (\d\d:\d\d:\d\d) ([+-]\d{{4}}) (\d{{4}})",
+    re.ASCII,
+)
+_LOCAL_DATE = re.compile(
+    r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
+)
+_YEAR_FIRST = re.compile(
+    r"(\d{4})([./])(\d{1,2})\2(\d{1,2})(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
+)
+
+
+def _parse_dated(value: object) -> int | None:
+    """Return microseconds of a time with month name and offset; None for other forms."""
+    matched = _DATED.fullmatch(value.strip()) if isinstance(value, str) else None
+    if matched is None:
+        return None
+    month, day, clock, offset, year = matched.groups()
+    try:
+        return parse_time(f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock}{offset}")
+    except ValueError:
+        return None
+
+
+def _suggest_format(value: object) -> str:
+    """Return the message for a local form of dates; empty for other strings."""
+    text = value.strip() if isinstance(value, str) else ""
+    year_first = _YEAR_FIRST.fullmatch(text)
+    matched = year_first or _LOCAL_DATE.fullmatch(text)
+    if matched is None:
+        return ""
+    _, mark, _, _, space, _, seconds, fraction, half = matched.groups()
+    hour = "%I" if half else "%H"
+    clock = f"{space}{hour}:%M{':%S' if seconds else ''}{'.%f' if fraction else ''}"
+    clock += f"{' ' if half.startswith(' ') else ''}%p" if half else ""
+    if year_first is not None:
+        orders = [f"%Y{mark}%m{mark}%d"]
+    else:
+        year = "%Y" if len(matched[4]) == 4 else "%y"
+        orders = [f"%d{mark}%m{mark}{year}"] + ([f"%m{mark}%d{mark}{year}"] if mark != "." else [])
+    readings = []
+    for order in orders:
+        try:
+            readings.append(f"{order + clock!r} for {datetime.strptime(text, order + clock).date()}")
+        except ValueError:  # no such day or month
+            continue
+    if not readings:
+        return ""
+    return f"time is {shorten(value)}; set time_format (--time-format) = {' or '.join(readings)}"
 
 
 _MAX_DIGITS = 40
@@ -201,7 +324,8 @@ def _describe_missing_unit(value: object, number: float) -> str:
         microseconds = _to_microseconds(number, unit, value)
         if _FIRST_LIKELY <= microseconds <= _LAST_LIKELY:
             text = iso_time(np.datetime64(microseconds, "us").astype("datetime64[s]"))
-            return f"time is {shorten(value)}; set time_unit = {unit!r} if it counts {unit} since 1970, for {text}"
+            remedy = f"set time_unit = {unit!r} if it counts {unit} since 1970, for {text}: --time-unit {unit}"
+            return f"time is {shorten(value)}; {remedy}"
     return f"time must be ISO 8601 such as 2009-10-11T14:04:30Z, got {shorten(value)}"
 
 

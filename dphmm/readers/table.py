@@ -1,17 +1,21 @@
 """Tables of fixes (CSV, GeoJSON, Parquet and GeoParquet), and tables of named places.
 
-Columns are recognised by the names that trackintel, movingpandas and scikit-mobility use, in any case, unless the
-caller names them:
+Columns are recognised by the names that trackintel, movingpandas, scikit-mobility and Movebank use, in any case, unless
+the caller names them:
 
 ==========  ============================================
 quantity    recognised columns
 ==========  ============================================
-user        ``user_id``, ``uid``, ``user``, ``traj_id``
+user        ``user_id``, ``uid``, ``user``, ``individual-local-identifier``, ``traj_id``
 time        ``tracked_at``, ``datetime``, ``timestamp``, ``time``, ``t``
-latitude    ``latitude``, ``lat``
-longitude   ``longitude``, ``lon``, ``lng``, ``long``
-geometry    ``geometry``, ``geom``: points
+latitude    ``latitude``, ``lat``, ``location-lat``
+longitude   ``longitude``, ``lon``, ``lng``, ``long``, ``location-long``
+geometry    ``geometry``, ``geom``, ``the_geom``, ``wkt``: points
 ==========  ============================================
+
+`dphmm.tables.ALIASES` lists all of them. Points are well-known text or binary, also in the extended forms of PostGIS
+and in hexadecimal, GeoJSON or, in Parquet, GeoArrow; GeoParquet names their column in its metadata. The caller numbers
+the columns of a CSV without a header from 1. See `dphmm.readers.layouts` for public tables of another layout.
 
 A table without a user column has no user information. In a table with trajectories instead (``traj_id``) each
 trajectory is treated as a separate user, with a warning. Times are ISO 8601 strings or, in Parquet, timestamps. A time
@@ -25,28 +29,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import shapely
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, EmptyDataError, StateError, need
-from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve
+from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve, warn_of_unit
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.fixes_on_disk import FixesOnDisk
+from dphmm.readers.layouts import FOURSQUARE, Layout, find_numbered, find_trips, find_unnamed, looks_like_row
 from dphmm.space.states import Places
 from dphmm.tables import Table
-from dphmm.tables.binary_files import OpenParquet
-from dphmm.tables.json_toml import parse_json
+from dphmm.tables.binary_files import PARQUET_SUFFIXES, Metadata, OpenParquet, is_point_type
 from dphmm.tables.source import Document, get_suffix
-from dphmm.tables.table import PARQUET, csv_rows
-from dphmm.tables.values import one_line
-from dphmm.tables.vector_files import geometry_kind, read_features, to_degrees
+from dphmm.tables.table import csv_rows
+from dphmm.tables.values import one_line, parse_number, with_decimal_point
+from dphmm.tables.vector_files import get_column_system, get_geometry_column, parse_points, read_features, to_degrees
 from dphmm.validation import Interval, checked
 
 MAX_FIXES = 1_000_000
@@ -75,7 +81,7 @@ def fixes_in(path: str | Path) -> int:
         If a file with the extension of Parquet is not Parquet.
     """
     path = Path(path)
-    if path.suffix.lower() not in PARQUET or not path.is_file():
+    if path.suffix.lower() not in PARQUET_SUFFIXES or not path.is_file():
         return 0
     return sum(OpenParquet(path, lambda _: (), by_group=True).rows)
 
@@ -106,11 +112,11 @@ class ParquetFixes:
         self._options = options
         source = str(document) if isinstance(document, Path) else document.source
 
-        def choose(names: list[str]) -> Iterable[str]:
-            self._names.update(resolve(names, source, options))
+        def choose(names: list[str], metadata: Metadata) -> Iterable[str]:
+            self._names.update(resolve(names, source, options, get_geometry_column(metadata)))
             return self._names.values()
 
-        self._file = OpenParquet(document, choose, by_group=isinstance(document, Path))
+        self._file = OpenParquet(document, by_group=isinstance(document, Path), choose_with_metadata=choose)
 
     def fixes(self) -> Fixes:
         """Read all fixes.
@@ -125,7 +131,9 @@ class ParquetFixes:
         DataFileError
             For a malformed row, unless such rows are skipped; its number counts from one over the whole file.
         """
-        return build_fixes(self._cells(self._file.read()), self._file.source, self._options)
+        fixes = build_fixes(self._cells(self._file.read()), self._file.source, self._options)
+        warn_of_unit(fixes, self._options)
+        return fixes
 
     def gather(self) -> FixesOnDisk:
         """Read the file once, and gather the fixes of its users on disk.
@@ -163,6 +171,8 @@ class ParquetFixes:
                 fixes = build_fixes(cells, self._file.source, self._options, rows)
             else:
                 fixes = replace(fixes, names=tuple(users.names), owner=owner)
+            if start == 0:
+                warn_of_unit(fixes, self._options)
             yield owner, fixes
             start += table.num_rows
 
@@ -179,7 +189,7 @@ class ParquetFixes:
     def _cells(self, table: Any) -> dict[str, Any]:
         """Return quantity → Arrow array; a geometry becomes longitude and latitude."""
         pa = need("pyarrow", "files")
-        held = {what: table[name].combine_chunks() for what, name in self._names.items()}
+        held = {what: _without_decimals(table[name].combine_chunks(), what) for what, name in self._names.items()}
         if pa.types.is_timestamp(held["time"].type):
             stamps = held.pop("time")
             try:
@@ -188,18 +198,46 @@ class ParquetFixes:
             except (pa.ArrowInvalid, UnicodeDecodeError) as problem:
                 what = "beyond the year 9999" if isinstance(problem, pa.ArrowInvalid) else "with an invalid zone name"
                 raise DataFileError(self._file.source, f"has times in {self._names['time']!r} {what}") from None
-        for what, column in held.items():
-            self._check_plain(what, column)
         if "geometry" in held:
-            shapes = held.pop("geometry").to_pylist()
-            binaries = [value if geometry_kind(value) == "Point" else None for value in shapes]
-            geometries = shapely.from_wkb(np.array(binaries, dtype=object), on_invalid="ignore")
-            geometries[shapely.is_empty(geometries)] = None
-            # NaN for other geometries than points.
-            points = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])
+            shapes = held.pop("geometry")
+            if is_point_type(shapes.type):
+                points = _arrow_points(shapes)
+            else:
+                self._check_plain("geometry", shapes)
+                try:
+                    points = parse_points(shapes.to_pylist())
+                except ValueError as problem:
+                    raise DataFileError(self._file.source, f"has an unknown reference system ({problem})") from None
             degrees = _in_degrees(points, self._file.metadata, self._names["geometry"], self._file.source)
             held["longitude"], held["latitude"] = (pa.array(part) for part in degrees.T)
+        for what, column in held.items():
+            self._check_plain(what, column)
         return held
+
+
+def _without_decimals(column: Any, what: str) -> Any:
+    """Convert DECIMAL cells to numbers, and those of users to strings."""
+    pa = need("pyarrow", "files")
+    if not pa.types.is_decimal(column.type):
+        return column
+    if what == "user":
+        return column.cast(pa.string())
+    if column.type.scale == 0:
+        with suppress(pa.ArrowInvalid):
+            return column.cast(pa.int64())
+    return column.cast(pa.float64())
+
+
+def _arrow_points(column: Any) -> FloatArray:
+    """Return the coordinates ``(n, 2)`` of GeoArrow points; NaN for missing ones."""
+    pa = need("pyarrow", "files")
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if pa.types.is_struct(column.type):
+        axes = column.flatten()[:2]
+    else:
+        lists = column.to_pylist()
+        axes = [pa.array([None if point is None else point[axis] for point in lists], pa.float64()) for axis in (0, 1)]
+    return np.column_stack([axis.cast(pa.float64()).to_numpy(zero_copy_only=False) for axis in axes])
 
 
 def _read_ahead(parts: Iterator[Any]) -> Iterator[Any]:
@@ -220,8 +258,8 @@ def _in_degrees(points: FloatArray, metadata: Mapping[bytes, bytes], column: str
     """Convert points to WGS 84 from the reference system in the GeoParquet metadata."""
     # Without one, the specification prescribes WGS 84 degrees.
     try:
-        convert = to_degrees(parse_json(metadata.get(b"geo", b"{}")).get("columns", {}).get(column, {}).get("crs"))
-    except (ValueError, AttributeError) as problem:
+        convert = to_degrees(get_column_system(metadata, column))
+    except ValueError as problem:
         reason = f"has an unknown reference system ({one_line(problem)})"
         raise DataFileError(source, f"{reason}; export it in EPSG:4326") from None
     return points if convert is None else np.column_stack(convert(*points.T))
@@ -250,27 +288,53 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     MissingDependencyError
         For Parquet without pyarrow.
     """
-    if get_suffix(document.name) in PARQUET:
+    if get_suffix(document.name) in PARQUET_SUFFIXES:
         yield ParquetFixes(document, options).fixes()
         return
     read_rows, unit = _FORMATS.get(get_suffix(document.name), (_read_csv_rows, "line"))
     collector = FixCollector(document.source, options)
     collect(read_rows(document, options), unit, collector)
-    yield collector.fixes()
+    fixes = collector.fixes()
+    warn_of_unit(fixes, options)
+    yield fixes
 
 
 def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
-    """Yield the rows of a CSV file with a header; see `dphmm.tables.table.csv_rows`."""
-    lines = csv_rows(document)
-    _, names = next(lines, (1, []))
+    """Yield the rows of a CSV file; see `csv_rows` and `dphmm.readers.layouts`."""
+    is_foursquare = FOURSQUARE.match(document.data[: document.data.find(b"\n")]) is not None
+    lines = csv_rows(document, "latin-1" if is_foursquare else "utf-8-sig")
+    first, names = next(lines, (1, []))
     if not names:
         raise EmptyDataError(document.source, "is empty; a table needs a header")
-    index = {what: names.index(name) for what, name in resolve(names, document.source, options).items()}
-    for number, fields in lines:
-        if len(fields) == len(names):
-            yield number, {what: fields[at] for what, at in index.items()}
+    layout = _find_layout(names, document.source, options)
+    index = layout.columns
+    rows = lines if layout.has_header else chain([(first, names)], lines)
+    for number, fields in rows:
+        if len(fields) != len(names):
+            header = "header" if layout.has_header else "first line"
+            yield number, f"has {len(fields)} fields, but the {header} has {len(names)}"
+            continue
+        cells = {what: fields[at] for what, at in index.items()}
+        if layout.split is None:
+            yield number, cells
         else:
-            yield number, f"has {len(fields)} fields, but the header has {len(names)}"
+            try:
+                for fix in layout.split(cells):
+                    yield number, fix
+            except ValueError as problem:
+                yield number, str(problem)
+
+
+def _find_layout(names: list[str], source: str, options: ReadOptions) -> Layout:
+    """Return the layout of a CSV file with a first line."""
+    layout = find_numbered(names, source, options) or find_unnamed(names) or find_trips(names, options)
+    if layout is not None:
+        return layout
+    if looks_like_row(names):
+        reason = "needs a header, and its first line contains data; number its columns with columns="
+        example = "--column user=1 --column time=2 --column latitude=3 --column longitude=4"
+        raise DataFileError(source, f"{reason} ({example})")
+    return Layout({what: names.index(name) for what, name in resolve(names, source, options).items()})
 
 
 def _read_geojson_rows(document: Document, options: ReadOptions) -> Rows:
@@ -293,7 +357,7 @@ _FORMATS: Mapping[str, tuple[Callable[[Document, ReadOptions], Rows], str]] = {
     ".json": (_read_geojson_rows, "feature"),
 }
 
-TABLE_SUFFIXES = PARQUET.union(_FORMATS)
+TABLE_SUFFIXES = PARQUET_SUFFIXES.union(_FORMATS)
 
 
 @checked
@@ -325,6 +389,11 @@ def read_places(
     table = Table.read(path)
     name, latitude, longitude = (table.find(what) for what in ("name", "latitude", "longitude"))
     try:
-        return Places(table.texts(name), table.numbers(latitude), table.numbers(longitude), within_km)
+        north, east = (np.array(table.values(what, partial(_parse_cell, what=what))) for what in (latitude, longitude))
+        return Places(table.texts(name), north, east, within_km)
     except (StateError, CoordinateError) as problem:
         raise DataFileError(path, str(problem)) from None
+
+
+def _parse_cell(cell: str, what: str) -> float:
+    return parse_number(with_decimal_point(cell), what)

@@ -120,7 +120,15 @@ _APPS = (
         (400, _UNKNOWN_DEVICE),
         _GET_AND_POST,
     ),
-    _App("/traccar", _find_traccar_user, read_body, incoming.read_traccar, "", (404, _UNKNOWN_DEVICE)),
+    _App(
+        "/traccar",
+        _find_osmand_user,
+        read_json_or_fields,
+        incoming.read_osmand,
+        "",
+        (404, _UNKNOWN_DEVICE),
+        _GET_AND_POST,
+    ),
     _App("/gpslogger", _find_gpslogger_user, read_fields, incoming.read_gpslogger, "", methods=_GET_AND_POST),
     _App(
         "/home-assistant/{token}", _find_webhook_user, read_body, incoming.read_home_assistant, "{}", _UNKNOWN_WEBHOOK

@@ -24,7 +24,7 @@ from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.space.trajectory import LATEST_SECOND
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.table import ALIASES
-from dphmm.tables.values import as_number, parse_number, since_epoch
+from dphmm.tables.values import as_number, parse_number, since_epoch, with_decimal_point
 
 _MIN_MILLISECONDS = 10**11  # as seconds, numbers from here on would lie beyond the year 5000
 _MAX_FIXES = 5000  # in one body of plain JSON
@@ -155,13 +155,8 @@ def parse_object(body: bytes) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _replace_decimal_comma(value: Any) -> Any:
-    """Replace a decimal comma by a point. Coordinates have no thousands separators."""
-    return value.replace(",", ".") if isinstance(value, str) and value.count(",") == 1 and "." not in value else value
-
-
 def _parse_degrees(value: Any, max_degrees: int) -> float:
-    degrees = parse_number(_replace_decimal_comma(value), "a coordinate")
+    degrees = parse_number(with_decimal_point(value), "a coordinate")
     if not abs(degrees) <= max_degrees:  # NaN compares false
         raise ValueError("a coordinate must be on the Earth")
     return degrees
@@ -239,7 +234,7 @@ def _parse_overland_fix(feature: Mapping[str, Any]) -> Fix:
 
 
 def read_osmand(fields: Mapping[str, str] | bytes) -> Received:
-    """Read a location in the OsmAnd protocol, or in the JSON of newer Traccar clients.
+    """Read a message of Traccar's client: the OsmAnd protocol, or JSON since version 9.
 
     Parameters
     ----------

@@ -258,9 +258,10 @@ def write_relay(
         f"Wrote {file}. It contains digests of the tokens. The tokens are shown here and not again.",
         "",
         *_describe_day(day, metres),
-        *(line for user, token in tokens.items() for line in ("", *describe_app_settings(user, token, address))),
         "",
         *_describe_reach(address, file),
+        *([] if recipients else _describe_missing_recipients(file)),
+        *(line for user, token in tokens.items() for line in (*describe_app_settings(user, token, address), "")),
         f"To start the relay: dphmm serve {file}",
         "The pages show where recipients see a user. Log in with:",
         *(_describe_page(user, token, address) for user, token in page_tokens.items()),
@@ -412,8 +413,35 @@ def _is_local(url: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
+def _is_in_local_network(url: str) -> bool:
+    """Return whether an address is valid in one network only, such as 192.168.1.5."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".lan", ".home.arpa", ".internal"))
+
+
+def _describe_missing_recipients(path: Path) -> Iterator[str]:
+    """Describe how to add a recipient to a relay without one, in lines."""
+    yield from wrap(
+        "The relay has no recipient yet: estimates appear only on the pages of the users. To send them to others, add "
+        f"tables [[recipient]] to {path} (docs/how-to/serve.md), or use --recipient NAME:KIND:URL with --init, such as "
+        "family:owntracks:https://recorder.example/pub.",
+        110,
+    )
+    yield ""
+
+
 def _describe_reach(url: str, path: Path) -> Iterator[str]:
-    """Describe what to do if phones cannot reach a relay at its address, in lines."""
+    """Describe which phones cannot reach a relay at its address and the fix, in lines."""
+    if _is_in_local_network(url) and not _is_local(url):
+        yield from wrap(
+            f"Phones can reach {url} only within its network, such as a home's Wi-Fi or a VPN. Elsewhere they keep "
+            "their locations, if the app supports that, and post them on return.",
+            110,
+        )
+        yield ""
     if _is_local(url):
         yield from wrap(
             f"Phones cannot reach {url}: it is an address of this machine only. Make the relay reachable over TLS "
@@ -527,7 +555,7 @@ def describe_app_settings(user: str, token: str, url: str) -> Iterator[str]:
     yield f"{user}"
     yield f"  OwnTracks        mode HTTP, URL {url}/owntracks, user {user}, password {token}"
     yield f"  Overland         receiver {url}/overland, access token {token}"
-    yield f"  Traccar Client   server {url}/osmand (or {url}/traccar), device identifier {token}"
+    yield f"  Traccar Client   server URL {url}/traccar, device identifier {token}"
     yield f"  GPSLogger        custom URL {url}/gpslogger, method POST, header 'Authorization: Bearer {token}',"
     yield "                   body lat=%LAT&lon=%LON&timestamp=%TIMESTAMP"
     yield f"  Home Assistant   webhook {url}/home-assistant/{token}"

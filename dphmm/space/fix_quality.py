@@ -1,7 +1,7 @@
 """Validity and accuracy of fixes: one rule for files, streams and the relay.
 
 A device marks a fix without a position by an accuracy of -1, by ``valid=false``, or by the location (0, 0). Such fixes
-are refused. The relay also refuses fixes that are too inaccurate. Of the remaining fixes of a timestep the most
+are refused, and so are fixes that are too inaccurate to be a location. Of the remaining fixes of a timestep the most
 accurate one is used. A fix without a stated accuracy ranks as one of `UNSTATED_ACCURACY_M`: it is replaced by a fix
 with a stated accuracy of at most that, and is used if there is no other fix. An accuracy of 0 counts as unstated,
 because devices send it if they do not know the accuracy.
@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.tables.values import parse_number
+from dphmm.tables.values import parse_number, with_decimal_point
 
 UNSTATED_ACCURACY_M = 100.0
 """The accuracy radius, in metres, as which a fix without a stated accuracy ranks."""
 
 MAX_ACCURACY_M = 1000.0
-"""The default of the smallest accuracy radius, in metres, with which the relay refuses a fix."""
+"""The smallest accuracy radius, in metres, with which a fix is refused; a relay can set another one."""
 
 MARKED_INVALID = "marked as invalid by the device"
 NEGATIVE_ACCURACY = "accuracy is negative, which marks an invalid fix"
@@ -50,7 +50,7 @@ def find_refused(
     accuracy_m: FloatArray | None = None,
     is_valid: np.ndarray | None = None,
     region: Region | None = None,
-    max_accuracy_m: float = inf,
+    max_accuracy_m: float = MAX_ACCURACY_M,
 ) -> IntArray:
     """Return for each fix the number of the reason for which it is refused, -1 for none.
 
@@ -65,8 +65,7 @@ def find_refused(
     region
         The region of the model. A location of exactly (0, 0) is refused unless the region contains it.
     max_accuracy_m
-        The smallest accuracy radius with which a fix is refused. Files and streams have no limit: a phone that reports
-        cells of its network has no better fix for hours.
+        The smallest accuracy radius with which a fix is refused; infinity for no limit.
 
     Returns
     -------
@@ -75,8 +74,9 @@ def find_refused(
 
     Examples
     --------
-    >>> find_refused(np.array([45.0, 45.0, 0.0]), np.array([7.0, 7.0, 0.0]), np.array([5.0, -1.0, np.nan])).tolist()
-    [-1, 1, 2]
+    >>> latitude, longitude = np.array([45.0, 45.0, 0.0, 45.0]), np.array([7.0, 7.0, 0.0, 7.0])
+    >>> find_refused(latitude, longitude, np.array([5.0, -1.0, np.nan, 55_000])).tolist()
+    [-1, 1, 2, 3]
     """
     reason = np.full(len(latitude), -1, dtype=np.int64)
     if accuracy_m is not None:
@@ -140,9 +140,10 @@ def parse_accuracy(value: Any) -> float:
     >>> parse_accuracy("8,5"), parse_accuracy(-1), parse_accuracy(None), parse_accuracy("%ACC")
     (8.5, -1.0, nan, nan)
     """
-    text = value.replace(",", ".") if isinstance(value, str) and value.count(",") == 1 else value
+    if value is None or isinstance(value, bool):
+        return float("nan")
     try:
-        return float("nan") if isinstance(value, bool) else float(parse_number(text, "an accuracy"))
+        return float(parse_number(with_decimal_point(value), "an accuracy"))
     except (ValueError, TypeError, OverflowError):
         return float("nan")
 

@@ -130,6 +130,9 @@ def _array(document: Document) -> npt.NDArray[Any]:
     return array.reshape(shape, order="F" if matched["fortran"] == "True" else "C")
 
 
+PARQUET_SUFFIXES = frozenset({".parquet", ".geoparquet"})
+"""The extensions of Parquet files."""
+
 _BATCH_ROWS = 1 << 16
 _MAX_COLUMNS = 10_000
 
@@ -159,6 +162,10 @@ def write_parquet(
     parquet = need("pyarrow.parquet", "files")
     with path.open("wb") as stream:  # Arrow might interpret a path as a URI
         parquet.write_table(arrow.table(columns, metadata=metadata), stream, **options)
+
+
+Metadata = Mapping[bytes, bytes]
+"""The metadata of a Parquet file's schema."""
 
 
 def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]] = list) -> Any:
@@ -199,6 +206,9 @@ class OpenParquet:
         As for `read_parquet`.
     by_group
         Whether the limit of `dphmm.tables.max_unpacked` applies to each row group rather than to their total.
+    choose_with_metadata
+        As `choose`, which it replaces, with the metadata of the file's schema as the second argument. Its names include
+        columns of GeoArrow points: structures of x and y, or lists of two to four numbers.
 
     Raises
     ------
@@ -222,6 +232,7 @@ class OpenParquet:
         document: Document | Path,
         choose: Callable[[list[str]], Iterable[str]] = list,
         by_group: bool = False,
+        choose_with_metadata: Callable[[list[str], Metadata], Iterable[str]] | None = None,
     ) -> None:
         arrow = need("pyarrow", "files")
         parquet = need("pyarrow.parquet", "files")
@@ -235,15 +246,21 @@ class OpenParquet:
         with self._data_errors():
             file = parquet.ParquetFile(opened())
             self._schema = file.schema_arrow
-            flat = [field for field in self._schema if not arrow.types.is_nested(field.type)]
+            has_points = choose_with_metadata is not None
+            flat = [
+                field
+                for field in self._schema
+                if not arrow.types.is_nested(field.type) or (has_points and is_point_type(field.type))
+            ]
             names = [field.name for field in flat]
             if len(set(names)) < len(names) or len(names) > _MAX_COLUMNS or not all(map(is_text, names)):
                 raise DataFileError(
                     self.source,
                     f"must have at most {_MAX_COLUMNS} columns with unique UTF-8 names, got {len(names)} columns",
                 )
-            self.columns = list(dict.fromkeys(choose(names)))
-            self.metadata = self._schema.metadata or {}
+            self.metadata: Metadata = self._schema.metadata or {}
+            chosen = choose(names) if choose_with_metadata is None else choose_with_metadata(names, self.metadata)
+            self.columns = list(dict.fromkeys(chosen))
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
             self.rows = [group.num_rows for group in groups]
             allowance = Allowance(self.source, self._size)
@@ -319,6 +336,16 @@ class OpenParquet:
         except (arrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as problem:
             reason = one_line(problem)
             raise DataFileError(self.source, f"is not a complete Parquet file ({reason}); copy it again") from None
+
+
+def is_point_type(kind: Any) -> bool:
+    """Return whether an Arrow type is one of GeoArrow points, separated or interleaved."""
+    types = need("pyarrow", "files").types
+    if types.is_struct(kind):
+        axes = [kind.field(at) for at in range(kind.num_fields)]
+        return [axis.name for axis in axes[:2]] == ["x", "y"] and all(types.is_floating(axis.type) for axis in axes)
+    is_list = types.is_fixed_size_list(kind) and 2 <= kind.list_size <= 4
+    return bool(is_list and types.is_floating(kind.value_type))
 
 
 def _is_text(arrow: Any, kind: Any) -> bool:

@@ -15,26 +15,50 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, as_floats, as_instants
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, TimeOrderError, need
-from dphmm.tables.binary_files import read_parquet, write_parquet
+from dphmm.tables.binary_files import PARQUET_SUFFIXES, read_parquet, write_parquet
 from dphmm.tables.output import new_file
 from dphmm.tables.source import Document, get_suffix, read_document
 from dphmm.tables.values import Times, one_line, parse_number, parse_time, parse_times, plain_text, time_text
 from dphmm.validation import checked
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "user": ("user_id", "uid", "user", "traj_id"),
-    "time": ("tracked_at", "datetime", "timestamp", "time", "t"),
-    "latitude": ("latitude", "lat"),
-    "longitude": ("longitude", "lon", "lng", "long"),
-    "geometry": ("geometry", "geom"),
+    "user": ("user_id", "uid", "user", "userid", "individual_local_identifier", "tag_local_identifier", "traj_id"),
+    "time": ("tracked_at", "datetime", "timestamp", "time", "utctimestamp", "t"),
+    "latitude": ("latitude", "lat", "location_lat"),
+    "longitude": ("longitude", "lon", "lng", "long", "location_long"),
+    "geometry": ("geometry", "geom", "the_geom", "wkt", "wkb_geometry"),
     "accuracy": ("accuracy", "accuracy_m", "horizontal_accuracy", "horizontalaccuracy", "acc", "hacc", "gps_accuracy"),
-    "valid": ("valid", "is_valid"),
+    "valid": ("valid", "is_valid", "visible"),
     "name": ("name", "place", "label"),
+    "elevation": ("elevation", "ele", "altitude", "alt", "elevation_m", "altitude_m"),
+    "segment": ("segment", "segment_id"),
+    "cad": ("cad", "cadence"),
+    "power": ("power", "watts"),
+    "speed": ("speed", "speed_mps"),
+    "course": ("course", "heading", "bearing"),
+    "hr": ("hr", "heart_rate", "heartrate"),
+    "atemp": ("atemp", "temperature"),
 }
-"""Quantity → names of its column, in any case; the first that occurs is used."""
+"""Quantity → normalized names of its column, see `normalize_column`; the first that occurs is used.
+
+Those with ``local_identifier``, ``location_lat``, ``location_long`` and ``visible`` are Movebank's."""
 
 TRIPS = ALIASES["user"][-1]
 """The name of a column of trajectories in movingpandas. It identifies users only if each has a single trajectory."""
+
+
+def normalize_column(name: str) -> str:
+    """Return a column's name in lower case, with underscores for spaces, hyphens and points.
+
+    Examples
+    --------
+    >>> normalize_column("location-long ")
+    'location_long'
+    """
+    return _SEPARATORS.sub("_", name.strip().lower())
+
+
+_SEPARATORS = re.compile(r"[ .-]")
 
 
 def find_column(names: Iterable[str], what: str) -> str | None:
@@ -45,7 +69,7 @@ def find_column(names: Iterable[str], what: str) -> str | None:
     >>> find_column(["Lat", "LNG "], "longitude")
     'LNG '
     """
-    lower = {name.strip().lower(): name for name in reversed(list(names))}
+    lower = {normalize_column(name): name for name in reversed(list(names))}
     return next((lower[name] for name in ALIASES[what] if name in lower), None)
 
 
@@ -55,15 +79,18 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(short) + (", ..." if len(names) > 12 else "") if names else "no columns"
 
 
-def csv_rows(document: Document) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(document: Document, encoding: str = "utf-8-sig") -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file with the numbers of their last lines, the header first.
 
-    The separator is a comma, semicolon or tab: the most frequent one of the first line. Blank lines are skipped.
+    The separator is a comma, semicolon or tab: the one that a first line ``sep=;`` names, as spreadsheets write, or see
+    `find_delimiter`. Blank lines are skipped.
 
     Parameters
     ----------
     document
         The file.
+    encoding
+        The encoding of its text.
 
     Yields
     ------
@@ -75,19 +102,44 @@ def csv_rows(document: Document) -> Iterator[tuple[int, list[str]]]:
     DataFileError
         If the file is not UTF-8 text or a quoted field is broken; with the line.
     """
+    lines = io.TextIOWrapper(io.BytesIO(document.data), encoding=encoding, newline="")  # a line at a time
+    named = _NAMED_SEPARATOR.match(document.data)
+    if named is not None:
+        lines.readline()
     first = document.data[: max(document.data.find(b"\n"), 0) or None].decode("utf-8", errors="replace")
-    lines = io.TextIOWrapper(io.BytesIO(document.data), encoding="utf-8-sig", newline="")  # a line at a time
-    reader = csv.reader(lines, delimiter=max(",;\t", key=first.count), strict=True)
+    delimiter = find_delimiter(first) if named is None else named[1].decode("ascii")
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    skipped = 0 if named is None else 1
     guarded = _GUARD in document.data
     try:
         for fields in reader:
             if fields:
-                yield reader.line_num, [unguarded(field) for field in fields] if guarded else fields
+                yield reader.line_num + skipped, [unguarded(field) for field in fields] if guarded else fields
     except csv.Error as problem:
-        raise DataFileError(document.source, f"is not CSV ({problem}); check the quotes", reader.line_num) from None
+        line = reader.line_num + skipped
+        raise DataFileError(document.source, f"is not CSV ({problem}); check the quotes", line) from None
     except UnicodeDecodeError:
         document.text()  # raises with the line number
         raise
+
+
+_NAMED_SEPARATOR = re.compile(rb"""(?:\xef\xbb\xbf)?"?sep=([,;\t])"?\r?\n""")
+_DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)", re.ASCII)
+
+
+def find_delimiter(first: str) -> str:
+    """Return the separator of a table: comma, semicolon or tab.
+
+    It is the most frequent one of the first line. In a line with semicolons or tabs, commas between digits are taken
+    for decimal commas.
+
+    Examples
+    --------
+    >>> find_delimiter("1;45,5;7,25;8,0"), find_delimiter("user,time,lat,lon")
+    (';', ',')
+    """
+    plain = _DECIMAL_COMMA.sub("", first) if ";" in first or "\t" in first else first
+    return max(",;\t", key=plain.count)
 
 
 @checked
@@ -191,9 +243,6 @@ def content_lines(path: str | Path) -> list[tuple[int, str]]:
     return [(number, line) for number, line in stripped if line]
 
 
-PARQUET = frozenset({".parquet", ".geoparquet"})
-"""The extensions of Parquet files; other files are read as CSV."""
-
 # Memory of a cell, in bytes, with its share of a row.
 _CELL_BYTES = 110
 
@@ -248,7 +297,7 @@ class Table:
             For Parquet without pyarrow.
         """
         document = read_document(path)
-        if get_suffix(document.name) in PARQUET:
+        if get_suffix(document.name) in PARQUET_SUFFIXES:
             rows = read_parquet(document)
             header = list(rows.column_names)
             cells = [column.to_numpy() for column in rows.columns]

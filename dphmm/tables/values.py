@@ -99,6 +99,20 @@ def parse_number(value: object, name: str) -> float:
         raise ValueError(f"{name} must be a decimal number, got {shorten(value)}") from None
 
 
+def with_decimal_point(value: Any) -> Any:
+    """Replace the decimal comma of a string by a point; other values are unchanged.
+
+    For quantities without thousands separators, such as coordinates.
+
+    Examples
+    --------
+    >>> with_decimal_point("45,01"), with_decimal_point("1,234.5"), with_decimal_point(45)
+    ('45.01', '1,234.5', 45)
+    """
+    is_comma = isinstance(value, str) and value.count(",") == 1 and "." not in value
+    return value.replace(",", ".") if is_comma else value
+
+
 def as_number(value: object, name: str) -> float:
     """Convert a number of a typed file, such as JSON, to a float.
 

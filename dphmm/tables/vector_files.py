@@ -1,12 +1,12 @@
-"""Map features: GeoJSON (RFC 7946), vector files through GDAL, and GPX through gpxpy.
+"""Map features: GeoJSON, GeoParquet, vector files through GDAL, GPX through gpxpy.
 
-The standard library reads GeoJSON, so that times remain strings and messages can name the feature. RFC 7946 prescribes
-the reference system WGS 84. Written files also have the ``crs`` member of the older specification, for programs that
-look for it (GDAL, QGIS).
+The standard library reads GeoJSON (RFC 7946), so that times remain strings and messages can name the feature. The
+format prescribes the reference system WGS 84. Written files also have the ``crs`` member of the older specification,
+for programs that look for it (GDAL, QGIS).
 
 GDAL (pyogrio) reads GeoPackage, KML, FlatGeobuf, Shapefile and extracts of OpenStreetMap. It recognises a file by its
 content, and some of its formats refer to other files and addresses. Therefore GDAL is called only if a file begins with
-the signature of its extension.
+the signature of its extension. Layers in a zip archive (KMZ, zipped Shapefiles) are unpacked first.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.parsers import expat
 
 import numpy as np
 
+from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError, check_installed, need
-from dphmm.tables.binary_files import check_schema
-from dphmm.tables.json_toml import read_json
+from dphmm.tables.binary_files import PARQUET_SUFFIXES, Metadata, OpenParquet, check_schema
+from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import check_output
-from dphmm.tables.source import Document, get_suffix, read_document, readable
+from dphmm.tables.source import Allowance, Document, get_suffix, read_document, readable
 from dphmm.tables.values import one_line, shorten
+from dphmm.tables.xml_files import decode_xml
 from dphmm.validation import checked
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ class Feature(NamedTuple):
 
 @checked
 def read_features(document: Document) -> list[Feature]:
-    """Read the features of a GeoJSON collection in WGS 84.
+    """Read the features of a GeoJSON file in WGS 84: a collection, a feature or a geometry.
 
     Parameters
     ----------
@@ -90,15 +96,24 @@ def read_collection(document: Document) -> tuple[list[Feature], str | None]:
     Returns
     -------
     features, system
-        The features in the order of the file, and the name of the reference system, if the file contains it.
+        The features in the order of the file, and the name of the reference system, if the file contains it. A single
+        feature, or a geometry without properties, is a collection of one.
 
     Raises
     ------
     DataFileError
-        If the file is not a GeoJSON feature collection, or is cut off.
+        If the file is not GeoJSON, or is cut off.
     """
     collection = read_json(document)
+    kind = collection.get("type") if isinstance(collection, dict) else None
+    if kind == "Topology":
+        reason = "is TopoJSON, which is not supported; convert it to GeoJSON"
+        raise DataFileError(document.source, f"{reason}: ogr2ogr layer.geojson {document.name.name}")
     features = collection.get("features") if isinstance(collection, dict) else None
+    if kind == "Feature":
+        features = [collection]
+    elif kind in GEOMETRY_TYPES or kind == "GeometryCollection":
+        features = [{"geometry": collection}]
     if not isinstance(features, list) or not all(isinstance(feature, dict) for feature in features):
         raise DataFileError(document.source, "is not a GeoJSON feature collection; export the features as one")
     system = collection.get("crs")
@@ -107,6 +122,11 @@ def read_collection(document: Document) -> tuple[list[Feature], str | None]:
         properties = feature.get("properties")
         kept.append(Feature(properties if isinstance(properties, dict) else {}, feature.get("geometry")))
     return kept, None if system is None else _get_name(system)
+
+
+def is_wgs84(system: object) -> bool:
+    """Return whether the member ``crs`` of a GeoJSON file, None if it has none, names WGS 84."""
+    return system is None or _WGS84.search(_get_name(system)) is not None
 
 
 def _get_name(system: object) -> str:
@@ -149,12 +169,13 @@ def parse_geometry(value: object, kinds: Collection[str]) -> shapely.Geometry | 
     """Convert a GeoJSON object, well-known text or well-known binary to a geometry.
 
     Only geometries of the specified types are built: collections may be nested so deeply that the library crashes.
-    Coordinates may be infinite or NaN.
+    Coordinates may be infinite or NaN. The extended forms of PostGIS with a number of a reference system (SRID) are
+    converted to degrees on WGS 84.
 
     Parameters
     ----------
     value
-        The value in the file.
+        The value in the file: an object, text, bytes, or text with a GeoJSON object or hexadecimal bytes.
     kinds
         Types out of `GEOMETRY_TYPES`.
 
@@ -168,8 +189,9 @@ def parse_geometry(value: object, kinds: Collection[str]) -> shapely.Geometry | 
     ValueError
         If it is invalid, or of another type.
     """
-    if value is None:
+    if value is None or value == "":
         return None
+    value, system = _unwrap_geometry(value)
     kind = geometry_kind(value)
     if kind not in kinds:
         description = f"a {kind}" if kind in GEOMETRY_TYPES else shorten(value)
@@ -179,13 +201,85 @@ def parse_geometry(value: object, kinds: Collection[str]) -> shapely.Geometry | 
     try:
         if isinstance(value, str):
             with np.errstate(over="ignore"):  # numbers beyond the range of floats become infinite
-                return shapely.from_wkt(value)
-        if isinstance(value, bytes):
+                geometry = shapely.from_wkt(value)
+        elif isinstance(value, bytes):
             with np.errstate(all="ignore"):  # the caller checks for NaN
-                return shapely.from_wkb(value)
-        return shapely.from_geojson(json.dumps(value))
+                geometry = shapely.from_wkb(value)
+            system = int(shapely.get_srid(geometry))
+        else:
+            geometry = shapely.from_geojson(json.dumps(value))
     except (shapely.errors.ShapelyError, RecursionError):
         raise ValueError(f"geometry is invalid, got {shorten(value)}") from None
+    convert = _converter(system)
+    return geometry if convert is None else shapely.transform(geometry, convert, interleaved=False)
+
+
+_EXTENDED_TEXT = re.compile(r"\s*SRID\s*=\s*(\d{1,6})\s*;", re.ASCII | re.IGNORECASE)
+_HEXADECIMAL = re.compile(r"\s*0[01](?:[0-9A-Fa-f]{2}){4,}\s*", re.ASCII)
+
+
+def _unwrap_geometry(value: object) -> tuple[object, int]:
+    """Return a geometry's plain form, and the SRID of its extended text; 0 if it has none."""
+    if not isinstance(value, str):
+        return value, 0
+    if _HEXADECIMAL.fullmatch(value):
+        return bytes.fromhex(value), 0
+    if value.lstrip().startswith("{"):
+        with suppress(ValueError):
+            return parse_json(value), 0
+    extended = _EXTENDED_TEXT.match(value)
+    return (value, 0) if extended is None else (value[extended.end() :], int(extended[1]))
+
+
+@lru_cache(maxsize=16)
+def _converter(system: int) -> Callable[..., Any] | None:
+    """Return the function from the system of an SRID to degrees; None for WGS 84."""
+    return to_degrees(f"EPSG:{system}") if system > 0 else None
+
+
+def parse_points(values: Sequence[object]) -> FloatArray:
+    """Convert geometries in the forms of `parse_geometry` to coordinates.
+
+    Parameters
+    ----------
+    values
+        The n values.
+
+    Returns
+    -------
+    array ``(n, 2)``
+        Longitude and latitude of each point, or x and y if the file names another reference system elsewhere; NaN for
+        values that are missing, invalid or not a point.
+    """
+    import shapely
+
+    points = np.full((len(values), 2), np.nan)
+    groups: dict[tuple[type, int], list[tuple[int, object]]] = {}
+    for at, value in enumerate(values):
+        plain, system = _unwrap_geometry(value)
+        if geometry_kind(plain) == "Point":
+            groups.setdefault((type(plain), system), []).append((at, plain))
+    for (form, system), members in groups.items():
+        if form not in (bytes, str):
+            for at, plain in members:
+                with suppress(ValueError):
+                    geometry = parse_geometry(plain, ("Point",))
+                    points[at] = shapely.get_x(geometry), shapely.get_y(geometry)
+            continue
+        parse = shapely.from_wkb if form is bytes else shapely.from_wkt
+        index = np.array([at for at, _ in members])
+        with np.errstate(all="ignore"):
+            geometries = parse(np.array([plain for _, plain in members], dtype=object), on_invalid="ignore")
+        geometries[shapely.is_empty(geometries)] = None
+        places = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])
+        systems = shapely.get_srid(geometries) if form is bytes else np.full(len(index), system)
+        for number in np.unique(systems):
+            convert = _converter(int(number))
+            if convert is not None:
+                chosen = systems == number
+                places[chosen] = np.column_stack(convert(*places[chosen].T))
+        points[index] = places
+    return points
 
 
 GEOMETRY_TYPES = ("Point", "LineString", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon")
@@ -221,13 +315,13 @@ class Layer(NamedTuple):
     features
         Its features, with geometries as GeoJSON objects or well-known binary.
     system
-        Its reference system: an authority's code, or well-known text. None if the file names none and its format
-        prescribes WGS 84; empty if it is unknown.
+        Its reference system: an authority's code, well-known text, or a PROJJSON object. None if the file names none
+        and its format prescribes WGS 84; empty if it is unknown.
     """
 
     name: str
     features: list[Feature]
-    system: str | None
+    system: str | Mapping[str, Any] | None
 
 
 # Extension → first bytes of such a file. KML is parsed instead. In PBF they follow the four-byte length of a header.
@@ -240,6 +334,10 @@ _FIRST_BYTES: Mapping[str, bytes] = {
 }
 _DRIVERS = ("GPKG", "LIBKML", "KML", "FlatGeobuf", "ESRI Shapefile", "OSM")
 _TILE_SUFFIXES = (".pmtiles", ".mbtiles", ".mvt")
+_ZIP_SUFFIXES = (".kmz", ".zip")
+_GEOJSON_SUFFIXES = (".geojson", ".json")
+# The other files of a Shapefile: index, attributes, reference system, encoding.
+_SHAPEFILE_PARTS = (".shx", ".dbf", ".prj", ".cpg")
 
 
 @checked
@@ -261,14 +359,16 @@ def check_vector_file(path: str | Path) -> Path:
     DataFileError
         For an archive of map tiles, with the command that converts it.
     MissingDependencyError
-        For any format except GeoJSON without pyogrio.
+        For GeoParquet without pyarrow, and for any other format except GeoJSON without pyogrio.
     """
     path, suffix = Path(path), get_suffix(Path(path))
     if suffix in _TILE_SUFFIXES:
         reason = "is an archive of map tiles, which is not supported; convert it to another vector file"
         raise DataFileError(path, f"{reason}: ogr2ogr map.gpkg {path.name}")
-    if suffix in _FIRST_BYTES:
+    if suffix in _FIRST_BYTES or suffix in _ZIP_SUFFIXES:
         check_installed("pyogrio", "files")
+    elif suffix in PARQUET_SUFFIXES:
+        check_installed("pyarrow", "files")
     return path
 
 
@@ -281,8 +381,9 @@ def read_layers(
 ) -> list[Layer]:
     """Read the layers of a vector file.
 
-    The format is determined by the extension: GeoPackage, KML, FlatGeobuf, Shapefile, or ``.osm.pbf``, an extract of
-    OpenStreetMap. Other files are read as GeoJSON.
+    The format is determined by the extension: GeoPackage, KML, FlatGeobuf, Shapefile, GeoParquet, or ``.osm.pbf``, an
+    extract of OpenStreetMap. Other files are read as GeoJSON. A zip archive (KMZ, a zipped Shapefile) must contain one
+    of these files.
 
     Parameters
     ----------
@@ -306,10 +407,14 @@ def read_layers(
         If the file does not have the format of its extension, is damaged, could refer to another file or never end,
         or contains map tiles.
     MissingDependencyError
-        For any format except GeoJSON without pyogrio.
+        As for `check_vector_file`.
     """
     path = check_vector_file(path)
     suffix = get_suffix(path)
+    if suffix in _ZIP_SUFFIXES:
+        return _read_zipped(path, box, names, where)
+    if suffix in PARQUET_SUFFIXES:
+        return [read_geoparquet(read_document(path))]
     if suffix not in _FIRST_BYTES:
         return [Layer("", *read_collection(read_document(path)))]
     pyogrio = need("pyogrio", "files")
@@ -346,6 +451,110 @@ def _features(fields: list[str], columns: list[Any], shapes: Any) -> list[Featur
     shapes = [None] * len(cells[0]) if shapes is None else shapes.tolist()
     rows = zip(*cells, strict=True) if cells else [()] * len(shapes)
     return [Feature(dict(zip(fields, row, strict=True)), shape) for row, shape in zip(rows, shapes, strict=True)]
+
+
+def _read_zipped(
+    path: Path, box: Box | None, names: Collection[str] | None, where: Mapping[str, str] | None
+) -> list[Layer]:
+    """Read the one vector file in a zip archive, after unpacking it to a temporary folder."""
+    with readable(path):
+        if not zipfile.is_zipfile(path):
+            raise DataFileError(path, f"is not a {get_suffix(path)} file; export it again")
+        with zipfile.ZipFile(path) as archive:
+            members = [info for info in archive.infolist() if not _is_hidden(info.filename)]
+            readers = (*_FIRST_BYTES, *PARQUET_SUFFIXES, *_GEOJSON_SUFFIXES)
+            layers = [info for info in members if get_suffix(info.filename) in readers]
+            if get_suffix(path) == ".kmz":  # the first file is the document, others are linked from it
+                layers = [info for info in layers if get_suffix(info.filename) == ".kml"][:1]
+            if len(layers) != 1:
+                listed = ", ".join(shorten(info.filename) for info in layers[:8]) or "none"
+                raise DataFileError(path, f"must contain one file of polygons, got {listed}; export a single layer")
+            name = PurePosixPath(layers[0].filename)
+            parts = [
+                info
+                for info in members
+                if info is layers[0]
+                or (name.suffix.lower() == ".shp" and _belongs_to(PurePosixPath(info.filename), name))
+            ]
+            allowance = Allowance(path, path.stat().st_size)
+            with TemporaryDirectory(prefix="dphmm-") as folder:
+                for info in parts:
+                    with archive.open(info) as content:
+                        file = Path(folder, f"layer{PurePosixPath(info.filename).suffix.lower()}")
+                        file.write_bytes(allowance.whole(content))
+                unpacked = Path(folder, f"layer{name.suffix.lower()}")
+                try:
+                    return read_layers(unpacked, box, names, where)
+                except DataFileError as problem:
+                    raise DataFileError(f"{path}/{name}", problem.problem, problem.line) from None
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a member of an archive is hidden, such as those that macOS adds."""
+    return PurePosixPath(name).name.startswith(".") or name.startswith("__MACOSX/")
+
+
+def _belongs_to(part: PurePosixPath, name: PurePosixPath) -> bool:
+    """Return whether a file belongs to the Shapefile of a name."""
+    return part.suffix.lower() in _SHAPEFILE_PARTS and part.with_suffix("") == name.with_suffix("")
+
+
+def read_geoparquet(document: Document) -> Layer:
+    """Read a GeoParquet file with geometries in well-known binary.
+
+    Parameters
+    ----------
+    document
+        The file.
+
+    Returns
+    -------
+    Layer
+        The rows with the geometry of the primary column.
+
+    Raises
+    ------
+    DataFileError
+        If the file is not Parquet, its metadata name no geometry column, or its encoding is another one.
+    MissingDependencyError
+        If pyarrow is not installed.
+    """
+    file = OpenParquet(document)
+    name = get_geometry_column(file.metadata)
+    if name is None:
+        reason = "does not name a geometry column in its metadata (GeoParquet)"
+        raise DataFileError(document.source, f"{reason}; export it with geopandas or GDAL")
+    if name not in file.columns:
+        reason = f"must have geometries in well-known binary in column {shorten(name)}"
+        raise DataFileError(document.source, f"{reason}; export it with the encoding WKB")
+    columns = file.read().to_pydict()
+    geometries = columns.pop(name)
+    rows = zip(*columns.values(), strict=True) if columns else [()] * len(geometries)
+    features = [
+        Feature(dict(zip(columns, row, strict=True)), shape) for row, shape in zip(rows, geometries, strict=True)
+    ]
+    return Layer("", features, get_column_system(file.metadata, name))
+
+
+def _geometry_metadata(metadata: Metadata) -> Mapping[str, Any]:
+    """Return the GeoParquet metadata of a file's schema; empty if they are invalid."""
+    with suppress(ValueError, UnicodeDecodeError):
+        value = parse_json(metadata.get(b"geo", b"{}"))
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
+def get_geometry_column(metadata: Metadata) -> str | None:
+    """Return the primary geometry column that GeoParquet metadata name, or None."""
+    name = _geometry_metadata(metadata).get("primary_column")
+    return name if isinstance(name, str) else None
+
+
+def get_column_system(metadata: Metadata, column: str) -> Any:
+    """Return the reference system of a column in GeoParquet metadata; None for WGS 84."""
+    columns = _geometry_metadata(metadata).get("columns")
+    about = columns.get(column) if isinstance(columns, dict) else None
+    return about.get("crs") if isinstance(about, dict) else None
 
 
 def _checked_path(path: Path, suffix: str) -> Path:
@@ -470,7 +679,7 @@ def _transformer(system: object) -> Any:
         raise ValueError(one_line(problem)) from None
 
 
-def _bounds(box: Box, system: str | None) -> Box:
+def _bounds(box: Box, system: object) -> Box:
     """Return west, south, east, north of a box in a reference system; degrees if unknown."""
     south, west, north, east = box
     transformer = _transformer(system or None)
@@ -482,9 +691,6 @@ def _bounds(box: Box, system: str | None) -> Box:
 
 # ---- GPX -------------------------------------------------------------------------------------------------------------
 
-_ENCODING = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][\w.-]{0,40})["']""")
-_ENCODINGS = re.compile(r"utf-?8|us-ascii|ascii|latin-?1|iso-8859-\d{1,2}|windows-125\d|cp125\d", re.IGNORECASE)
-"""Accepted text encodings. Other codecs of Python can be very slow, or are not text encodings."""
 _POINT_BYTES = 1300  # memory of a point during parsing
 _LINE = re.compile(r"\bline (\d{1,9})\b")
 
@@ -514,23 +720,9 @@ def read_gpx(document: Document) -> Any:
     gpx = need("gpxpy.gpx", "files")
     document.check_objects((b"<trkpt", b"<rtept", b"<wpt"), _POINT_BYTES)
     try:
-        text = _text(document.data)
-        if "<!DOCTYPE" in text:
-            raise ValueError("it declares a document type, which GPX does not have")
-        return gpxpy.parse(text)
+        return gpxpy.parse("".join(decode_xml(document)))
     except (gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
         reason = one_line(problem)
         place = _LINE.search(reason)
         line = int(place.group(1)) if place else None
         raise DataFileError(document.source, f"is not well-formed GPX ({reason}); export it again", line) from None
-
-
-def _text(data: bytes) -> str:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16")
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    declared = _ENCODING.match(data)
-    encoding = declared.group(1).decode("ascii") if declared else "utf-8"
-    if not _ENCODINGS.fullmatch(encoding):
-        raise ValueError(f"its encoding is {encoding}, not UTF-8")
-    return data.decode(encoding)

@@ -29,7 +29,7 @@ OTHERS = {
     "inaccurate": {"accuracy": 55_000},
 }
 WRONG = (45.02, -29.98)
-REFUSED = {"negative", "invalid", "zero"}
+REFUSED = {"negative", "invalid", "zero", "inaccurate"}
 
 
 def _fixes(case):
@@ -101,16 +101,16 @@ def test_no_other_fix_replaces_a_fix_of_5_m_in_a_frame(case):
     assert sum(result.refused.values()) == (case in REFUSED)
 
 
-@pytest.mark.parametrize("case", ["negative", "invalid", "zero"])
+@pytest.mark.parametrize("case", ["negative", "invalid", "zero", "inaccurate"])
 def test_fix_is_refused_even_if_there_is_no_other(tmp_path, case):
     path = tmp_path / "a.csv"
     _csv(path, _fixes(case)[1:])
-    with pytest.raises(InvalidInputError, match="1 invalid fixes refused"):
+    with pytest.raises(InvalidInputError, match="1 invalid or inaccurate fixes refused"):
         read(path)
 
 
-@pytest.mark.parametrize("case", ["unstated", "null", "inaccurate"])
-def test_fix_without_or_of_low_accuracy_is_used_if_there_is_no_other(tmp_path, case):
+@pytest.mark.parametrize("case", ["unstated", "null"])
+def test_fix_without_accuracy_is_used_if_there_is_no_other(tmp_path, case):
     _csv(tmp_path / "a.csv", _fixes(case)[1:])
     assert read(tmp_path / "a.csv").trajectories[0].latitude.tolist() == [WRONG[0]]
 

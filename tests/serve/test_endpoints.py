@@ -595,6 +595,45 @@ def test_inaccurate_fix_is_ignored_and_most_accurate_fix_of_message_is_used(conf
     assert len(releases(tmp_path / "users.db")) == 1
 
 
+def make_traccar_location(second):
+    """Return a location of Traccar Client 9, with its copy for servers without JSON."""
+    time = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}.512Z"
+    return {
+        "timestamp": time,
+        "coords": {
+            "latitude": 45.0,
+            "longitude": -30.0,
+            "accuracy": 11.6,
+            "speed": -1,
+            "heading": -1,
+            "altitude": 209.4,
+        },
+        "is_moving": False,
+        "odometer": 0,
+        "event": "heartbeat",
+        "battery": {"level": 0.96, "is_charging": False},
+        "activity": {"type": "still"},
+        "extras": {},
+        "_": f"&id={TOKEN['ann']}&lat=45.0&lon=-30.0&timestamp={time}&",
+    }
+
+
+def test_both_protocols_of_traccar_client_are_accepted_at_both_paths(config, tmp_path):
+    with relay(config()) as client:
+        for step, path in enumerate(("/traccar", "/osmand")):
+            first = START + 1800 * step
+            body = {"location": make_traccar_location(first), "device_id": TOKEN["ann"]}
+            assert client.post(path, json=body).status_code == 200
+            assert len(releases(tmp_path / "users.db")) == 3 * step + 1
+            batch = [make_traccar_location(first + 600), make_traccar_location(first + 601)]
+            assert client.post(path, json={"location": batch, "device_id": TOKEN["ann"]}).status_code == 200
+            query = OSMAND | {"id": TOKEN["ann"], "timestamp": str(first + 1200)}
+            assert client.post(path, params=query).status_code == 200
+            assert client.get(path, params=query).status_code == 200
+            assert len(releases(tmp_path / "users.db")) == 3 * step + 3
+            assert client.get(path, params=query | {"id": "wrong"}).status_code in (400, 404)
+
+
 def test_traccar_json_is_accepted_at_path_of_older_versions(config, tmp_path):
     with relay(config()) as client:
         assert client.post("/osmand", json=TRACCAR | {"device_id": TOKEN["ann"]}).status_code == 200

@@ -15,12 +15,11 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import dphmm
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
@@ -28,6 +27,7 @@ from dphmm.random import RandomSource
 from dphmm.tables import new_file, read_document, write_text
 from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import sync_folder
+from dphmm.tables.values import is_text
 from dphmm.writers.formats import UNFINISHED_SUFFIX
 
 LOCK = "run.lock"
@@ -237,7 +237,7 @@ def file_hash(path: str | Path) -> str:
 JOURNAL = "released.jsonl"
 """The file in a batch's folder with a line per user. A line is on disk before the user's file is renamed."""
 
-LAYOUT = "hash/user"
+LAYOUT = "hash/name"
 """The layout of users' files, see `user_file`. A batch with another layout cannot be resumed."""
 
 
@@ -255,11 +255,14 @@ class Entry:
         The number of timesteps; 0 without a file.
     sha256
         The digest of the file, in hexadecimal; empty without a file.
+    file
+        The path of the file in the folder, for people and other programs. This package computes it, see `user_file`.
     """
 
     user: str
     releases: int
     sha256: str
+    file: str = ""
 
 
 class Published:
@@ -310,7 +313,7 @@ class Published:
 
         Its extension is not that of a released file, so that a pattern such as ``*/*.parquet`` omits it.
         """
-        return self.folder / "parts" / f"{quote(user, safe='')}.{self._kind}{UNFINISHED_SUFFIX}"
+        return self.folder / "parts" / f"{_file_stem(user)}.{self._kind}{UNFINISHED_SUFFIX}"
 
     def has(self, user: str) -> bool:
         """Return whether a user was released and the file is unchanged.
@@ -337,7 +340,11 @@ class Published:
             If the folder cannot be written.
         """
         changed = [entry for entry in done if self._journal.get(entry.user, entry).sha256 != entry.sha256]
-        new = [entry for entry in done if entry.user not in self._journal and entry.releases]
+        new = [
+            replace(entry, file=self.file(entry.user).relative_to(self.folder).as_posix())
+            for entry in done
+            if entry.user not in self._journal and entry.releases
+        ]
         try:
             if new:
                 with (self.folder / JOURNAL).open("ab") as journal:
@@ -380,20 +387,41 @@ class Published:
             sync_folder(folder)
 
 
-# The limit of file systems for a name, less the characters around a user's name.
-_MAX_NAME_BYTES = 240
-
-
 def _line(entry: Entry) -> str:
     return json.dumps(asdict(entry), ensure_ascii=False) + "\n"
+
+
+# File systems limit a name to 255 bytes, and temporary files have longer names than their targets.
+_MAX_PLAIN_LENGTH = 100
+_MAX_SHOWN_LENGTH = 60
+_HASH_DIGITS = 32
+_PLAIN = re.compile(r"[a-z0-9_][a-z0-9_.-]*", re.ASCII)
+_HASHED = re.compile(r".*-[0-9a-f]{32}", re.ASCII)
+_OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9]+", re.ASCII)
+# Names of devices on Windows, with any extension.
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.ASCII)
+
+
+def _file_stem(user: str) -> str:
+    """Return the name of a user's file without extension, at most 100 bytes.
+
+    A name of lower-case letters, digits and ``_ . -`` is unchanged, unless it is long, reserved or ends like a hash.
+    Other names are shortened to ASCII letters and digits, followed by a hash: two users have different files, also on
+    file systems that ignore case or the normalization of Unicode.
+    """
+    is_plain = _PLAIN.fullmatch(user) and not (_RESERVED.fullmatch(user) or _HASHED.fullmatch(user))
+    if is_plain and len(user) <= _MAX_PLAIN_LENGTH:
+        return user
+    shown = _OTHER_CHARACTERS.sub("_", user).strip("_")[:_MAX_SHOWN_LENGTH]
+    return f"{shown or 'user'}-{hashlib.sha256(user.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 
 def user_file(folder: Path, user: str, kind: str) -> Path:
     """Return the path of a user's releases, in one of 256 folders by the first byte of a hash.
 
-    A folder then contains about four thousand of a million files.
+    A folder then contains about four thousand of a million files. The journal contains the names of the users.
     """
-    return folder / hashlib.sha256(user.encode()).hexdigest()[:2] / f"{quote(user, safe='')}.{kind}"
+    return folder / hashlib.sha256(user.encode()).hexdigest()[:2] / f"{_file_stem(user)}.{kind}"
 
 
 def read_journal(folder: Path, mend: bool = False) -> list[Entry]:
@@ -430,7 +458,8 @@ def read_journal(folder: Path, mend: bool = False) -> list[Entry]:
     for number, line in enumerate(complete.splitlines(), 1):
         try:
             entry = Entry(**parse_json(line))
-            if not (_is_name(entry.user) and isinstance(entry.releases, int) and _is_digest(entry.sha256)):
+            is_valid = isinstance(entry.releases, int) and isinstance(entry.file, str) and _is_digest(entry.sha256)
+            if not (_is_name(entry.user) and is_valid):
                 raise TypeError
             entries.append(entry)
         except (ValueError, TypeError):
@@ -439,7 +468,7 @@ def read_journal(folder: Path, mend: bool = False) -> list[Entry]:
 
 
 def _is_name(text: object) -> bool:
-    return isinstance(text, str) and 0 < len(quote(text, safe="")) <= _MAX_NAME_BYTES
+    return isinstance(text, str) and text != "" and is_text(text)
 
 
 def _is_digest(text: object) -> bool:

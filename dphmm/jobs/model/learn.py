@@ -41,6 +41,7 @@ from dphmm.space import Grid, LocalProjection, StateSpace, Trajectory
 from dphmm.space.grid import Box, CellSize, preset_box
 from dphmm.space.towns import town_box
 from dphmm.tables import check_output, new_file, write_text
+from dphmm.tables.source import get_suffix
 from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, checked
 
 _FORMAT = "dphmm-learned-from-1"
@@ -494,12 +495,21 @@ def region(
     return Grid.over(shapely.union_all([shape for _, shape in read_polygons(str(polygon))]), cell)
 
 
+# Files with the locations of a user, not with the polygons of a region.
+_RECORDING_SUFFIXES = frozenset({".gpx", ".fit", ".tcx", ".rec", ".plt", ".csv", ".jsonl"})
+
+
 def _box(bbox: Box | None, town: str | None, extent: str | Path | None) -> Box:
     """Return the box of a region."""
     if bbox is not None:
         return bbox
     if town is not None:
         return town_box(town)
+    if get_suffix(Path(str(extent))) in _RECORDING_SUFFIXES:
+        raise ConfigurationError(
+            f"extent must be a public layer of polygons, got the recording {extent}, and its bounding box would reveal "
+            "its outermost locations: use --town NAME or --bbox SOUTH WEST NORTH EAST"
+        )
     west, south, east, north = shapely.total_bounds([shape for _, shape in read_polygons(str(extent))]).tolist()
     return south, west, north, east
 
