@@ -371,7 +371,7 @@ _GEOJSON_SUFFIXES = (".geojson", ".json", "")
 
 
 def _check_content(path: str | Path) -> None:
-    """Raise an error that names the content of a file that is not GeoJSON as its extension states."""
+    """Raise an error that names the content of a file that is not GeoJSON."""
     path = Path(path)
     if path.suffix.lower() not in _GEOJSON_SUFFIXES or not path.is_file():
         return
