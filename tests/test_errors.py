@@ -8,12 +8,13 @@ import pickle
 import pytest
 
 from dphmm import errors
-from dphmm.errors import DataFileError, DphmmError, EmptyDataError, MissingDependencyError
+from dphmm.errors import DataFileError, DphmmError, EmptyDataError, MissingDependencyError, NotRecordingError
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, DphmmError)]
 ARGUMENTS = {
     DataFileError: ("a.csv", "is bad", 7),
     EmptyDataError: ("a.csv", "is empty", 7),
+    NotRecordingError: ("a.csv", "is a picture", 7),
     MissingDependencyError: ("pyarrow", "files"),
 }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from dphmm.errors import DataFileError
@@ -71,6 +72,7 @@ class _Columns:
 
 
 _MAX_LAYOUTS = 1000
+_PART_ROWS = 1 << 12
 
 
 def json_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
@@ -131,8 +133,8 @@ def _collect_in_blocks(
     rows: Rows, unit: str, document: Document, options: ReadOptions, dropped: set[str] | None = None
 ) -> Iterator[Fixes]:
     collector = FixCollector(document.source, options)
-    for row in rows:
-        collect(iter((row,)), unit, collector)
+    while part := list(islice(rows, _PART_ROWS)):
+        collect(iter(part), unit, collector)
         yield from collector.flush()
     collector.drop(*(dropped or ()))
     yield collector.fixes()
@@ -172,12 +174,22 @@ def _read_feature(feature: Mapping[str, Any], number: int, columns: _Columns, dr
         row = columns.select({**properties, "geometry": geometry})
         if isinstance(coordinates, list) and len(coordinates) > 2 and row.get("elevation") is None:
             row["elevation"] = coordinates[2]
+        # Numbers need no geometry. Any other value is described by the error of its geometry.
+        if "geometry" in row and _are_numbers(coordinates):
+            del row["geometry"]
+            row["longitude"], row["latitude"] = coordinates[:2]
         dropped.update(f"{name} of features" for name in properties if name not in row.values() and name in _PERSONAL)
         yield number, row
         return
     # A line of one point is written as a Point.
     parts = [[coordinates]] if kind == "Point" else [coordinates] if _DEPTHS[kind] == 1 else coordinates
     yield from _read_line(properties, parts, number, columns, dropped)
+
+
+def _are_numbers(coordinates: object) -> bool:
+    if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
+        return False
+    return all(isinstance(number, float | int) for number in coordinates)
 
 
 _PERSONAL = ("name", "description", "wifi", "device_id", "desc", "title")

@@ -98,8 +98,9 @@ def read(
     path
         File, folder or archive.
     format
-        ``"geolife"``, ``"checkins"``, ``"table"``, ``"gpx"``, ``"owntracks"`` or ``"cabspotting"``. By default it is
-        recognised by extensions and names, and by the first line of a text file with an ambiguous extension.
+        One of `dphmm.readers.FORMATS`. By default each file is recognised by its content; the data sets GeoLife and
+        cabspotting by the names of their files. In a folder or archive, files that are not recordings are passed over
+        and named in a warning.
     skip_bad
         By default the first malformed record raises an error. True to skip and count such records.
     user
@@ -140,8 +141,8 @@ def read(
     EmptyDataError
         If there is no fix, unless `may_be_empty`.
     ConfigurationError
-        For an unknown format, unit or zone; for columns, a unit or a zone with another format than a table; for a
-        folder of several formats; or for both a user and one user per file.
+        For an unknown format, unit or zone; for columns, a unit or a zone with a format without columns; or for both
+        a user and one user per file.
     MissingDependencyError
         If the format needs a library that is not installed.
     """

@@ -30,6 +30,7 @@ from dphmm.errors import DataFileError, check_installed, need
 from dphmm.tables.binary_files import PARQUET_SUFFIXES, Metadata, OpenParquet, check_schema
 from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import check_output
+from dphmm.tables.recognition import HEAD_BYTES, identify
 from dphmm.tables.source import Allowance, Document, get_suffix, read_document, readable
 from dphmm.tables.values import one_line, shorten
 from dphmm.tables.xml_files import decode_xml
@@ -409,6 +410,7 @@ def read_layers(
     MissingDependencyError
         As for `check_vector_file`.
     """
+    _check_content(path)
     path = check_vector_file(path)
     suffix = get_suffix(path)
     if suffix in _ZIP_SUFFIXES:
@@ -566,6 +568,20 @@ def _checked_path(path: Path, suffix: str) -> Path:
     if suffix == ".gpkg":
         check_schema(path)
     return path.absolute()
+
+
+_GEOJSON_SUFFIXES = (".geojson", ".json", "")
+
+
+def _check_content(path: str | Path) -> None:
+    """Raise an error that names the content of a file that is not GeoJSON."""
+    path = Path(path)
+    if path.suffix.lower() not in _GEOJSON_SUFFIXES or not path.is_file():
+        return
+    with readable(path), path.open("rb") as stream:
+        kind = identify(stream.read(HEAD_BYTES))
+    if kind is not None and kind.format != "geojson" and not kind.name.startswith(("JSON", "gzip")):
+        raise DataFileError(path, f"is {kind.name}, not GeoJSON; export the areas as GeoJSON")
 
 
 _ELEMENT_BYTES = 400  # memory of an element of KML
