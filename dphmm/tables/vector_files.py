@@ -570,13 +570,10 @@ def _checked_path(path: Path, suffix: str) -> Path:
     return path.absolute()
 
 
-_GEOJSON_SUFFIXES = (".geojson", ".json", "")
-
-
 def _check_content(path: str | Path) -> None:
     """Raise an error that names the content of a file that is not GeoJSON."""
     path = Path(path)
-    if path.suffix.lower() not in _GEOJSON_SUFFIXES or not path.is_file():
+    if path.suffix.lower() not in (*_GEOJSON_SUFFIXES, "") or not path.is_file():
         return
     with readable(path), path.open("rb") as stream:
         kind = identify(stream.read(HEAD_BYTES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -95,16 +96,18 @@ def test_file_without_locations_raises(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "user", "points", "merged"),
+    ("name", "user", "points", "merged", "inaccurate"),
     [
-        ("dawarich/2023-02_old.rec", "pixel6", 8, 2),
-        ("dawarich/2024-03.rec", "test", 7, 2),
-        ("recorder/demo-iphone.rec", "demo-iphone", 23, 0),
+        ("dawarich/2023-02_old.rec", "pixel6", 8, 2, 0),
+        ("dawarich/2024-03.rec", "test", 7, 2, 0),
+        ("recorder/demo-iphone.rec", "demo-iphone", 8, 0, 15),
     ],
 )
-def test_public_records_are_read_completely(real_data, name, user, points, merged):
+def test_public_records_are_read_completely(real_data, name, user, points, merged, inaccurate):
     path = real_data / "owntracks" / name
     result = read(path)
     assert [(t.user, len(t)) for t in result.trajectories] == [(user, points)]
-    assert result.merged == merged
-    assert sum('"_type":"location"' in text for text in path.read_text().splitlines()) == points + merged
+    assert (result.merged, sum(result.refused.values())) == (merged, inaccurate)
+    text = path.read_text()
+    assert sum('"_type":"location"' in line for line in text.splitlines()) == points + merged + inaccurate
+    assert sum(int(radius) >= 1000 for radius in re.findall(r'"acc":(\d+)', text)) == inaccurate
