@@ -166,11 +166,11 @@ def write_table(folder: Path, tracks: list[Trajectory]) -> Data:
 def test_learned_outside_states_give_honest_errors_for_other_users(tmp_path):
     """Fit to 30 users and release 8 others with the fitted model (seeds 1 and 2)."""
     data = write_table(tmp_path, simulate_users(30, 1))
-    learned = learn(data, GRID, 300.0)
+    learned = learn(data, GRID, 300.0, calibrate_radii=False)
     model, away = learned.model, learned.model.outside
     assert learned.outside > 2500
     assert learned.to_dict()["num_outside_states"] == len(BORDER)
-    without = learn(data, GRID, 300.0, outside_states=False).model
+    without = learn(data, GRID, 300.0, outside_states=False, calibrate_radii=False).model
     assert without.outside is None
     honest = {}
     for name, fitted in (("outside states", model), ("none", without)):
@@ -227,6 +227,7 @@ def test_time_dependent_model_learns_outside_states(tmp_path):
         time_classes="hour",
         zone="UTC",
         output=tmp_path / "m.npz",
+        calibrate_radii=False,
     )
     model = MarkovModel.load(tmp_path / "m.npz")
     assert model.content_hash == learned.model.content_hash

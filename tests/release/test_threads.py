@@ -19,13 +19,12 @@ from dphmm.release import Limits, RecordedReleaseStream, ReleaseSettings, Releas
 from dphmm.release.trajectory import release_records
 from dphmm.space.states import Places
 from dphmm.space.trajectory import SlottedTrajectory
-from tests.sizes import fewer
 
 F = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
 MODEL = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
 POLICY = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
 THREADS = 8
-RELEASES = fewer(15, 50)
+RELEASES = 15
 
 
 @pytest.fixture(autouse=True)

@@ -39,6 +39,8 @@ START = 1_709_802_000
 
 PATIENCE_S = 60.0
 """Limit of a wait that usually takes milliseconds: the machine may run other tests and builds at the same time."""
+START_S = 3 * PATIENCE_S
+"""Limit of a wait for processes that start, which import the package first."""
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from math import exp
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,7 +19,7 @@ import tomli_w
 from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
-from tests.serve.conftest import START, TOKEN, count_messages, get_page_token, location, wait_for
+from tests.serve.conftest import PATIENCE_S, START, START_S, TOKEN, count_messages, get_page_token, location, wait_for
 from tests.serve.test_endpoints import ANN
 
 ROOT = Path(__file__).parents[2]
@@ -48,14 +49,19 @@ def is_there(url: str) -> bool:
         return False
 
 
+def post_fix(url: str, fix: dict[str, Any], auth: tuple[str, str] = ANN) -> httpx.Response:
+    """Post over plain HTTP, since loading certificates takes long."""
+    return httpx.post(f"{url}/owntracks", json=fix, auth=auth, timeout=PATIENCE_S, verify=False)
+
+
 def ask(command: list[str], url: str, is_done: Callable[[], bool] = lambda: True) -> str:
     """Post equal and different timesteps, stop the relay, and return its log."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wait_for(lambda: is_there(url), 60)
+            wait_for(lambda: is_there(url), START_S)
             for second in (START, START, START + 300, START + 600, START):
-                answer = httpx.post(f"{url}/owntracks", json=location(second, 45.0123456), auth=ANN, timeout=60)
+                answer = post_fix(url, location(second, 45.0123456))
                 assert (answer.status_code, answer.json()) == (200, [])
             wait_for(is_done)
             time.sleep(0.2)  # allow time for unexpected messages

@@ -9,7 +9,7 @@ import pytest
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import ConfigurationError, OutputError
-from dphmm.jobs import Data, blank_model, learn, release
+from dphmm.jobs import Data, blank_model, learn, region, release
 from dphmm.jobs.model.learn import MAX_STATES, find_training_users, private_list_path
 from tests.documents import ROOT
 
@@ -18,8 +18,8 @@ ANN = Data((ROOT / "data/sample/geolife",), users=("002",))
 
 
 def test_every_user_is_released_under_region_model(tmp_path):
-    result = blank_model(bbox=BOX, output=tmp_path / "m.npz")
-    assert result.model.size <= MAX_STATES
+    assert blank_model(bbox=BOX).model.size <= MAX_STATES
+    blank_model(region(bbox=BOX, cell=0.5), output=tmp_path / "m.npz")
     assert find_training_users(tmp_path / "m.npz", MarkovModel.load(tmp_path / "m.npz")) == frozenset()
     done = release(ANN, tmp_path / "m.npz", ReleaseSettings("utility:1km", 0.1))
     assert done.own_model == "no"
