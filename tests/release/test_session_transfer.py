@@ -32,6 +32,7 @@ from dphmm.release.session import Session
 from dphmm.release.session_database import Migration, PostgresDatabase
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
+from dphmm.release.settings import Schedule
 from tests.release.engines import STICKY, engine
 
 STEP = 300
@@ -395,6 +396,17 @@ def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(tmp_pa
     with SessionStore(store) as opened:
         assert opened.prune(opened.session("ann"), later, STEP) == 7
     assert release_ann([later], state=0)[later] == values[later]
+
+
+def test_withheld_timesteps_are_exported_as_json(tmp_path, store, model):
+    schedule = Schedule(window_epsilon=0.5, window_seconds=86400.0)
+    withholding = ReleaseSettings(policy="utility:1km", epsilon=0.5, schedule=schedule).engine(model)
+    values = release(store, "ann", [SLOT, SLOT + 1], limits=None, releaser=withholding)
+    assert any(record.withheld for record in values.values())
+    done = run("session", "export", store, "-o", tmp_path / "r.jsonl")
+    assert done.exit_code == 0, done.output
+    assert len((tmp_path / "r.jsonl").read_text().splitlines()) == 2
+    assert "NaN" not in (tmp_path / "r.jsonl").read_text()
 
 
 def test_session_that_only_omitted_a_wrong_future_is_rewound(store, model, releaser):

@@ -216,7 +216,8 @@ def export_sessions(
         The file of sessions.
     output
         Without a model a ``.jsonl`` with one line per record: ``{"session": …, "slot": …, "query": …, "record":
-        {…}}``, in which an infinite factor is null. With a model a table: .gpkg, .geojson, .csv, .gpx or .parquet.
+        {…}}``, in which numbers that are not finite are null. With a model a table: .gpkg, .geojson, .csv,
+        .gpx or .parquet.
     names
         The names of sessions. Defaults to all.
     model
@@ -250,9 +251,9 @@ def export_sessions(
 
 
 def _line(name: str, release: StoredRelease) -> str:
-    record = dict(vars(release.record))
-    if not isfinite(release.record.constrained_dp_factor):
-        record["constrained_dp_factor"] = None
+    values = vars(release.record).items()
+    # JSON has no other numbers: a factor may be infinite, and some figures of a withheld timestep are undefined.
+    record = {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values}
     line = {"session": name, "slot": release.slot, "query": release.query, "record": record}
     return json.dumps(line, ensure_ascii=False, allow_nan=False)
 
