@@ -18,7 +18,8 @@
     │   ├── LandmarkError                     landmarks that are not among the timestamps
     │   ├── EventError                        an event that cannot be parsed or evaluated
     │   ├── DataFileError                     an unreadable, truncated or malformed input file
-    │   │   └── EmptyDataError                input without a fix
+    │   │   ├── EmptyDataError                input without a fix
+    │   │   └── NotRecordingError             a file with another content than locations and times
     │   └── ConfigurationError                an invalid job or option
     │       └── SessionMismatchError          a session with other terms
     ├── DownloadError                         a public data set that cannot be downloaded
@@ -163,6 +164,10 @@ class DataFileError(InvalidInputError):
 
 class EmptyDataError(DataFileError):
     """Input without a fix: no file, no record, or skipped records only."""
+
+
+class NotRecordingError(DataFileError):
+    """A file with another content than locations and times, or of a format that is not read."""
 
 
 class ConfigurationError(InvalidInputError):

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dphmm.cli.console import FILE, PATH, STORE, Once, cell, echo, say_json, say_paragraph
-from dphmm.cli.options import parse_kilometres
+from dphmm.cli.options import build_options, parse_kilometres
 from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.jobs.input_data import Data
 
 _NUM_NAMED = 3
+
+
+def _parse_columns(texts: Sequence[str]) -> dict[str, str]:
+    columns = {}
+    for text in texts:
+        what, mark, name = text.partition("=")
+        if not (what and mark and name):
+            raise ConfigurationError(f"--column must be WHAT=NAME, such as time=when, got {text!r}")
+        columns[what.strip()] = name
+    return columns
 
 
 @click.command(cls=Once)
@@ -48,10 +60,14 @@ _NUM_NAMED = 3
 @click.option("--session", type=STORE, help="Track cumulative disclosure across recordings in this file.")
 @click.option("--picture", type=FILE, help="Picture of the adversary's view: .png, .svg or .pdf.")
 @click.option("--basemap", type=PATH, help="Background map of the picture, such as .geojson.")
+@build_options(Data, names=("input_format", "time_unit", "time_zone"))
+@click.option("--column", multiple=True, metavar="WHAT=NAME", help="Column of user, time, latitude, elevation, …")
 @click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path | None, **options: Any) -> None:
     """Hide locations, such as a home, in the recording DATA and keep the rest exact.
+
+    DATA is a file of one user: GPX, FIT, TCX, KML, KMZ, GeoJSON, CSV, Google Timeline, OwnTracks and others.
 
     A zone is a square of a fixed public grid and a ring around it. It does not depend on where in the square the
     location lies, and is the same in every recording of the location. Names, descriptions, bounds, totals, heart rate
@@ -90,6 +106,8 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
         length,
         output,
         times=not options["no_times"],
+        columns=_parse_columns(options["column"]),
+        **{name: options[name] for name in ("input_format", "time_unit", "time_zone")},
         **{name: options[name] for name in ("hide_endpoints", "kind", "keep", "format", "session", "overwrite")},
     )
     if picture is not None:

@@ -11,7 +11,7 @@ Heart rate and temperature are removed by default, because they indicate the tim
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from operator import itemgetter
@@ -207,7 +207,8 @@ def _removed_name(text: str) -> str:
     names = {"hr": "heart rate", "atemp": "temperature"}
     if owner == "points":
         return names.get(content, content)
-    return f"{owner.removeprefix('the ').removesuffix('s')} {content}" if owner else content
+    owner = f"{owner[:-3]}y" if owner.endswith("ies") else owner.removeprefix("the ").removesuffix("s")
+    return f"{owner} {content}" if owner else content
 
 
 def _place_dict(place: HiddenPlace) -> dict[str, Any]:
@@ -334,13 +335,17 @@ def hide(
     format: str | None = None,
     session: str | Path | None = None,
     overwrite: bool = False,
+    input_format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str | None = None,
+    time_zone: str | None = None,
 ) -> HideResult:
     """Protect locations in one recording, as ``dphmm hide`` does.
 
     Parameters
     ----------
     data
-        A GPX file, or another file of one user.
+        A file of one user in any format that `dphmm.read` reads. Points may have no time.
     near
         ``(n, 2)``: the locations, latitude and longitude in degrees; or one location as people copy it, see
         `dphmm.space.coordinates.parse_coordinates`; or a GeoJSON file of points.
@@ -367,6 +372,9 @@ def hide(
         A file that tracks the cumulative disclosure of recordings of the same locations. Created if it does not exist.
     overwrite
         Whether an existing output may be replaced.
+    input_format, columns, time_unit, time_zone
+        The format of `data`, and for tables their columns and times; as in `dphmm.read`. Columns may also be those of
+        elevation, segments and sensors.
 
     Returns
     -------
@@ -411,7 +419,7 @@ def hide(
         Square.around(*location, min_km=_MIN_CORE_RATIO * within_km)  # before files are read
     history = _ZoneHistory.read(session, within_km, kind)
     assignments = [history.assign(location, within_km, is_typed=True) for location in locations]
-    recording = read_recording(data)
+    recording = read_recording(data, input_format, columns=columns, time_unit=time_unit, time_zone=time_zone)
     points = Points.from_recording(recording)
     order = points.time_order()
     errors = np.zeros(len(points), dtype=np.bool_)

@@ -133,7 +133,7 @@ class Data:
     Parameters
     ----------
     paths
-        Files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks; or frames, as for
+        Files, folders or archives in any format of `dphmm.readers.FORMATS`; or frames, as for
         `dphmm.readers.read_frame`. A user in several of them is one user.
     input_format
         As in `dphmm.read`. Defaults to detection.
@@ -157,7 +157,7 @@ class Data:
 
     paths: tuple[str | Path | Frame, ...]
     input_format: str | None = setting(
-        None, "Format: geolife, checkins, table, gpx or owntracks. [default: detected]", heading=_DATA_HEADING
+        None, "Format: gpx, fit, tcx, kml, geojson, table, ... [default: detected]", heading=_DATA_HEADING
     )
     columns: Mapping[str, str] = setting(
         {}, "Names of columns or keys: user, time, latitude, …", metavar="WHAT=NAME", heading=_DATA_HEADING
@@ -415,7 +415,7 @@ class Data:
         """Return the format of a path; None if it contains no file."""
         try:
             return self.input_format or recognise(path)
-        except EmptyDataError:
+        except (EmptyDataError, ConfigurationError):  # the latter for several formats
             return None
 
     def _is_selected(self, user: str) -> bool:

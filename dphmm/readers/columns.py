@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import IntArray
-from dphmm.errors import DataFileError, need
-from dphmm.readers.fixes import FIX_QUANTITIES, FixCollector, Fixes, ReadOptions, check_user
+from dphmm.errors import DataFileError, NotRecordingError, need
+from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES, FixCollector, Fixes, ReadOptions, check_user
 from dphmm.readers.instants import UNITS
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
-from dphmm.space.trajectory import EARLIEST, LATEST
+from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS
 from dphmm.tables.table import TRIPS, find_column, listed
 from dphmm.tables.values import parse_number, plain_text
 from dphmm.tables.vector_files import parse_geometry
@@ -54,7 +54,8 @@ def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
         raise ValueError(row)
     microseconds = row.get("microseconds")
     instants = collector.options.instants
-    if microseconds is None:
+    is_recording = collector.options.is_recording
+    if microseconds is None and not (is_recording and row.get("time") in (None, "") and "clock" not in row):
         shown = row.get("clock")
         microseconds = instants.microseconds(row.get("time")) if shown is None else instants.of_clock(shown)
     if "geometry" in row:
@@ -64,7 +65,20 @@ def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
         longitude = parse_number(row["longitude"], "longitude")
     user = plain_text(row["user"]).strip() if "user" in row else None
     accuracy = parse_accuracy(row.get("accuracy"))
-    collector.add(user, microseconds, latitude, longitude, accuracy, parse_validity(row.get("valid")))
+    is_valid = parse_validity(row.get("valid"))
+    if not is_recording:
+        collector.add(user, microseconds, latitude, longitude, accuracy, is_valid)
+        return
+    if "segment" in row:
+        collector.start_segment(row["segment"], row.get("track", 0), row.get("activity"))
+    elevation, *values = (_parse_optional(row.get(name), name) for name in ("elevation", *SENSORS))
+    sensors = {name: value for name, value in zip(SENSORS, values, strict=True) if value == value}
+    collector.add(user, microseconds, latitude, longitude, accuracy, is_valid, elevation, sensors)
+
+
+def _parse_optional(value: object, name: str) -> float:
+    """Return a number; NaN for a missing one."""
+    return np.nan if value is None or value == "" else parse_number(value, name)
 
 
 def _point(value: object) -> tuple[float, float]:
@@ -97,7 +111,7 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions) -> dict[str
     Raises
     ------
     DataFileError
-        If a column that the caller named is missing, or no column contains times or locations.
+        If a column that the caller named is missing, or no column contains times (except in a recording) or locations.
     """
     wanted = options.columns
     for name in wanted.values():
@@ -106,10 +120,13 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions) -> dict[str
     recognised = {what: wanted.get(what) or find_column(names, what) for what in FIX_QUANTITIES}
     columns = {what: name for what, name in recognised.items() if name is not None}
     degrees = {"latitude", "longitude"} <= set(columns)
-    if "time" not in columns:
-        raise DataFileError(source, f"has no column of times; name it with columns=, one of {listed(names)}")
+    if options.is_recording:  # times may be missing
+        details = {what: wanted.get(what) or find_column(names, what) for what in DETAIL_QUANTITIES}
+        columns |= {what: name for what, name in details.items() if name is not None}
+    elif "time" not in columns:
+        raise NotRecordingError(source, f"has no column of times; name it with columns=, one of {listed(names)}")
     if not degrees and "geometry" not in columns:
-        raise DataFileError(source, f"has no column of locations; name them with columns=, out of {listed(names)}")
+        raise NotRecordingError(source, f"has no column of locations; name them with columns=, out of {listed(names)}")
     unread = {"geometry"} if degrees and "geometry" not in wanted else {"latitude", "longitude"}
     if options.user is None and "user" not in wanted and columns.get("user", "").strip().lower() == TRIPS:
         warn_of_trips(source, columns["user"])
@@ -155,7 +172,7 @@ def build_fixes(cells: Mapping[str, Any], source: str, options: ReadOptions, row
     DataFileError
         For a malformed row, with its number from 1, unless it is skipped.
     """
-    fixes = _by_arrays(cells, source, options)
+    fixes = None if options.is_recording else _by_arrays(cells, source, options)
     if fixes is not None:
         return fixes
     collector = FixCollector(source, options)

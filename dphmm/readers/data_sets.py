@@ -174,8 +174,6 @@ def _checkins_line(text: bytes, collector: FixCollector) -> None:
 
 CAB_NAME = re.compile(r"new_(\w+)\.txt", re.ASCII)
 """The pattern of the name of a cab's file."""
-CAB_LINE = re.compile(rb"-?\d+(\.\d+)? -?\d+(\.\d+)? [01] \d{1,11}\r?$")
-"""The pattern of a line."""
 _CABS_FIELDS = 4
 
 

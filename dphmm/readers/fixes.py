@@ -21,8 +21,34 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.readers.instants import Instants
 from dphmm.space.fix_quality import REASONS, Region, find_refused, select_most_accurate
-from dphmm.space.trajectory import EARLIEST, LATEST, TimeArray, Trajectory
+from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS, TimeArray, Trajectory
+from dphmm.tables.source import remove_packed_suffix
 from dphmm.tables.values import shorten
+
+
+@dataclass(frozen=True)
+class Details:
+    """Contents of a file that a recording keeps in addition to its fixes.
+
+    Parameters
+    ----------
+    elevation
+        Shape ``(n,)``, metres, NaN if unknown.
+    sensors
+        Names out of `dphmm.space.trajectory.SENSORS` → ``(n,)`` numbers, NaN if unknown.
+    segment
+        Shape ``(n,)``: the index of each fix's segment in the file. It does not decrease.
+    tracks
+        For each segment the index of its track and the activity of the track, None if unknown.
+    dropped
+        The names of contents that are not kept.
+    """
+
+    elevation: FloatArray
+    sensors: dict[str, FloatArray]
+    segment: IntArray
+    tracks: tuple[tuple[int, str | None], ...]
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,7 +64,7 @@ class Fixes:
     owner
         Shape ``(n,)``: for each fix the index of its user in `names`.
     times
-        Shape ``(n,)``, ``datetime64[us]`` in UTC, in any order.
+        Shape ``(n,)``, ``datetime64[us]`` in UTC, in any order. In a recording NaT if unknown.
     latitude, longitude
         Shape ``(n,)`` each, degrees, on the Earth.
     skipped
@@ -47,6 +73,10 @@ class Fixes:
         Shape ``(n,)``, or None: accuracy radius in metres, NaN if unstated, negative if the device has no position.
     is_valid
         Shape ``(n,)``, or None: whether the device considers the fix valid.
+    details
+        The contents that only a recording keeps; None if `ReadOptions.is_recording` is false.
+    refused
+        Reason → number of records that are well-formed, but not fixes.
     """
 
     source: str
@@ -58,6 +88,8 @@ class Fixes:
     skipped: int = 0
     accuracy_m: FloatArray | None = None
     is_valid: BoolArray | None = None
+    details: Details | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
 
     def select(self, chosen: BoolArray | IntArray | slice) -> Fixes:
         """Return some of the fixes."""
@@ -83,6 +115,8 @@ class ReadResult:
         User → file without user information, after which the user is named.
     refused
         Reason → number of refused fixes, which are invalid; see `dphmm.space.fix_quality`.
+    passed_over
+        File of a folder or archive → its content, which is not a recording. Such files are not read.
     """
 
     trajectories: tuple[Trajectory, ...]
@@ -90,6 +124,7 @@ class ReadResult:
     merged: int
     unnamed: Mapping[str, str] = field(default_factory=dict, compare=False)
     refused: Mapping[str, int] = field(default_factory=dict, compare=False)
+    passed_over: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def points(self) -> int:
@@ -98,10 +133,15 @@ class ReadResult:
 
 
 _FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
+_UNKNOWN = int(np.datetime64("NaT", "us").astype(np.int64))
+# Of a file that is read in chunks: some megabytes.
+_BLOCK_FIXES = 1 << 18
 
 
 FIX_QUANTITIES = ("user", "time", "latitude", "longitude", "geometry", "accuracy", "valid")
 """The quantities that a column of a table of fixes may contain; `dphmm.tables.ALIASES` lists their recognised names."""
+DETAIL_QUANTITIES = ("elevation", "segment", *SENSORS)
+"""The quantities that are read of a recording in addition."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +162,8 @@ class ReadOptions:
         have no zone.
     region
         The region of the model; see `trajectories`.
+    is_recording
+        Whether points without times are accepted, and `Details` are read.
 
     Raises
     ------
@@ -134,13 +176,13 @@ class ReadOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
     instants: Instants = field(default_factory=Instants)
     region: Region | None = None
+    is_recording: bool = False
 
     def __post_init__(self) -> None:
-        unknown = set(self.columns) - set(FIX_QUANTITIES)
+        quantities = {*FIX_QUANTITIES, *(DETAIL_QUANTITIES if self.is_recording else ())}
+        unknown = set(self.columns) - quantities
         if unknown:
-            raise ConfigurationError(
-                f"columns must name quantities out of {sorted(FIX_QUANTITIES)}, got {sorted(unknown)}"
-            )
+            raise ConfigurationError(f"columns must name quantities out of {sorted(quantities)}, got {sorted(unknown)}")
 
 
 class FixCollector:
@@ -162,15 +204,57 @@ class FixCollector:
         self._owner, self._times = array("q"), array("q")
         self._latitude, self._longitude = array("d"), array("d")
         self._accuracy, self._valid = array("d"), array("b")
+        self._elevation, self._segment = array("d"), array("q")
+        self._sensors: dict[str, array[float]] = {}
+        self._tracks: list[tuple[int, str | None]] = []
+        self._label: object = None
+        self._dropped: set[str] = set()
+        self._passed: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def start_segment(self, label: object, track: int = 0, activity: str | None = None) -> None:
+        """Start a segment, unless the last one has the same label.
+
+        Parameters
+        ----------
+        label
+            The label.
+        track
+            The index of its track.
+        activity
+            The activity of the track, such as ``"cycling"``.
+        """
+        if not self._tracks or label != self._label:
+            self._tracks.append((track, activity))
+            self._label = label
+
+    def set_activity(self, track: int, activity: str | None) -> None:
+        """Set the activity of the segments of the last track."""
+        at = len(self._tracks) - 1
+        while at >= 0 and self._tracks[at][0] == track:
+            self._tracks[at] = track, activity
+            at -= 1
+
+    def pass_over(self, reason: str, count: int = 1) -> None:
+        """Count records that are well-formed, but not fixes."""
+        self._passed[reason] += count
+
+    def drop(self, *names: str) -> None:
+        """Note contents of the file that are not kept."""
+        self._dropped.update(names)
 
     def add(
         self,
         user: str | None,
-        microseconds: int,
+        microseconds: int | None,
         latitude: float,
         longitude: float,
         accuracy_m: float = nan,
         is_valid: bool = True,
+        elevation: float = nan,
+        sensors: Mapping[str, float] | None = None,
     ) -> None:
         """Add one fix.
 
@@ -179,19 +263,23 @@ class FixCollector:
         user
             The user; None if the file does not specify one.
         microseconds
-            The time, microseconds since 1970 in UTC.
+            The time, microseconds since 1970 in UTC; None if it is unknown.
         latitude, longitude
             The location in degrees.
         accuracy_m
             The accuracy radius in metres; NaN if unstated.
         is_valid
             Whether the device considers the fix valid.
+        elevation
+            Metres; NaN if unknown.
+        sensors
+            Name out of `dphmm.space.trajectory.SENSORS` → number.
 
         Raises
         ------
         ValueError
-            If the coordinates are out of range, the time is not in the years 1 to 9999, or the user's name is empty or
-            contains a control character or an unpaired surrogate.
+            If the coordinates are out of range, the time is unknown (except in a recording) or not in the years 1 to
+            9999, or the user's name is empty or contains a control character or an unpaired surrogate.
         """
         user = self.options.user or user
         owner = self._index.get(user)
@@ -201,14 +289,31 @@ class FixCollector:
             raise ValueError(f"latitude must be in [-90, 90], got {latitude}")
         if not -180.0 <= longitude <= 180.0:
             raise ValueError(f"longitude must be in [-180, 180], got {longitude}")
-        if not _FIRST <= microseconds <= _LAST:
+        is_recording = self.options.is_recording
+        if microseconds is None:
+            if not is_recording:
+                raise ValueError("has no time; record the track with times, or remove the point")
+            microseconds = _UNKNOWN
+        elif not _FIRST <= microseconds <= _LAST:
             raise ValueError(f"time must be in the years 1 to 9999, got {microseconds} microseconds after 1970")
+        if is_recording:
+            self._add_details(elevation, sensors or {})
         self._owner.append(self._index.setdefault(user, len(self._index)) if owner is None else owner)
         self._times.append(microseconds)
         self._latitude.append(latitude)
         self._longitude.append(longitude)
         self._accuracy.append(accuracy_m)
         self._valid.append(is_valid)
+
+    def _add_details(self, elevation: float, sensors: Mapping[str, float]) -> None:
+        if not self._tracks:
+            self._tracks.append((0, None))
+        self._segment.append(len(self._tracks) - 1)
+        self._elevation.append(elevation)
+        for name in sensors.keys() - self._sensors.keys():
+            self._sensors[name] = array("d", [nan]) * len(self._times)
+        for name, values in self._sensors.items():
+            values.append(sensors.get(name, nan))
 
     def refuse(self, problem: str, line: int | None = None) -> None:
         """Count a malformed record, or raise unless such records are skipped.
@@ -234,6 +339,15 @@ class FixCollector:
         times = np.array(self._times).astype("datetime64[us]")
         owner, latitude, longitude = map(np.array, (self._owner, self._latitude, self._longitude))
         accuracy = np.array(self._accuracy)
+        details = None
+        if self.options.is_recording:
+            details = Details(
+                np.array(self._elevation),
+                {name: np.array(values) for name, values in self._sensors.items()},
+                np.array(self._segment),
+                tuple(self._tracks),
+                tuple(sorted({*self._dropped, *self._passed})),
+            )
         return Fixes(
             self.source,
             tuple(self._index),
@@ -244,7 +358,21 @@ class FixCollector:
             self.skipped,
             None if np.isnan(accuracy).all() else accuracy,
             np.array(self._valid, dtype=np.bool_),
+            details,
+            dict(self._passed),
         )
+
+    def flush(self) -> Iterator[Fixes]:
+        """Yield the collected fixes and forget them, if there are enough for a block.
+
+        A recording is kept whole.
+        """
+        if len(self) >= _BLOCK_FIXES and not self.options.is_recording:
+            yield self.fixes()
+            self.skipped = 0
+            self._passed.clear()
+            for name in ("_owner", "_times", "_latitude", "_longitude", "_accuracy", "_valid"):
+                del getattr(self, name)[:]
 
 
 def check_user(user: str) -> None:
@@ -291,8 +419,8 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uf
 
 
 def get_file_user(source: str) -> str:
-    """Return the user that a file is named after: the name without extension and ``.gz``."""
-    return PurePath(PurePath(source).name.removesuffix(".gz")).stem
+    """Return the user that a file is named after: the name without extensions."""
+    return PurePath(remove_packed_suffix(PurePath(source).name)).stem
 
 
 def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: Region | None = None) -> ReadResult:
@@ -331,6 +459,7 @@ def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: R
     refused: Counter[str] = Counter()
     unnamed: dict[str, str] = {}
     for read_block in blocks:
+        refused.update(read_block.refused)
         block = remove_refused(read_block, region, refused)
         if block.skipped:
             skipped[block.source] = skipped.get(block.source, 0) + block.skipped

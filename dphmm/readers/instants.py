@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
@@ -150,6 +151,32 @@ class Instants:
                 f"time {instant.isoformat()} does not exist in {self.zone} (clock change); check the zone, or use UTC"
             )
         return since_epoch(there)
+
+
+_NO_TIMES = frozenset(("", "null", "none", "nan"))
+_UTC_SUFFIX = re.compile(r"\s*(?:UTC|GMT)$", re.IGNORECASE)
+
+
+def parse_track_time(text: str | None) -> int | None:
+    """Return a time of a recording, microseconds since 1970 in UTC; None if there is none.
+
+    Parameters
+    ----------
+    text
+        ISO 8601, also with ``UTC`` or ``GMT`` after it; UTC if it has no zone. Devices without a clock write nothing,
+        or ``null``.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a time.
+    """
+    try:
+        return parse_time(text)
+    except ValueError:
+        if text is None or text.strip().lower() in _NO_TIMES:
+            return None
+        return parse_time(_UTC_SUFFIX.sub("", text.strip()))
 
 
 def _parse_number(value: object) -> float | int | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -11,15 +13,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError
-from dphmm.readers.data_sets import CAB_LINE, CAB_NAME, cabs_fixes, checkins_fixes, geolife_fixes
-from dphmm.readers.fixes import Fixes, ReadOptions, ReadResult, trajectories
-from dphmm.readers.gpx_owntracks import gpx_fixes, gpx_recording, owntracks_fixes
+from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, NotRecordingError
+from dphmm.readers.data_sets import CAB_NAME, cabs_fixes, checkins_fixes, geolife_fixes
+from dphmm.readers.fit import fit_fixes
+from dphmm.readers.fixes import Details, Fixes, ReadOptions, ReadResult, trajectories
+from dphmm.readers.geojson import geojson_fixes, json_fixes
 from dphmm.readers.instants import Instants
+from dphmm.readers.owntracks import owntracks_fixes
 from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
+from dphmm.readers.timeline import timeline_fixes
+from dphmm.readers.xml_tracks import gpx_fixes, kml_fixes, tcx_fixes
 from dphmm.space.fix_quality import Region
 from dphmm.space.trajectory import Recording, Segment
-from dphmm.tables.source import Document, documents, get_suffix, member_names
+from dphmm.tables.recognition import identify
+from dphmm.tables.source import Document, documents, get_suffix, is_archive, member_names
 from dphmm.validation import checked
 
 
@@ -34,25 +41,39 @@ class Format(NamedTuple):
         Function of a document and the options of the caller that yields blocks of fixes.
     wanted
         The record that an empty file lacks, for the message.
+    has_columns
+        Whether the options of tables apply: names of columns, the unit and the zone of times.
     """
 
     suffixes: frozenset[str]
     fixes: Callable[[Document, ReadOptions], Iterator[Fixes]]
     wanted: str = "usable fix"
+    has_columns: bool = False
 
 
 FORMATS: Mapping[str, Format] = {
     "geolife": Format(frozenset({".plt"}), geolife_fixes),
     "checkins": Format(frozenset({".txt"}), checkins_fixes),
-    "table": Format(TABLE_SUFFIXES, table_fixes),
+    "table": Format(TABLE_SUFFIXES, table_fixes, has_columns=True),
     "gpx": Format(frozenset({".gpx"}), gpx_fixes),
+    "tcx": Format(frozenset({".tcx"}), tcx_fixes),
+    "kml": Format(frozenset({".kml"}), kml_fixes),
+    "fit": Format(frozenset({".fit"}), fit_fixes),
+    "geojson": Format(frozenset({".geojson", ".json", ".geojsonl", ".geojsons"}), geojson_fixes, has_columns=True),
+    "json": Format(frozenset({".json", ".jsonl", ".ndjson"}), json_fixes, has_columns=True),
+    "timeline": Format(frozenset({".json"}), timeline_fixes),
     "cabspotting": Format(frozenset({".txt"}), cabs_fixes),
-    "owntracks": Format(frozenset({".rec"}), owntracks_fixes, "record of type location"),
+    "owntracks": Format(frozenset({".rec", ".json"}), owntracks_fixes, "record of type location"),
 }
 """The formats by name."""
 
+_LOG = logging.getLogger(__name__)
+# The number of files that a warning names.
+_MAX_LISTED = 12
+_KMZ_MEMBER = ".kmz/doc.kml"
 _FORMAT_NAMES = ", ".join(sorted(FORMATS))
-_SNIFFED_BYTES = 4096
+# Folders of these contain other text files, and their archives are long: they are recognised by the names of files.
+_DATA_SETS = ("cabspotting", "geolife")
 
 
 @checked
@@ -120,49 +141,133 @@ def read(
     MissingDependencyError
         If the format needs a library that is not installed.
     """
-    try:
-        name = format or recognise(path)
-    except EmptyDataError:
-        if may_be_empty:
-            return ReadResult((), {}, 0)
-        raise
-    if name not in FORMATS:
-        raise ConfigurationError(f"format must be one of {sorted(FORMATS)}, got {name!r}")
-    if columns and name != "table":
-        raise ConfigurationError(f"columns cannot be combined with format {name!r}: only tables have named columns")
-    instants = Instants(time_unit, time_zone)
-    if instants != Instants() and name != "table":
-        raise ConfigurationError(
-            f"time_unit and time_zone cannot be combined with format {name!r}: its times have a fixed unit and zone"
-        )
     if user is not None and user_per_file:
         raise ConfigurationError("--user cannot be combined with user_per_file: each file would have two users")
-    options = ReadOptions(skip_bad, user, columns or {}, instants, region)
-    file_format = FORMATS[name]
-    ignored = (EmptyDataError,) if may_be_empty else ()
-    result = trajectories(_blocks(path, file_format, options, ignored), user_per_file, region)
+    options = ReadOptions(skip_bad, user, columns or {}, Instants(time_unit, time_zone), region)
+    files = _Files(path, format, options, may_be_empty)
+    result = trajectories(files.blocks(), user_per_file, region)
     if not result.trajectories and not may_be_empty:
         skipped = sum(result.skipped.values())
         raise EmptyDataError(
             path,
-            f"contains no {file_format.wanted} ({skipped} malformed records skipped, {sum(result.refused.values())} "
+            f"contains no {files.wanted} ({skipped} malformed records skipped, {sum(result.refused.values())} "
             "invalid fixes refused); check file and format",
         )
-    return result
+    if files.passed_over:
+        _warn_of_files(path, files.passed_over)
+    return replace(result, passed_over=files.passed_over)
 
 
-def _blocks(
-    path: str | Path, file_format: Format, options: ReadOptions, ignored: tuple[type[EmptyDataError], ...]
-) -> Iterator[Fixes]:
-    """Yield the fixes of all files, without the errors of files that contain no fix."""
-    with suppress(*ignored):  # of a folder without files
-        for part in documents(path, file_format.suffixes):
-            with suppress(*ignored):
-                yield from file_format.fixes(_whole_path(part, path), options)
+def _warn_of_files(path: str | Path, passed_over: Mapping[str, str]) -> None:
+    names = [PurePosixPath(name).name for name in passed_over]
+    listed = ", ".join(names[:_MAX_LISTED]) + (", ..." if len(names) > _MAX_LISTED else "")
+    count = f"{len(names)} file{'s' if len(names) > 1 else ''}"
+    _LOG.warning("dphmm: warning: %s: passed over %s without a recording: %s", path, count, listed)
+
+
+class _Files:
+    """The files of a path that are read, each with the reader of its content.
+
+    Parameters
+    ----------
+    path
+        File, folder or archive.
+    format
+        The format of all files; None to recognise each by its content.
+    options
+        Options of the caller.
+    may_be_empty
+        Whether files without a fix, and a folder without files, are valid.
+
+    Attributes
+    ----------
+    passed_over
+        File of a folder or archive → its content, if it is not a recording.
+    formats
+        The formats of the files that were read.
+    num_files
+        The number of files that were read.
+    """
+
+    def __init__(self, path: str | Path, format: str | None, options: ReadOptions, may_be_empty: bool = False) -> None:
+        self.passed_over: dict[str, str] = {}
+        self.formats: list[str] = []
+        self.num_files = 0
+        self._path = path
+        self._options = options
+        self._may_be_empty = may_be_empty
+        self._format = format
+        # Errors of files that are passed over, by format. They count if nothing else is read.
+        self._problems: list[tuple[str | None, DataFileError]] = []
+        if format is not None:
+            self._check_format(format)
+
+    @property
+    def wanted(self) -> str:
+        """The record that files of these formats lack if they are empty."""
+        return FORMATS[self.formats[0]].wanted if self.formats else "usable fix"
+
+    def blocks(self) -> Iterator[Fixes]:
+        """Yield the fixes of all files.
+
+        Raises
+        ------
+        DataFileError
+            If a file cannot be read, or no file is a recording.
+        """
+        ignored = (EmptyDataError,) if self._may_be_empty else ()
+        with suppress(*ignored):  # of a folder without files
+            format_name = self._format or find_data_set(self._path)
+            suffixes = None if format_name is None else FORMATS[format_name].suffixes
+            is_single = Path(self._path).is_file() and not is_archive(self._path)
+            if format_name is None:
+                _check_zipped_document(self._path)
+            for part in documents(self._path, suffixes):
+                with suppress(*ignored):
+                    yield from self._read(_whole_path(part, self._path), format_name, is_single)
+            self._check_passed_over()
+
+    def _read(self, document: Document, format_name: str | None, is_single: bool) -> Iterator[Fixes]:
+        recognised = None
+        try:
+            recognised = format_name or _recognise_document(document)
+            self._check_format(recognised)
+            self.formats.append(recognised)
+            self.num_files += 1
+            yield from FORMATS[recognised].fixes(document, self._options)
+        except (NotRecordingError, EmptyDataError) as problem:
+            if is_single or self._format is not None or (isinstance(problem, EmptyDataError) and self._may_be_empty):
+                raise
+            self.passed_over[document.source] = problem.problem
+            self._problems.append((recognised, problem))
+            if recognised is not None:
+                self.formats.remove(recognised)
+                self.num_files -= 1
+
+    def _check_format(self, name: str) -> None:
+        if name not in FORMATS:
+            raise ConfigurationError(f"format must be one of {sorted(FORMATS)}, got {name!r}")
+        if FORMATS[name].has_columns:
+            return
+        if self._options.columns:
+            raise ConfigurationError(f"columns cannot be combined with format {name!r}: only tables have named columns")
+        if self._options.instants != Instants():
+            raise ConfigurationError(
+                f"time_unit and time_zone cannot be combined with format {name!r}: its times have a fixed unit and zone"
+            )
+
+    def _check_passed_over(self) -> None:
+        """Raise the error of a file that was passed over if it may be a recording."""
+        # Among files of its own format, a file without a fix is an error of the user rather than another content.
+        for name, problem in self._problems:
+            if not self.formats or (name in self.formats and not isinstance(problem, EmptyDataError)):
+                raise problem
 
 
 def _whole_path(document: Document, path: str | Path) -> Document:
-    """Name a document on a disk by its absolute path."""
+    """Name a document on a disk by its absolute path, and one in KMZ by the archive."""
+    if document.source.lower().endswith(_KMZ_MEMBER):
+        return replace(document, source=document.source[: -len("/doc.kml")])
     # The user must not depend on which folder of a tree is read.
     if not (document.name.is_absolute() or Path(path).is_dir()):
         return document  # of an archive, the path of which is not one of its folders
@@ -192,78 +297,166 @@ def recognise(path: str | Path) -> str:
     ConfigurationError
         If a folder or archive contains several formats.
     """
-    names = []
-    formats = set()
-    for name in member_names(path):
-        names.append(name)
-        formats.add(_by_suffix(name))
-        # Folders of these contain other text files, and their archives are long: stop at the first match.
-        for format_name in ("cabspotting", "geolife"):
-            if format_name in formats:
-                return format_name
-    formats.discard(None)
-    if len(names) == 1 and formats <= {"checkins"}:
-        return _by_first_line(path)
+    data_set = find_data_set(path)
+    if data_set is not None:
+        return data_set
+    _check_zipped_document(path)
+    formats: set[str] = set()
+    problems = []
+    for document in documents(path):
+        try:
+            formats.add(_recognise_document(document))
+        except DataFileError as problem:
+            problems.append(problem)
     if len(formats) > 1:
-        names_of_formats = sorted(str(format_name) for format_name in formats)
-        raise ConfigurationError(f"{path} contains several formats, {', '.join(names_of_formats)}; set format=")
-    if not names:
-        raise EmptyDataError(path, "contains no file; check the folder")
+        raise ConfigurationError(f"{path} contains several formats, {', '.join(sorted(formats))}; set format=")
     if not formats:
-        raise DataFileError(path, "contains no file of a known format; set format= if it is one of " + _FORMAT_NAMES)
-    return str(formats.pop())
+        raise problems[0]
+    return formats.pop()
 
 
-def _by_suffix(name: str) -> str | None:
-    if CAB_NAME.fullmatch(PurePosixPath(name).name):
-        return "cabspotting"
-    suffix = get_suffix(name)
-    return next((name for name, file_format in FORMATS.items() if suffix in file_format.suffixes), None)
+def find_data_set(path: str | Path) -> str | None:
+    """Return the format of a public data set, recognised by the names of its files.
+
+    Parameters
+    ----------
+    path
+        The file, folder or archive.
+
+    Returns
+    -------
+    str or None
+        ``"geolife"`` or ``"cabspotting"``; None for all others, and for a single file.
+
+    Raises
+    ------
+    DataFileError
+        If it cannot be read.
+    """
+    path = Path(path)
+    if path.is_file() and not is_archive(path):
+        return "cabspotting" if CAB_NAME.fullmatch(path.name) else None
+    for name in member_names(path):
+        if CAB_NAME.fullmatch(PurePosixPath(name).name):
+            return "cabspotting"
+        if get_suffix(name) in FORMATS["geolife"].suffixes:
+            return "geolife"
+    return None
 
 
-def _by_first_line(path: str | Path) -> str:
-    document = next(documents(path, {get_suffix(name) for name in member_names(path)}))
-    line = document.data[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
-    if not document.data.strip():
-        raise EmptyDataError(path, "is empty, so its format is unknown; set format= if it is one of " + _FORMAT_NAMES)
-    candidates = {  # the first match counts
-        "checkins": line.count(b"\t") == 4 and not line.lower().startswith(b"user"),
-        "cabspotting": CAB_LINE.fullmatch(line) is not None,
-        "gpx": line.startswith(b"<"),
-        "owntracks": b"\t" in line and b"{" in line,
-        "geolife": line.startswith(b"Geolife trajectory"),
-        "table": any(delimiter in line for delimiter in (b",", b";", b"\t")),
-    }
-    if not any(candidates.values()):
-        raise DataFileError(path, "is of no known format; set format= if it is one of " + _FORMAT_NAMES)
-    return next(name for name, matches in candidates.items() if matches)
+def _check_zipped_document(path: str | Path) -> None:
+    """Raise the error of a document that is stored as a ZIP archive, such as a workbook."""
+    path = Path(path)
+    if path.is_file() and zipfile.is_zipfile(path):
+        kind = identify(Document(str(path), PurePosixPath(path.name), lambda: path.open("rb")).head())
+        if kind is not None and kind.name != "ZIP":
+            raise kind.build_error(str(path))
+
+
+def _recognise_document(document: Document) -> str:
+    """Return the format of a file.
+
+    Raises
+    ------
+    EmptyDataError
+        If it is empty, and its extension is not that of a format.
+    NotRecordingError
+        If it is of another format, or of no known one.
+    """
+    head = document.head()
+    if not head.strip():
+        suffix = get_suffix(document.name)
+        named = [name for name, file_format in FORMATS.items() if suffix in file_format.suffixes]
+        if len(named) == 1 or suffix in TABLE_SUFFIXES:
+            return named[0]
+        raise EmptyDataError(
+            document.source, "is empty, so its format is unknown; set format= if it is one of " + _FORMAT_NAMES
+        )
+    kind = identify(head)
+    if kind is None:
+        raise NotRecordingError(document.source, "is of no known format; set format= if it is one of " + _FORMAT_NAMES)
+    if kind.format is None:
+        raise kind.build_error(document.source)
+    return kind.format
 
 
 @checked
-def read_recording(path: str | Path) -> Recording:
+def read_recording(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str | None = None,
+    time_zone: str | None = None,
+) -> Recording:
     """Read the recording of one user's device from a file.
 
     Parameters
     ----------
     path
-        A GPX file, or a file of one user in any other format.
+        A file of one user in any format, also packed or in an archive.
+    format, columns, time_unit, time_zone
+        As for `read`. Columns may also be those of elevation, segments and sensors.
 
     Returns
     -------
     Recording
-        Its segments; a single one for formats other than GPX.
+        Its segments in the order of the file, with times, accuracy, elevation and sensors as far as the file contains
+        them. Points may have no time. Fixes that the device marks as invalid are dropped.
 
     Raises
     ------
     DataFileError
-        If the file cannot be read, is not well formed, or contains no point, one with coordinates out of range, or
+        If the file cannot be read, is not well formed, or contains no point, one with an invalid time or location, or
         several users.
+    ConfigurationError
+        As for `read`.
+    MissingDependencyError
+        If the format needs a library that is not installed.
     """
-    path = Path(path)
-    if get_suffix(path) == ".gpx":
-        return gpx_recording(path)
-    users = read(path).trajectories
-    if len(users) != 1:
-        raise DataFileError(path, f"must contain a single user, got {len(users)}")
-    user = users[0]
-    return Recording((Segment(user.latitude, user.longitude, user.times, np.full(len(user), np.nan)),))
+    options = ReadOptions(False, None, columns or {}, Instants(time_unit, time_zone), None, is_recording=True)
+    files = _Files(path, format, options)
+    blocks = [block for block in files.blocks() if len(block.times)]
+    if not blocks:
+        raise EmptyDataError(path, "contains no point; use a file with a recorded track")
+    users = {(block.source, name) for block in blocks for name in block.names}
+    if len(users) > 1:
+        sources = {source for source, _ in users}
+        what = "a single user" if len(sources) == 1 else "a single recording"
+        raise DataFileError(path, f"must contain {what}, got {len(users)}")
+    segments = [segment for block in blocks for segment in _build_segments(block)]
+    dropped = {name for block in blocks if block.details is not None for name in block.details.dropped}
+    if sum(map(len, segments)) < sum(len(block.times) for block in blocks):
+        dropped.add("points that the device marks as invalid")
+    if not segments:
+        raise EmptyDataError(path, "contains no valid point; use a file with a recorded track")
+    activity = next(filter(None, (segment.activity for segment in segments)), None)
+    return Recording(tuple(segments), activity, tuple(sorted(dropped)), files.formats[0])
+
+
+def _build_segments(block: Fixes) -> list[Segment]:
+    """Return the segments of a block, without fixes that the device marks as invalid."""
+    nothing = np.full(len(block.times), np.nan)
+    accuracy = nothing if block.accuracy_m is None else block.accuracy_m
+    is_kept = ~(accuracy < 0)  # NaN is unknown
+    if block.is_valid is not None:
+        is_kept &= block.is_valid
+    details = block.details or Details(nothing, {}, np.zeros(len(nothing), np.int64), ((0, None),))
+    segments = []
+    for number in np.unique(details.segment[is_kept]).tolist():
+        rows = np.flatnonzero(is_kept & (details.segment == number))
+        track, activity = details.tracks[number]
+        sensors = {name: values[rows] for name, values in details.sensors.items() if not np.isnan(values[rows]).all()}
+        segments.append(
+            Segment(
+                block.latitude[rows],
+                block.longitude[rows],
+                block.times[rows],
+                details.elevation[rows],
+                sensors,
+                activity,
+                track,
+                accuracy[rows],
+            )
+        )
+    return segments

@@ -380,7 +380,7 @@ def _part(path: PathT, part: slice) -> PathT:
     return replace(path, **arrays)
 
 
-_COLUMNS = ("latitude", "longitude", "times", "elevation")
+_COLUMNS = ("latitude", "longitude", "times", "elevation", "accuracy_m")
 SENSORS = ("cad", "power", "speed", "course", "hr", "atemp")
 """The sensors kept of a point: cadence, power, speed, course, heart rate, air temperature."""
 
@@ -403,6 +403,8 @@ class Segment:
         The type of activity of its track, such as ``"cycling"``; None if the file has none.
     track
         The index of its track in the file.
+    accuracy_m
+        ``(n,)``: accuracy radius in metres, NaN if unknown. Defaults to unknown for every point.
     """
 
     latitude: FloatArray
@@ -412,6 +414,11 @@ class Segment:
     sensors: dict[str, FloatArray] = field(default_factory=dict)
     activity: str | None = None
     track: int = 0
+    accuracy_m: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.accuracy_m):
+            object.__setattr__(self, "accuracy_m", np.full(len(self.latitude), np.nan))
 
     def __len__(self) -> int:
         return len(self.latitude)
@@ -468,11 +475,14 @@ class Recording:
         The type of activity in the file, such as ``"cycling"``; None if the file has none.
     dropped
         Names of the other contents of the file, which are not included here.
+    source
+        The name of the format that was read, one of `dphmm.readers.FORMATS`; None if it was not read from a file.
     """
 
     segments: tuple[Segment, ...]
     activity: str | None = None
     dropped: tuple[str, ...] = ()
+    source: str | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self.segments))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import tomllib
-from collections.abc import Container
+from collections.abc import Collection, Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,176 @@ def read_json(document: Document) -> Any:
         raise
     except ValueError as problem:
         raise DataFileError(document.source, f"is not usable JSON ({problem}); export it again") from None
+
+
+# A value that is longer is read by a larger buffer. Longer ones are not values of the formats that are read.
+_BUFFER_CHARACTERS = 1 << 20
+_MAX_VALUE_CHARACTERS = 1 << 28
+# A value that is cut off fails in its last characters: "\\ud83d" or "-Infinity" are the longest tokens but strings.
+_LONGEST_TOKEN = 16
+# RFC 8142 separates the values of a sequence by record separators.
+_SPACE = re.compile(r"[\s\x1e]*")
+
+
+class JsonItems:
+    """The items of a JSON file, read in order with a bounded buffer.
+
+    Parameters
+    ----------
+    document
+        The file: one value, or a sequence of values, separated by spaces, newlines or record separators.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._chunks = document.chunks()
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._text = ""
+        self._at = 0
+        self._line = 1
+        self._has_ended = False
+        self._parse = json.JSONDecoder().raw_decode
+
+    def walk(self, lists: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """Yield the items of the file.
+
+        Parameters
+        ----------
+        lists
+            The keys of outer objects under which a list of items is expected.
+
+        Yields
+        ------
+        key, item
+            The items of a list, with its key; those of a list without a key, with an empty one. Values of another kind
+            have an empty key; an object comes without its lists, after their items.
+
+        Raises
+        ------
+        DataFileError
+            If the file is not JSON, is nested too deeply or cut off, with the line; or contains a value of more than
+            256 MiB; or if a packed one contains more objects than `dphmm.tables.max_unpacked` allows.
+        """
+        while self._peek():
+            value = self._whole_value() if self._text[self._at] in "{[" else (self._value(),)
+            if value is None and self._text[self._at] == "[":
+                yield from (("", item) for item in self._list())
+            elif value is None:
+                yield from self._members(lists)
+            elif isinstance(value[0], dict):
+                rest = dict(value[0])
+                for key in lists:
+                    if isinstance(rest.get(key), list):
+                        yield from ((key, item) for item in rest.pop(key))
+                yield "", rest
+            else:
+                yield from (("", item) for item in (value[0] if isinstance(value[0], list) else value))
+
+    def _members(self, lists: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """Yield the items of an object that exceeds the buffer."""
+        rest = {}
+        self._at += 1
+        while self._peek() != "}":
+            key = self._value()
+            if not isinstance(key, str) or self._peek() != ":":
+                raise self._refusal("a key must be a string")
+            self._at += 1
+            if self._peek() == "[" and key in lists:
+                yield from ((key, item) for item in self._list())
+            else:
+                rest[key] = self._value()
+            self._end_member("}")
+        self._at += 1
+        yield "", rest
+
+    def _list(self) -> Iterator[Any]:
+        self._at += 1
+        while self._peek() != "]":
+            yield self._value()
+            self._end_member("]")
+        self._at += 1
+
+    def _end_member(self, end: str) -> None:
+        mark = self._peek()
+        if mark == ",":
+            self._at += 1
+            if self._peek() == end:
+                raise self._refusal("a comma without a value after it")
+        elif mark != end:
+            raise self._refusal(f"',' or '{end}' expected")
+
+    def _peek(self) -> str:
+        """Skip spaces, and return the next character; none at the end."""
+        while True:
+            match = _SPACE.match(self._text, self._at)
+            self._at = self._at if match is None else match.end()
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._fill():
+                return ""
+
+    def _whole_value(self) -> tuple[Any] | None:
+        """Parse the next value if the buffer contains all of it."""
+        try:
+            return (self._value(max_characters=_BUFFER_CHARACTERS),)
+        except _TooLong:
+            return None
+
+    def _value(self, max_characters: int = _MAX_VALUE_CHARACTERS) -> Any:
+        while True:
+            if self._at >= len(self._text) and not self._fill():
+                raise self._refusal("it may be cut off")
+            try:
+                value, end = self._parse(self._text, self._at)
+                # The rest of a number may follow: "-12.5e" is parsed as -12.5.
+                is_short = end + _LONGEST_TOKEN > len(self._text) and not isinstance(value, str | list | dict)
+                if not is_short or self._has_ended:
+                    self._at = end
+                    return value
+            except RecursionError:
+                raise self._refusal("it is nested too deeply") from None
+            except json.JSONDecodeError as caught:
+                is_cut = caught.pos >= len(self._text) - _LONGEST_TOKEN or caught.msg.startswith("Unterminated")
+                if not is_cut or self._has_ended:
+                    raise self._refusal(f"{caught.msg}; it may be cut off", caught.pos) from None
+            except ValueError:
+                raise self._refusal("it has an integer of thousands of digits") from None
+            if len(self._text) - self._at > max_characters:
+                if max_characters < _MAX_VALUE_CHARACTERS:
+                    raise _TooLong
+                raise self._refusal("a value is longer than 256 MiB")
+            self._fill()
+
+    def _fill(self) -> bool:
+        """Read on; return false at the end of the file."""
+        if self._has_ended:
+            return False
+        if self._at:
+            self._line += self._text.count("\n", 0, self._at)
+            self._text, self._at = self._text[self._at :], 0
+        # The buffer doubles while a value does not fit: parsing it again then costs twice its length at most.
+        wanted = max(_BUFFER_CHARACTERS, len(self._text))
+        parts = [self._text]
+        while wanted > 0 and not self._has_ended:
+            chunk = next(self._chunks, b"")
+            self._has_ended = not chunk
+            try:
+                parts.append(self._decoder.decode(chunk, final=not chunk))
+            except UnicodeDecodeError:
+                raise DataFileError(self._document.source, "is not UTF-8 text; convert it", self._line) from None
+            wanted -= len(parts[-1])
+        self._text = "".join(parts)
+        if self._document.allowance is not None:
+            self._document.allowance.check_objects(sum(map(self._text.count, "{[,")), _OBJECT_BYTES)
+        return True
+
+    def _refusal(self, problem: str, at: int | None = None) -> DataFileError:
+        line = self._line + self._text.count("\n", 0, self._at if at is None else at)
+        return DataFileError(self._document.source, f"is not JSON ({problem})", line)
+
+
+class _TooLong(Exception):
+    """A value exceeds the buffer."""
 
 
 _MAX_CHARACTERS = 1 << 20

@@ -19,12 +19,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any, Protocol
 
-from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError
+from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, need
+from dphmm.tables.recognition import HEAD_BYTES, identify
 from dphmm.tables.values import one_line
 from dphmm.validation import checked
 
@@ -199,7 +200,7 @@ class Allowance:
             "'dphmm --max-unpacked 8GB …' or dphmm.tables.max_unpacked",
         )
 
-    def whole(self, stream: IO[bytes] | gzip.GzipFile) -> bytes:
+    def whole(self, stream: ByteStream) -> bytes:
         """Read an unpacking stream to its end.
 
         Parameters
@@ -224,6 +225,13 @@ class Allowance:
         return unpacked.getvalue()
 
 
+class ByteStream(Protocol):
+    """Anything from which bytes are read in order."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read at most a number of bytes; none at the end."""
+
+
 class CountingStream:
     """A stream that subtracts the bytes it reads from an allowance.
 
@@ -235,7 +243,7 @@ class CountingStream:
         The allowance.
     """
 
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile, allowance: Allowance) -> None:
+    def __init__(self, stream: ByteStream, allowance: Allowance) -> None:
         self._stream = stream
         self._allowance = allowance
 
@@ -246,10 +254,80 @@ class CountingStream:
         return data
 
 
-_TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_GZIP_MAGIC = b"\x1f\x8b"
-_UNPACKERS: Mapping[bytes, Callable[[Any], Any]] = {_GZIP_MAGIC: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+class _ZstandardStream:
+    """The unpacked content of Zstandard frames.
+
+    Parameters
+    ----------
+    packed
+        A stream of frames.
+    """
+
+    # A block of four bytes unpacks to 128 KiB at most: a piece of this size to 32 MiB.
+    _PIECE_BYTES = 1024
+
+    def __init__(self, packed: ByteStream) -> None:
+        self._library = need("zstandard", "files")
+        self._packed = packed
+        self._frame: Any = None
+        self._unpacked = b""
+
+    def read(self, size: int, /) -> bytes:
+        """Read at most a number of unpacked bytes.
+
+        Raises
+        ------
+        EOFError
+            If the last frame is cut off.
+        zlib.error
+            If a frame is damaged.
+        """
+        piece = b""
+        while not self._unpacked:
+            piece = piece or self._packed.read(self._PIECE_BYTES)
+            if not piece:
+                if self._frame is not None:
+                    raise EOFError("the last frame is cut off")
+                return b""
+            self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
+            try:
+                self._unpacked = self._frame.decompress(piece)
+            except self._library.ZstdError as problem:
+                raise zlib.error(one_line(problem)) from None
+            piece = b""
+            if self._frame.eof:
+                piece, self._frame = self._frame.unused_data, None
+        if piece:  # of the next frame
+            self._packed = _Pushed(piece, self._packed)
+        part, self._unpacked = self._unpacked[:size], self._unpacked[size:]
+        return part
+
+
+class _Pushed:
+    """A stream with bytes before it."""
+
+    def __init__(self, first: bytes, stream: ByteStream) -> None:
+        self._first = first
+        self._stream = stream
+
+    def read(self, size: int, /) -> bytes:
+        """Read at most a number of bytes."""
+        part, self._first = self._first[:size], self._first[size:]
+        return part or self._stream.read(size)
+
+
+_PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+_TAR_SUFFIXES = (".tar", ".tgz", ".tbz2", ".txz", *(f".tar{suffix}" for suffix in _PACKED_SUFFIXES))
+_UNPACKERS: Mapping[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+    b"\x28\xb5\x2f\xfd": _ZstandardStream,
+}
 """First bytes of a packed file → function that unpacks it."""
+_MAGIC_BYTES = 8
+# A larger file is not loaded before its reader asks for all of it.
+_MAX_EAGER_BYTES = 64 << 20
 _DAMAGE_ERRORS = (
     *(EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile),
     *(struct.error, UnicodeError, OverflowError),  # raised by zipfile and tarfile for invalid header fields
@@ -258,7 +336,7 @@ _DAMAGE_ERRORS = (
 
 @dataclass(frozen=True)
 class Document:
-    """The bytes of one file, unpacked.
+    """One file, unpacked.
 
     Parameters
     ----------
@@ -266,16 +344,67 @@ class Document:
         The file, for messages; for a member of an archive, the archive and the member.
     name
         The path, relative to the folder or archive if there is one.
-    data
-        The content.
+    content
+        The bytes, or a function that opens a stream of them.
     allowance
         The remaining allowance of the file, if it was packed.
     """
 
     source: str
     name: PurePosixPath
-    data: bytes
+    content: bytes | Callable[[], ByteStream]
     allowance: Allowance | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def data(self) -> bytes:
+        """The whole content.
+
+        Raises
+        ------
+        DataFileError
+            If it cannot be read, or unpacks to more than `dphmm.tables.max_unpacked` allows.
+        """
+        return self.content if isinstance(self.content, bytes) else b"".join(self.chunks())
+
+    def chunks(self, size: int = _CHUNK_BYTES) -> Iterator[bytes]:
+        """Yield the content in order, without all of it in memory if the file is large.
+
+        Parameters
+        ----------
+        size
+            The largest number of bytes of a chunk.
+
+        Yields
+        ------
+        bytes
+            Chunks, not empty.
+
+        Raises
+        ------
+        DataFileError
+            As for `data`.
+        """
+        if isinstance(self.content, bytes):
+            yield from (self.content[start : start + size] for start in range(0, len(self.content), size))
+            return
+        with readable(self.source):
+            stream = self.content()
+            try:
+                while chunk := stream.read(size):
+                    yield chunk
+            finally:
+                if hasattr(stream, "close"):
+                    stream.close()
+
+    def head(self) -> bytes:
+        """Return the first bytes of the content, from which it is recognised.
+
+        Returns
+        -------
+        bytes
+            At most `dphmm.tables.recognition.HEAD_BYTES` bytes.
+        """
+        return next(self.chunks(HEAD_BYTES), b"")
 
     def check_objects(self, marks: tuple[bytes, ...], size: int) -> None:
         """Raise an error if the objects to be built from a packed file take too much memory.
@@ -350,8 +479,14 @@ def readable(path: str | Path) -> Iterator[None]:
 
 
 def get_suffix(name: str | Path | PurePosixPath) -> str:
-    """Return the extension in lower case, ignoring a final ``.gz``."""
-    return PurePosixPath(str(name).lower().removesuffix(".gz")).suffix
+    """Return the extension in lower case, without that of packed files, such as ``.gz``."""
+    return PurePosixPath(remove_packed_suffix(str(name)).lower()).suffix
+
+
+def remove_packed_suffix(name: str) -> str:
+    """Return a name without a final ``.gz``, ``.bz2``, ``.xz`` or ``.zst``."""
+    packed = next((suffix for suffix in _PACKED_SUFFIXES if name.lower().endswith(suffix)), "")
+    return name[: len(name) - len(packed)]
 
 
 def member_names(path: str | Path) -> Iterator[str]:
@@ -381,7 +516,7 @@ def member_names(path: str | Path) -> Iterator[str]:
 
 @checked
 def read_document(path: str | Path) -> Document:
-    """Read one file, plain or gzipped.
+    """Read one file, plain or packed with gzip, bzip2, xz or Zstandard.
 
     Parameters
     ----------
@@ -401,15 +536,21 @@ def read_document(path: str | Path) -> Document:
     """
     path = Path(path)
     with readable(path):
-        packed = path.read_bytes()
-        allowance = Allowance(path, len(packed))
-        data = _unpacked(packed, allowance)
+        size = path.stat().st_size
+        allowance = Allowance(path, size)
         name = PurePosixPath(path.absolute().as_posix())
-        return Document(str(path), name, data, None if data is packed else allowance)
+        content: bytes | Callable[[], ByteStream]
+        if size > _MAX_EAGER_BYTES:
+            content, is_packed = _open_lazily(partial(path.open, "rb"), allowance)
+        else:
+            packed = path.read_bytes()
+            data = _unpacked(packed, allowance)
+            content, is_packed = data, data is not packed
+        return Document(str(path), name, content, allowance if is_packed else None)
 
 
 @checked
-def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]:
+def documents(path: str | Path, suffixes: Collection[str] | None = None) -> Iterator[Document]:
     """Yield the files of a folder or archive that have one of the suffixes, or a single file.
 
     Parameters
@@ -417,7 +558,8 @@ def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]
     path
         A file, a folder, or a tar or zip archive.
     suffixes
-        The extensions in lower case, with their dots. A final ``.gz`` is ignored. A single file may have any suffix.
+        The extensions in lower case, with their dots; that of a packed file is ignored. A single file may have any
+        suffix. By default all files are yielded, and those of a ZIP archive in a folder or archive instead of it.
 
     Yields
     ------
@@ -433,22 +575,38 @@ def documents(path: str | Path, suffixes: Collection[str]) -> Iterator[Document]
     path = Path(path)
     has_files = False
     with readable(path):
-        if not (path.is_dir() or _is_tar(path) or zipfile.is_zipfile(path)):
+        if not (path.is_dir() or is_archive(path)):
             yield read_document(path)
             return
         for name, load in _members(path, ordered=True):
-            if not PurePosixPath(name).name.startswith(".") and get_suffix(name) in suffixes:  # macOS adds ._ files
+            if PurePosixPath(name).name.startswith("."):  # macOS adds ._ files
+                continue
+            if suffixes is None or get_suffix(name) in suffixes:
                 has_files = True
                 with readable(f"{path}/{name}"):
-                    yield Document(f"{path}/{name}", PurePosixPath(name), *load())
+                    document = Document(f"{path}/{name}", PurePosixPath(name), *load())
+                    yield from _unzipped(document) if suffixes is None else (document,)
     if not has_files:
-        raise EmptyDataError(
-            path, f"contains no {' or '.join(sorted(suffixes))} file; check the folder or name the format"
-        )
+        wanted = "file" if suffixes is None else f"{' or '.join(sorted(suffixes))} file"
+        raise EmptyDataError(path, f"contains no {wanted}; check the folder or name the format")
 
 
-Content = tuple[bytes, Allowance | None]
-"""The unpacked bytes of a file, and the remaining allowance of its packed source."""
+def _unzipped(document: Document) -> Iterator[Document]:
+    """Yield the files of a ZIP archive within another one, or any other file itself."""
+    kind = identify(document.head())
+    if kind is None or kind.name != "ZIP":
+        yield document
+        return
+    allowance = document.allowance or Allowance(document.source, len(document.data))
+    with zipfile.ZipFile(BytesIO(document.data)) as packed:
+        for info in packed.infolist():
+            if not info.filename.endswith("/") and not PurePosixPath(info.filename).name.startswith("."):
+                name = document.name / info.filename
+                yield Document(f"{document.source}/{info.filename}", name, *_of_zip(packed, info, allowance))
+
+
+Content = tuple[bytes | Callable[[], ByteStream], Allowance | None]
+"""The content of a `Document`, and the remaining allowance of its packed source."""
 
 
 def _members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[[], Content]]]:
@@ -485,7 +643,7 @@ def _tar(file: Any, allowance: Allowance) -> Iterator[tarfile.TarFile]:
     """Open an archive for reading from begin to end, so that no header can move backwards."""
     start = file.read(8)
     file.seek(0)
-    unpacker = next((unpack for magic, unpack in _UNPACKERS.items() if start.startswith(magic)), None)
+    unpacker = _find_unpacker(start)
     stream: Any = file if unpacker is None else CountingStream(unpacker(file), allowance)
     try:
         archive = tarfile.open(fileobj=stream, mode="r|")  # noqa: SIM115 - closed below
@@ -516,18 +674,41 @@ def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo, allowance: Allowa
 
 
 def _of_zip(packed: zipfile.ZipFile, info: zipfile.ZipInfo, allowance: Allowance) -> Content:
+    if info.file_size > _MAX_EAGER_BYTES:
+        return _open_lazily(lambda: CountingStream(packed.open(info), allowance), allowance)[0], allowance
     with packed.open(info) as content:
         return _unpacked(allowance.whole(content), allowance), allowance
 
 
 def _of_file(path: Path) -> Content:
     document = read_document(path)
-    return document.data, document.allowance
+    return document.content, document.allowance
+
+
+def is_archive(path: str | Path) -> bool:
+    """Return whether a file is a tar or ZIP archive, of which the members are read."""
+    return _is_tar(Path(path)) or zipfile.is_zipfile(path)
 
 
 def _is_tar(path: Path) -> bool:
     return path.name.lower().endswith(_TAR_SUFFIXES)
 
 
+def _find_unpacker(start: bytes) -> Callable[[Any], Any] | None:
+    return next((unpack for magic, unpack in _UNPACKERS.items() if start.startswith(magic)), None)
+
+
 def _unpacked(data: bytes, allowance: Allowance) -> bytes:
-    return allowance.whole(gzip.open(BytesIO(data))) if data.startswith(_GZIP_MAGIC) else data
+    unpacker = _find_unpacker(data[:_MAGIC_BYTES])
+    return data if unpacker is None else allowance.whole(unpacker(BytesIO(data)))
+
+
+def _open_lazily(opened: Callable[[], Any], allowance: Allowance) -> tuple[Callable[[], ByteStream], bool]:
+    """Return a function that opens the unpacked bytes, and whether they are packed."""
+    stream = opened()
+    unpacker = _find_unpacker(stream.read(_MAGIC_BYTES))
+    if hasattr(stream, "close"):
+        stream.close()
+    if unpacker is None:
+        return opened, False
+    return lambda: CountingStream(unpacker(opened()), allowance), True

@@ -30,6 +30,14 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "accuracy": ("accuracy", "accuracy_m", "horizontal_accuracy", "horizontalaccuracy", "acc", "hacc", "gps_accuracy"),
     "valid": ("valid", "is_valid"),
     "name": ("name", "place", "label"),
+    "elevation": ("elevation", "ele", "altitude", "alt", "elevation_m", "altitude_m"),
+    "segment": ("segment", "segment_id"),
+    "cad": ("cad", "cadence"),
+    "power": ("power", "watts"),
+    "speed": ("speed", "speed_mps"),
+    "course": ("course", "heading", "bearing"),
+    "hr": ("hr", "heart_rate", "heartrate"),
+    "atemp": ("atemp", "temperature"),
 }
 """Quantity → names of its column, in any case; the first that occurs is used."""
 

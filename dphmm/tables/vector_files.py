@@ -27,6 +27,7 @@ from dphmm.tables.json_toml import read_json
 from dphmm.tables.output import check_output
 from dphmm.tables.source import Document, get_suffix, read_document, readable
 from dphmm.tables.values import one_line, shorten
+from dphmm.tables.xml_files import decode_xml
 from dphmm.validation import checked
 
 if TYPE_CHECKING:
@@ -107,6 +108,11 @@ def read_collection(document: Document) -> tuple[list[Feature], str | None]:
         properties = feature.get("properties")
         kept.append(Feature(properties if isinstance(properties, dict) else {}, feature.get("geometry")))
     return kept, None if system is None else _get_name(system)
+
+
+def is_wgs84(system: object) -> bool:
+    """Return whether the member ``crs`` of a GeoJSON file, None if it has none, names WGS 84."""
+    return system is None or _WGS84.search(_get_name(system)) is not None
 
 
 def _get_name(system: object) -> str:
@@ -482,9 +488,6 @@ def _bounds(box: Box, system: str | None) -> Box:
 
 # ---- GPX -------------------------------------------------------------------------------------------------------------
 
-_ENCODING = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][\w.-]{0,40})["']""")
-_ENCODINGS = re.compile(r"utf-?8|us-ascii|ascii|latin-?1|iso-8859-\d{1,2}|windows-125\d|cp125\d", re.IGNORECASE)
-"""Accepted text encodings. Other codecs of Python can be very slow, or are not text encodings."""
 _POINT_BYTES = 1300  # memory of a point during parsing
 _LINE = re.compile(r"\bline (\d{1,9})\b")
 
@@ -514,23 +517,9 @@ def read_gpx(document: Document) -> Any:
     gpx = need("gpxpy.gpx", "files")
     document.check_objects((b"<trkpt", b"<rtept", b"<wpt"), _POINT_BYTES)
     try:
-        text = _text(document.data)
-        if "<!DOCTYPE" in text:
-            raise ValueError("it declares a document type, which GPX does not have")
-        return gpxpy.parse(text)
+        return gpxpy.parse("".join(decode_xml(document)))
     except (gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
         reason = one_line(problem)
         place = _LINE.search(reason)
         line = int(place.group(1)) if place else None
         raise DataFileError(document.source, f"is not well-formed GPX ({reason}); export it again", line) from None
-
-
-def _text(data: bytes) -> str:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16")
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    declared = _ENCODING.match(data)
-    encoding = declared.group(1).decode("ascii") if declared else "utf-8"
-    if not _ENCODINGS.fullmatch(encoding):
-        raise ValueError(f"its encoding is {encoding}, not UTF-8")
-    return data.decode(encoding)

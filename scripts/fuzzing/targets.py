@@ -247,10 +247,11 @@ def _checkpoint(path: Path) -> None:
 
 _USES: Mapping[str, Callable[[Path], object]] = {
     **dict.fromkeys(
-        ("csv", "csv-gz", "geojson", "parquet", "geoparquet", "gpx", "unnamed", "zip", "tar"), _trajectories
+        ("csv", "csv-gz", "geojson", "parquet", "geoparquet", "gpx", "unnamed", "zip", "tar", "tracks", "fit"),
+        _trajectories,
     ),
     **{name: partial(_trajectories, input_format=name) for name in ("owntracks", "geolife", "cabspotting", "checkins")},
-    "recording": _recording,
+    **dict.fromkeys(("recording", "recording-tracks", "recording-fit"), _recording),
     "hidden-places": lambda path: hide(seeds.RIDE, [seeds.HOME], session=path),
     "flows": FlowRows.read,
     "states": _states,
@@ -289,6 +290,7 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     **{"csv-times": _zoned, "parquet-times": _zoned, "table-parquet": _table},
 }
 _SHARED_DOCUMENTS = {"recording": "gpx", "csv-times": "csv", "parquet-times": "parquet", "table-parquet": "parquet"}
+_SHARED_DOCUMENTS |= {"recording-tracks": "tracks", "recording-fit": "fit"}
 """Target → another target, the documents of which it reads."""
 TARGETS: Mapping[str, Target] = {
     name: Target(partial(seeds.seeds, _SHARED_DOCUMENTS.get(name, name)), changed, use) for name, use in _USES.items()

@@ -226,7 +226,7 @@ def test_time_in_year_10000_utc_raises(tmp_path):
     first = text.index("<time>", text.index("<trkpt")) + len("<time>")
     late = text[:first] + "9999-12-31T23:59:59-14:00" + text[text.index("</time>", first) :]
     (tmp_path / "late.gpx").write_text(late, encoding="utf-8")
-    with pytest.raises(DataFileError, match=r"track 1: time .*9999-12-31T23:59:59-14:00"):
+    with pytest.raises(DataFileError, match=r"track 1, segment 1, point 1: time .*9999-12-31T23:59:59-14:00"):
         read_recording(tmp_path / "late.gpx")
 
 
