@@ -207,7 +207,8 @@ def _removed_name(text: str) -> str:
     names = {"hr": "heart rate", "atemp": "temperature"}
     if owner == "points":
         return names.get(content, content)
-    return f"{owner.removeprefix('the ').removesuffix('s')} {content}" if owner else content
+    owner = f"{owner[:-3]}y" if owner.endswith("ies") else owner.removeprefix("the ").removesuffix("s")
+    return f"{owner} {content}" if owner else content
 
 
 def _place_dict(place: HiddenPlace) -> dict[str, Any]:
@@ -441,10 +442,7 @@ def hide(
         masks = [zone.contains(points.values.latitude, points.values.longitude) for zone in zones.values()]
         removed = np.logical_or.reduce(masks) if masks else np.zeros(len(points), dtype=np.bool_)
         if not removed.any():
-            raise ConfigurationError(
-                f"{data}: no point lies within {metres(within_km)} of the location: the nearest is "
-                f"{metres(_nearest_km(assignments, trips))} away; check --near, or use a larger --within"
-            )
+            raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, within_km)}")
         kept = np.flatnonzero(~removed)
         public, is_dropped = publish(points.take(kept), list(zones.values()), (*STEADY_SENSORS, *keep), times, kind)
         if not len(public):
@@ -541,10 +539,17 @@ def _check_distances(
             )
 
 
-def _nearest_km(assignments: Sequence[_Assignment], points: Points) -> float:
-    """Return the smallest distance between locations and points without errors, kilometres."""
+def _describe_distance(assignments: Sequence[_Assignment], points: Points, within_km: float) -> str:
+    """Return why no point is near a location. The points are those without receiver errors."""
+    if not len(points):
+        return "every point is at latitude 0 and longitude 0, which receivers write without a fix"
     values = points.values
-    return min(float(distance_km(*place.location, values.latitude, values.longitude).min()) for place in assignments)
+    nearest = min(distance_km(*place.location, values.latitude, values.longitude).min() for place in assignments)
+    distance = f"{nearest:,.0f} km" if nearest >= 10 else metres(float(nearest))
+    return (
+        f"no point lies within {metres(within_km)} of the location: the nearest is {distance} away; check --near, or "
+        "use a larger --within"
+    )
 
 
 def _stretches(

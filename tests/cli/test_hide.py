@@ -53,6 +53,17 @@ def test_coordinates_are_taken_as_copied_and_files_written_in_each_format(run, f
     assert (folder / "first.tcx").read_bytes() == (folder / "again.xml").read_bytes()
 
 
+def test_distance_of_nearest_point_is_stated(run, folder):
+    done = run("hide", RIDE, "--near", "45.06,-30.06", "-o", "public.gpx")
+    assert done.exit_code == 2
+    assert "no point lies within 500 m of the location: the nearest is 5.99 km away" in done.stderr
+    point = '<trkpt lat="0" lon="0"/>'
+    (folder / "none.gpx").write_text(f"<gpx><trk><trkseg>{point}{point}</trkseg></trk></gpx>", encoding="utf-8")
+    done = run("hide", "none.gpx", "--hide-endpoints", "-o", "public.gpx")
+    assert done.exit_code == 2
+    assert "every point is at latitude 0 and longitude 0" in done.stderr
+
+
 def test_points_without_times_are_counted(run, folder):
     points = RIDE.read_text(encoding="utf-8").split("<trkpt ")
     for at in range(1000, 1003):

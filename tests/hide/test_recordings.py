@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
 from dphmm.hide.recordings import RECORDING_FORMATS, check_recording, find_losses, write_recording
+from dphmm.readers.reading import read_recording
 from dphmm.space.trajectory import SENSORS, Recording, Segment
 
 # A point: time in microseconds or None, latitude, longitude, elevation or None, and sensors.
@@ -191,6 +192,7 @@ def test_recording_is_read_back_by_an_independent_parser(tmp_path_factory, name)
             for part in recording.segments
         ]
         assert READERS[name](text) == expected
+        assert [_rows(part) for part in read_recording(path).segments] == expected
         lost = {sensor for part in recording.segments for sensor in part.sensors} - set(kept)
         assert {loss.removesuffix(" of points") for loss in find_losses(path, recording)} - {"activity"} == lost
         write_recording(path.with_name("other.txt"), recording, overwrite=True, format=name)

@@ -343,7 +343,7 @@ def tracks(draw):
 
 
 @settings(max_examples=40, deadline=None)
-@given(tracks(), st.sampled_from([".gpx", ".geojson", ".csv"]))
+@given(tracks(), st.sampled_from([".gpx", ".geojson", ".csv", ".kml", ".tcx"]))
 def test_written_recording_is_read_again(tmp_path_factory, recording, suffix):
     path = tmp_path_factory.mktemp("written") / f"r{suffix}"
     write_recording(path, recording)
@@ -352,8 +352,7 @@ def test_written_recording_is_read_again(tmp_path_factory, recording, suffix):
     assert np.array_equal(again.times, whole.times)
     assert np.array_equal(again.latitude, whole.latitude)
     assert np.array_equal(again.longitude, whole.longitude)
-    if suffix != ".geojson":  # which is written without elevations
-        assert np.array_equal(again.elevation, whole.elevation)
+    assert np.array_equal(again.elevation, whole.elevation)
 
 
 # ---- files of bug reports --------------------------------------------------------------------------------------------
