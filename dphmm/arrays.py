@@ -93,6 +93,14 @@ def locked(array: ArrayT) -> ArrayT:
     return array
 
 
+def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a contiguous read-only view or copy of an input of a compiled loop.
+
+    numba compiles a loop again, for seconds, for arrays that differ in order or in being writable.
+    """
+    return locked(np.ascontiguousarray(values).view())
+
+
 def runs(mask: BoolArray) -> list[int]:
     """Return the first and the last index of each run of true entries, in one list.
 

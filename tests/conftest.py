@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from dphmm import Trajectory, read
 
-settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("fast", settings.get_profile("dphmm"), max_examples=20)
 settings.load_profile("dphmm")
 
@@ -111,7 +111,7 @@ def postgres() -> Iterator[str]:
     server = os.environ.get("DPHMM_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
     schema = f"dphmm_{uuid.uuid4().hex}"
     try:
-        connection = psycopg.connect(server, autocommit=True, connect_timeout=2)
+        connection = psycopg.connect(server, autocommit=True, connect_timeout=20)
     except psycopg.OperationalError:
         pytest.skip(f"no PostgreSQL server at {server}: start one, or set DPHMM_POSTGRES")
     with connection:

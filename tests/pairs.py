@@ -44,36 +44,35 @@ WHAT = {
     "classes of time": "a matrix for each class of hours",
     "restarts": "a process for every release",
     "audit": "the releases replayed",
-    "outside states": "twins of border states",
+    "outside states": "contexts for users outside, next to border states",
     "calibrate": "the budget that `--max-odds-ratio 3` gives each query",
 }
 
 
 def page() -> str:
-    """The documentation page about pairs of features."""
-    notes = sorted(set(REFUSED.values()))
-    number = {feature: str(place) for place, feature in enumerate(FEATURES, 1)}
+    """Return the documentation page about pairs of features."""
     lines = [
         "# Features together",
         "",
-        "Promises fail where two features meet, if anywhere. Every pair of the features below is either held by a",
-        "test or refused in one line. The test releases a short walk through a durable session with both features,",
-        "and holds every record against an enumeration that knows the model as plain tables: the set of possible",
-        "states, the noise, the estimate and its radius, ε on every edge, someone to hide among for every possible",
-        "state, the cap on the event, how far the odds move, and what the audit finds. For every feature that a reader",
-        "can see something of, an enumeration that leaves it out must find a fault.",
+        "A session may combine any two of these features, except for the pairs below:",
         "",
-        "| | feature | " + " | ".join(number[feature] for feature in FEATURES) + " |",
-        "|---" * (len(FEATURES) + 2) + "|",
+        "| feature | in the test |",
+        "| --- | --- |",
+        *(f"| {feature} | {WHAT[feature]} |" for feature in FEATURES),
+        "",
+        "| pair | refused with |",
+        "| --- | --- |",
+        *(
+            f"| {', '.join(feature for feature in FEATURES if feature in pair)} | … {message} … |"
+            for pair, message in REFUSED.items()
+        ),
+        "",
+        "`tests/release/test_pairs.py` releases a short walk through a durable session with each pair, and compares",
+        "every record with an enumeration that has the model as plain tables: the possible states, the noise, the",
+        "estimate and its radius, ε on every edge, another indistinguishable state for every possible state, the",
+        "cap on the event, the change of the odds, and the results of the audit. For every feature with an effect",
+        "on the output, an enumeration without the feature must find a fault.",
     ]
-    for row in FEATURES:
-        cells = []
-        for column in FEATURES:
-            refused = REFUSED.get(frozenset({row, column}))
-            cells.append("" if row == column else "✓" if refused is None else f"[{chr(97 + notes.index(refused))}]")
-        lines.append(f"| {number[row]} | {row}: {WHAT[row]} | " + " | ".join(cells) + " |")
-    lines += ["", "✓ held. Refused, with these words:", ""]
-    lines += [f"- [{chr(97 + place)}] … {text} …" for place, text in enumerate(notes)]
     return "\n".join(lines) + "\n"
 
 

@@ -47,13 +47,13 @@ def test_last_of_overlapping_blocks_restores_threads():
     def other():
         with one_thread():
             started.set()
-            end.wait(10)
+            end.wait(60)
             seen.append(find_thread_counts())
 
     with one_thread():
         thread = threading.Thread(target=other)
         thread.start()
-        assert started.wait(10)
+        assert started.wait(60)
     assert find_thread_counts() == {1}
     end.set()
     thread.join()

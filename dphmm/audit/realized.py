@@ -146,16 +146,7 @@ def compute_realized_leakage(releaser: Releaser, sequence: ReleasedSequence) -> 
     InvalidInputError, SingletonConstraintError
         See `replay_sequence`. Also if the policy changed within the sequence, so that no fixed set of pairs exists.
     """
-    others = [
-        number
-        for number, engine in sequence.engines.items()
-        if engine.policy.content_hash != releaser.policy.content_hash
-    ]
-    if others:
-        raise InvalidInputError(
-            f"user {sequence.user}: all releases must have one policy, got another from release {min(others) + 1}; use "
-            "'dphmm audit session' instead"
-        )
+    _check_one_policy(releaser, sequence)
     count = len(sequence)
     size = releaser.model.size
     day = steps_per_day(releaser.model.step_seconds)
@@ -217,6 +208,19 @@ def compute_realized_leakage(releaser: Releaser, sequence: ReleasedSequence) -> 
         is_unprotected=is_unprotected,
         is_by_edge=is_by_edge,
     )
+
+
+def _check_one_policy(releaser: Releaser, sequence: ReleasedSequence) -> None:
+    others = [
+        number
+        for number, engine in sequence.engines.items()
+        if engine.policy.content_hash != releaser.policy.content_hash
+    ]
+    if others:
+        raise InvalidInputError(
+            f"user {sequence.user}: all releases must have one policy, got another from release {min(others) + 1}; use "
+            "'dphmm audit session' instead"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -269,7 +269,7 @@ def _write_claims(folder: Path, results: Sequence[tuple[str, PaperFigure]]) -> N
     sections = [
         Section(
             PAPERS[paper],
-            (),
+            ["Intervals in parentheses have 95 % coverage. That of a range of values is the range of their ends."],
             _CLAIM_COLUMNS[1:],
             [row[1:] for row in rows if row[0] == paper],
             pictures=[

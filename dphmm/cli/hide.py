@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from dphmm.cli.console import FILE, PATH, STORE, Once, cell, echo, say_json, say
 from dphmm.cli.options import build_options, parse_kilometres
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs.input_data import Data
-
-_COORDINATES = re.compile(r"\s*([+-]?\d+(?:\.\d*)?)\s*[,;]\s*([+-]?\d+(?:\.\d*)?)\s*", re.ASCII)
 
 _NUM_NAMED = 3
 
@@ -31,12 +28,17 @@ def _parse_columns(texts: Sequence[str]) -> dict[str, str]:
 
 @click.command(cls=Once)
 @click.argument("data", type=PATH)
-@click.option("-o", "--output", required=True, type=FILE, help="A .gpx, .geojson or .csv file.")
+@click.option("-o", "--output", required=True, type=FILE, help="A .gpx, .geojson, .csv, .kml or .tcx file.")
+@click.option(
+    "--format",
+    type=click.Choice(["gpx", "geojson", "csv", "kml", "tcx"]),
+    help="Format of the output. [default: its extension]",
+)
 @click.option(
     "--near",
     multiple=True,
     metavar="LAT,LON",
-    help="Location to hide, degrees; may be repeated. Or a GeoJSON file of points.",
+    help="Location to hide: coordinates or a map's link; may be repeated. Or a GeoJSON file of points.",
 )
 @click.option(
     "--hide-endpoints", is_flag=True, help="Hide where tracks start and end, and both sides of gaps above an hour."
@@ -74,6 +76,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     Of more than five zones, the five with the highest probability of a cell are described. --json describes all.
     """
     from dphmm.jobs.hide import hide
+    from dphmm.space.coordinates import parse_coordinates
 
     length = parse_kilometres(options["within"], "--within")
     overwrite = options["overwrite"]
@@ -88,12 +91,14 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
         from dphmm.plots.canvas import check_picture
 
         check_picture(picture, overwrite)
-    places = {text: _COORDINATES.fullmatch(text) for text in options["near"]}
-    locations = [(float(place[1]), float(place[2])) for place in places.values() if place is not None]
+    places = {text: parse_coordinates(text, "--near") for text in options["near"]}
+    locations = [place for place in places.values() if place is not None]
     files = [text for text, place in places.items() if place is None]
-    if files and len(places) > 1:
+    if files and (len(places) > 1 or not Path(files[0]).exists()):
+        others = " among others" if len(places) > 1 else ""
         raise ConfigurationError(
-            f"--near must be LATITUDE,LONGITUDE or a single GeoJSON file of points, got {files[0]!r} among others"
+            "--near must be LATITUDE,LONGITUDE as in 45.01,-30.01, the link of a place on a map, or a single GeoJSON "
+            f"file of points, got {files[0]!r}{others}"
         )
     result = hide(
         data,
@@ -103,7 +108,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
         times=not options["no_times"],
         columns=_parse_columns(options["column"]),
         **{name: options[name] for name in ("input_format", "time_unit", "time_zone")},
-        **{name: options[name] for name in ("hide_endpoints", "kind", "keep", "session", "overwrite")},
+        **{name: options[name] for name in ("hide_endpoints", "kind", "keep", "format", "session", "overwrite")},
     )
     if picture is not None:
         from dphmm.plots.canvas import save_picture
@@ -127,5 +132,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
             count = f"{len(names):,} point{'s' if len(names) > 1 else ''}"
             first = "; ".join([*map(cell, names[:_NUM_NAMED]), *(["..."] if len(names) > _NUM_NAMED else [])])
             say_paragraph("", text.format(count=count, names=first))
+    if result.num_untimed:
+        echo(f"{result.num_untimed:,} of the kept points have no time.")
     if picture is not None:
         echo(f"Wrote {cell(str(picture))}: the adversary's view.")

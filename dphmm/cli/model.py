@@ -18,6 +18,7 @@ from dphmm.cli.options import (
     build_options,
     build_space,
     input_options,
+    print_town,
     refuse,
     region_options,
     true_options,
@@ -267,6 +268,8 @@ def blank(output: Path, step: float | None, kind: str, max_speed: float | None, 
     space = None if is_box_only else build_space(options)
     box = boxes if is_box_only else {}
     result = blank_model(space, step, kind, max_speed, output, options["overwrite"], **box)
+    if is_box_only:
+        print_town(options["town"])
     say("Built without data", {"model": str(output), **result.to_dict()}, options["as_json"], labels=_LABELS)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from dphmm.cli.console import echo
 from dphmm.cli.keys import NAME_LIST, NUMBER, STRINGS, TABLE, TABLES, as_keys, named, settings_key
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.jobs.input_data import Data
@@ -274,7 +275,7 @@ region_options = compose(
         metavar="FILE",
         help="Region: the polygons of a layer (GeoJSON, KML, GeoPackage).",
     ),
-    click.option("--town", metavar="NAME", help="Region: 20 km by 20 km around a town of the built-in map."),
+    click.option("--town", metavar="NAME", help="Region: 20 km by 20 km around a town, such as Wien or 'Paris, TX'."),
     click.option("--places", type=click.Path(), metavar="FILE", help="CSV of named places: name, latitude, longitude."),
     click.option("--cell", type=float, metavar="KM", help="Side of a grid cell, kilometres."),
     settings_key("--extent", type=click.Path(), help="Region: the bounding box of a layer, which must be public."),
@@ -334,7 +335,24 @@ def build_space(values: Mapping[str, Any]) -> StateSpace:
     """Return the state space of the `region_options`; see `dphmm.jobs.region`."""
     from dphmm.jobs.model.learn import region
 
-    return region(**{name: values[name] for name in REGION})
+    space = region(**{name: values[name] for name in REGION})
+    print_town(values["town"])
+    return space
+
+
+def print_town(name: str | None) -> None:
+    """Print the town that a name chooses, with country and coordinates, to standard error."""
+    if name is None:
+        return
+    from dphmm.space.towns import find_town
+
+    town = find_town(name)
+    others = (
+        f"; the name of {town.num_others:,} smaller town{'s' if town.num_others > 1 else ''} too"
+        if town.num_others
+        else ""
+    )
+    echo(f"Region: 20 km by 20 km around {town}{others}.", err=True)
 
 
 def build_settings(values: Mapping[str, Any], for_a_day: bool = False) -> ReleaseSettings:

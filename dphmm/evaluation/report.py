@@ -167,15 +167,6 @@ AGREEMENT_TOLERANCE = 0.2
 PRINTED_PROTECTION: Mapping[str, float] = {"geolife": 100.0, "gowalla": 70.0}
 """Preset → number of states that protect the true one under transition, as printed in Section 8.2."""
 
-# Metric → factor to its printed unit, and the unit.
-_UNITS = {
-    "runtime_s": (1e3, "ms"),
-    "protection": (1.0, "states"),
-    "rms_error_km": (1.0, "km"),
-    "num_possible_states": (1.0, "states"),
-    "area_km2": (1.0, "km²"),
-}
-
 CLAIM_COLUMNS = tuple(field.name for field in fields(Claim))
 
 
@@ -242,10 +233,7 @@ def _larger(
 ) -> Claim:
     """Check that a metric is larger under one setting than under another, by at most a factor."""
     factor = ratio(table, larger, smaller, metric)
-    means = "; ".join(
-        f"{_name(setting)} {_shown(total(table, setting, metric), metric)}" for setting in (larger, smaller)
-    )
-    measured = f"{means}; ratio {_stated_interval(factor)}"
+    measured = f"{_name(larger)} / {_name(smaller)} {_stated_interval(factor)}"
     return Claim(figure, statement, paper, measured, _verdict(factor, 1.0, at_most))
 
 
@@ -270,8 +258,7 @@ def _settles(table: StepTable, setting: Setting, metric: str, statement: str) ->
     quarter = max(values.shape[1] // 4, 1)
     third, last = (part.mean(axis=1) for part in (values[:, -2 * quarter : -quarter], values[:, -quarter:]))
     factor = _quotient(last, third)
-    means = [_shown(Interval(*map(float, bootstrap(part))), metric) for part in (third, last)]
-    measured = f"third quarter of the steps {means[0]}; last {means[1]}; ratio {_stated_interval(factor)}"
+    measured = f"last / third quarter of the steps {_stated_interval(factor)}"
     return Claim(
         "10", statement, "a stable level", measured, _verdict(factor, 1 - STABLE_TOLERANCE, 1 / (1 - STABLE_TOLERANCE))
     )
@@ -282,7 +269,7 @@ def _printed_protection(table: StepTable, setting: Setting, printed: float) -> C
     tolerance = 100 * AGREEMENT_TOLERANCE
     words = f"Transition protects the true state among {printed:g} possible states (within {tolerance:g} %)."
     verdict = _verdict(mean, (1 - AGREEMENT_TOLERANCE) * printed, (1 + AGREEMENT_TOLERANCE) * printed)
-    return Claim("11", words, f"{printed:g} states", _shown(mean, "protection"), verdict)
+    return Claim("11", words, f"{printed:g} states", f"{_stated_interval(mean)} states", verdict)
 
 
 def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
@@ -294,11 +281,11 @@ def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
         verdict = _combine_verdicts(
             _verdict(interval, 1 - EQUAL_TOLERANCE, 1 / (1 - EQUAL_TOLERANCE)) for interval in ratios
         )
-        measured = _along(table, sweep, "protection", "epsilon", "ratio to the first", ratios)
+        measured = f"first / this {_at_each(sweep[1:], ratios, 'epsilon')}"
         statement = f"{under}, DoP does not depend on ε (within {100 * EQUAL_TOLERANCE:g} %)."
         claims.append(Claim("12", statement, "the same", measured, verdict))
         ratios = [ratio(table, smaller, larger, "rms_error_km") for smaller, larger in pairwise(sweep)]
-        measured = _along(table, sweep, "rms_error_km", "epsilon", "ratio to the next", ratios)
+        measured = f"this / next {_at_each(sweep[:-1], ratios, 'epsilon')}"
         verdict = _combine_verdicts(_verdict(interval, 1.0, np.inf) for interval in ratios)
         claims.append(Claim("12", f"{under}, the error falls as ε grows.", "smaller", measured, verdict))
     if {"transition", "complete"} <= set(config.policies):
@@ -315,7 +302,7 @@ def _transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim
         if policy in config.policies:
             other = select_sweep(config, policy, "epsilon")
             ratios = [ratio(table, *pair, "protection") for pair in zip(transition, other, strict=True)]
-            measured.append(f"ratio to {_name(other[0])} {_at_each(transition, ratios, 'epsilon')}")
+            measured.append(f"{_name(transition[0])} / {_name(other[0])} {_at_each(transition, ratios, 'epsilon')}")
             verdicts += [_verdict(interval, 1.0, np.inf) for interval in ratios]
     statement = "Transition has the largest DoP at every ε."
     largest = Claim("12", statement, "the largest", "; ".join(measured), _combine_verdicts(verdicts))
@@ -323,7 +310,7 @@ def _transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim
     ratios = [ratio(table, *pair, "rms_error_km") for pair in zip(transition, dpls, strict=True)]
     statement = f"Transition costs little error against DPLS at every ε (up to {MAX_SLIGHT_ERROR_RATIO} times)."
     verdict = _combine_verdicts(_verdict(interval, 0.0, MAX_SLIGHT_ERROR_RATIO) for interval in ratios)
-    ratio_text = f"ratio to DPLS {_at_each(transition, ratios, 'epsilon')}"
+    ratio_text = f"transition / DPLS {_at_each(transition, ratios, 'epsilon')}"
     return [largest, Claim("12", statement, "little sacrifice", ratio_text, verdict)]
 
 
@@ -332,7 +319,7 @@ def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     claims = []
     for metric, name in (("protection", "DoP"), ("rms_error_km", "the error")):
         ratios = [ratio(table, larger, smaller, metric) for smaller, larger in pairwise(sweep)]
-        measured = _along(table, sweep, metric, "radius_km", "ratio to the one before", ratios)
+        measured = f"this / previous {_at_each(sweep[1:], ratios, 'radius_km')}"
         verdict = _combine_verdicts(_verdict(interval, 1.0, np.inf) for interval in ratios)
         claims.append(Claim("13", f"Under utility, {name} grows with r.", "grows", measured, verdict))
     if "complete" in config.policies:
@@ -344,27 +331,16 @@ def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
         elif 2 * verdicts.count(FAILS) >= len(sweep):
             verdict = FAILS
         statement = "The error under utility is below that of DPLS for most values of r."
-        measured = f"DPLS divided by utility {_at_each(sweep, ratios, 'radius_km')}"
+        measured = f"DPLS / utility {_at_each(sweep, ratios, 'radius_km')}"
         claims.append(Claim("13", statement, "in most results", measured, verdict))
     return claims
 
 
-def _along(
-    table: StepTable, sweep: Sequence[Setting], metric: str, free: str, compared: str, ratios: Sequence[Interval]
-) -> str:
-    """State the means of a metric along a sweep, and ratios of some of them."""
-    means = "; ".join(f"{_symbol(setting, free)}: {_shown(total(table, setting, metric), metric)}" for setting in sweep)
-    return f"{means}; {compared}: {', '.join(map(_stated_interval, ratios))}"
-
-
 def _at_each(sweep: Sequence[Setting], intervals: Sequence[Interval], free: str) -> str:
     """State an interval for each setting of a sweep."""
-    pairs = zip(sweep, intervals, strict=True)
-    return ", ".join(f"{_stated_interval(interval)} at {_symbol(setting, free)}" for setting, interval in pairs)
-
-
-def _symbol(setting: Setting, free: str) -> str:
-    return f"r = {setting.radius_km:g} km" if free == "radius_km" else f"ε = {setting.epsilon:g}"
+    values = ", ".join(f"{getattr(setting, free):g}" for setting in sweep)
+    settings = f"r = {values} km" if free == "radius_km" else f"ε = {values}"
+    return f"{', '.join(map(_stated_interval, intervals))} at {settings}"
 
 
 def select_sweep(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:
@@ -381,11 +357,6 @@ def select_sweep(config: EvaluationConfig, policy: str, free: str) -> list[Setti
 
 def _name(setting: Setting) -> str:
     return "DPLS" if setting.policy == "complete" else setting.policy
-
-
-def _shown(value: Interval, metric: str) -> str:
-    factor, unit = _UNITS[metric]
-    return f"{_stated_interval(Interval(*(factor * end for end in value)))} {unit}"
 
 
 def _stated_interval(value: Interval) -> str:

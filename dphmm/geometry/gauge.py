@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray
+from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError, InvalidInputError
 from dphmm.geometry import check_loops
@@ -66,7 +66,7 @@ class Gauge:
             If the cones do not tile a convex body.
         """
         _check_lengths(scale, rounding)
-        vectors = np.ascontiguousarray(cones, dtype=np.float64)
+        vectors = read_only(np.asarray(cones, dtype=np.float64))
         if vectors.shape[1:] != (2, 2):
             return _of_cones(vectors.shape, vectors.tobytes(), scale, rounding)
         normals = np.empty((len(vectors), 2))

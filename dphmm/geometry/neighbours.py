@@ -20,6 +20,11 @@ _MAX_SUMMED_ROWS = 48
 
 # Number of pairs of the tree in a block, some 50 MB with their differences.
 _PAIR_BLOCK = 1 << 20
+# Number of points in a leaf of the tree of balls: smaller leaves leave fewer pairs, but make larger trees.
+_LEAF_SIZE = 4
+# The difference from 1 at which a sum of norms is decided. It exceeds their rounding and the tolerance of membership;
+# closer pairs are compared one by one.
+_BALL_MARGIN = 1e-6
 # Rounding of scaled coordinates, by which the search radius is enlarged: a pair on the boundary is never missed.
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
@@ -51,6 +56,15 @@ class CoordinateBody:
         if isinstance(self.body, Disc):
             return self.body.radius / self.measurements.spacing
         return np.asarray(np.abs(self.body.vertices).max(axis=0))
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the body has a smaller dimension than the measurements."""
+        return not isinstance(self.body, Disc) and len(self.body.norm_form.equations) > 0
+
+    def norm(self, vectors: FloatArray) -> FloatArray:
+        """Return the norms of coordinate vectors ``(n, d)``, with the body as the unit ball."""
+        return self.body.norm(vectors * self.measurements.spacing if isinstance(self.body, Disc) else vectors)
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Return closed membership of coordinate vectors ``(n, d)``."""
@@ -196,18 +210,136 @@ def _convolve(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np
 
 def _count_by_tree(body: CoordinateBody, constraint: BoolArray) -> IntArray:
     points = body.measurements.coordinates[constraint]
-    counts = np.zeros(len(points), dtype=np.int64)
-    for rows, columns in near_pairs(points.astype(np.float64), body.reach):
+    counts = np.ones(len(points), dtype=np.int64)  # the state itself
+    if body.is_flat:
+        # Norms are infinite off the span, and balls would decide nothing.
+        pairs = near_pairs(points.astype(np.float64), body.reach)
+    else:
+        tree = _BallTree(points, body)
+        counts += tree.count_decided()
+        pairs = tree.undecided_pairs()
+    for rows, columns in pairs:
         inside = body.contains(points[columns] - points[rows])
         counts += np.bincount(rows[inside], minlength=len(points))
+        counts += np.bincount(columns[inside], minlength=len(points))
     return counts
 
 
-def near_pairs(points: FloatArray, reach: FloatArray, once: bool = False) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield ordered pairs of rows of ``points`` within ``reach`` on each axis, block by block.
+class _BallTree:
+    """A tree of balls in the norm of a body, which decides most pairs of points together.
 
-    Pairs of a row with itself are included, and some with slightly larger differences. With ``once`` every pair occurs
-    once, the smaller row first, without pairs of a row with itself. Memory is bounded for any number of pairs.
+    By the triangle inequality all differences between two balls lie in the body if the distance of the centres plus
+    both radii is at most 1, and none does if the distance minus both radii exceeds 1. For points spread over an area,
+    some ``N ** 1.5`` of the ``N ** 2`` pairs are left.
+
+    Parameters
+    ----------
+    points
+        ``(N, d)``, in coordinates.
+    body
+        A body of full dimension.
+    """
+
+    def __init__(self, points: npt.NDArray[Any], body: CoordinateBody) -> None:
+        from scipy.spatial import cKDTree
+
+        self.body = body
+        points = (points - points[:1]).astype(np.float64)  # rounding grows with the distance from the origin
+        tree = cKDTree(points / body.reach, leafsize=_LEAF_SIZE)
+        self.order: IntArray = np.asarray(tree.indices, dtype=np.int64)
+        """The points of all nodes: each node contains a slice."""
+        nodes: list[Any] = [tree.tree]
+        children = []
+        for node in nodes:  # the list grows by the children of each node
+            children.append((len(nodes), len(nodes) + 1) if node.lesser else (-1, -1))
+            nodes.extend((node.lesser, node.greater) if node.lesser else ())
+        self.children: IntArray = np.array(children)
+        self.slices: IntArray = np.array([(node.start_idx, node.end_idx) for node in nodes])
+        points = points[self.order]
+        starts = self.slices[:, 0]
+        sizes = self.slices[:, 1] - starts
+        low, high = (_reduce_slices(reduce, points, self.slices) for reduce in (np.minimum, np.maximum))
+        self.centres: FloatArray = (low + high) / 2
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - starts, sizes)
+        distances = body.norm(points[within] - np.repeat(self.centres, sizes, axis=0))
+        self.radii: FloatArray = np.maximum.reduceat(distances, np.cumsum(sizes) - sizes)
+        self._decide()
+
+    def _decide(self) -> None:
+        """Refine pairs of nodes until each is decided or consists of leaves."""
+        decided: list[IntArray] = []
+        undecided: list[IntArray] = []
+        pairs = np.zeros((1, 2), dtype=np.int64)
+        while len(pairs):
+            first, second = pairs.T
+            reach = self.radii[first] + self.radii[second]
+            distances = self.body.norm(self.centres[second] - self.centres[first])
+            inside = distances + reach <= 1 - _BALL_MARGIN
+            decided.append(pairs[inside])
+            pairs = pairs[~inside & (distances - reach <= 1 + _BALL_MARGIN)]
+            is_leaf = (self.children[pairs] < 0)[:, :, 0]
+            undecided.append(pairs[is_leaf.all(axis=1)])
+            pairs = pairs[~is_leaf.all(axis=1)]
+            pairs = self._split(pairs)
+        self.decided: IntArray = np.concatenate(decided)
+        self.undecided: IntArray = np.concatenate(undecided)
+
+    def _split(self, pairs: IntArray) -> IntArray:
+        """Replace the larger node of each pair by its children.
+
+        A pair of one node with itself becomes all three pairs of its children.
+        """
+        first, second = pairs.T
+        is_same = first == second
+        low, high = self.children[first[is_same]].T
+        can_split = self.children[pairs][:, :, 0] >= 0
+        is_first = can_split[:, 0] & (~can_split[:, 1] | (self.radii[first] >= self.radii[second]))
+        split = np.where(is_first, first, second)[~is_same]
+        kept = np.where(is_first, second, first)[~is_same]
+        parts = [np.stack([low, low]), np.stack([low, high]), np.stack([high, high])]
+        parts += [np.stack([self.children[split, k], kept]) for k in range(2)]
+        return np.concatenate(parts, axis=1).T
+
+    def count_decided(self) -> IntArray:
+        """Count the other points that are known to lie in the body around each point, ``(N,)``."""
+        starts, stops = self.slices.T
+        changes = np.zeros(len(self.order) + 1, dtype=np.int64)
+        is_same = self.decided[:, 0] == self.decided[:, 1]
+        for node, other in (self.decided.T, self.decided[~is_same, ::-1].T):
+            sizes = stops[other] - starts[other] - (node == other)
+            np.add.at(changes, starts[node], sizes)
+            np.subtract.at(changes, stops[node], sizes)
+        counts = np.empty(len(self.order), dtype=np.int64)
+        counts[self.order] = np.cumsum(changes[:-1])
+        return counts
+
+    def undecided_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield the other pairs of points once, block by block."""
+        starts, stops = self.slices.T
+        first, second = self.undecided.T
+        sizes = stops[first] - starts[first]
+        # Each point of a first leaf is paired with all points of the second, or with the later ones of the same leaf.
+        rows = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - starts[first], sizes)
+        begins = np.where(np.repeat(first == second, sizes), rows + 1, np.repeat(starts[second], sizes))
+        lengths = np.repeat(stops[second], sizes) - begins
+        cuts = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum(), _PAIR_BLOCK))
+        for start, stop in pairwise(np.unique(np.r_[0, cuts, len(rows)]).tolist()):
+            several = lengths[start:stop]
+            offsets = np.cumsum(several) - several - begins[start:stop]
+            columns = np.arange(several.sum()) - np.repeat(offsets, several)
+            yield self.order[np.repeat(rows[start:stop], several)], self.order[columns]
+
+
+def _reduce_slices(reduce: np.ufunc, points: FloatArray, slices: IntArray) -> FloatArray:
+    """Return a reduction of each slice of points."""
+    return np.array([reduce.reduce(points[start:stop]) for start, stop in slices.tolist()])
+
+
+def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield pairs of rows of ``points`` within ``reach`` on each axis, block by block.
+
+    Every pair occurs once, the smaller row first, and so do some with slightly larger differences. Memory is bounded
+    for any number of pairs.
     """
     from scipy.spatial import cKDTree
 
@@ -216,7 +348,7 @@ def near_pairs(points: FloatArray, reach: FloatArray, once: bool = False) -> Ite
     scaled = points / np.maximum(reach, RELATIVE_TOLERANCE * size)
     radius = 1 + RELATIVE_TOLERANCE + _ROUNDING * float(np.abs(scaled).max(initial=0.0))
     tree = cKDTree(scaled)
-    if once and tree.count_neighbors(tree, radius, p=np.inf) <= 2 * _PAIR_BLOCK:
+    if tree.count_neighbors(tree, radius, p=np.inf) <= 2 * _PAIR_BLOCK:
         pairs = tree.query_pairs(radius, p=np.inf, output_type="ndarray")
         yield pairs[:, 0], pairs[:, 1]
         return
@@ -226,5 +358,4 @@ def near_pairs(points: FloatArray, reach: FloatArray, once: bool = False) -> Ite
         neighbours = tree.query_ball_point(scaled[start:stop], radius, p=np.inf, return_sorted=False)
         rows = np.repeat(np.arange(start, stop), lengths[start:stop])
         columns = np.concatenate([np.asarray(near, dtype=np.int64) for near in neighbours])
-        forward = rows < columns if once else slice(None)
-        yield rows[forward], columns[forward]
+        yield rows[rows < columns], columns[rows < columns]

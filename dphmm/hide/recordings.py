@@ -1,17 +1,22 @@
-"""Files of recordings: GPX, GeoJSON and CSV, in WGS 84."""
+"""Files of recordings: GPX, GeoJSON, CSV, KML and TCX, in WGS 84.
+
+Every file is a function of the recording that is written, and contains no other metadata. The totals that TCX requires
+are computed from its points.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 
-from dphmm.errors import need
+from dphmm.errors import ConfigurationError, need
+from dphmm.hide.points import distance_km
 from dphmm.space.trajectory import SENSORS, Recording, Segment
 from dphmm.tables import Feature, iso_time, new_file, write_csv, write_features
 from dphmm.validation import checked
@@ -58,13 +63,39 @@ def _sensor_point(gpx: Any, segment: Segment, at: int) -> Any:
 def _recording_geojson(path: Path, recording: Recording) -> None:
     def features() -> Iterator[Feature]:
         for segment in recording.segments:
-            corners = np.round(np.stack([segment.longitude, segment.latitude], axis=1), _DEGREE_DECIMALS).tolist()
-            is_point = len(corners) == 1
-            shape = {"type": "Point" if is_point else "LineString", "coordinates": corners[0] if is_point else corners}
+            corners = _round_degrees(segment)
+            positions = [
+                [*corner] if math.isnan(height) else [*corner, height]
+                for corner, height in zip(corners, segment.elevation.tolist(), strict=True)
+            ]
+            is_point = len(positions) == 1
+            shape = {
+                "type": "Point" if is_point else "LineString",
+                "coordinates": positions[0] if is_point else positions,
+            }
             times = [None if np.isnat(time) else iso_time(time) for time in segment.times]
-            yield Feature({"coordTimes": times, "activity": recording.activity}, shape)
+            properties: dict[str, Any] = {"coordTimes": times, "activity": recording.activity}
+            if segment.sensors:
+                # In a fixed order: that of the file can depend on the removed points.
+                properties["coordinateProperties"] = {
+                    name: [None if math.isnan(value) else value for value in segment.sensors[name].tolist()]
+                    for name in SENSORS
+                    if name in segment.sensors
+                }
+            yield Feature(properties, shape)
 
     write_features(path, "recording", features())
+
+
+def _round_degrees(segment: Segment) -> list[tuple[float, float]]:
+    """Return longitude and latitude of each point."""
+    degrees = (values.round(_DEGREE_DECIMALS).tolist() for values in (segment.longitude, segment.latitude))
+    return list(zip(*degrees, strict=True))
+
+
+def _decimal(value: float) -> str:
+    """Format a number without an exponent, so that it is read back bit for bit."""
+    return np.format_float_positional(value, trim="0")
 
 
 def _recording_csv(path: Path, recording: Recording) -> None:
@@ -82,21 +113,125 @@ def _recording_csv(path: Path, recording: Recording) -> None:
     write_csv(path, ["segment", "time", "latitude", "longitude", "elevation", *sensors], rows())
 
 
-_RECORDINGS: Mapping[str, Callable[[Path, Recording], None]] = {
-    ".gpx": _recording_gpx,
-    ".geojson": _recording_geojson,
-    ".csv": _recording_csv,
+def _recording_kml(path: Path, recording: Recording) -> None:
+    lines = [_XML, f'<kml xmlns="{_KML}" xmlns:gx="{_KML_TRACKS}"><Document>']
+    for segment in recording.segments:
+        heights = segment.elevation.tolist()
+        places = [
+            tuple(map(_decimal, corner if math.isnan(height) else (*corner, height)))
+            for corner, height in zip(_round_degrees(segment), heights, strict=True)
+        ]
+        # Lines above an unknown ground would be drawn at sea level.
+        mode = "" if np.isnan(heights).any() else "<altitudeMode>absolute</altitudeMode>"
+        if np.isnat(segment.times).all() and len(segment) > 1:
+            points = " ".join(map(",".join, places))
+            lines.append(f"<Placemark><LineString>{mode}<coordinates>{points}</coordinates></LineString></Placemark>")
+            continue
+        lines.append(f"<Placemark><gx:Track>{mode}")
+        # The format has an empty element for a missing time.
+        lines += ["<when/>" if np.isnat(time) else f"<when>{iso_time(time)}</when>" for time in segment.times]
+        lines += [f"<gx:coord>{' '.join(place)}</gx:coord>" for place in places]
+        lines.append("</gx:Track></Placemark>")
+    lines.append("</Document></kml>\n")
+    path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
+
+
+def _recording_tcx(path: Path, recording: Recording) -> None:
+    sport = _SPORTS.get(str(recording.activity).lower(), "Other")
+    first = min(segment.times[0] for segment in recording.segments)
+    durations = [segment.times[-1] - segment.times[0] for segment in recording.segments]
+    seconds = sum(float(duration / np.timedelta64(1, "s")) for duration in durations)
+    metres = sum(1000 * _length_km(segment) for segment in recording.segments)
+    lines = [
+        _XML,
+        f'<TrainingCenterDatabase xmlns="{_TCX}" xmlns:ns3="{_TCX_EXTENSION}"><Activities>',
+        f'<Activity Sport="{sport}"><Id>{iso_time(first)}</Id><Lap StartTime="{iso_time(first)}">',
+        f"<TotalTimeSeconds>{seconds:.3f}</TotalTimeSeconds><DistanceMeters>{metres:.1f}</DistanceMeters>",
+        "<Calories>0</Calories><Intensity>Active</Intensity><TriggerMethod>Manual</TriggerMethod>",
+    ]
+    for segment in recording.segments:
+        lines.append("<Track>")
+        sensors = {name: values.tolist() for name, values in segment.sensors.items()}
+        for at, (longitude, latitude) in enumerate(_round_degrees(segment)):
+            values = {name: column[at] for name, column in sensors.items() if not math.isnan(column[at])}
+            lines.append(
+                f"<Trackpoint><Time>{iso_time(segment.times[at])}</Time><Position><LatitudeDegrees>{_decimal(latitude)}"
+                f"</LatitudeDegrees><LongitudeDegrees>{_decimal(longitude)}</LongitudeDegrees></Position>"
+                f"{_trackpoint_values(float(segment.elevation[at]), values)}</Trackpoint>"
+            )
+        lines.append("</Track>")
+    lines.append("</Lap></Activity></Activities></TrainingCenterDatabase>\n")
+    path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
+
+
+def _length_km(segment: Segment) -> float:
+    latitude, longitude = segment.latitude, segment.longitude
+    return float(distance_km(latitude[:-1], longitude[:-1], latitude[1:], longitude[1:]).sum())
+
+
+def _trackpoint_values(elevation: float, values: Mapping[str, float]) -> str:
+    """Return the elements after the position of a point of TCX, in the order of its schema."""
+    text = "" if math.isnan(elevation) else f"<AltitudeMeters>{_decimal(elevation)}</AltitudeMeters>"
+    # The schema has integers of one or two bytes here.
+    if 0.5 <= values.get("hr", 0) < 255.5:
+        text += f"<HeartRateBpm><Value>{round(values['hr'])}</Value></HeartRateBpm>"
+    if -0.5 <= values.get("cad", -1) < 254.5:
+        text += f"<Cadence>{round(values['cad'])}</Cadence>"
+    extension = f"<ns3:Speed>{_decimal(values['speed'])}</ns3:Speed>" if "speed" in values else ""
+    if -0.5 <= values.get("power", -1) < 65535.5:
+        extension += f"<ns3:Watts>{round(values['power'])}</ns3:Watts>"
+    return f"{text}<Extensions><ns3:TPX>{extension}</ns3:TPX></Extensions>" if extension else text
+
+
+_XML = '<?xml version="1.0" encoding="UTF-8"?>'
+_KML = "http://www.opengis.net/kml/2.2"
+_KML_TRACKS = "http://www.google.com/kml/ext/2.2"
+_TCX = "http://www.garmin.com/xmlschemas/TrainingCenterDatabase/v2"
+_TCX_EXTENSION = "http://www.garmin.com/xmlschemas/ActivityExtension/v2"
+_SPORTS = {"running": "Running", "cycling": "Biking", "biking": "Biking"}
+
+
+class _Format(NamedTuple):
+    """A format of recordings.
+
+    Parameters
+    ----------
+    write
+        Writes a recording to a path.
+    sensors
+        The sensors that it can contain.
+    activities
+        The activities that it can contain; None for all.
+    """
+
+    write: Callable[[Path, Recording], None]
+    sensors: Collection[str]
+    activities: Collection[str] | None
+
+
+_RECORDINGS: Mapping[str, _Format] = {
+    ".gpx": _Format(_recording_gpx, SENSORS, None),
+    ".geojson": _Format(_recording_geojson, SENSORS, None),
+    ".csv": _Format(_recording_csv, SENSORS, ()),
+    ".kml": _Format(_recording_kml, (), ()),
+    ".tcx": _Format(_recording_tcx, ("hr", "cad", "power", "speed"), _SPORTS),
 }
+RECORDING_FORMATS = tuple(suffix[1:] for suffix in _RECORDINGS)
+"""The names of the formats: their extensions without the dot."""
 
 
 @checked
-def check_recording(path: str | Path) -> Path:
-    """Check the extension of a recording and that the libraries of its format are installed.
+def check_recording(path: str | Path, format: str | None = None, times: bool = True) -> Path:
+    """Check the format of a recording and that its libraries are installed.
 
     Parameters
     ----------
     path
         The file.
+    format
+        One of `RECORDING_FORMATS`; by default that of the extension.
+    times
+        Whether times are written.
 
     Returns
     -------
@@ -106,33 +241,76 @@ def check_recording(path: str | Path) -> Path:
     Raises
     ------
     ConfigurationError
-        If the extension is not supported; names those that are.
+        If the format is not supported; names those that are. If it requires times, and they are not written.
     MissingDependencyError
         For GPX if gpxpy is not installed.
     """
-    return check_format(path, _RECORDINGS, "recording")
+    checked_path = Path(path) if format is not None else check_format(path, _RECORDINGS, "recording")
+    if format is not None and format not in RECORDING_FORMATS:
+        raise ConfigurationError(f"format must be one of {', '.join(RECORDING_FORMATS)}, got {format!r}")
+    if not times and _suffix(checked_path, format) == ".tcx":
+        raise ConfigurationError("TCX requires the time of every point: use another format, such as GPX, or keep times")
+    return checked_path
+
+
+def _suffix(path: Path, format: str | None) -> str:
+    return path.suffix.lower() if format is None else f".{format}"
 
 
 @checked
-def write_recording(path: str | Path, recording: Recording, overwrite: bool = False) -> None:
+def find_losses(path: str | Path, recording: Recording, format: str | None = None) -> list[str]:
+    """Return the contents of a recording that a format cannot contain.
+
+    Parameters
+    ----------
+    path, format
+        As in `check_recording`.
+    recording
+        The recording.
+
+    Returns
+    -------
+    list of str
+        The names of the contents, such as ``"power of points"``.
+
+    Raises
+    ------
+    ConfigurationError
+        If a point has no time, and the format requires times.
+    """
+    suffix = _suffix(Path(path), format)
+    num_untimed = sum(int(np.isnat(segment.times).sum()) for segment in recording.segments)
+    check_recording(path, format, times=not num_untimed)
+    _, sensors, activities = _RECORDINGS[suffix]
+    names = {name for segment in recording.segments for name in segment.sensors} - set(sensors)
+    losses = [f"{name} of points" for name in sorted(names)]
+    is_lost = recording.activity is not None and activities is not None and recording.activity.lower() not in activities
+    return [*losses, "activity"] if is_lost else losses
+
+
+@checked
+def write_recording(path: str | Path, recording: Recording, overwrite: bool = False, format: str | None = None) -> None:
     """Write a recording in the format of the file's extension, atomically.
 
     Parameters
     ----------
     path
-        The file: .gpx, .geojson or .csv.
+        The file: .gpx, .geojson, .csv, .kml or .tcx; any name with `format`.
     recording
         The recording. Equal recordings make equal files.
     overwrite
         Whether an existing file may be replaced.
+    format
+        As in `check_recording`.
 
     Raises
     ------
     ConfigurationError, MissingDependencyError
-        As `check_recording`.
+        As `check_recording` and `find_losses`.
     OutputError
         If the file exists and may not be overwritten, or cannot be written.
     """
-    path = check_recording(path)
+    path = check_recording(path, format)
+    find_losses(path, recording, format)
     with new_file(path, overwrite) as part:
-        _RECORDINGS[path.suffix.lower()](part, recording)
+        _RECORDINGS[_suffix(path, format)].write(part, recording)

@@ -4,6 +4,7 @@ The output is a function of the points outside the zones and of the public squar
 same track outside, every location in the square yields the same file, byte for byte, whatever happened in the zone.
 The method is deterministic. Noise with a budget of zero would reveal as little; any larger budget would accumulate over
 recordings. Names, descriptions, totals and bounds of a file are removed, because they describe the whole recording.
+The totals that TCX requires are computed from the published points.
 Heart rate and temperature are removed by default, because they indicate the time since the start.
 """
 
@@ -36,7 +37,7 @@ from dphmm.hide.points import (
     find_jumps,
     publish,
 )
-from dphmm.hide.recordings import check_recording, write_recording
+from dphmm.hide.recordings import check_recording, find_losses, write_recording
 from dphmm.hide.zone import (
     ADVERSARIES,
     CELLS,
@@ -51,6 +52,7 @@ from dphmm.hide.zone import (
     tolerance_km,
 )
 from dphmm.readers.reading import read_recording
+from dphmm.space.coordinates import parse_coordinates
 from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import check_output, read_document, write_text
@@ -177,6 +179,11 @@ class HideResult(Result):
         return tuple(paragraphs)
 
     @property
+    def num_untimed(self) -> int:
+        """The number of published points without a time; 0 if times were removed on request."""
+        return 0 if "times" in self.removed else sum(int(np.isnat(part.times).sum()) for part in self.public.segments)
+
+    @property
     def removed_in_words(self) -> str:
         """The other removed contents, such as *heart rate and track name*."""
         names = [_removed_name(text) for text in self.removed]
@@ -185,6 +192,7 @@ class HideResult(Result):
     def _derived(self) -> dict[str, Any]:
         return {
             "num_points_kept": len(self.public),
+            "num_points_without_time": self.num_untimed,
             "private_num_points_removed": self.hidden,
             "private_receiver_errors": list(self.errors),
             "private_jumps": list(self.jumps),
@@ -323,6 +331,7 @@ def hide(
     kind: str | None = None,
     keep: Sequence[str] = (),
     times: bool = True,
+    format: str | None = None,
     session: str | Path | None = None,
     overwrite: bool = False,
     input_format: str | None = None,
@@ -337,13 +346,14 @@ def hide(
     data
         A file of one user in any format that `dphmm.read` reads. Points may have no time.
     near
-        ``(n, 2)``: the locations, latitude and longitude in degrees; or a GeoJSON file of points.
+        ``(n, 2)``: the locations, latitude and longitude in degrees; or one location as people copy it, see
+        `dphmm.space.coordinates.parse_coordinates`; or a GeoJSON file of points.
     within_km
         No point within this distance of a location is kept, nor of any other location in the same public square. The
         square is the smallest of 25 m to 12.8 km, in steps of a factor of two, with a side of at least 1.5 times this
         distance.
     output
-        The file to write: .gpx, .geojson or .csv.
+        The file to write: .gpx, .geojson, .csv, .kml or .tcx.
     hide_endpoints
         Protect the start and the end of each track, and the points on both sides of each gap of more than an hour.
     kind
@@ -354,6 +364,9 @@ def hide(
         Sensors to keep in addition to `STEADY_SENSORS`: ``"hr"``, ``"atemp"``.
     times
         Whether times are kept.
+    format
+        The format of the output, ``"gpx"``, ``"geojson"``, ``"csv"``, ``"kml"`` or ``"tcx"``. Defaults to its
+        extension.
     session
         A file that tracks the cumulative disclosure of recordings of the same locations. Created if it does not exist.
     overwrite
@@ -371,7 +384,8 @@ def hide(
     ------
     ConfigurationError
         If there is no location, none is near the recording, no point is left, or options conflict; if more than a tenth
-        of the points are out of reach at the speed limit; or if a location is near, but not in, the core of another one
+        of the points are out of reach at the speed limit; if the format requires times and a point has none; or if a
+        location is near, but not in, the core of another one
         of the session, and a point near it would be kept.
     CoordinateError
         If a location has invalid coordinates.
@@ -387,11 +401,15 @@ def hide(
     (0.8, True)
     """
     if output is not None:
-        check_output(check_recording(output), overwrite)
+        check_output(check_recording(output, format, times), overwrite)
     unknown = sorted(set(keep) - {"hr", "atemp"})
     if unknown:
         raise ConfigurationError(f"keep must be hr (heart rate) or atemp (temperature), got {unknown[0]!r}")
-    locations = _read_locations(near) if isinstance(near, str | Path) else _as_locations(near)
+    typed = parse_coordinates(near, "--near") if isinstance(near, str) else None
+    if typed is not None:
+        locations = [typed]
+    else:
+        locations = _read_locations(near) if isinstance(near, str | Path) else _as_locations(near)
     if not locations and not hide_endpoints:
         raise ConfigurationError(
             "no location to hide: use --near LATITUDE,LONGITUDE, a file of points, or --hide-endpoints"
@@ -421,7 +439,8 @@ def hide(
         removed = np.logical_or.reduce(masks) if masks else np.zeros(len(points), dtype=np.bool_)
         if not removed.any():
             raise ConfigurationError(
-                f"{data}: no point lies near the location: use --near with latitude first, then longitude"
+                f"{data}: no point lies within {metres(within_km)} of the location: the nearest is "
+                f"{metres(_nearest_km(assignments, trips))} away; check --near, or use a larger --within"
             )
         kept = np.flatnonzero(~removed)
         public, is_dropped = publish(points.take(kept), list(zones.values()), (*STEADY_SENSORS, *keep), times, kind)
@@ -454,12 +473,13 @@ def hide(
         from_one, from_all, from_ten = (infer_location(zone, part) for part in (likelihoods, all_likelihoods, repeated))
         outside_km = max(place.outside_km for place in assignments if place.square == zone.square)
         places.append(HiddenPlace(zone, crossings, from_one, from_all, from_ten, len(recordings), outside_km))
+    losses = [] if output is None else find_losses(output, public, format)  # raises before anything is written
     if session is not None:
         history.write(Path(session), within_km, movement)
     if output is not None:
-        write_recording(output, public, overwrite)
+        write_recording(output, public, overwrite, format)
     sensors = [f"{name} of points" for name in points.values.sensors if name not in (*STEADY_SENSORS, *keep)]
-    contents = [*recording.dropped, *sensors, *([] if times else ["times"])]
+    contents = [*recording.dropped, *sensors, *losses, *([] if times else ["times"])]
     return HideResult(
         public,
         tuple(places),
@@ -516,6 +536,12 @@ def _check_distances(
                 f"in {session}, and points near it would be kept: use --near {north:.5f},{east:.5f} for the same "
                 "location, or another --session for another one"
             )
+
+
+def _nearest_km(assignments: Sequence[_Assignment], points: Points) -> float:
+    """Return the smallest distance between locations and points without errors, kilometres."""
+    values = points.values
+    return min(float(distance_km(*place.location, values.latitude, values.longitude).min()) for place in assignments)
 
 
 def _stretches(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dphmm.arrays import FloatArray
+from dphmm.arrays import FloatArray, read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import InvalidInputError
 from dphmm.model.outside_states import OutsideBelief
@@ -93,12 +93,12 @@ class Inference:
     def _masses(self) -> tuple[FloatArray, FloatArray]:
         """The masses and points, without impossible states if these are the majority."""
         p = self._probabilities
-        columns = np.ascontiguousarray(self._points.T)
+        columns = read_only(self._points.T)
         is_positive = p != 0.0  # NumPy counts and locates booleans faster than floats
         if 2 * np.count_nonzero(is_positive) >= len(p):
-            return p, columns
+            return read_only(p), columns
         positive = np.flatnonzero(is_positive)
-        return p[positive], columns.take(positive, axis=1)
+        return read_only(p[positive]), read_only(columns.take(positive, axis=1))
 
     @cached_property
     def _center(self) -> FloatArray:
@@ -176,6 +176,7 @@ class Inference:
             if not len(p):
                 return 0.0
             about = _mean(p, columns)
+            p, columns = read_only(p), read_only(columns)
             sums = _sum_about(p, columns, about)
         if len(columns) == 1:
             bound = _median_error(p, columns[0])
@@ -183,8 +184,8 @@ class Inference:
             bound = _search(p, columns, about, sums)
         else:
             kept = np.flatnonzero(p > _NEGLIGIBLE_MASS / len(p))
-            p = p[kept]
-            columns = columns.take(kept, axis=1)
+            p = read_only(p[kept])
+            columns = read_only(columns.take(kept, axis=1))
             middle = _mean(p, columns)
             bound = _search(p, columns, middle, _sum_about(p, columns, middle))
         inside = 1.0 if self._outside is None else float(p.sum())

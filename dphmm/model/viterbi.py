@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import FloatArray, IntArray, read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import StochasticError
 from dphmm.model.forward_backward import Observations, chain_log_likelihoods, initial_logs
@@ -127,7 +127,7 @@ def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: F
     StochasticError
         If an observation is impossible on every possible path.
     """
-    rows = log_likelihoods
+    rows = read_only(log_likelihoods)
     scores = np.empty(log_likelihoods.shape)
     matrices = dict[int, _Maxima]()
 

@@ -55,7 +55,7 @@ class RadiusEdges(EdgeSet):
         """Iterate over the pairs within the radius, block by block."""
         index = np.flatnonzero(nodes)
         points = self.places.points[index]
-        for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius + self.cell), once=True):
+        for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius + self.cell)):
             near = self._near(points[rows] - points[columns])
             yield np.stack([index[rows[near]], index[columns[near]]], axis=1)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 from dphmm.errors import DataFileError
 from dphmm.readers.columns import Rows, collect, resolve
@@ -186,7 +186,7 @@ def _read_feature(feature: Mapping[str, Any], number: int, columns: _Columns, dr
     yield from _read_line(properties, parts, number, columns, dropped)
 
 
-def _are_numbers(coordinates: object) -> bool:
+def _are_numbers(coordinates: object) -> TypeGuard[list[float]]:
     if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
         return False
     return all(isinstance(number, float | int) for number in coordinates)

@@ -12,20 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from fractions import Fraction
 from functools import wraps
-from math import nan, nextafter
+from math import nan
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats, check_budget, content_hash
-from dphmm.errors import BudgetError, InvalidInputError, StateError
+from dphmm.arrays import BoolArray, FloatArray, as_floats, check_budget, content_hash
+from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.cap import CapTracker
 from dphmm.geometry.measurements import Measurements
-from dphmm.mechanisms.base import Mechanism, MechanismName
-from dphmm.mechanisms.exact import rational
+from dphmm.mechanisms.base import MechanismName
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
@@ -34,8 +32,9 @@ from dphmm.random import Rng, random_source
 from dphmm.release.caps import EventCaps
 from dphmm.release.checkpoint import EngineState
 from dphmm.release.filter_state import FilterState, Spending
+from dphmm.release.joint_queries import compute_shared_edges, split_epsilon
 from dphmm.release.ledger import Account, Ledger
-from dphmm.release.planning import Edges, Planner, Reason, StepPlan, as_state, check_steps
+from dphmm.release.planning import Planner, Reason, StepPlan, as_state, check_steps
 from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.schedule import Scheduler, max_window_steps
@@ -56,8 +55,12 @@ def _atomic(
 
     @wraps(method)
     def call(engine: Releaser, /, *arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
-        with engine.exclusive():
+        # `exclusive` would do, but a generator takes four times as long, and a step enters three methods.
+        lock = engine._acquire_lock()
+        try:
             return method(engine, *arguments, **keywords)
+        finally:
+            lock.release()
 
     return call
 
@@ -132,75 +135,6 @@ def draw_together(engines: Sequence[Releaser], plans: Sequence[StepPlan], state:
                     plan = replace(plan, prior=prior)
             records.append(engine._draw_validated(plan, released_state))
         return Ledger.from_records(records)
-
-
-def split_epsilon(epsilon: float | Sequence[float] | None, defaults: Sequence[float]) -> list[float]:
-    """Return the budget of each query: its default, an equal share, or its entry.
-
-    Equal parts are doubles of which the exact decimal sum is at most the total.
-
-    Raises
-    ------
-    BudgetError
-        If a budget is invalid, or the number of budgets is not the number of queries.
-    """
-    if epsilon is None:
-        return list(defaults)
-    if not isinstance(epsilon, float | int | Fraction | np.floating | np.integer):
-        listed = as_floats(epsilon, "budgets", BudgetError)
-        if listed.ndim != 1:
-            raise BudgetError(f"epsilon must have one entry for each query, got shape {listed.shape}")
-        budgets = [check_budget(budget) for budget in listed.tolist()]
-        if len(budgets) != len(defaults):
-            raise BudgetError(f"epsilon must have one entry for each query ({len(defaults)}), got {len(budgets)}")
-        return budgets
-    whole: Fraction = rational(check_budget(epsilon))
-    part = float(whole / len(defaults))
-    while rational(part) * len(defaults) > whole:
-        part = nextafter(part, 0.0)
-    return [check_budget(part)] * len(defaults)
-
-
-def compute_shared_edges(planner: Planner, plan: StepPlan, epsilon: float) -> Edges:
-    """Return edges that give every possible state a partner, at no cost to a query.
-
-    They are the edges of the query's repair. In addition, a state that its noise protects without any edge gets an
-    edge to the nearest state with which it is protected.
-    """
-    graph = plan.protection.graph
-    # States that the noise body covers without an edge to them. Another query with a different body would leave
-    # them exposed, so they get an edge.
-    is_isolated: BoolArray = plan.constraint & ~graph.connected() & ~graph.open
-    if not is_isolated.any() or plan.num_possible == 1:
-        return plan.protection.added
-    states = np.flatnonzero(is_isolated)
-    noise = planner.build_noise(plan, epsilon)
-    nearest = np.empty(len(states), dtype=np.int64)
-    for mechanism, members in noise.iter_parts():
-        in_part = members[states]
-        if in_part.any():
-            others = np.flatnonzero(members)
-            nearest[in_part] = _nearest_in_part(mechanism, planner.query, epsilon, others, states[in_part])
-    pairs = np.sort(np.stack([states, nearest], axis=1), axis=1)
-    return tuple(sorted({*plan.protection.added, *map(tuple, pairs.tolist())}))
-
-
-def _nearest_in_part(
-    mechanism: Mechanism, query: Query, epsilon: float, others: IntArray, states: IntArray
-) -> IntArray:
-    """Return the other state that the mechanism distinguishes least from each of `states`."""
-    if mechanism.table is not None:
-        losses = mechanism.privacy_loss(query.values[states][:, None], query.values[others][None])
-        return np.asarray(others[np.where(others == states[:, None], np.inf, losses).argmin(axis=1)])
-    from scipy.spatial import cKDTree
-
-    # The loss is a norm of differences. In a space with one dimension for each pair of facets of the body it is the
-    # maximum norm. The two nearest neighbours of a state are the state itself, or another one at its location, and the
-    # one that is searched for.
-    places, order = mechanism.gauge(epsilon).embedded((query.values - query.values[:1]).astype(np.float64))
-    _, indices = cKDTree(places[others]).query(places[states], k=2, p=order)
-    nearest = others[np.minimum(np.asarray(indices), len(others) - 1)]
-    return np.asarray(nearest[np.arange(len(states)), (nearest == states[:, None]).argmin(axis=1)])
 
 
 @checked
@@ -484,12 +418,20 @@ class Releaser:
         None
             Once, while the lock is held. The same thread can enter the context again.
         """
+        lock = self._acquire_lock()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _acquire_lock(self) -> Any:
+        """Acquire the lock of the filter state, and return it."""
         while True:
             lock = self.filter_state.lock
-            with lock:
-                if self.filter_state.lock is lock:  # no thread joined the engine to another user's meanwhile
-                    yield
-                    return
+            lock.acquire()
+            if self.filter_state.lock is lock:  # no thread joined the engine to another user's meanwhile
+                return lock
+            lock.release()
 
     @property
     def belief(self) -> Belief | None:

@@ -183,6 +183,9 @@ class Session:
         self._cap_state: tuple[int, CapTracker | None] = (0, None)
         self._first: int | None = None
         self._model = first.model
+        # Neither changes while the session is open: `rewind` amends it, so that it must be opened again.
+        self._kept_future = store.kept_future(stored.number)
+        self._first_slot_after_restore = self._find_first_slot_after_restore()
 
     @classmethod
     @checked
@@ -352,7 +355,7 @@ class Session:
                     record = self._find_answer(progress, slot, query)
                     if record is not None:
                         return record
-                check_time_order(slot, progress.latest_slot)
+                self._check_time(slot, progress)
                 self._check_current(progress)
                 if slot == progress.omitted_slot or self._store.omit(self._stored.number, progress, slot):
                     return None
@@ -370,9 +373,44 @@ class Session:
     def _find_answer(self, progress: Progress, slot: int, query: str) -> ReleaseRecord | None:
         """Return the stored record of a slot, or None."""
         # There is nothing to look up after the last release.
-        if progress.slot is None or slot > progress.slot:
+        is_kept = self._kept_future is not None and slot <= self._kept_future[1]
+        if not is_kept and (progress.slot is None or slot > progress.slot):
             return None
         return self._store.find(self._stored.number, slot, query)
+
+    def _find_first_slot_after_restore(self) -> int | None:
+        """Return the first slot that a restored copy may release, or None if it is not one.
+
+        It shares no window with a timestep that another store may have released.
+
+        Raises
+        ------
+        SessionMismatchError
+            If it is one, and slots have no times.
+        """
+        restored_at = self._store.get_restored_at()
+        if restored_at is None:
+            return None
+        if self._model.step_seconds is None:
+            raise SessionMismatchError(
+                f"session {self.name!r} was restored from a copy that may lack releases, so that its model must state "
+                "the length of a timestep"
+            )
+        return to_slot(np.datetime64(restored_at, "s"), self._model.step_seconds) + self._max_window_steps
+
+    def _check_time(self, slot: int, progress: Progress) -> None:
+        """Check that a slot without a record may get one."""
+        check_time_order(slot, progress.latest_slot)
+        first = self._first_slot_after_restore
+        if first is not None and slot < first:
+            raise TimeOrderError(
+                f"slot must not precede slot {first}, because the store was restored from a copy that may lack "
+                f"releases, got {slot}"
+            )
+        if self._kept_future is not None:
+            before, after = self._kept_future
+            if before - self._max_window_steps < slot < after + self._max_window_steps:
+                raise TimeOrderError(f"slot must not be near the slots {before} to {after} of a wrong time, got {slot}")
 
     def _check_current(self, progress: Progress) -> None:
         if progress.num_amendments != len(self._stored.agreements) - 1:
@@ -380,7 +418,7 @@ class Session:
 
     def _prepare(self, query: str, progress: Progress, slot: int, epsilon: float | None) -> StepPlan:
         """Prepare the plan within the limits, from public information, before locking the file."""
-        check_time_order(slot, progress.latest_slot)
+        self._check_time(slot, progress)
         self._check_current(progress)
         if slot == progress.omitted_slot:
             raise WithheldTimestepError(f"slot {slot} was omitted, so it has no release; release the next one")

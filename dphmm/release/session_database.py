@@ -1,14 +1,19 @@
 """Databases of sessions: an SQLite file, or a PostgreSQL database.
 
 An SQLite file is created atomically, and opened only if it is undamaged.
+
+A store has a numbered format. Each of `MIGRATIONS` converts a store of one format to the next. A new store is one of
+the first format to which all of them are applied.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
@@ -17,19 +22,20 @@ from typing import Any
 
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, need
 from dphmm.tables.binary_files import connect
-from dphmm.tables.output import sync_folder
+from dphmm.tables.output import sync_file, sync_folder
 from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D
 """The application id in the file's header: ``dphm``."""
-FORMAT = 1
-"""The format version in the file's header."""
+
+MARK_NAME = "closed"
+"""Name of the row of ``identity`` that closes a store; see `SessionStore.set_mark`."""
 
 # The offset of the application id in SQLite files.
 _APPLICATION_ID_OFFSET = 68
 _OWNER_ONLY = 0o600
 _PAGE_BYTES = 4096
-SCHEMA = """
+_FIRST_SCHEMA = """
 CREATE TABLE session (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, terms TEXT NOT NULL, limits TEXT NOT NULL,
     digest BLOB NOT NULL);
@@ -65,9 +71,89 @@ CREATE TABLE recipient_belief (
     PRIMARY KEY (session, recipient));
 CREATE TABLE identity (
     name TEXT PRIMARY KEY, value TEXT NOT NULL)"""
-_STATEMENTS = frozenset(statement.strip() for statement in SCHEMA.split(";"))
-# Tables that stores of this format may lack. They are created when a store is opened for writing.
-_LATER_STATEMENTS = frozenset(statement for statement in _STATEMENTS if statement.startswith("CREATE TABLE identity "))
+_FIRST_STATEMENTS = tuple(statement.strip() for statement in _FIRST_SCHEMA.split(";"))
+# Tables that stores of the first format may lack. They are created when a store is opened for writing.
+_LATER_STATEMENTS = frozenset(
+    statement for statement in _FIRST_STATEMENTS if statement.startswith("CREATE TABLE identity ")
+)
+
+Execute = Callable[..., list[Any]]
+"""A function that runs a statement in SQLite's types with values for its ``?``, and returns the rows."""
+
+
+@dataclass(frozen=True)
+class Migration:
+    """A step that converts a store of one format to the next one.
+
+    Parameters
+    ----------
+    summary
+        The change, as one line for the operator.
+    apply
+        Function that makes the change in one transaction.
+    """
+
+    summary: str
+    apply: Callable[[Execute], None]
+
+
+MIGRATIONS: tuple[Migration, ...] = ()
+"""The steps from each format to the next, beginning with the first format."""
+
+
+def get_format() -> int:
+    """Return the format of stores that this version writes."""
+    return 1 + len(MIGRATIONS)
+
+
+def list_tables(store_format: int) -> list[str]:
+    """Return the names of the tables of a format. A table follows those to which it refers."""
+    return list(_get_tables(MIGRATIONS[: store_format - 1]))
+
+
+@cache
+def _get_tables(migrations: tuple[Migration, ...]) -> dict[str, str]:
+    """Return the names and definitions of the tables after these steps."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _create_tables(lambda statement, values=(): connection.execute(statement, values).fetchall(), migrations)
+        rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+        return {name: _normalize_definition(sql) for name, sql in rows}
+
+
+def _create_tables(execute: Execute, migrations: tuple[Migration, ...]) -> None:
+    for statement in _FIRST_STATEMENTS:
+        execute(statement)
+    for migration in migrations:
+        migration.apply(execute)
+
+
+def _normalize_definition(sql: str) -> str:
+    """Return a definition without the quotes that SQLite adds to the names of altered tables."""
+    return " ".join(sql.replace('"', "").split())
+
+
+def check_format(store: str | Path, store_format: int) -> None:
+    """Refuse a store of another format.
+
+    Raises
+    ------
+    DataFileError
+        If it is later than this version's, or must be migrated.
+    """
+    name = Path("the database") if is_server(store) else Path(store)
+    if store_format > get_format():
+        raise DataFileError(
+            name,
+            f"must be of format {get_format()} or earlier, got {store_format}; use the version of dphmm that wrote it",
+        )
+    if store_format < 1:
+        raise DataFileError(name, f"must be of a format from 1 to {get_format()}, got {store_format}; restore a copy")
+    if store_format < get_format():
+        raise DataFileError(
+            name,
+            f"is of format {store_format} and must be migrated to {get_format()}: start the relay with this version, "
+            "or run dphmm session migrate",
+        )
 
 
 def is_store(path: Path) -> bool:
@@ -100,7 +186,7 @@ class Database:
     Raises
     ------
     DataFileError
-        If the file does not exist, is not a file of sessions of this version, or is damaged. It stays unchanged.
+        If the file does not exist, is not a file of sessions of this format, or is damaged. It stays unchanged.
     OutputError
         If the file cannot be written.
     """
@@ -114,7 +200,7 @@ class Database:
         self._process = os.getpid()
         self._lock = RLock()
         with self._translate_errors():
-            self._check_header()
+            check_format(self.path, get_file_format(self.path, wait_seconds))
             if not readonly and not os.access(self.path, os.W_OK):
                 raise OutputError(f"{path} is not writable; change its permissions, or use another file")
             self._check_content()
@@ -151,9 +237,11 @@ class Database:
                 with closing(sqlite3.connect(part, isolation_level=None)) as new:
                     new.execute(f"PRAGMA page_size={_PAGE_BYTES}")
                     new.execute("PRAGMA synchronous=FULL")
-                    new.executescript(
-                        f"BEGIN; PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}; {SCHEMA}; COMMIT"
-                    )
+                    new.execute("BEGIN")
+                    new.execute(f"PRAGMA application_id={APPLICATION}")
+                    new.execute(f"PRAGMA user_version={get_format()}")
+                    _create_tables(lambda statement, values=(): new.execute(statement, values).fetchall(), MIGRATIONS)
+                    new.execute("COMMIT")
                     new.execute("PRAGMA journal_mode=WAL")
                 with suppress(FileExistsError):
                     os.link(part, path)
@@ -161,10 +249,53 @@ class Database:
         except (OSError, sqlite3.Error) as problem:
             raise OutputError(f"{path} cannot be created ({problem}); check the folder and its free space") from None
 
+    @staticmethod
+    def migrate(path: Path, wait_seconds: float, copy: Path, mark: str) -> None:
+        """Copy a file of an earlier format, and apply the migrations in one transaction.
+
+        No other process can open the file meanwhile. The copy is closed with a mark; see `SessionStore.set_mark`.
+
+        Raises
+        ------
+        SessionBusyError
+            If another process has opened it.
+        DataFileError, OutputError
+            If it is damaged, or the file or its copy cannot be written. The file stays unchanged.
+        """
+        try:
+            with closing(connect(path, "rw", wait_seconds)) as connection:
+                # The change of the journal requires that no other process has opened the file.
+                connection.execute("PRAGMA journal_mode=DELETE")
+                connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute("BEGIN EXCLUSIVE")
+                connection.execute("COMMIT")  # the lock stays
+                ((store_format,),) = connection.execute("PRAGMA user_version")
+                if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                    raise DataFileError(path, "is damaged; restore a copy")
+                _copy_file(connection, copy, mark)
+                connection.execute("BEGIN EXCLUSIVE")
+                for migration in MIGRATIONS[store_format - 1 :]:
+                    migration.apply(lambda statement, values=(): connection.execute(statement, values).fetchall())
+                connection.execute(f"PRAGMA user_version={get_format()}")
+                connection.execute("COMMIT")
+        except (OSError, sqlite3.DatabaseError) as problem:
+            if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _BUSY_CODES:
+                raise SessionBusyError(f"{path} is in use by another process; stop the relay first") from None
+            raise OutputError(f"{path} cannot be migrated ({problem}); check its folder and free space") from None
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._connection.close()
+
+    def lock_tables(self) -> None:
+        """Exclude other writers until the transaction ends, as the transaction itself does."""
+
+    def execute_in_types(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Run a statement that defines tables in SQLite's types; see `execute`."""
+        return self.execute(statement, values)
 
     def check_process(self) -> None:
         """Check that the process was not forked since the file was opened.
@@ -235,31 +366,6 @@ class Database:
 
     # ---- opening -------------------------------------------------------------------------------------------------
 
-    def _check_header(self) -> None:
-        """Refuse a foreign file before SQLite could modify it or its log.
-
-        SQLite itself reads the header, without locks and only in the file. A plain read would drop all locks of the
-        process on the file when it is closed. A process that was killed while moving the log into the file leaves a
-        header with more pages than the file has, because the log contains them. With `writable_schema` SQLite reads
-        such a header.
-        """
-        try:
-            with closing(self._connect("ro&immutable=1")) as connection:
-                connection.execute("PRAGMA writable_schema=ON")
-                ((application,),) = connection.execute("PRAGMA application_id")
-                ((version,),) = connection.execute("PRAGMA user_version")
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
-            if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _WRITE_ERROR_CODES:
-                raise DataFileError(self.path, f"cannot be read ({problem}); check the path") from None
-            application = version = 0
-        if application != APPLICATION:
-            raise DataFileError(self.path, "is not a file of sessions; use another file, or one that does not exist")
-        if version != FORMAT:
-            raise DataFileError(
-                self.path,
-                f"must be of format {FORMAT}, got {version}; use the version of dphmm that wrote it, or a new file",
-            )
-
     def _check_content(self) -> None:
         """Check every page through a read-only connection, so that a damaged file stays unchanged."""
         log = Path(f"{self.path}-wal")
@@ -273,8 +379,10 @@ class Database:
     def _quick_check(self, mode: str) -> None:
         with self._translate_errors(), closing(self._connect(mode)) as connection:
             result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-            if result != "ok" or tables | _LATER_STATEMENTS != _STATEMENTS:
+            definitions = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+            tables = {_normalize_definition(sql) for (sql,) in definitions}
+            expected = set(_get_tables(MIGRATIONS).values())
+            if result != "ok" or tables | {*map(_normalize_definition, _LATER_STATEMENTS)} != expected:
                 problem = "it has other tables" if result == "ok" else " ".join(result.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
@@ -296,7 +404,7 @@ class Database:
         code = _code(problem)
         if isinstance(problem, sqlite3.ProgrammingError):  # statements are fixed, so the connection is closed
             return InvalidInputError(f"{self.path} must be open, but was closed: open it again")
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if code in _BUSY_CODES:
             return SessionBusyError(f"{self.path} is in use by another process; try again")
         if code in _DAMAGE_CODES:
             return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
@@ -305,12 +413,52 @@ class Database:
         return problem
 
 
+def _copy_file(connection: sqlite3.Connection, copy: Path, mark: str) -> None:
+    """Copy a database to a new private file, and close the copy with a mark."""
+    os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
+    try:
+        with closing(sqlite3.connect(copy, isolation_level=None)) as target:
+            connection.backup(target)
+            for statement in _LATER_STATEMENTS:
+                target.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+            target.execute("INSERT INTO identity VALUES (?, ?)", (MARK_NAME, mark))
+        sync_file(copy)
+        sync_folder(copy.parent)
+    except BaseException:
+        copy.unlink()
+        raise
+
+
+def get_file_format(path: Path, wait_seconds: float) -> int:
+    """Return the format of a file, and refuse a foreign one.
+
+    It is refused before SQLite could modify it or its log.
+
+    SQLite itself reads the header, without locks and only in the file. A plain read would drop all locks of the process
+    on the file when it is closed. A process that was killed while moving the log into the file leaves a header with
+    more pages than the file has, because the log contains them. With `writable_schema` SQLite reads such a header.
+    """
+    try:
+        with closing(connect(path, "ro&immutable=1", wait_seconds)) as connection:
+            connection.execute("PRAGMA writable_schema=ON")
+            ((application,),) = connection.execute("PRAGMA application_id")
+            ((version,),) = connection.execute("PRAGMA user_version")
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+        if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _WRITE_ERROR_CODES:
+            raise DataFileError(path, f"cannot be read ({problem}); check the path") from None
+        application = version = 0
+    if application != APPLICATION:
+        raise DataFileError(path, "is not a file of sessions; use another file, or one that does not exist")
+    return int(version)
+
+
 def _code(problem: sqlite3.DatabaseError) -> int:
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF
 
 
 # Statements are fixed, so errors include missing tables, and text that cannot be decoded (which has no code).
 _DAMAGE_CODES = (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _WRITE_ERROR_CODES = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_READONLY,
@@ -360,20 +508,24 @@ class PostgresDatabase:
         How long to wait for another process.
     readonly
         Whether the database is only read.
+    is_migrating
+        Whether an earlier format is accepted.
 
     Raises
     ------
     OutputError
         If the server cannot be reached, or refuses the connection.
     DataFileError
-        If the database contains tables of another version.
+        If the database contains tables of another format.
     MissingDependencyError
         If psycopg is not installed.
     """
 
     row_lock = " FOR UPDATE"
 
-    def __init__(self, url: str, wait_seconds: float = 30.0, readonly: bool = False) -> None:
+    def __init__(
+        self, url: str, wait_seconds: float = 30.0, readonly: bool = False, is_migrating: bool = False
+    ) -> None:
         psycopg = need("psycopg", "serve")
         self._errors = psycopg.errors
         kinds = ("OperationalError", "InternalError", "ReadOnlySqlTransaction", "InsufficientPrivilege")
@@ -384,6 +536,7 @@ class PostgresDatabase:
         self._in_transaction = False
         self._wait_s = _MIN_RETRY_SECONDS
         self._next_attempt_at = 0.0
+        self._url = url
         self.path = Path("the database")
         settings = {
             "lock_timeout": f"{int(1000 * wait_seconds)}",
@@ -407,7 +560,7 @@ class PostgresDatabase:
         except psycopg.Error as problem:
             raise OutputError(f"the database cannot be reached ({_one_line(problem)}); check its address") from None
         try:
-            self._check_tables(readonly)
+            self._check_tables(readonly, is_migrating)
         except BaseException:
             self.close()
             raise
@@ -516,29 +669,71 @@ class PostgresDatabase:
             finally:
                 self._in_transaction = False
 
-    def _check_tables(self, readonly: bool) -> None:
-        """Create missing tables; refuse those of another version."""
+    @staticmethod
+    def migrate(url: str, wait_seconds: float) -> list[str]:
+        """Copy the tables of an earlier format, apply the migrations, and return the copies.
+
+        All of it is one transaction.
+
+        Raises
+        ------
+        SessionBusyError
+            If a relay uses the database.
+        OutputError
+            If the server refuses a statement, or there are copies already. The database stays unchanged.
+        """
+        database = PostgresDatabase(url, wait_seconds, is_migrating=True)
+        try:
+            if not database.is_leader():
+                raise SessionBusyError("the database is in use by a relay; stop all relays first")
+            with database.transaction():
+                database.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+                store_format = database.get_stored_format()
+                copies = {table: f"format_{store_format}_{table}" for table in list_tables(store_format)}
+                database.lock_tables(store_format)
+                for table, copy in copies.items():
+                    if database.execute("SELECT 1 WHERE to_regclass(?) IS NOT NULL", (copy,)):
+                        raise OutputError(f"table {copy}, a copy of an earlier migration, must be dropped or renamed")
+                    database.execute(f"CREATE TABLE {copy} AS TABLE {table}")
+                for migration in MIGRATIONS[store_format - 1 :]:
+                    migration.apply(database.execute_in_types)
+                database.execute("UPDATE dphmm_format SET format = ?", (get_format(),))
+        finally:
+            database.close()
+        return list(copies.values())
+
+    def get_stored_format(self) -> int:
+        """Return the format of the tables."""
+        ((store_format,),) = self.execute("SELECT format FROM dphmm_format")
+        return int(store_format)
+
+    def lock_tables(self, store_format: int | None = None) -> None:
+        """Exclude other writers of any table until the transaction ends."""
+        self.execute(f"LOCK TABLE {', '.join(list_tables(store_format or get_format()))} IN EXCLUSIVE MODE")
+
+    def execute_in_types(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Run a statement that defines tables in SQLite's types; see `execute`."""
+        if statement.startswith(("CREATE TABLE", "ALTER TABLE")):
+            statement = statement.replace("BLOB", "BYTEA").replace("INTEGER", "BIGINT")
+        return self.execute(statement, values)
+
+    def _check_tables(self, readonly: bool, is_migrating: bool) -> None:
+        """Create missing tables; refuse those of another format."""
         with self.transaction():
             self.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
             ((there,),) = self.execute("SELECT to_regclass('dphmm_format') IS NOT NULL")
             if not there:
                 if readonly:
                     raise DataFileError(self.path, "contains no sessions; use another database")
-                types = SCHEMA.replace("BLOB", "BYTEA").replace("INTEGER", "BIGINT")
-                for statement in types.split(";"):
-                    self.execute(statement)
+                _create_tables(self.execute_in_types, MIGRATIONS)
                 self.execute("CREATE TABLE dphmm_format (format BIGINT NOT NULL)")
-                self.execute("INSERT INTO dphmm_format VALUES (?)", (FORMAT,))
+                self.execute("INSERT INTO dphmm_format VALUES (?)", (get_format(),))
             elif not readonly:
                 for statement in _LATER_STATEMENTS:
-                    self.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-            formats = self.execute("SELECT format FROM dphmm_format")
-        if formats != [(FORMAT,)]:
-            raise DataFileError(
-                self.path,
-                f"must be of format {FORMAT}, got {formats[0][0]}; use the version of dphmm that wrote it, or a new "
-                "database",
-            )
+                    self.execute_in_types(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+            store_format = self.get_stored_format()
+        if not is_migrating:
+            check_format(self._url, store_format)
 
 
 def _one_line(problem: BaseException) -> str:

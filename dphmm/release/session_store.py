@@ -21,11 +21,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from dphmm.errors import ConfigurationError, DataFileError, SessionBusyError
+from dphmm.errors import ConfigurationError, DataFileError, OutputError, SessionBusyError
 from dphmm.model.belief import Belief
 from dphmm.release.ledger import Account, Limits, constrained_cost, to_fraction
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.session_database import Database, PostgresDatabase, is_server
+from dphmm.release.session_database import MARK_NAME, Database, PostgresDatabase, is_server
 from dphmm.release.session_terms import Agreement, StoredSession, Terms
 from dphmm.tables.json_toml import parse_json
 from dphmm.validation import checked
@@ -160,16 +160,20 @@ class SessionStore:
         How long to wait for another process that is writing.
     readonly
         Whether the store is only read.
+    accept_closed
+        Whether a store that continues elsewhere is opened for writing; see `set_mark`.
 
     Raises
     ------
     DataFileError
-        If the file is not a store of this version, or is damaged. It stays unchanged.
+        If the file is not a store of this format, or is damaged. It stays unchanged.
     OutputError
-        If the file cannot be written.
+        If the file cannot be written, or the store continues elsewhere.
     """
 
-    def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False, accept_closed: bool = False
+    ) -> None:
         # The database. It has further tables for a server that sends releases to recipients.
         self.database: Database | PostgresDatabase
         self._arguments = path if is_server(path) else Path(path).absolute(), wait_seconds, readonly
@@ -178,11 +182,17 @@ class SessionStore:
         if is_server(path):
             self.path = Path("the database")
             self.database = PostgresDatabase(str(path), wait_seconds, readonly)
-            return
-        self.path = Path(path)
-        if not readonly and not self.path.exists():
-            Database.create(self.path)
-        self.database = Database(path, wait_seconds, readonly)
+        else:
+            self.path = Path(path)
+            if not readonly and not self.path.exists():
+                Database.create(self.path)
+            self.database = Database(path, wait_seconds, readonly)
+        if not (readonly or accept_closed):
+            try:
+                self.check_open()
+            except BaseException:
+                self.close()
+                raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, self._arguments
@@ -196,6 +206,92 @@ class SessionStore:
     def close(self) -> None:
         """Close the file."""
         self.database.close()
+
+    # ---- copies --------------------------------------------------------------------------------------------------
+
+    def get_mark(self) -> Mapping[str, str] | None:
+        """Return why the store is closed, as set by `set_mark`; None if it is open.
+
+        Returns
+        -------
+        mapping or None
+            Its ``state`` and further strings.
+        """
+        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (MARK_NAME,))
+        return dict(parse_json(rows[0][0])) if rows else None
+
+    def set_mark(self, mark: Mapping[str, str] | None) -> None:
+        """Close the store with a reason, or open it again, within a transaction.
+
+        A closed store releases nothing, in any process: each release checks it in its transaction. It can be read.
+
+        Parameters
+        ----------
+        mark
+            The reason; None to open the store.
+        """
+        self.database.execute("DELETE FROM identity WHERE name = ?", (MARK_NAME,))
+        if mark is not None:
+            self._insert("identity", MARK_NAME, json.dumps(mark))
+
+    def check_open(self) -> None:
+        """Check that the store is not closed.
+
+        Raises
+        ------
+        OutputError
+            If it is.
+        """
+        mark = self.get_mark()
+        if mark is not None:
+            reason = _MARK_REASONS.get(str(mark.get("state")), "is closed; import it with dphmm session import")
+            raise OutputError(f"{self.path} {reason.format(file=mark.get('file'), at=mark.get('at'))}")
+
+    def get_restored_at(self) -> int | None:
+        """Return the second until which another store may have released timesteps.
+
+        Returns
+        -------
+        int or None
+            The second, for a store that was restored from a copy that may lack releases. None for any other.
+        """
+        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (_RESTORED_NAME,))
+        return int(rows[0][0]) if rows else None
+
+    def set_restored_at(self, second: int) -> None:
+        """Store within a transaction until when another store may have released timesteps.
+
+        Parameters
+        ----------
+        second
+            Seconds since 1970.
+        """
+        latest = max(second, self.get_restored_at() or 0)
+        self.database.execute("DELETE FROM identity WHERE name = ?", (_RESTORED_NAME,))
+        self._insert("identity", _RESTORED_NAME, str(latest))
+
+    def get_kept_clock(self) -> int | None:
+        """Return the last second at which a relay trusted its clock.
+
+        Returns
+        -------
+        int or None
+            The second; None before the first.
+        """
+        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (_CLOCK_NAME,))
+        return int(rows[0][0]) if rows else None
+
+    def keep_clock(self, second: int) -> None:
+        """Store the last second at which a relay trusted its clock.
+
+        Parameters
+        ----------
+        second
+            Seconds since 1970.
+        """
+        with self.database.transaction(durable=False):
+            anew = "(name) DO UPDATE SET value = excluded.value"
+            self._insert("identity", _CLOCK_NAME, str(second), conflict=anew)
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -346,7 +442,7 @@ class SessionStore:
         return self._release(session, rows[0]).record if rows else None
 
     def releases(self, session: int, first: int = 0, last: int | None = None) -> Iterator[StoredRelease]:
-        """Iterate over the releases of a session in order, except pruned ones.
+        """Iterate over the releases of a session in order, except those without a record.
 
         Parameters
         ----------
@@ -366,8 +462,25 @@ class SessionStore:
             At the first one that is damaged or missing.
         """
         end = self.progress(session).count if last is None else last
-        for row in self._rows(session, max(first, self.pruned(session).count), end):
+        for row in self._rows(session, max(first, self.first_record(session)), end):
             yield self._release(session, row)
+
+    def first_record(self, session: int) -> int:
+        """Return the number of the first release of which the record is kept.
+
+        Parameters
+        ----------
+        session
+            Number of the session.
+
+        Returns
+        -------
+        int
+            Its number; 0 without a release.
+        """
+        statement = "SELECT MIN(number) FROM record WHERE session = ?"
+        kept = self.database.execute(statement, (session,))[0][0]
+        return int(self.pruned(session).count if kept is None else kept)
 
     def costs(self, session: int, first: int, last: int) -> Iterator[tuple[int, str, float, float]]:
         """Iterate over slot, query, budget and constrained-DP factor of releases.
@@ -455,6 +568,7 @@ class SessionStore:
                 if self.session(name) is not None:
                     break
                 ((number,),) = self.database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
+                self.check_open()
                 row = number, name, *texts
                 if self._insert("session", *row, _digest(*row), conflict="DO NOTHING RETURNING number"):
                     self._set_progress(number, Progress(0, None, None, b"", None))
@@ -486,11 +600,12 @@ class SessionStore:
         Raises
         ------
         OutputError
-            If there is no space or no permission: before sampling, or at the commit.
+            If there is no space or no permission: before sampling, or at the commit. Also if the store is closed.
         """
         with self.database.transaction():
             if not self._is_current(session, progress):
                 return None
+            self.check_open()  # a later statement, which sees what was committed while the first one waited
             drawn = draw()
             number = progress.count
             body = drawn.record.to_json().ljust(drawn.width)
@@ -548,6 +663,7 @@ class SessionStore:
                 return stored
             with self.database.transaction():
                 progress = self.lock_progress(stored.number)
+                self.check_open()
                 if progress.num_amendments == len(stored.agreements) - 1:
                     row = stored.number, progress.num_amendments, progress.count, _format_terms(terms), note
                     self._insert("amendment", *row, _digest(*row))
@@ -576,6 +692,7 @@ class SessionStore:
         with self.database.transaction():
             if not self._is_current(session, progress):
                 return False
+            self.check_open()
             self._set_progress(session, replace(progress, omitted_slot=slot))
         return True
 
@@ -686,20 +803,14 @@ class SessionStore:
             latest = self.lock_progress(session).slot
             before = self.pruned(session)
             first = slot if latest is None else min(slot, latest - stored.max_window_steps(step_seconds) + 1)
-            query = "SELECT MAX(number) FROM record WHERE session = ? AND slot < ?"
-            ((last,),) = self.database.execute(query, (session, first))
-            if last is None:
+            # Records after a wrong time that `rewind` corrected stay until that time has passed.
+            query = "SELECT MIN(number) FROM record WHERE session = ? AND slot >= ?"
+            ((end,),) = self.database.execute(query, (session, first))
+            if end is None or end <= before.count:
                 return before.count
-            costs = dict(before.costs)
-            end = last + 1
-            for _, name, epsilon, factor in self.costs(session, before.count, end):
-                count, spent, level = costs.get(name, (0, Fraction(0), Fraction(0)))
-                costs[name] = count + 1, spent + to_fraction(epsilon), level + constrained_cost(epsilon, factor)
             where = "session = ? AND number"
-            ((head,),) = self.database.execute(f"SELECT digest FROM record WHERE {where} = ?", (session, last))
-            text = json.dumps([(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()])
-            row = session, end, head, text
-            self._insert("pruned", *row, _digest(*row), conflict=_update_clause("count", "head", "costs", "digest"))
+            ((head,),) = self.database.execute(f"SELECT digest FROM record WHERE {where} = ?", (session, end - 1))
+            self._set_pruned(session, before, end, head)
             for table in ("record", "recipient_record", "set_aside"):
                 self.database.execute(f"DELETE FROM {table} WHERE {where} < ?", (session, end))
             self.database.execute(f"UPDATE delivery SET number = ? WHERE {where} < ?", (end, session, end))
@@ -707,6 +818,88 @@ class SessionStore:
             # The releases before these beliefs are gone, so the beliefs restart from the initial distribution.
             self.database.execute(behind, (b"", session, end))
         return int(end)
+
+    def _set_pruned(self, session: int, before: Pruned, end: int, head: bytes) -> None:
+        """Move the cost of the releases before an index into one row."""
+        costs = dict(before.costs)
+        for _, name, epsilon, factor in self.costs(session, before.count, end):
+            count, spent, level = costs.get(name, (0, Fraction(0), Fraction(0)))
+            costs[name] = count + 1, spent + to_fraction(epsilon), level + constrained_cost(epsilon, factor)
+        text = json.dumps([(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()])
+        row = session, end, head, text
+        self._insert("pruned", *row, _digest(*row), conflict=_update_clause("count", "head", "costs", "digest"))
+
+    def rewind(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
+        """Let a session continue at a slot after releases or omitted slots of a wrong future.
+
+        Each of these keeps its record, and is answered with it. Every other slot before the returned one gets no
+        release, nor does any so close to a kept record that a limit or a schedule could count both in one window. All
+        sums continue, and the belief continues as that at the slot. The session is amended with the same settings, so
+        that no process continues at the wrong time. It cannot be replayed by an audit.
+
+        Parameters
+        ----------
+        stored
+            The session.
+        slot
+            Slot of the present time.
+        step_seconds
+            Length of a timestep, for windows of time.
+
+        Returns
+        -------
+        int
+            First slot that can be released.
+
+        Raises
+        ------
+        ConfigurationError
+            If the session has nothing after the slot, or has event caps, which concern all releases together.
+        SessionBusyError, OutputError
+            If `append` raises them.
+        """
+        name = f"session {stored.name!r}"
+        if any(terms.settings.caps for agreed in stored.agreements for terms in agreed.terms.values()):
+            raise ConfigurationError(f"{name} cannot be rewound: its event caps look back at all releases")
+        with self.database.transaction():
+            progress = self.lock_progress(stored.number)
+            self.check_open()
+            if progress.latest_slot is None or progress.latest_slot <= slot:
+                raise ConfigurationError(f"{name} has no release after the present time, so it needs no correction")
+            if progress.num_amendments != len(stored.agreements) - 1:
+                raise SessionBusyError(f"{name} was amended meanwhile; try again")
+            pruned = self.pruned(stored.number)
+            if pruned.count < progress.count:
+                self._set_pruned(stored.number, pruned, progress.count, progress.head)
+            first = slot + stored.max_window_steps(step_seconds)
+            latest = stored.agreements[-1]
+            row = stored.number, progress.num_amendments, progress.count, _format_terms(latest.terms), latest.note
+            self._insert("amendment", *row, _digest(*row))
+            changed = replace(progress, slot=slot, omitted_slot=first - 1, num_amendments=progress.num_amendments + 1)
+            if not progress.count:
+                changed = replace(changed, slot=None)
+            self._set_progress(stored.number, changed)
+        return first
+
+    def kept_future(self, session: int) -> tuple[int, int] | None:
+        """Return the first and last slot of records that `rewind` left after the present.
+
+        Parameters
+        ----------
+        session
+            Number of the session.
+
+        Returns
+        -------
+        tuple of int, or None
+            The slots; None if there is none.
+        """
+        statement = (
+            "SELECT MIN(record.slot), MAX(record.slot) FROM record JOIN progress ON progress.session = record.session "
+            "WHERE record.session = ? AND record.slot > progress.slot"
+        )
+        ((first, last),) = self.database.execute(statement, (session,))
+        return None if first is None else (int(first), int(last))
 
     def _set_progress(self, session: int, progress: Progress) -> None:
         belief = None if progress.belief is None else progress.belief.to_bytes()
@@ -760,6 +953,13 @@ _MESSAGE_WIDTH = 210
 # The number of other processes that may create a session concurrently.
 _MAX_ATTEMPTS = 100
 _ROWS_PER_QUERY = 2000
+_RESTORED_NAME = "restored"
+_CLOCK_NAME = "clock"
+_MARK_REASONS = {
+    "moved": "was exported to {file} on {at} and continues there; import that file into a new store, or back into this "
+    "one to undo the export",
+    "importing": "is not completely imported; repeat dphmm session import",
+}
 
 
 def _check_types(values: Iterable[tuple[Any, Any]]) -> None:

@@ -29,6 +29,7 @@ import httpx
 from dphmm.errors import DphmmError, need
 from dphmm.serve.config import Recipient
 from dphmm.serve.incoming import Fix, to_seconds
+from dphmm.serve.metrics import DELIVERED, FAILED, SET_ASIDE, Metrics
 from dphmm.serve.outgoing import (
     Message,
     build_http_content,
@@ -298,15 +299,6 @@ async def open_senders(recipients: Iterable[Recipient]) -> AsyncIterator[dict[st
 # ---- queues ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Deliveries:
-    """Numbers of messages to one recipient by outcome."""
-
-    delivered: int = 0
-    failed: int = 0
-    set_aside: int = 0
-
-
 class Backoff:
     """Waits after failures, doubling up to a maximum. The first failure of a series is logged."""
 
@@ -379,6 +371,8 @@ class Outbox:
         Recipient and sender by name.
     users : tuple of str
         Users with phones that post.
+    metrics : Metrics
+        Metrics in which messages are counted.
     """
 
     def __init__(
@@ -386,8 +380,10 @@ class Outbox:
         sessions: Sessions,
         senders: Mapping[str, tuple[Recipient, Sender]],
         users: tuple[str, ...],
+        metrics: Metrics,
     ) -> None:
         self._sessions = sessions
+        self._metrics = metrics
         self._queues = [
             _Queue(recipient, sender, gate, user)
             for recipient, sender in senders.values()
@@ -395,8 +391,9 @@ class Outbox:
             for user in users
             if recipient.has_user(user)
         ]
-        self.counts = {name: Deliveries() for name in senders}
-        """Recipient → counts of messages."""
+        self._recipients = tuple(senders)
+        for name in senders:
+            metrics.add_recipient(name)
 
     def make_tasks(self) -> list[Coroutine[Any, Any, None]]:
         """Create the coroutines that send. They never end."""
@@ -410,7 +407,7 @@ class Outbox:
 
     def get_ages(self) -> dict[str, float]:
         """Return the age of the oldest waiting message by recipient, in seconds."""
-        ages = dict.fromkeys(self.counts, 0.0)
+        ages = dict.fromkeys(self._recipients, 0.0)
         for queue in self._queues:
             if queue.since is not None:
                 ages[queue.recipient.name] = max(ages[queue.recipient.name], monotonic() - queue.since)
@@ -426,7 +423,7 @@ class Outbox:
                 async with queue.gate:
                     more = await self._send_next(queue)
             except Exception as problem:  # no error may end this loop
-                self.counts[name].failed += 1
+                self._metrics.messages.labels(name, FAILED).inc()
                 await backoff.wait(
                     f"recipient {name} was not sent a release: {describe_error(problem, UnreachableError, DphmmError)}"
                 )
@@ -447,7 +444,7 @@ class Outbox:
 
     async def _send_next(self, queue: _Queue) -> bool:
         """Send the next release and return whether there are more."""
-        counts = self.counts[queue.recipient.name]
+        name = queue.recipient.name
         unsent = await self._sessions.run(self._sessions.find_first_unsent, queue.recipient, queue.user)
         if unsent is None:
             queue.since = None
@@ -456,8 +453,9 @@ class Outbox:
         queue.since = monotonic() if queue.since is None else queue.since
         reason = ""
         try:
-            await queue.sender.send(message)
-            counts.delivered += 1
+            with self._metrics.message_seconds.labels(name).time():
+                await queue.sender.send(message)
+            self._metrics.messages.labels(name, DELIVERED).inc()
         except RefusedError as problem:
             reason = str(problem)
         except UnreachableError as problem:
@@ -466,8 +464,8 @@ class Outbox:
                 raise
             reason = str(problem)
         if reason:
-            counts.set_aside += 1
-            _LOG.warning("recipient %s did not accept a message, which is set aside: %s", queue.recipient.name, reason)
+            self._metrics.messages.labels(name, SET_ASIDE).inc()
+            _LOG.warning("recipient %s did not accept a message, which is set aside: %s", name, reason)
         await self._sessions.run(self._sessions.set_sent, queue.recipient, queue.user, count, reason)
         queue.since = None
         queue.errors = 0

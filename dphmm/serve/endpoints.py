@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,12 +22,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import dphmm
+from dphmm.errors import DphmmError
 from dphmm.serve import incoming, page
 from dphmm.serve.broker import Listener
 from dphmm.serve.config import RelayConfig, find_user
 from dphmm.serve.delivery import Outbox, TrueLocationForwarder, cancel_tasks, open_senders
+from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (
     EXCEPTION_HANDLERS,
+    get_status,
     parse_basic_credentials,
     parse_bearer_token,
     read_body,
@@ -38,11 +40,6 @@ from dphmm.serve.requests import (
 from dphmm.serve.sessions import OUTCOMES, Sessions
 
 _READY_TIMEOUT_S = 4.0
-
-
-def _escape_label(text: str) -> str:
-    """Escape a string for a label in the Prometheus format."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def load_openapi() -> dict[str, Any]:
@@ -147,8 +144,7 @@ class Relay:
         self.config = config
         self.sessions = sessions
         self.tokens = {device.token: device.user for device in config.devices}
-        self.fixes: Counter[str] = Counter()
-        self.requests: Counter[str] = Counter()
+        self.metrics = Metrics(OUTCOMES, None if sessions.is_shared else Path(config.store))
         self.outbox: Outbox | None = None
         self.listener: Listener | None = None
         self.forwarders: list[TrueLocationForwarder] = []
@@ -156,7 +152,8 @@ class Relay:
     async def take(self, user: str, received: incoming.Received) -> None:
         """Release the locations of a message, and wake the senders of its recipients."""
         outcome = await self.sessions.take(user, received)
-        self.fixes += outcome
+        for name, count in outcome.items():
+            self.metrics.fixes.labels(name).inc(count)
         if self.outbox is not None and outcome["released"]:
             self.outbox.wake(user)
         for forwarder in self.forwarders:
@@ -172,7 +169,7 @@ class Relay:
                 for recipient in active
                 if not recipient.true_locations_unprotected
             }
-            self.outbox = Outbox(self.sessions, release_senders, self.config.users)
+            self.outbox = Outbox(self.sessions, release_senders, self.config.users, self.metrics)
             run = self.sessions.run
             self.forwarders = [
                 TrueLocationForwarder(recipient, sender, partial(run, self.sessions.get_sending_start, recipient))
@@ -195,11 +192,18 @@ class Relay:
         """Return the route at which an app posts."""
 
         async def endpoint(request: Request) -> Response:
-            self.requests[app.path] += 1
-            user = await app.find_user(self.tokens, request)
-            if user is None:
-                raise HTTPException(*app.refusal)
-            await self.take(user, app.parse(await app.read_content(request)))
+            status = 500
+            try:
+                user = await app.find_user(self.tokens, request)
+                if user is None:
+                    raise HTTPException(*app.refusal)
+                await self.take(user, app.parse(await app.read_content(request)))
+                status = 200
+            except Exception as problem:
+                status = get_status(problem)
+                raise
+            finally:
+                self.metrics.requests.labels(app.path, str(status)).inc()
             return app.make_response()
 
         return Route(app.path, endpoint, methods=list(app.methods))
@@ -208,12 +212,16 @@ class Relay:
         """Answer that the process runs, whether or not it can release."""
         return JSONResponse({"status": "ok", "version": dphmm.__version__})
 
-    async def ready(self, _: Request) -> Response:
-        """Answer whether a post would be accepted, and the age of waiting messages."""
-        store = False
+    async def _is_store_available(self) -> bool:
+        """Return whether the store accepts a release soon."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_TIMEOUT_S):
-                store = await self.sessions.is_store_available()
+                return await self.sessions.is_store_available()
+        return False
+
+    async def ready(self, _: Request) -> Response:
+        """Answer whether a post would be accepted, and the age of waiting messages."""
+        store = await self._is_store_available()
         broker: bool | str | None = None
         if self.listener is not None:
             broker = "taken over" if self.listener.is_taken_over else self.listener.is_connected
@@ -221,32 +229,18 @@ class Relay:
         status = {"store": store, "broker": broker, "oldest_message_s": round(max(waits.values(), default=0.0), 1)}
         return JSONResponse(status, 200 if store and broker in (None, True) else 503)
 
-    async def metrics(self, _: Request) -> Response:
-        """Return counts and ages of waiting messages in the Prometheus text format.
-
-        The figures depend on true locations only through their releases. Durations of requests are not included,
-        because a location without a release needs less computation.
-        """
-        deliveries, ages = ({}, {}) if self.outbox is None else (self.outbox.counts, self.outbox.get_ages())
-        messages = {
-            f'recipient="{_escape_label(name)}",outcome="{outcome}"': count
-            for name, counts in deliveries.items()
-            for outcome, count in vars(counts).items()
-        }
-        requests = {f'path="{path}"': count for path, count in self.requests.items()}
-        waits = {f'recipient="{_escape_label(name)}"': f"{age:.1f}" for name, age in ages.items()}
-        fixes = {f'outcome="{outcome}"': self.fixes[outcome] for outcome in OUTCOMES}
-        tables: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
-            ("dphmm_fixes_total", "counter", "Fixes by outcome.", fixes),
-            ("dphmm_requests_total", "counter", "Messages from phones.", requests),
-            ("dphmm_messages_total", "counter", "Messages to recipients.", messages),
-            ("dphmm_oldest_message_seconds", "gauge", "Age of the oldest waiting message to a recipient.", waits),
-        )
-        lines: list[str] = []
-        for name, kind, about, values in tables:
-            lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-            lines += [f"{name}{{{labels}}} {value}" for labels, value in values.items()]
-        return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")
+    async def get_metrics(self, request: Request) -> Response:
+        """Return the metrics of this process; see `dphmm.serve.metrics`."""
+        is_ready = await self._is_store_available()
+        ages = {} if self.outbox is None else self.outbox.get_ages()
+        waiting: Mapping[str, int] = {}
+        if is_ready:  # otherwise the store may not answer
+            with suppress(DphmmError):
+                waiting = dict.fromkeys(ages, 0) | await self.sessions.run(self.sessions.count_waiting)
+        if self.listener is not None:
+            self.metrics.set_broker_connected(self.listener.is_connected is True)
+        body, content_type = self.metrics.render(request.headers.get("accept", ""), is_ready, ages, waiting)
+        return Response(body, media_type=content_type)
 
     async def describe(self, _: Request) -> Response:
         """Answer the OpenAPI description."""
@@ -268,7 +262,7 @@ def make_app(
     Returns
     -------
     starlette.applications.Starlette
-        The application, with open sessions.
+        The application, with open sessions in its ``state.sessions``.
 
     Raises
     ------
@@ -290,9 +284,11 @@ def make_app(
         *map(relay.make_route, _APPS),
         Route("/health", relay.health),
         Route("/ready", relay.ready),
-        Route("/metrics", relay.metrics),
+        Route("/metrics", relay.get_metrics),
         Route("/openapi.json", relay.describe),
         *page.make_routes(config, relay.sessions),
     ]
     headers = Middleware(page.SecurityHeaders, tiles=config.tiles)
-    return Starlette(routes=routes, lifespan=life, exception_handlers=EXCEPTION_HANDLERS, middleware=[headers])
+    app = Starlette(routes=routes, lifespan=life, exception_handlers=EXCEPTION_HANDLERS, middleware=[headers])
+    app.state.sessions = relay.sessions
+    return app

@@ -40,7 +40,6 @@ _MAX_LINKS = 20
 _LINK_PREFIX = "link "
 _IDENTITY_NAME = "relay"
 _PROBE_NAME = "probe"
-_CLOCK_NAME = "clock"
 
 
 clock = time.time  # replaceable in tests
@@ -141,28 +140,16 @@ class RecipientTables:
             ((identity,),) = self._database.execute("SELECT value FROM identity WHERE name = ?", (_IDENTITY_NAME,))
         return str(identity)
 
-    def get_kept_clock(self) -> int | None:
-        """Return the last second at which the relay trusted its clock, or None before the first."""
-        rows = self._database.execute("SELECT value FROM identity WHERE name = ?", (_CLOCK_NAME,))
-        return int(rows[0][0]) if rows else None
-
-    def keep_clock(self) -> None:
-        """Store that the clock is trusted now."""
-        with self._database.transaction(durable=False):
-            self._database.execute(
-                "INSERT INTO identity VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (_CLOCK_NAME, str(now())),
-            )
-
     def write_probe(self, size: int) -> None:
         """Write a number of bytes to the disk, as a release does, in place of the previous ones.
 
         Raises
         ------
         DphmmError
-            If the store cannot be written.
+            If the store cannot be written, or is closed.
         """
         with self._database.transaction():
+            self._store.check_open()
             self._database.execute(
                 "INSERT INTO identity VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (_PROBE_NAME, secrets.token_hex(size // 2)),
@@ -249,6 +236,16 @@ class RecipientTables:
             "SELECT session.name, delivery.recipient FROM delivery JOIN session ON session.number = delivery.session "
             "JOIN progress ON progress.session = delivery.session WHERE delivery.absent = 0 "
             "AND delivery.number < progress.count"
+        )
+
+    def count_unsent(self) -> dict[str, int]:
+        """Return the number of releases that wait for each recipient, by key."""
+        return dict(
+            self._database.execute(
+                "SELECT delivery.recipient, CAST(SUM(progress.count - delivery.number) AS BIGINT) FROM delivery "
+                "JOIN progress ON progress.session = delivery.session WHERE delivery.absent = 0 "
+                "AND delivery.number < progress.count GROUP BY delivery.recipient"
+            )
         )
 
     def list_set_aside(self, key: str, session: int) -> list[tuple[int, int, str]]:

@@ -120,6 +120,13 @@ async def _answer_unexpected(_: Request, problem: Exception) -> Response:
     return JSONResponse({"error": "not available now; send the message again"}, 500)
 
 
+def get_status(problem: Exception) -> int:
+    """Return the status with which `EXCEPTION_HANDLERS` answers an error."""
+    if isinstance(problem, HTTPException):
+        return problem.status_code
+    return 400 if isinstance(problem, InvalidInputError) else 503 if isinstance(problem, DphmmError) else 500
+
+
 EXCEPTION_HANDLERS: Mapping[type[Exception] | int, Callable[[Request, Exception], Awaitable[Response]]] = {
     HTTPException: _answer_http_exception,
     InvalidInputError: _answer_invalid_input,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import logging
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 from asyncio import BaseTransport, TimerHandle, Transport
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +26,9 @@ from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError,
 from dphmm.processes import ScriptlessContext
 from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
+from dphmm.release.session_transfer import migrate_store
 from dphmm.serve.config import RelayConfig
+from dphmm.serve.supervision import feed_watchdog, get_watchdog_interval, notify, notify_reloading
 from dphmm.validation import Integers, checked
 
 try:
@@ -179,12 +182,28 @@ def serve(
     reload_requested = threading.Event()
     _handle_hangup(reload_requested.set)
     with lock_relay(config):
+        _migrate(config)
         if workers > 1:
             _serve_with_workers(Path(path), config, workers, accept_changes)
         else:
             again = _serve_in_process(Path(path), config, accept_changes, reload_requested)
     if again:
         _execute_again(path, accept_changes)
+
+
+def _migrate(config: RelayConfig) -> None:
+    """Convert a store of an earlier format, after a copy."""
+    if not is_server(config.store) and not Path(config.store).exists():
+        return
+    plan = migrate_store(config.store)
+    if plan.copies:
+        _LOG.info(
+            "the store of format %d was converted to format %d (%s); the earlier one is in %s",
+            plan.store_format,
+            plan.target,
+            "; ".join(plan.summaries),
+            ", ".join(plan.copies),
+        )
 
 
 def _execute_again(path: str | Path, accept_changes: bool) -> None:
@@ -252,8 +271,15 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
             _execute_again(path, accept_changes)
         os._exit(0)
 
-    app = make_app(config, accept_changes, lambda: _end_within(_SHUTDOWN_TIMEOUT_S, end))
-    server = uvicorn.Server(uvicorn.Config(app, **_build_options(config)))
+    def begin_end() -> None:
+        if again:
+            notify_reloading()
+        else:
+            notify("STOPPING=1")
+        _end_within(_SHUTDOWN_TIMEOUT_S, end)
+
+    app = make_app(config, accept_changes, begin_end)
+    server = SupervisedServer(uvicorn.Config(app, **_build_options(config)), app.state.sessions.is_store_available)
     socket_number = os.environ.pop(SOCKET_VARIABLE, "")
     listening = socket.socket(fileno=int(socket_number)) if socket_number else server.config.bind_socket()
 
@@ -279,6 +305,37 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
     elif not server.started:
         raise OutputError("the relay could not start; see the log above")
     return again
+
+
+class SupervisedServer(uvicorn.Server):
+    """A server that reports to systemd that it listens, and then that its store answers.
+
+    Parameters
+    ----------
+    config : uvicorn.Config
+        Configuration of the server.
+    answers : callable
+        See `feed_watchdog`.
+    """
+
+    def __init__(self, config: uvicorn.Config, answers: Callable[[], Awaitable[bool]]) -> None:
+        super().__init__(config)
+        self._answers = answers
+        self._watchdog: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen."""
+        await super().startup(sockets)
+        notify("READY=1")
+        interval = get_watchdog_interval()
+        if interval is not None:
+            self._watchdog = asyncio.create_task(feed_watchdog(interval, self._answers))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to listen."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        await super().shutdown(sockets)
 
 
 def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
@@ -322,6 +379,8 @@ class WorkerSupervisor(Multiprocess):
     It gives up if they repeatedly end before they have served anything.
 
     At SIGHUP all workers are replaced one by one, each once its successor serves, if the new file can be served.
+
+    systemd is sent that the relay is ready once a worker serves, and then signs of life while a worker does.
     """
 
     def __init__(
@@ -334,16 +393,30 @@ class WorkerSupervisor(Multiprocess):
         self.failed = False
         """Whether the supervisor gave up."""
         self._num_failed_starts = 0
+        self._is_ready = False
         self._served: set[int | None] = set()
         self._pinged_at: dict[int | None, float] = {}
 
     def handle_hup(self) -> None:
         """Replace the workers, which read the relay's file again."""
         if self._is_servable():
+            notify_reloading()
             super().handle_hup()
+            notify("READY=1")
+
+    def terminate_all(self) -> None:
+        """End all workers."""
+        notify("STOPPING=1")
+        super().terminate_all()
 
     def keep_subprocess_alive(self) -> None:
         """Check each worker without waiting for any. Called twice a second."""
+        self._check_workers()
+        if any(process.pid in self._served for process in self.processes):
+            notify("WATCHDOG=1" if self._is_ready else "READY=1")
+            self._is_ready = True
+
+    def _check_workers(self) -> None:
         for index, process in enumerate(self.processes):
             if self.should_exit.is_set():
                 return

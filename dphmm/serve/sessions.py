@@ -46,6 +46,7 @@ _MAX_FIXES_PER_TURN = 4
 _CONTACT_INTERVAL_S = 30.0
 # A relay that was off for longer needs `dphmm serve confirm-clock`. A clock that starts in a wrong year is refused.
 _MAX_CLOCK_JUMP_S = 30 * 86400
+_MAX_CLOCK_DIFFERENCE_S = 86400  # between the clocks of a new relay and of a phone that agree
 _PROBE_INTERVAL_S = 1.0
 # Size of a release: of its record, and of the belief, which is stored with it.
 _PROBE_BYTES = 8_000
@@ -352,6 +353,11 @@ class Sessions:
         rows = self.tables.list_unsent() if self.tables.is_leader() else ()
         return {(user, names[key]) for user, key in rows if key in names}
 
+    def count_waiting(self) -> dict[str, int]:
+        """Return the number of releases that wait for each recipient that has any."""
+        names = {self._config.get_key(recipient): recipient.name for recipient in self._config.recipients}
+        return {names[key]: count for key, count in self.tables.count_unsent().items() if key in names}
+
     def find_first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
         """Return a user's first release that a recipient has yet to be sent.
 
@@ -454,7 +460,7 @@ class Sessions:
         self._store = self.stream.store
         self._database = self.stream.store.database
         self.tables = RecipientTables(self._store)
-        self._kept_clock = self.tables.get_kept_clock()
+        self._kept_clock = self._store.get_kept_clock()
         self._has_reported_clock = False
         self._read_cached = lru_cache(_MESSAGE_CACHE_SIZE)(self._read_release)
         self._session_numbers: dict[str, int] = {}
@@ -537,14 +543,16 @@ class Sessions:
     def _is_clock_trusted(self, second: int) -> bool:
         """Return whether a fix may be released at a second. Keep the clock while it is trusted.
 
-        A release in a wrong future would make all later fixes of its user too late until then.
+        A release in a wrong future would make all later fixes of its user too late until then. The clock of a new store
+        is first kept when it agrees with that of a phone.
         """
         if self._kept_clock is None or now() <= self._kept_clock + _MAX_CLOCK_JUMP_S:
-            if self._kept_clock is None or now() - self._kept_clock >= _CONTACT_INTERVAL_S:
-                self.tables.keep_clock()
+            agrees = self._kept_clock is not None or abs(now() - second) <= _MAX_CLOCK_DIFFERENCE_S
+            if agrees and now() - (self._kept_clock or 0) >= _CONTACT_INTERVAL_S:
+                self._store.keep_clock(now())
                 self._kept_clock = now()
             return True
-        self._kept_clock = self.tables.get_kept_clock()  # it may have been confirmed
+        self._kept_clock = self._store.get_kept_clock()  # it may have been confirmed
         if self._kept_clock is None or second <= self._kept_clock + _MAX_CLOCK_JUMP_S:
             return True
         if not self._has_reported_clock:

@@ -38,7 +38,7 @@ from dphmm.release.ledger import DAY_SECONDS
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
 from dphmm.serve.config import GUIDE, RelayConfig, hash_token, new_token
-from dphmm.serve.recipients import RecipientTables
+from dphmm.serve.recipients import now
 from dphmm.tables import check_output, iso_time, new_file, write_text
 from dphmm.tables.json_toml import read_keys
 from dphmm.validation import Interval, NoiseEpsilon, NonNegativeNumber, PositiveInt, checked
@@ -504,7 +504,7 @@ def confirm_clock(path: str | Path) -> list[str]:
         If the file or the store cannot be used.
     """
     with SessionStore(RelayConfig.read(Path(path)).store) as store:
-        RecipientTables(store).keep_clock()
+        store.keep_clock(now())
     return [f"{iso_time(np.datetime64('now', 'us'))} is confirmed as the present time."]
 
 

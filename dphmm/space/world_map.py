@@ -1,8 +1,7 @@
-"""The bundled coarse map of the world: outlines, and towns by name."""
+"""The bundled coarse map of the world: outlines, and names of towns."""
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -12,10 +11,6 @@ import numpy.typing as npt
 import shapely
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import ConfigurationError
-from dphmm.space.grid import Box
-from dphmm.space.states import LocalProjection
-from dphmm.validation import checked
 
 WORLD = files("dphmm.space").joinpath("ground/world.npz")
 """The bundled map of the world, written by `scripts/make_basemap.py`."""
@@ -123,43 +118,3 @@ def names_within(frame: shapely.Polygon, max_names: int) -> list[PlaceName]:
     return [
         PlaceName(texts[town], float(points[town, 1]), float(points[town, 0]), float(ranks[town])) for town in first
     ]
-
-
-@checked
-def town_box(name: str, across_km: float = 20.0) -> Box:
-    """Return a square around the largest town with a name on the bundled map.
-
-    Parameters
-    ----------
-    name
-        The name of the town; case is ignored.
-    across_km
-        The side of the square, kilometres.
-
-    Returns
-    -------
-    tuple of float
-        South, west, north, east, degrees, to three decimals.
-
-    Raises
-    ------
-    ConfigurationError
-        If no town has the name. The message suggests similar names.
-
-    Examples
-    --------
-    >>> town_box("Lyon")
-    (45.66, 4.72, 45.84, 4.977)
-    """
-    points, ranks, texts = towns()
-    wanted = name.strip().casefold()
-    matches = [number for number, text in enumerate(texts) if text.casefold() == wanted]
-    if not matches:
-        like = get_close_matches(name.strip().title(), texts, n=4) or ["Lyon", "Portland", "Taipei"]
-        raise ConfigurationError(
-            f"town must be a name on the map such as {', '.join(like)}, got {name!r}; otherwise use --bbox"
-        )
-    east, north = points[max(matches, key=lambda number: int(ranks[number]))].tolist()
-    plane = LocalProjection(north, east)
-    (south, west), (top, right) = plane.to_latlon(np.array([[-1, -1], [1, 1]]) * across_km / 2).round(3).tolist()
-    return south, west, top, right

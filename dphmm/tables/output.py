@@ -172,7 +172,7 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
         yield part
         check_output(path, overwrite)
-        _sync(part)
+        sync_file(part)
         os.replace(part, path)
         sync_folder(path.parent)
     except DphmmError:
@@ -249,10 +249,11 @@ def _is_private(path: Path) -> bool:
 def sync_folder(folder: Path) -> None:
     """Sync the names in a folder to the disk, if the system supports it."""
     with suppress(OSError):  # not every system opens folders, nor every file system syncs them
-        _sync(folder)
+        sync_file(folder)
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Sync the content of a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

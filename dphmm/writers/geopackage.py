@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -19,6 +19,7 @@ from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
 from dphmm.formatting import ratio_bound
 from dphmm.release.ledger import sum_budgets
 from dphmm.tables import read_document
+from dphmm.tables.arrow_columns import build_binary_column
 from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.tables.values import one_line
 from dphmm.tables.vector_files import read_layers
@@ -199,10 +200,10 @@ def write_geoparquet(
 ) -> None:
     """Write a table as GeoParquet, with times in microseconds (UTC).
 
-    Plain columns of both locations follow the geometry, for programs without support for it. Neither pandas nor
-    geopandas is used: for the few releases of one user, importing them takes longer than everything else.
+    Plain columns of both locations follow the geometry, for programs without support for it.
     """
-    columns = {column.name: _arrow(table[column.name], column.kind) for column in COLUMNS}
+    arrow = table.to_arrow()
+    columns = dict(zip(arrow.column_names, arrow.columns, strict=True))
     latitude, longitude, is_located = places(table, geometry)
     geometry_types = ["Point"] if is_located.any() else []
     geo: dict[str, Any] = {"encoding": "WKB", "crs": _projjson(), "geometry_types": geometry_types}
@@ -215,19 +216,6 @@ def write_geoparquet(
     write_parquet(path, columns, texts, row_group_size=GROUP_ROWS)
 
 
-def _arrow(values: npt.NDArray[Any], kind: str) -> Any:
-    """Return an Arrow array of a column, missing numbers as NaN.
-
-    It is built from buffers, because building it from arrays would import pandas.
-    """
-    pa = need("pyarrow", "files")
-    if kind == "text":
-        return _varying(pa.large_string(), [text.encode() for text in values.tolist()])
-    stored = {"time": pa.timestamp("us", "UTC"), "count": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}[kind]
-    data = np.packbits(values, bitorder="little") if kind == "flag" else np.ascontiguousarray(values).view(np.int64)
-    return pa.Array.from_buffers(stored, len(values), [None, pa.py_buffer(data)])
-
-
 def _points(longitude: FloatArray, latitude: FloatArray, is_located: BoolArray) -> Any:
     """Return points as an Arrow array of well-known binary, null if a location is missing."""
     points = np.zeros(len(is_located), dtype=[("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
@@ -236,17 +224,9 @@ def _points(longitude: FloatArray, latitude: FloatArray, is_located: BoolArray) 
     points["x"] = longitude
     points["y"] = latitude
     located = zip(points, is_located.tolist(), strict=True)
-    return _varying(
+    return build_binary_column(
         need("pyarrow", "files").large_binary(), [point.tobytes() if there else None for point, there in located]
     )
-
-
-def _varying(stored: Any, texts: Sequence[bytes | None]) -> Any:
-    pa = need("pyarrow", "files")
-    ends = np.cumsum([0, *(len(text or b"") for text in texts)], dtype=np.int64)
-    validity = np.packbits(np.array([text is not None for text in texts], dtype=np.bool_), bitorder="little")
-    buffers = (validity, ends, b"".join(text or b"" for text in texts))
-    return pa.Array.from_buffers(stored, len(texts), list(map(pa.py_buffer, buffers)))
 
 
 @cache

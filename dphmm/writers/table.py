@@ -12,12 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray
-from dphmm.errors import InvalidInputError
+from dphmm.errors import InvalidInputError, need
 from dphmm.tables import iso_time
+from dphmm.tables.arrow_columns import build_column
 from dphmm.tables.values import is_text, parse_number, parse_time, shorten
 from dphmm.validation import checked
 
 if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
     from dphmm.release.trajectory import TimedRelease
 
 Kind = Literal["text", "time", "number", "count", "flag"]
@@ -233,6 +237,8 @@ _COLUMNS_BY_NAME: Mapping[str, Column] = {column.name: column for column in COLU
 class ReleaseTable:
     """A table of releases, stored as columns.
 
+    Libraries that read the Arrow PyCapsule interface accept it as a table, such as ``polars.DataFrame(table)``.
+
     Parameters
     ----------
     columns
@@ -315,6 +321,49 @@ class ReleaseTable:
         if mask.shape != (len(self),) or mask.dtype != np.bool_:
             raise InvalidInputError(f"mask must be {len(self)} booleans, got {mask.dtype} of shape {mask.shape}")
         return ReleaseTable({name: array[mask] for name, array in self.columns.items()})
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return the table as a `pyarrow.Table`, with times in UTC and missing numbers as NaN.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns, in the order of `COLUMNS`.
+
+        Raises
+        ------
+        MissingDependencyError
+            Without pyarrow.
+
+        Examples
+        --------
+        >>> ReleaseTable.from_releases([]).to_arrow().num_rows
+        0
+        """
+        pa = need("pyarrow", "files")
+        return pa.table({column.name: build_column(self[column.name], column.kind) for column in COLUMNS})
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the table as a `pandas.DataFrame`, with times in UTC and missing numbers as NaN.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns, in the order of `COLUMNS`.
+
+        Raises
+        ------
+        MissingDependencyError
+            Without pandas.
+        """
+        library = need("pandas", "files")
+        time = library.DatetimeIndex(self["time"], tz="UTC")
+        frame: pandas.DataFrame = library.DataFrame({**self.columns, "time": time})
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a stream of the Arrow PyCapsule interface, which Polars, DuckDB and others read."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Return each release as a dictionary of plain JSON values.

@@ -26,7 +26,7 @@ from dphmm.jobs.batch.batch import BatchJob, batch, release_everyone
 from dphmm.jobs.batch.run_folder import Published, folder_key
 from dphmm.jobs.batch.workers import Processes
 from dphmm.release.engine import ReleaseSettings
-from scripts.benchmarks.report import Report, in_new_process, once, processor_seconds
+from scripts.benchmarks.report import Report, once, processor_seconds
 from scripts.benchmarks.town import path, releaser, walk
 
 SIDE = 32
@@ -39,20 +39,20 @@ SCHEMA = pa.schema(
 
 def run(report: Report, options: argparse.Namespace) -> None:  # noqa: ARG001 - every stage has this signature
     for users, steps in ((6, 10),) if report.small else ((50, 100), (50, 1_000)):
-        runs = [[crowd(users, steps, SIDE, workers)[0] for workers in (1, 2)] for _ in range(report.repeats)]
+        runs = [[crowd(report, users, steps, SIDE, workers)[0] for workers in (1, 2)] for _ in range(report.repeats)]
         for place, kind in enumerate(("wall", "processor")):
             single, two = (median(run[workers][place] for run in runs) for workers in (0, 1))
             report.row(
                 f"batch of {users} users, {steps} steps each, two workers, {kind}", two, "s", {"one worker": single}
             )
     for users in (20,) if report.small else (1_000, 10_000):
-        (wall, _, worker), parent = crowd(users, 5, 10, 2)
+        (wall, _, worker), parent = crowd(report, users, 5, 10, 2)
         report.row(f"batch of {users} users, 5 steps each, two workers", users / wall, "users/s")
         report.row("    peak memory of the parent", parent, "MiB")
         report.row("    peak memory of a worker, including shared memory", worker, "MiB")
     steps = 20 if report.small else 500
     for users in (1,) if report.small else (4, 40):
-        (wall, spent), peak = in_new_process(__name__, "batch_here", users, steps)
+        (wall, spent), peak = report.run_apart(__name__, "batch_here", users, steps)
         report.row(
             f"batch of {users} users, {steps} steps each", wall, "steps/s", {"the engine alone": alone(users * steps)}
         )
@@ -73,7 +73,7 @@ def generate_users(model: MarkovModel, count: int, steps: int) -> Iterator[Traje
         yield Trajectory(f"u{number}", times, places[:, 0], places[:, 1])
 
 
-def crowd(users: int, steps: int, side: int, workers: int) -> tuple[tuple[float, float, float], float]:
+def crowd(report: Report, users: int, steps: int, side: int, workers: int) -> tuple[tuple[float, float, float], float]:
     """Return the result of `whole_batch` for synthetic users and its process's peak in MiB."""
     model = town(side)
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +82,7 @@ def crowd(users: int, steps: int, side: int, workers: int) -> tuple[tuple[float,
             everyone = generate_users(model, users, steps)
             while chunk := [trajectory for _, trajectory in zip(range(100), everyone, strict=False)]:
                 writer.write_table(rows(chunk))
-        return in_new_process(__name__, "whole_batch", folder, workers)
+        return report.run_apart(__name__, "whole_batch", folder, workers)
 
 
 def rows(trajectories: Iterable[Trajectory]) -> pa.Table:

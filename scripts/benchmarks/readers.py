@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from dphmm import read
 from dphmm.jobs.input_data import Data
 from dphmm.readers import data_sets, table
-from scripts.benchmarks.report import ROOT, Report, in_new_process, seconds
+from scripts.benchmarks.report import ROOT, Report, seconds
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run_orders(report: Report, sizes: list[int]) -> None:
                 write_fixes(Path(folder, f"{order}.parquet"), size, size // 100, order)
             for _ in range(min(report.repeats, 3)):
                 for order, runs in results.items():
-                    runs.append(in_new_process(__name__, "read_users", folder, order, report.small))
+                    runs.append(report.run_apart(__name__, "read_users", folder, order, report.small))
             medians = {order: np.median([spent for spent, _ in runs], axis=0) for order, runs in results.items()}
             memory = {order: max(peak for _, peak in runs) for order, runs in results.items()}
             what = f"{size:,} fixes of {size // 100:,} users in order of time: peak memory"
@@ -92,12 +92,11 @@ def write_fixes(path: Path, count: int, users: int, order: str) -> None:
 
 def read_users(folder: str, order: str, small: bool) -> list[float]:
     """Return wall and processor seconds until the first and the last user."""
-    if small:
-        table.MAX_FIXES = 10_000
     wall, processor = time.perf_counter(), time.process_time()
     first: list[float] = []
-    for _ in Data((str(Path(folder, f"{order}.parquet")),)).one_after_another(lambda _: None):
-        first = first or [time.perf_counter() - wall, time.process_time() - processor]
+    with mock.patch.object(table, "MAX_FIXES", 10_000 if small else table.MAX_FIXES):
+        for _ in Data((str(Path(folder, f"{order}.parquet")),)).one_after_another(lambda _: None):
+            first = first or [time.perf_counter() - wall, time.process_time() - processor]
     return [*first, time.perf_counter() - wall, time.process_time() - processor]
 
 

@@ -123,7 +123,7 @@ def wait_until_delivered(url: str, messages: int) -> float:
     begun = time.perf_counter()
     while time.perf_counter() - begun < 600:
         text = httpx.get(f"{url}/metrics").text
-        if sum(int(line.split()[1]) for line in text.splitlines() if 'outcome="delivered"' in line) >= messages:
+        if sum(float(line.split()[1]) for line in text.splitlines() if 'outcome="delivered"' in line) >= messages:
             break
         time.sleep(0.05)
     return time.perf_counter() - begun

@@ -53,6 +53,15 @@ class Report:
         rates = {name: many / seconds(other, self.repeats) for name, (other, many) in beside.items()}
         self.row(what, count / seconds(run, self.repeats), f"{unit}/s", rates)
 
+    def run_apart(self, module: str, function: str, *arguments: object) -> tuple[Any, float]:
+        """Return a function's result and the peak memory in MiB of a separate process.
+
+        A small run stays in this process, because starting another takes longer than the function.
+        """
+        if self.small:
+            return getattr(importlib.import_module(module), function)(*arguments), peak_mib()
+        return in_new_process(module, function, *arguments)
+
     def skip(self, what: str, why: str) -> None:
         self.rows.append({"what": what, "skipped": why})
         print(f"{what}: skipped, {why}")

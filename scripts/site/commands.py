@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,8 @@ def _markdown(lines: list[str]) -> str:
 
 _PAGE = Path(__file__).parents[2] / "docs/reference/command.md"
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
+_MIN_SHARED_COMMANDS = 5
+"""Lists of at least this many commands that several keys share are stated once, below the table."""
 TABLE = re.compile(r"(?<=<!-- keys -->\n).*?(?=<!-- end of keys -->)", re.DOTALL)
 
 
@@ -165,9 +168,13 @@ def key_table() -> str:
         for parameter in command.params:
             if isinstance(parameter, Key):
                 rows.setdefault(_key_row(parameter), []).append(f"`{' '.join(path)}`")
+    listed = Counter(", ".join(paths) for paths in rows.values() if len(paths) >= _MIN_SHARED_COMMANDS)
+    notes = {commands: f"({index})" for index, commands in enumerate((c for c, n in listed.items() if n > 1), start=1)}
     lines = ["| key | value | default | meaning | commands |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {' | '.join(row)} | {', '.join(paths)} |" for row, paths in sorted(rows.items())]
-    return "\n".join(lines) + "\n"
+    for row, paths in sorted(rows.items()):
+        commands = ", ".join(paths)
+        lines.append(f"| {' | '.join(row)} | {notes.get(commands, commands)} |")
+    return "\n".join([*lines, "", *(f"{note} {commands}.\n" for commands, note in notes.items())])
 
 
 def _all_commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -43,6 +43,32 @@ def test_json_contains_both_adversaries(run):
     assert len(output["sentences"]) == 3
 
 
+def test_coordinates_are_taken_as_copied_and_files_written_in_each_format(run, folder):
+    first = run("hide", RIDE, *HOME, "-o", "first.tcx", "--json")
+    assert first.exit_code == 0, first.stderr
+    link = "https://www.openstreetmap.org/?mlat=45.01&mlon=-30.01#map=17/45.2/-30.2"
+    again = run("hide", RIDE, "--near", link, "-o", "again.xml", "--format", "tcx", "--json")
+    assert again.exit_code == 0, again.stderr
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    assert (folder / "first.tcx").read_bytes() == (folder / "again.xml").read_bytes()
+
+
+def test_points_without_times_are_counted(run, folder):
+    points = RIDE.read_text(encoding="utf-8").split("<trkpt ")
+    for at in range(1000, 1003):
+        start, _, rest = points[at].partition("<time>")
+        points[at] = start + rest.partition("</time>")[2]
+    (folder / "ride.gpx").write_text("<trkpt ".join(points), encoding="utf-8")
+    done = run("hide", "ride.gpx", *HOME, "-o", "public.gpx")
+    assert done.exit_code == 0, done.stderr
+    assert "3 of the kept points have no time." in done.stdout
+    assert "have no time" not in run("hide", "ride.gpx", *HOME, "-o", "none.gpx", "--no-times").stdout
+    done = run("hide", "ride.gpx", *HOME, "-o", "public.tcx", "--session", "home.json")
+    assert done.exit_code == 2
+    assert "TCX requires the time of every point" in done.stderr
+    assert not (folder / "home.json").exists()
+
+
 def test_receiver_errors_are_named(run, folder):
     """The first point has no fix, and a later one is 1,000 km away."""
     text = RIDE.read_text(encoding="utf-8")
@@ -107,3 +133,13 @@ def test_model_blank_creates_model_without_data(run, folder):
     assert json.loads(again.stdout)["states"] in (400, 420, 441)
     assert run("model", "blank", "-o", "none.npz").exit_code == 2
     assert run("model", "blank", "--town", "Lyon", "-o", "m.npz").exit_code == 2
+
+
+def test_town_is_printed_with_country_and_coordinates(run, folder):
+    done = run("model", "blank", "--town", "Wien", "--cell", 4, "-o", "m.npz", "--json")
+    assert done.stderr == "Region: 20 km by 20 km around Vienna, Austria (about 1,700,000 people; 48.208,16.372).\n"
+    assert json.loads(done.stdout)["states"] in (25, 30, 36)
+    done = run("model", "blank", "--town", "Roma", "--cell", 4, "-o", "n.npz")
+    assert done.exit_code == 2
+    assert "'Roma, IT' is Rome, Italy" in done.stderr
+    assert not (folder / "n.npz").exists()

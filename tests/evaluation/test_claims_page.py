@@ -7,6 +7,8 @@ import re
 import pytest
 
 from dphmm.evaluation.figures import FigureOptions, figure_builders
+from dphmm.evaluation.figures.counts import EACH, LEAKAGE, TOTAL
+from scripts.claims_page import tables
 from tests.documents import page
 
 QUICK = {
@@ -20,9 +22,41 @@ Seeds and runs are the defaults, as on the page.
 """
 
 
-def _rows() -> list[tuple[str, str, str]]:
-    """Return figure, claim and verdict of every row, without the reason."""
-    return re.findall(r"^\| (.*?) \| (.*?) \| .* \| (holds|does not hold|not decided)[^|]*\|$", page("claims.md"), re.M)
+VERDICT = re.compile(r"(holds|does not hold|not decided)(?: \(\d+\))?$")
+EXAMPLES = [
+    ("Figure 1", "A holds.", "5", "5|6", "holds", ""),
+    ("Figure 2, GeoLife", "B grows (within 5 %).", "not printed", "1.2", "holds", "Counted as much."),
+    ("Figure 2, Gowalla", "B grows (within 5 %).", "not printed", "1.0", "not decided", ""),
+    ("Figure 3", f"C falls ({TOTAL}, T = 2).", "many", "0.5", "does not hold", "Counted as much."),
+    ("Figure 3", f"C falls ({EACH}, T = 2).", "many", "0.4", "does not hold", "Another reason."),
+    ("Figure 3", f"D falls ({LEAKAGE}).", "many", "0.4", "holds", ""),
+]
+
+
+def _rows(text: str) -> list[tuple[str, str, str]]:
+    """Return figure, claim and verdict of every claim, without the note.
+
+    A table with a column for each data set or reading has a verdict at the end of each cell.
+    """
+    claims = []
+    for line in re.findall(r"^\| .* \|$", text, re.M):
+        figure, claim, _, *results = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+        claims += [(figure, claim, match[1]) for result in results if (match := VERDICT.search(result))]
+    return claims
+
+
+def test_tables_contain_every_claim_once():
+    written = tables(EXAMPLES)
+    assert _rows(written) == [
+        ("Figure 1", "A holds.", "holds"),
+        ("Figure 2", "B grows (within 5 %).", "holds"),
+        ("Figure 2", "B grows (within 5 %).", "not decided"),
+        ("Figure 3", "C falls (T = 2).", "does not hold"),
+        ("Figure 3", "C falls (T = 2).", "does not hold"),
+        ("Figure 3", "D falls.", "holds"),
+    ]
+    assert written.splitlines()[-2:] == ["1. Counted as much.", "2. Another reason."]
+    assert "| Figure 3 | C falls (T = 2). | many | 0.5: does not hold (1) | 0.4: does not hold (2) |" in written
 
 
 @pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper, names in QUICK.items() for name in sorted(names)])
@@ -31,7 +65,7 @@ def test_page_states_the_claims_of_a_figure(paper, name):
     claims = builder.build(FigureOptions()).claims
     claim_rows = {(claim.figure, claim.statement.replace("|", "\\|"), claim.verdict) for claim in claims}
     assert claims
-    assert claim_rows - set(_rows()) == set()
+    assert claim_rows - set(_rows(page("claims.md"))) == set()
 
 
 def test_page_shows_every_figure():
@@ -46,7 +80,7 @@ def test_page_shows_every_figure():
 
 
 def test_page_counts_its_verdicts():
-    text, verdicts = page("claims.md"), [verdict for _, _, verdict in _rows()]
+    text, verdicts = page("claims.md"), [verdict for _, _, verdict in _rows(page("claims.md"))]
     stated = re.search(r"Of (\d+) claims, (\d+) hold, (\d+) do not hold, and (\d+) are not decided", text)
     assert stated is not None
     counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "not decided")]

@@ -14,7 +14,7 @@ from dphmm import Measurements, SensitivityHull
 from dphmm.arrays import frozen
 from dphmm.errors import CoordinateError
 from dphmm.geometry import neighbours, planar
-from dphmm.geometry.hull import Disc
+from dphmm.geometry.hull import CrossPolytope, Disc
 from dphmm.geometry.incremental_hull import growing_body, origin
 from dphmm.geometry.measurements import _POLYGON_CACHE_SIZE, _polygon_forms
 from dphmm.geometry.neighbours import CoordinateBody, count_within
@@ -223,6 +223,43 @@ def test_counts_within_disc_match_brute_force(drawn, radius):
     distances = np.linalg.norm(measurements.points[:, None] - measurements.points[None], axis=2)
     expected = np.where(mask, ((distances <= radius * (1 + 1e-9)) & mask).sum(axis=1), 0)
     np.testing.assert_array_equal(counts, expected)
+
+
+def build_cloud(seed):
+    """Sample points, some repeated or far from the origin, and a body of one of three kinds."""
+    rng = np.random.default_rng(seed)
+    dimension = 1 + seed % 3
+    points = rng.normal(size=(400, dimension))[rng.integers(0, (400, 80)[seed % 2], 400)] + (0, 1e6)[seed % 5 == 0]
+    measurements = Measurements(points)
+    differences = points[:6] - points[6:12]
+    reach = np.abs(differences).max(axis=0)
+    bodies = [SensitivityHull(differences), CrossPolytope(reach), Disc(float(reach.max()), dimension)]
+    return CoordinateBody(measurements, bodies[seed // 3 % 3]), rng.random(400) < 0.8
+
+
+def count_all_pairs(body, mask):
+    points = body.measurements.coordinates
+    return np.array([body.contains(points[mask] - point).sum() for point in points]) * mask
+
+
+@pytest.mark.parametrize("seed", range(27))
+def test_counts_by_tree_of_balls_match_all_pairs(seed):
+    body, mask = build_cloud(seed)
+    np.testing.assert_array_equal(count_within(body, mask), count_all_pairs(body, mask))
+
+
+@pytest.mark.parametrize("margin", [-0.05, -1])
+def test_balls_that_decide_too_much_are_found(monkeypatch, margin):
+    monkeypatch.setattr(neighbours, "_BALL_MARGIN", margin)
+    clouds = [build_cloud(seed) for seed in range(27)]
+    assert any((count_within(*cloud) != count_all_pairs(*cloud)).any() for cloud in clouds)
+
+
+def test_undecided_pairs_are_counted_block_by_block(monkeypatch):
+    body, mask = build_cloud(1)
+    wanted = count_within(body, mask)
+    monkeypatch.setattr(neighbours, "_PAIR_BLOCK", 100)
+    np.testing.assert_array_equal(count_within(body, mask), wanted)
 
 
 def test_row_sums_and_fourier_transform_agree(monkeypatch):

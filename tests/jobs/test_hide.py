@@ -11,7 +11,7 @@ import pytest
 from pyproj import Geod
 
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
-from dphmm.hide.recordings import write_recording
+from dphmm.hide.recordings import RECORDING_FORMATS, write_recording
 from dphmm.hide.zone import CELLS, HiddenZone
 from dphmm.jobs import hide
 from dphmm.readers.reading import read_recording
@@ -47,19 +47,34 @@ def move_inside(ride, rng):
     )
 
 
-@pytest.mark.parametrize("suffix", [".gpx", ".geojson", ".csv"])
-def test_output_is_equal_for_all_places_in_square(ride, tmp_path, suffix):
+def test_output_is_equal_for_all_places_in_square(ride, tmp_path):
     rng, files = np.random.default_rng(3), []
     south, west, north, east = SQUARE.box
+
+    def read_outputs(data, home):
+        public = hide(data, [home], WITHIN, tmp_path / "public.gpx", overwrite=True).public
+        for name in RECORDING_FORMATS[1:]:
+            write_recording(tmp_path / f"public.{name}", public, overwrite=True)
+        return tuple((tmp_path / f"public.{name}").read_bytes() for name in RECORDING_FORMATS)
+
     for number in range(fewer(4, 2)):
         write_recording(tmp_path / f"{number}.gpx", move_inside(ride, rng))
         home = (rng.uniform(south, north), rng.uniform(west, east))
-        hide(tmp_path / f"{number}.gpx", [home], WITHIN, tmp_path / f"public{number}{suffix}")
-        files.append((tmp_path / f"public{number}{suffix}").read_bytes())
-    hide(RIDE, [HOME], WITHIN, tmp_path / f"public{suffix}")
-    assert {*files, (tmp_path / f"public{suffix}").read_bytes()} == {files[0]}
-    hide(RIDE, [(south - 0.001, HOME[1])], WITHIN, tmp_path / f"other{suffix}")  # in the next square
-    assert (tmp_path / f"other{suffix}").read_bytes() != files[0]
+        files.append(read_outputs(tmp_path / f"{number}.gpx", home))
+    assert {*files, read_outputs(RIDE, HOME)} == {files[0]}
+    others = read_outputs(RIDE, (south - 0.001, HOME[1]))  # in the next square
+    assert all(other != file for other, file in zip(others, files[0], strict=True))
+
+
+@pytest.mark.parametrize("name", RECORDING_FORMATS)
+def test_each_format_keeps_times_and_lists_losses(tmp_path, name):
+    result = hide(RIDE, "45°00'36\"N 30°00'36\"W", WITHIN, tmp_path / "public.txt", format=name)
+    text = (tmp_path / "public.txt").read_text(encoding="utf-8")
+    segment = result.public.segments[0]
+    assert str(segment.times[0].astype("datetime64[s]")) in text
+    lost = {"kml": {"cad of points", "activity"}, "csv": {"activity"}}.get(name, set())
+    assert {"cad of points", "activity"} & set(result.removed) == lost
+    assert hide(RIDE, [HOME], WITHIN).sentences == result.sentences
 
 
 def test_output_is_exact_outside_and_omits_points_near_place(tmp_path, ride):
@@ -219,7 +234,9 @@ def test_time_in_year_10000_utc_raises(tmp_path):
     ("near", "more", "error", "match"),
     [
         ([], {}, ConfigurationError, "no location to hide: use --near"),
-        ([HOME[::-1]], {}, ConfigurationError, "latitude first"),
+        ([HOME[::-1]], {}, ConfigurationError, "no point lies within 500 m of the location: the nearest is .* km away"),
+        ("45.01", {}, CoordinateError, "--near must be latitude and longitude as in 45.01,-30.01"),
+        ([HOME], {"output": "x.tcx", "times": False}, ConfigurationError, "TCX requires the time of every point"),
         ([(91.0, 0.0)], {}, CoordinateError, "latitude and longitude"),
         ([HOME], {"within_km": 8.0}, ConfigurationError, "use a smaller --within"),
         ([HOME], {"keep": ["mood"]}, ConfigurationError, "hr"),

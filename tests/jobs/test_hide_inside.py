@@ -131,7 +131,8 @@ def outputs(folder: Path, text: str, **options: object) -> list[bytes] | str:
     except ConfigurationError as problem:
         return str(problem)
     files = []
-    for suffix in (".gpx", ".geojson", ".csv"):
+    is_timed = all(not np.isnat(segment.times).any() for segment in public.segments)
+    for suffix in (".gpx", ".geojson", ".csv", ".kml", *([".tcx"] if is_timed else [])):
         write_recording(folder / f"public{suffix}", public, overwrite=True)
         files.append((folder / f"public{suffix}").read_bytes())
     return files

@@ -57,23 +57,28 @@ def compute_coverage(model: MarkovModel, crowd: list[Trajectory], settings: Rele
     return np.array(shares)
 
 
-@pytest.mark.parametrize("window_epsilon", [None, slow(5.0)])
-def test_radii_cover_90_percent_for_held_out_users_under_incorrect_model(window_epsilon):
-    """Calibrate with 60 users who move less than the model assumes, and test with 20 others.
+BELIEVED, REAL = town(0.8), town(0.96)
 
-    Seeds 1 and 2.
-    """
-    believed, real = town(0.8), town(0.96)
+
+@pytest.fixture(scope="module")
+def radii() -> CalibratedRadii:
+    """The factors from 60 users who move less than the model assumes (seed 1)."""
+    factors = compute_calibrated_radii(lambda _: BELIEVED, simulate_users(REAL, 60, 1))
+    assert factors is not None
+    return factors
+
+
+@pytest.mark.parametrize("window_epsilon", [None, slow(5.0)])
+def test_radii_cover_90_percent_for_held_out_users_under_incorrect_model(radii, window_epsilon):
+    """Test with 20 other users who move less than the model assumes (seed 2)."""
     schedule = None if window_epsilon is None else Schedule(None, window_epsilon, 86400.0)
     settings = ReleaseSettings("utility:1km", window_epsilon or 1.0, schedule=schedule)
-    radii = compute_calibrated_radii(lambda _: believed, simulate_users(real, 60, 1))
-    assert radii is not None
-    shares = compute_coverage(believed.with_calibrated_radii(radii), simulate_users(real, 20, 2), settings)
+    shares = compute_coverage(BELIEVED.with_calibrated_radii(radii), simulate_users(REAL, 20, 2), settings)
     assert 0.82 < shares.mean() < 0.99
     assert (shares >= 0.75).mean() > 0.85
     broken = compute_coverage(
-        believed.with_calibrated_radii(CalibratedRadii((1.0, 1.0, 1.0, 1.0, 1.0), 60)),
-        simulate_users(real, 8, 2),
+        BELIEVED.with_calibrated_radii(CalibratedRadii((1.0, 1.0, 1.0, 1.0, 1.0), 60)),
+        simulate_users(REAL, 8, 2),
         settings,
     )
     assert broken.mean() < 0.8, "the expected error itself covers less"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from dphmm.errors import CoordinateError
 from dphmm.plots.basemap import shipped_basemap
+from dphmm.space.towns import NAMES_FILE
 from dphmm.space.world_map import WORLD, coded, decoded
 
 WET = {
@@ -77,6 +79,7 @@ def test_degenerate_bbox_raises(box):
 def test_file_is_small_and_has_licences():
     folder = WORLD.parent
     assert WORLD.stat().st_size < 2_000_000
+    assert Path(str(WORLD)).with_name(NAMES_FILE).stat().st_size < 2_000_000
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert "public domain" in readme
     assert "Creative Commons Attribution 4.0" in readme

@@ -20,7 +20,7 @@ def wait_for(true) -> None:
 
     The page's content security policy forbids polling inside the page.
     """
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while not true():
         assert time.monotonic() < until, "it took too long"
         time.sleep(0.02)
@@ -53,7 +53,7 @@ def open_page(browser, pages, tmp_path):
         context = browser.new_context(viewport=SIZES[size])
         state_pairs.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("request", lambda request: wrong.append(request.url) if request.url != file.as_uri() else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)

@@ -26,39 +26,54 @@ def enumerate_repairs(exposed, mask):
     return {frozenset(tuple(sorted((int(i), j))) for i, j in zip(exposed, choice, strict=True)) for choice in chosen}
 
 
-def compute_hull_value(f, policy, mask, edges, objective):
-    """Compute the objective of one hull over the restricted policy and additional edges."""
-    hull = build_hull_after(f, policy, mask, edges)
-    return hull.volume if objective == "volume" else hull.squared_error
+def build_hulls(f, policy, mask, repairs):
+    """Build the hull over the restricted policy and the additional edges of each repair."""
+    start = policy.restrict(mask).edge_array()
+    hulls = {}
+    for edges in repairs:
+        joined = np.concatenate([start, np.array(sorted(edges), dtype=int).reshape(-1, 2)])
+        hulls[edges] = SensitivityHull(f[joined[:, 0]] - f[joined[:, 1]])
+    return hulls
 
 
-def build_hull_after(f, policy, mask, edges):
-    joined = np.concatenate([policy.restrict(mask).edge_array(), np.array(sorted(edges), dtype=int).reshape(-1, 2)])
-    return SensitivityHull(f[joined[:, 0]] - f[joined[:, 1]])
+def get_objective(noise, objective):
+    return noise.volume if objective == "volume" else noise.squared_error
 
 
-def compute_component_value(f, policy, mask, edges, objective, prior, body="hull"):
-    """Compute the mean objective of the components' noise, weighted by the prior."""
+def compute_component_values(f, policy, mask, repairs, objective, prior, body="hull"):
+    """Compute the components' mean objective, weighted by the prior, after each repair."""
     weights = np.where(mask, prior, 0) / prior[mask].sum()
-    repaired = policy.restrict(mask).to_networkx()
-    repaired.add_edges_from(edges)
-    total = 0.0
-    for part in nx.connected_components(repaired):
-        differences = [f[a] - f[b] for a, b in repaired.subgraph(part).edges()]
-        noise = SensitivityHull(np.array(differences).reshape(-1, 2))
-        if noise.dimension == 0:
-            continue
-        if body == "disc":
-            noise = Disc(noise.circumradius, 2)
-        elif body == "cross-polytope":
-            noise = SensitivityHull(np.abs(noise.vertices).sum(axis=1).max() * np.eye(2))
-        total += weights[list(part)].sum() * (noise.volume if objective == "volume" else noise.squared_error)
-    return total
+    start = policy.restrict(mask).to_networkx()
+    objectives = {}  # many repairs have a component in common
+    values = {}
+    for edges in repairs:
+        repaired = start.copy()
+        repaired.add_edges_from(edges)
+        values[edges] = 0.0
+        for part in nx.connected_components(repaired):
+            within = frozenset((min(edge), max(edge)) for edge in repaired.edges() if edge[0] in part)
+            if within not in objectives:
+                objectives[within] = compute_noise_objective(f, sorted(within), body, objective)
+            values[edges] += weights[list(part)].sum() * objectives[within]
+    return values
+
+
+def compute_noise_objective(f, edges, body, objective):
+    """Compute the objective of one component's noise; 0 for a single measurement."""
+    noise = SensitivityHull(np.array([f[a] - f[b] for a, b in edges]).reshape(-1, 2))
+    if noise.dimension == 0:
+        return 0.0
+    if body == "disc":
+        noise = Disc(noise.circumradius, 2)
+    elif body == "cross-polytope":
+        noise = SensitivityHull(np.abs(noise.vertices).sum(axis=1).max() * np.eye(2))
+    return get_objective(noise, objective)
 
 
 def find_best_value(f, policy, mask, exposed, objective):
     """Return the smallest objective over all choices of one partner per exposed state."""
-    return min(compute_hull_value(f, policy, mask, edges, objective) for edges in enumerate_repairs(exposed, mask))
+    hulls = build_hulls(f, policy, mask, enumerate_repairs(exposed, mask))
+    return min(get_objective(hull, objective) for hull in hulls.values())
 
 
 def find_isolated_states(policy, mask):

@@ -12,7 +12,7 @@ from dphmm.policy import component_repair as merging
 from dphmm.policy.component_bodies import NoiseBody
 from tests.policy.instances import (
     build_small_instance,
-    compute_component_value,
+    compute_component_values,
     enumerate_repairs,
     find_isolated_states,
 )
@@ -106,7 +106,7 @@ def test_private_corner_does_not_increase_noise_elsewhere():
 def find_best_value(f, policy: PolicyGraph, mask, prior, body: str, objective: str) -> float:
     """Return the smallest mean over all choices of one partner per exposed state."""
     repairs = enumerate_repairs(find_isolated_states(policy, mask), mask)
-    return min(compute_component_value(f, policy, mask, edges, objective, prior, body) for edges in repairs)
+    return min(compute_component_values(f, policy, mask, repairs, objective, prior, body).values())
 
 
 def instance(seed: int):

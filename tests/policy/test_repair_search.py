@@ -15,11 +15,11 @@ from dphmm.policy.hull_repair import HullProblem, _HullSearch, list_candidates
 from dphmm.policy.repair_objective import HullError, HullVolume, noise_cost
 from dphmm.policy.repair_search import Repair, RepairProblem, RepairSearch, Work
 from tests.policy.instances import (
-    build_hull_after,
-    compute_component_value,
-    compute_hull_value,
+    build_hulls,
+    compute_component_values,
     enumerate_repairs,
     find_isolated_states,
+    get_objective,
 )
 from tests.sizes import fewer
 
@@ -39,20 +39,18 @@ def instance(seed: int):
 
 
 @cache
-def compute_hull_values(seed: int, objective: str):
-    """Compute the objective and the hull of every repair."""
+def build_instance_hulls(seed: int):
+    """Build the hull of every repair."""
     f, policy, mask, _ = instance(seed)
-    repairs = enumerate_repairs(exposed_states(policy, f, mask), mask)
-    values = {edges: compute_hull_value(f, policy, mask, edges, objective) for edges in repairs}
-    return values, {edges: build_hull_after(f, policy, mask, edges) for edges in repairs}
+    return build_hulls(f, policy, mask, enumerate_repairs(exposed_states(policy, f, mask), mask))
 
 
 @cache
-def compute_component_values(seed: int, objective: str):
-    """Compute the objective of every repair."""
+def compute_instance_values(seed: int, objective: str):
+    """Compute the mean objective of the components after every repair."""
     f, policy, mask, prior = instance(seed)
     repairs = enumerate_repairs(find_isolated_states(policy, mask), mask)
-    return {edges: compute_component_value(f, policy, mask, edges, objective, prior) for edges in repairs}
+    return compute_component_values(f, policy, mask, repairs, objective, prior)
 
 
 class HullOracle:
@@ -66,7 +64,8 @@ class HullOracle:
         candidates, _ = list_candidates(measurements, self.exposed, mask)
         base = measurements.build_body(policy.hull(measurements))
         self.problem = HullProblem(base, candidates, noise_cost(measurements.spacing, "hull", objective))
-        self.values, self.hulls = compute_hull_values(seed, objective)
+        self.hulls = build_instance_hulls(seed)
+        self.values = {edges: get_objective(hull, objective) for edges, hull in self.hulls.items()}
         self.greedy: Repair = self.problem.greedy()
 
     def nodes(self) -> RepairProblem:
@@ -91,7 +90,7 @@ class MergingOracle:
         self.problem = ComponentRepairProblem(
             cost, measurements.coordinates, labels, shapes, weights, self.exposed, UNLIMITED
         )
-        self.values = compute_component_values(seed, objective)
+        self.values = compute_instance_values(seed, objective)
         self.greedy = merge_nearest(self.problem)
         self.order = _MergeSearch(self.problem).order
 
@@ -114,10 +113,10 @@ def check(oracle, limit: int = UNLIMITED) -> None:
 
     def watched(pairs):
         for bound, node in pairs:
-            below = [value for edges, value in oracle.values.items() if oracle.covers(node, edges)]
-            assert bound <= min(below, default=np.inf) * (1 + 1e-9)
-            floor = nodes.floor(node)
-            assert floor <= min(below, default=np.inf) * (1 + 1e-9)
+            largest = max(bound, nodes.floor(node))
+            # Only repairs of a smaller value can contradict a bound. Searching all for those below the node takes long.
+            smaller = [edges for edges, value in oracle.values.items() if value * (1 + 1e-9) < largest]
+            assert not any(oracle.covers(node, edges) for edges in smaller)
             yield bound, node
 
     roots, branch = nodes.roots, nodes.branch

@@ -10,7 +10,8 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, Schedule, Session
 from dphmm.errors import BudgetError, GuaranteeError, InvalidInputError, StateError
 from dphmm.random import RandomSource
-from dphmm.release.engine import prepare_together, split_epsilon
+from dphmm.release.engine import prepare_together
+from dphmm.release.joint_queries import split_epsilon
 from dphmm.release.ledger import Ledger
 from tests.release.test_engine import MECHANISMS
 from tests.running_example import F, graph

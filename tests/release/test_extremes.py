@@ -59,9 +59,7 @@ FLAT = {
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("kind", [slow(kind) if kind in ("axis", "turned lattice") else kind for kind in FLAT])
 def test_flat_hulls_never_fail_after_draw(mechanism, kind):
-    # 300 sequences of every type with lattice, K-norm and planar isotropic noise, 100 with the others.
-    # The fast tests use fewer. None may fail after a draw.
-    # none may die after a draw.
+    # None may fail after a draw.
     rng, ended = np.random.default_rng(31), 0
     for number in range(fewer(75, 30) if mechanism in {"lattice", "k-norm", "planar-isotropic"} else fewer(25, 20)):
         t = rng.normal(size=6) if number % 2 else np.arange(6.0)

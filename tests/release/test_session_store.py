@@ -11,7 +11,7 @@ import pytest
 
 from dphmm.errors import DataFileError, OutputError
 from dphmm.release.session import Session
-from dphmm.release.session_database import APPLICATION, FORMAT, Database
+from dphmm.release.session_database import APPLICATION, Database, get_format
 from dphmm.release.session_store import SessionStore
 from tests.release.engines import engine
 
@@ -63,7 +63,7 @@ def other_application(path):
 
 def later_version(path):
     data = bytearray(path.read_bytes())
-    data[60:64] = (FORMAT + 1).to_bytes(4, "big")
+    data[60:64] = (get_format() + 1).to_bytes(4, "big")
     path.write_bytes(data)
 
 
@@ -71,7 +71,7 @@ def no_tables(path):
     path.unlink()
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA application_id={APPLICATION}")
-        connection.execute(f"PRAGMA user_version={FORMAT}")
+        connection.execute(f"PRAGMA user_version={get_format()}")
     connection.close()
 
 

@@ -37,6 +37,15 @@ def busy_switching():
     sys.setswitchinterval(before)
 
 
+class NoLock:
+    """A lock that all threads acquire at once."""
+
+    def acquire(self):
+        """Do nothing."""
+
+    release = acquire
+
+
 def make_engine(rng=0, **settings) -> Releaser:
     return Releaser(MODEL, F, POLICY, 0.1, rng=rng, **settings)
 
@@ -68,7 +77,7 @@ def test_releases_of_threads_have_distinct_indices_and_are_accounted_for(mechani
 def test_engine_without_lock_fails_the_same_test():
     """The broken twin."""
     engine = make_engine()
-    engine.filter_state.lock = nullcontext()
+    engine.filter_state.lock = NoLock()
     with pytest.raises((AssertionError, DphmmError)):  # noqa: PT012 - any round may fail
         for _ in range(20):
             engine.restart()
@@ -194,7 +203,7 @@ def test_stream_without_locks_fails_the_same_test():
         for _ in range(20):
             stream = ReleaseStream(make_engine_in_space())
             for user in ("ann", "bob"):
-                stream._get_session(user)._releaser.filter_state.lock = nullcontext()
+                stream._get_session(user)._releaser.filter_state.lock = NoLock()
             take_in_threads(stream)
 
 
@@ -242,7 +251,7 @@ def test_session_without_locks_fails_the_same_test(tmp_path):
     with pytest.raises((AssertionError, DphmmError, sqlite3.Error)):  # noqa: PT012 - any round may fail
         for number in range(20):
             with Session.open(tmp_path / f"{number}.db", "ann", make_engine(None)) as session:
-                session._queries["main"].filter_state.lock = nullcontext()
+                session._queries["main"].filter_state.lock = NoLock()
                 session._store.database._lock = nullcontext()
                 release_in_session(session)
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import shapely
 
+from dphmm.errors import ConfigurationError
 from dphmm.plots import basemap
 from dphmm.space import world_map
-from scripts.make_basemap import main
+from dphmm.space.towns import NAMES_FILE, find_town, gazetteer
+from scripts.make_basemap import main, write_names
 
 
 @pytest.fixture
@@ -26,17 +28,28 @@ def world_file(tmp_path, monkeypatch):
     for name, shapes in layers.items():
         geopandas.GeoDataFrame(geometry=shapes, crs=4326).to_file(tmp_path / f"{name}.shp")
     towns = [("Great", 41.8, 10.5, 2_000_000), ("Seat", 40.8, 10.123456, 0), ("Hamlet", 40.9, 10.2, 30)]
+    alternates = {"Great": ["GRT", "Gréat", "Größe", "da"], "Seat": ["Sitz"], "Hamlet": ["Weiler"]}
     cities = {
-        str(number): {"name": name, "latitude": str(north), "longitude": str(east), "population": population}
+        str(number): {
+            "name": name,
+            "latitude": str(north),
+            "longitude": str(east),
+            "population": population,
+            "countrycode": "IT",
+            "admin1code": "07",
+            "alternatenames": alternates[name],
+        }
         for number, (name, north, east, population) in enumerate(towns)
     }
+    (tmp_path / "countries.json").write_text(json.dumps({"IT": {"name": "Italy"}}), encoding="utf-8")
+    (tmp_path / "us_states.json").write_text(json.dumps({"NY": {"name": "New York"}}), encoding="utf-8")
     (tmp_path / "cities.json").write_text(json.dumps(cities), encoding="utf-8")
     main(tmp_path, tmp_path / "cities.json", tmp_path / "world.npz")
     monkeypatch.setattr(world_map, "WORLD", tmp_path / "world.npz")
-    for cached in (world_map.outlines, world_map.towns):
+    for cached in (world_map.outlines, world_map.towns, gazetteer):
         cached.cache_clear()
     yield tmp_path / "world.npz"
-    for cached in (world_map.outlines, world_map.towns):
+    for cached in (world_map.outlines, world_map.towns, gazetteer):
         cached.cache_clear()
 
 
@@ -52,8 +65,19 @@ def test_land_seas_lakes_borders_and_names_are_restored(world_file):
     assert basemap_read.names[1].longitude == pytest.approx(10.123456, abs=world_map.NAME_STEP / 2)
 
 
+def test_towns_are_found_by_alternate_names(world_file):
+    assert str(find_town("grösse")) == "Great, Italy (about 2,000,000 people; 41.800,10.500)"
+    assert str(find_town("Seat, Italy")).startswith("Seat, Italy (population unknown; 40.800,10.12")
+    for name in ("GRT", "da", "Hamlet", "Weiler"):
+        with pytest.raises(ConfigurationError, match="town must be a name on the map"):
+            find_town(name)
+
+
 def test_equal_input_gives_equal_file(world_file, tmp_path):
     main(tmp_path, tmp_path / "cities.json", tmp_path / "again.npz")
     with np.load(world_file) as first, np.load(tmp_path / "again.npz") as second:
         assert first.files == second.files
         assert all(np.array_equal(first[name], second[name]) for name in first.files)
+    names = world_file.with_name(NAMES_FILE).read_bytes()
+    write_names(tmp_path / "cities.json", tmp_path / NAMES_FILE)
+    assert world_file.with_name(NAMES_FILE).read_bytes() == names

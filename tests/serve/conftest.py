@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,6 +36,9 @@ def get_page_token(user: str) -> str:
 
 START = 1_709_802_000
 """A time in the past, the end of a 300 s timestep."""
+
+PATIENCE_S = 60.0
+"""Limit of a wait that usually takes milliseconds: the machine may run other tests and builds at the same time."""
 
 
 @pytest.fixture(scope="session")
@@ -86,13 +90,16 @@ def serve_app(app: Any) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE_S)
 
 
 @contextmanager
 def relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[httpx.Client]:
     """Yield a client of the relay over plain HTTP, since loading certificates takes long."""
-    with serve_app(make_app(config, accept_changes)) as url, httpx.Client(base_url=url, verify=False) as client:
+    with (
+        serve_app(make_app(config, accept_changes)) as url,
+        httpx.Client(base_url=url, verify=False, timeout=PATIENCE_S) as client,
+    ):
         yield client
 
 
@@ -150,7 +157,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return fixed_clock
 
 
-def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> None:
+def wait_for(true: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
     """Wait until a condition holds.
 
     The pauses grow, because checking takes processor time from the work itself.
@@ -160,6 +167,26 @@ def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> None:
         assert time.monotonic() < began + seconds, "it took too long"
         time.sleep(pause)
         pause = min(1.3 * pause, 0.1)
+
+
+def read_metrics(client: httpx.Client) -> dict[str, float]:
+    """Return the relay's metrics by name and sorted labels.
+
+    Keys are such as ``x_total path="/" status="200"``. Prometheus' own parser reads them.
+    """
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    return {
+        " ".join([sample.name, *(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))]): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def count_messages(client: httpx.Client, outcome: str) -> dict[str, int]:
+    """Return the number of messages with an outcome by recipient."""
+    start = f'dphmm_messages_total outcome="{outcome}" recipient="'
+    counts = read_metrics(client).items()
+    return {name.removeprefix(start)[:-1]: int(count) for name, count in counts if name.startswith(start)}
 
 
 def location(second: int = START, latitude: float = 45.0, longitude: float = -30.0) -> dict[str, Any]:
@@ -181,7 +208,7 @@ def broker() -> str:
     address = os.environ.get("DPHMM_BROKER", "mqtt://127.0.0.1:1883")
     parts = urlsplit(address)
     try:
-        socket.create_connection((parts.hostname or "", parts.port or 1883), timeout=2).close()
+        socket.create_connection((parts.hostname or "", parts.port or 1883), timeout=20).close()
     except OSError:
         pytest.skip(f"no MQTT broker at {address}: start one, or set DPHMM_BROKER")
     return address

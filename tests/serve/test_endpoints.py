@@ -29,7 +29,7 @@ from dphmm.random import random_source
 from dphmm.release.noise import StepNoise
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import sessions
-from tests.serve.conftest import START, TOKEN, get_page_token, location, relay, wait_for
+from tests.serve.conftest import START, TOKEN, get_page_token, location, read_metrics, relay, wait_for
 from tests.serve.test_incoming import OSMAND, OVERLAND, TRACCAR
 
 ANN = ("ann", TOKEN["ann"])
@@ -207,7 +207,11 @@ def observe(config, places, caplog, monkeypatch):
                 answer = client.post("/owntracks", json=location(START + 300 * step, latitude, longitude), auth=ANN)
                 answers.append((answer.status_code, answer.text, sorted(answer.headers)))
             answers.append(client.get("/health").json())
-            counted = client.get("/metrics").text
+            counted = {
+                name: value
+                for name, value in read_metrics(client).items()
+                if not name.startswith("dphmm_disk_free_bytes")  # of all files
+            }
     logged = [log_record.getMessage() for log_record in caplog.records if log_record.name.startswith("dphmm")]
     released = [(release.slot, release.record.released) for release in releases(Path(config.store))]
     return answers, counted, logged, released
@@ -230,8 +234,8 @@ def test_answers_metrics_and_logs_do_not_depend_on_being_outside_region(
         seen.append(observe(config(**changes), places, caplog, monkeypatch))
     assert seen[0] == seen[1]
     assert len(seen[0][-1]) == released
-    assert 'dphmm_fixes_total{outcome="ahead"} 1' in seen[0][1]
-    assert 'dphmm_requests_total{path="/owntracks"} 9' in seen[0][1]
+    assert seen[0][1]['dphmm_fixes_total outcome="ahead"'] == 1
+    assert seen[0][1]['dphmm_requests_total path="/owntracks" status="200"'] == 9
 
 
 def test_limits_hold_and_phones_are_not_notified(config, tmp_path):
@@ -262,25 +266,25 @@ def test_endless_body_is_aborted(config, monkeypatch):
                 f"POST /fix HTTP/1.1\r\nHost: x\r\nAuthorization: {BEARER['Authorization']}\r\n"
                 "Content-Length: 100\r\n\r\n{".encode()
             )
-            slow.settimeout(10)
+            slow.settimeout(60)
             assert b"408" in slow.recv(1000)
         assert client.get("/health").json()["status"] == "ok"
 
 
 @contextmanager
-def serve_with_timeouts(app, monkeypatch):
-    """Serve an application that closes slow connections after 0.3 seconds."""
+def serve_with_timeouts(app, monkeypatch, seconds=0.3):
+    """Serve an application that closes slow connections after some time."""
     from dphmm.serve import server
 
-    monkeypatch.setattr(server, "IDLE_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(server, "WRITE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(server, "IDLE_TIMEOUT_S", seconds)
+    monkeypatch.setattr(server, "WRITE_TIMEOUT_S", seconds)
     running_server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, http=server.TimedProtocol))
     thread = threading.Thread(target=lambda: asyncio.run(running_server.serve()), daemon=True)
     thread.start()
     wait_for(lambda: running_server.started)
     yield running_server
     running_server.should_exit = True
-    thread.join(10)
+    thread.join(60)
 
 
 def get_address(running_server):
@@ -289,10 +293,13 @@ def get_address(running_server):
 
 @pytest.fixture
 def relay_address(config, monkeypatch):
-    """Return the address of a relay that closes slow connections after 0.3 seconds."""
+    """Return the address of a relay that closes slow connections after a second.
+
+    A client that is not slow sends its request in this time, even on a busy machine.
+    """
     from dphmm.serve.endpoints import make_app
 
-    with serve_with_timeouts(make_app(config()), monkeypatch) as running_server:
+    with serve_with_timeouts(make_app(config()), monkeypatch, 1.0) as running_server:
         yield get_address(running_server)
 
 
@@ -317,7 +324,7 @@ LARGE_ROUTES = [Route("/whole", answer_large), Route("/parts", answer_large_in_p
 def open_small_client(address):
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.settimeout(10)
+    client.settimeout(60)
     client.connect(address)
     return client
 
@@ -330,21 +337,21 @@ def test_clients_that_do_not_read_are_closed(monkeypatch, path, header):
         for client in clients:
             client.sendall(f"GET /{path} HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n".encode())
         wait_for(lambda: all(client.recv(1, socket.MSG_PEEK) for client in clients))
-        wait_for(lambda: not running_server.server_state.connections, 10)
-        wait_for(lambda: not running_server.server_state.tasks, 10)
+        wait_for(lambda: not running_server.server_state.connections)
+        wait_for(lambda: not running_server.server_state.tasks)
         for client in clients:
             client.close()
 
 
 @pytest.mark.parametrize("path", ["whole", "parts"])
 def test_client_that_reads_steadily_gets_the_whole_answer(monkeypatch, path):
-    with serve_with_timeouts(Starlette(routes=LARGE_ROUTES), monkeypatch) as running_server:
+    with serve_with_timeouts(Starlette(routes=LARGE_ROUTES), monkeypatch, 1.0) as running_server:
         with open_small_client(get_address(running_server)) as client:
             client.sendall(f"GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
             size, began = 0, time.monotonic()
             while part := client.recv(1 << 20):
                 size += len(part)
-                if size < LARGE_ANSWER / 8 and time.monotonic() - began < 2:
+                if size < LARGE_ANSWER / 8 and time.monotonic() - began < 3:
                     time.sleep(0.005)
         assert size > LARGE_ANSWER
 
@@ -354,13 +361,13 @@ def test_client_that_reads_steadily_gets_the_whole_answer(monkeypatch, path):
 def test_slow_connections_are_closed_even_after_a_complete_request(relay_address, asks_first, data):
     is_closed = False
     with socket.create_connection(relay_address) as slow:
-        slow.settimeout(10)
+        slow.settimeout(60)
         if asks_first:
             slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b"200 OK" in slow.recv(4096)
         slow.sendall(data)
         slow.settimeout(0.05)
-        for _ in range(200):  # at most ten seconds
+        for _ in range(1200):  # at most a minute
             try:
                 slow.sendall(b"x")
                 if slow.recv(4096) == b"":
@@ -373,7 +380,7 @@ def test_slow_connections_are_closed_even_after_a_complete_request(relay_address
                 break
     assert is_closed
     with socket.create_connection(relay_address) as other:  # other clients are served
-        other.settimeout(10)
+        other.settimeout(60)
         other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in other.recv(4096)
 
@@ -391,7 +398,7 @@ def test_slow_connections_are_closed_even_after_a_complete_request(relay_address
 )
 def test_malformed_requests_are_rejected_and_others_served(relay_address, data):
     with socket.create_connection(relay_address) as wrong:
-        wrong.settimeout(10)
+        wrong.settimeout(60)
         try:
             wrong.sendall(data)
             answer = wrong.recv(4096)
@@ -399,7 +406,7 @@ def test_malformed_requests_are_rejected_and_others_served(relay_address, data):
             answer = b""
     assert answer == b"" or answer.split()[1] in (b"400", b"401", b"404", b"431")
     with socket.create_connection(relay_address) as other:
-        other.settimeout(10)
+        other.settimeout(60)
         other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in other.recv(4096)
 

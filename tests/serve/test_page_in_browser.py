@@ -46,7 +46,7 @@ def open_page(browser, client, size=DESK, tiles=(), language="en-GB"):
     context.add_init_script(
         "const later = window.setTimeout; window.setTimeout = (f, ms) => later(f, Math.min(ms, 400));"
     )
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith(hosts) else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on(
@@ -530,7 +530,7 @@ def test_names_of_users_at_one_location_do_not_overlap(config, browser, size):
             page.wait_for_selector(f".name.user:has-text('{name}, ')", state="attached")
         for _ in range(3):
             page.wait_for_timeout(300)
-            assert count_overlaps(page) == 0
+            wait_on_page(page, lambda: count_overlaps(page) == 0)
             page.click(".leaflet-control-zoom-out")
 
 

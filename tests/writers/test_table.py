@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from datetime import UTC
 
 import numpy as np
+import pyarrow
 import pytest
 
 from dphmm.errors import InvalidInputError
@@ -86,3 +88,19 @@ def test_table_of_releases_matches_records():
 def test_columns_exclude_private_diagnostics():
     private = {field.name for field in fields(PrivateDiagnostics)} - {"index"}
     assert private.isdisjoint(column.name for column in COLUMNS)
+
+
+def test_libraries_of_data_frames_read_table(table):
+    polars = pytest.importorskip("polars")
+    duckdb = pytest.importorskip("duckdb")
+    wanted = {column.name: table[column.name].tolist() for column in COLUMNS}
+    wanted["time"] = [time.replace(tzinfo=UTC) for time in wanted["time"]]
+    read = [polars.DataFrame(table).to_dict(as_series=False), pyarrow.table(table).to_pydict()]
+    releases = table  # DuckDB finds the variable by its name
+    read.append(duckdb.sql("SELECT * FROM releases").to_arrow_table().to_pydict())
+    assert releases is table
+    read.append({name: column.tolist() for name, column in table.to_pandas().items()})
+    for columns in read:
+        assert list(columns) == list(wanted)
+        for name, values in wanted.items():
+            np.testing.assert_equal(columns[name], values)

@@ -415,14 +415,18 @@ def decide(intervals: Iterable[Interval], minimum: float, maximum: float = np.in
 
 
 def _span(intervals: Sequence[Interval]) -> str:
-    """Return one interval, or the range of several with the range of their ends."""
+    """Return one interval, or the range of several values with that of their ends."""
     if len(intervals) == 1:
         return str(intervals[0])
     values = [interval.value for interval in intervals]
     ends = Interval(min(values), min(each.low for each in intervals), max(each.high for each in intervals))
-    return (
-        f"{_short(min(values))} to {_short(max(values))} "
-        f"(95 % intervals within {_short(ends.low)} to {_short(ends.high)})"
+    return f"{_short(min(values))} to {_short(max(values))} ({_short(ends.low)} to {_short(ends.high)})"
+
+
+def _ratios_to_map(baseline: str, ratios: Mapping[str, Sequence[Interval]]) -> str:
+    """State the error of a baseline divided by that of MAP with each prior."""
+    return f"{baseline} / MAP: " + "; ".join(
+        f"{name.removeprefix('MAP, ')} {_span(intervals)}" for name, intervals in ratios.items()
     )
 
 
@@ -487,10 +491,9 @@ def _hundred_times(figure: str, sweep: Sweep, levels: str, statement: str) -> Cl
         figure,
         f"{statement} ({sweep.reading}, {levels}).",
         "nearly 100 times",
-        "; ".join(f"{name}: {_span(values)} times" for name, values in ratios.items()),
+        f"{_ratios_to_map('MLE', ratios)}; least squares / frequency prior {_span(nearest)}",
         decide([ratio for values in ratios.values() for ratio in values], 50, 200),
-        "50 to 200 times counts as nearly a hundred. The MLE is not unique: its nearest member (least squares) has "
-        f"{_span(nearest)} times the error of MAP with the frequency prior.",
+        "50 to 200 times counts as nearly a hundred. The MLE is not unique: least squares is its nearest member.",
     )
 
 
@@ -506,12 +509,15 @@ def _always_better(
     ratios = {name: sweep.ratios(baseline, name) for name in estimators}
     verdict = decide([ratio for values in ratios.values() for ratio in values], 1.0)
     worst = [
-        f"{value:g}"
-        for value, *pair in zip(sweep.values, *ratios.values(), strict=True)
+        index
+        for index, pair in enumerate(zip(*ratios.values(), strict=True))
         if any(ratio.high < 1.0 for ratio in pair)
     ]
-    measured = f"error of {baseline} over " + "; ".join(f"{name}: {_span(values)}" for name, values in ratios.items())
-    reason = f"MAP has the larger error at {', '.join(worst)}." if worst else ""
+    measured = _ratios_to_map("MLE" if baseline == MLE else baseline, ratios)
+    stated = [f"{sweep.values[index]:g}" for index in worst]
+    if len(worst) > 2 and worst[-1] - worst[0] == len(worst) - 1:
+        stated = [f"{stated[0]} to {stated[-1]}"]
+    reason = f"MAP has the larger error at {', '.join(stated)}." if worst else ""
     return Claim(figure, f"{what} ({sweep.reading}, {settings}).", "not printed", measured, verdict, reason)
 
 
@@ -522,7 +528,8 @@ def _falls(figure: str, sweep: Sweep, letter: str) -> Claim:
     # In per cent: a ratio rounded to three digits would hide whether it is below one.
     percents = [[_short(100 * (end - 1)) for end in change] for change in changes]
     measured = "; ".join(
-        f"{name}: {value} % ({low} to {high})" for name, (value, low, high) in zip(names, percents, strict=True)
+        f"{label} {value} % ({low} to {high})"
+        for label, (value, low, high) in zip(("MLE", "frequency prior", "uniform prior"), percents, strict=True)
     )
     return Claim(
         figure,
@@ -618,8 +625,7 @@ def _figure_3_claims(reading: str, squares: Errors, impossible: Errors) -> list[
             "Figure 3(a)",
             f"MAP estimates are closer to the true counts than the MLE ({reading}).",
             "not printed",
-            "error of the MLE over "
-            + "; ".join(f"{name}: {ratio}" for name, ratio in zip((MAP_FREQUENCY, MAP_UNIFORM), better, strict=True)),
+            _ratios_to_map("MLE", {MAP_FREQUENCY: better[:1], MAP_UNIFORM: better[1:]}),
             decide(better, 1.0),
         ),
         Claim(
@@ -766,7 +772,13 @@ def figure_5(
                 "Figure 5",
                 f"Errors grow with T ({reading}, from T = {lengths[0]} to {lengths[-1]}).",
                 "increase significantly",
-                "; ".join(f"{name}: times {change}" for name, change in changes.items()),
+                "error at the last T / first T: "
+                + "; ".join(
+                    f"{label} {change}"
+                    for label, change in zip(
+                        (NOISY, "MLE", "frequency prior", "uniform prior"), changes.values(), strict=True
+                    )
+                ),
                 decide([changes[NOISY]], _SIGNIFICANT_GROWTH),
                 "Decided for the noisy counts, with a tenth or more as significant."
                 + (" Budgets of each time do not depend on T." if reading in (EACH, LEAKAGE) else ""),
@@ -822,14 +834,14 @@ def figure_6(
                 "Figure 6",
                 f"Stronger correlations give the larger gain over the MLE ({reading}, {settings}).",
                 "not printed",
-                "error of the MLE over that of MAP: " + ", ".join(map(str, gains)),
+                "MLE / MAP: " + ", ".join(map(str, gains)),
                 decide(differences, 0.0),
             ),
             Claim(
                 "Section 5.3",
                 f"Without correlations MAP becomes the MLE ({reading}, s = {degrees[-1]:g}).",
                 "equal",
-                f"error of the MLE over that of MAP: {gains[-1]}",
+                f"MLE / MAP: {gains[-1]}",
                 decide(gains[-1:], 0.9, 1.1),
                 "A ratio of 0.9 to 1.1 counts as equal. Equation 8 with a uniform P^t still pulls counts to n / m.",
             ),

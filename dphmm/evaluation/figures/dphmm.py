@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, parse_config
@@ -150,30 +150,16 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
     for title, possible, state in (("(a)", disconnected, 1), ("(b)", exposing, 2)):
         graph = POLICY.restrict(possible)
         hull = SensitivityHull(graph.differences(MEASUREMENTS))
-        around = Shape("sensitivity hull K", "polygon", hull.vertices + MEASUREMENTS[state])
-        panels.append(
-            Panel(
-                f"{title} f(s{state + 1}) + K, area {hull.volume:g}",
-                *_AXES,
-                shapes=[*_draw_graph(graph.edge_array(), np.flatnonzero(possible)), around],
-            )
-        )
+        title = f"{title} f(s{state + 1}) + K, area {hull.volume:g}"
+        panels.append(_draw_hull_panel(title, graph, possible, hull, state))
     areas = {}
     errors = {}
     for title, partner in (("(c)", 3), ("(d)", 5), ("(e)", 4)):
         graph = POLICY.restrict(exposing).with_edges([(2, partner)])
         hull = SensitivityHull(graph.differences(MEASUREMENTS))
         areas[f"s{partner + 1}"], errors[f"s{partner + 1}"] = hull.volume, hull.squared_error
-        panels.append(
-            Panel(
-                f"{title} partner s{partner + 1}: area {hull.volume:g}, error² {hull.squared_error:g}",
-                *_AXES,
-                shapes=[
-                    *_draw_graph(graph.edge_array(), np.flatnonzero(exposing), [(2, partner)]),
-                    Shape("sensitivity hull K", "polygon", hull.vertices + MEASUREMENTS[2]),
-                ],
-            )
-        )
+        title = f"{title} partner s{partner + 1}: area {hull.volume:g}, error² {hull.squared_error:g}"
+        panels.append(_draw_hull_panel(title, graph, exposing, hull, 2, [(2, partner)]))
     best = {
         objective: protect(POLICY, MEASUREMENTS, exposing, objective=objective).added
         for objective in ("volume", "error")
@@ -217,6 +203,19 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
         panels,
         claims,
     )
+
+
+def _draw_hull_panel(
+    title: str,
+    graph: PolicyGraph,
+    possible: BoolArray,
+    hull: SensitivityHull,
+    state: int,
+    added: Sequence[tuple[int, int]] = (),
+) -> Panel:
+    """Draw a policy graph with added edges, and its hull around a state's measurement."""
+    around = Shape("sensitivity hull K", "polygon", hull.vertices + MEASUREMENTS[state])
+    return Panel(title, *_AXES, shapes=[*_draw_graph(graph.edge_array(), np.flatnonzero(possible), added), around])
 
 
 def blowfish(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
@@ -290,11 +289,7 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
         5: float((~on_45[5] & ~on_65[5]).mean()),
     }
     public = KNormMechanism(SensitivityHull(path.restrict(_possible(4, 5, 6)).differences(MEASUREMENTS)), 1.0)
-    posteriors = [_posterior(public, public.sample(MEASUREMENTS[state], rng, runs), states) for state in states]
-    largest = max(float(posterior.max()) for posterior in posteriors)
-    # Uniform prior: the posterior of a state is at most 1 / (1 + 2 exp(-κε)) with κ the diameter in the hull's norm.
-    diameter = float(max(public.norm(MEASUREMENTS[[i]] - MEASUREMENTS[[j]])[0] for i in states for j in states))
-    bound = 1 / (1 + 2 * np.exp(-diameter))
+    largest, bound = _attack_one_hull(public, states, rng, runs)
     shown = min(runs, 200)
     panels = [
         Panel(
@@ -344,6 +339,17 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
     ]
     caption = f"Attack on local differential privacy (Example 10.8), {runs:,} outputs for each true state, ε = 1."
     return PaperFigure("figure_15", caption, panels, claims)
+
+
+def _attack_one_hull(
+    mechanism: KNormMechanism, states: IntArray, rng: np.random.Generator, runs: int
+) -> tuple[float, float]:
+    """Return the largest posterior of a state under a uniform prior, and its bound at ε = 1."""
+    posteriors = [_posterior(mechanism, mechanism.sample(MEASUREMENTS[state], rng, runs), states) for state in states]
+    largest = max(float(posterior.max()) for posterior in posteriors)
+    # The posterior is at most 1 / (1 + 2 exp(-κε)) with κ the diameter of the states in the hull's norm.
+    diameter = float(max(mechanism.norm(MEASUREMENTS[[i]] - MEASUREMENTS[[j]])[0] for i in states for j in states))
+    return largest, 1 / (1 + 2 * float(np.exp(-diameter)))
 
 
 def _local_hull(graph: PolicyGraph, state: int) -> SensitivityHull:

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 import shapely
 
-from dphmm.arrays import MAX_SCALE, FloatArray
+from dphmm.arrays import MAX_SCALE, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.formatting import Result, as_plain, export_fields, exported
 from dphmm.jobs.input_data import Data, DataLike, Dropped, UserTracks
@@ -39,7 +39,7 @@ from dphmm.random import Rng, random_source
 from dphmm.readers.table import read_places
 from dphmm.space import Grid, LocalProjection, StateSpace, Trajectory
 from dphmm.space.grid import Box, CellSize, preset_box
-from dphmm.space.world_map import town_box
+from dphmm.space.towns import town_box
 from dphmm.tables import check_output, new_file, write_text
 from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, checked
 
@@ -453,7 +453,7 @@ def region(
     cell
         The side of a grid cell, in kilometres.
     town
-        A town on the bundled map: the square of 20 km around it. See `dphmm.space.world_map.town_box`.
+        A town on the bundled map: the square of 20 km around it. See `dphmm.space.towns.find_town`.
     extent
         A file with *public* locations, such as a layer of districts: the box around them.
 
@@ -710,24 +710,16 @@ def learn(
     budget = None if user_epsilon is None else rational(user_epsilon)
     user_tracks = Data.from_any(data).within(space).read(may_be_empty=budget is not None)
     choice = None
-    if space is None and budget is None:
-        choice = choose(user_tracks.trajectories, step_seconds)
-    elif space is None and budget is not None:
-        choice = choose_privately(user_tracks.trajectories, budget * REGION_BUDGET_SHARE, step_seconds)
-        budget *= 1 - REGION_BUDGET_SHARE
-    if choice is not None:
+    if space is None:
+        choice, budget = _select_region(user_tracks.trajectories, budget, step_seconds)
         space = choice.space
         step_seconds = choice.step_seconds
     assert space is not None, "provided or selected"
     step = 60.0 if step_seconds is None else float(step_seconds)
     classes = None if time_classes is None or zone is None else TimeClasses.from_name(time_classes, step, zone)
     outside = None
-    outside_distances = None
     if user_epsilon is not None and outside_states:
         outside = create_outside_states(space)
-        outside_distances = (
-            [] if outside is None else [outside.observe(track, space, step)[1] for track in user_tracks.trajectories]
-        )
     elif not exclusive and outside_states is not False:
         outside = learn_outside_states(user_tracks.trajectories, space, step)
     if outside_states and outside is None:
@@ -739,6 +731,9 @@ def learn(
     private = shrunk = extension = None
     if budget is not None:
         max_moves = MOVES_PER_USER if moves_per_user is None else moves_per_user
+        outside_distances = None
+        if outside is not None:
+            outside_distances = [outside.observe(track, space, step)[1] for track in user_tracks.trajectories]
         private = fit_private(sequences, space, step, budget, max_moves, speed, outside=outside_distances)
         private = private.with_spending("region", None if choice is None else choice.epsilon)
         model = private.model
@@ -771,15 +766,28 @@ def learn(
             model.save(part)
             users = [trajectory.user for trajectory in user_tracks.trajectories]
             write_user_list(private_list_path(output), model, users, overwrite)
+    counts = _count_states(sequences, space.size)
+    return LearnResult(model, user_tracks, *counts, extension, shrunk, private, choice)
+
+
+def _select_region(
+    tracks: Sequence[Trajectory], budget: Fraction | None, step_seconds: float | None
+) -> tuple[Choice, Fraction | None]:
+    """Return the selected region, and the budget that remains for the model."""
+    if budget is None:
+        return choose(tracks, step_seconds), None
+    choice = choose_privately(tracks, budget * REGION_BUDGET_SHARE, step_seconds)
+    return choice, budget * (1 - REGION_BUDGET_SHARE)
+
+
+def _count_states(sequences: Sequence[tuple[IntArray, IntArray]], size: int) -> tuple[int, int, int, int]:
+    """Count the timesteps, those outside the region, the visited states and the moves."""
     states = np.concatenate([np.zeros(0, dtype=np.int64), *(sequence for _, sequence in sequences)])
-    is_outside = (states < 0) | (states >= space.size)
+    is_outside = (states < 0) | (states >= size)
     moves = sum(
         int(((np.diff(slots) == 1) & (sequence[1:] >= 0) & (sequence[:-1] >= 0)).sum()) for slots, sequence in sequences
     )
-    visited = len(np.unique(states[~is_outside]))
-    return LearnResult(
-        model, user_tracks, len(states), int(is_outside.sum()), visited, moves, extension, shrunk, private, choice
-    )
+    return len(states), int(is_outside.sum()), len(np.unique(states[~is_outside])), moves
 
 
 _NO_GUARANTEE = "none: moves were counted without noise"

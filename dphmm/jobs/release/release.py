@@ -362,18 +362,8 @@ def release(
     if session is not None and not is_server(session):
         check_outputs([check_output(session, overwrite=True), *outputs], overwrite=True)
     _check_limits(session, limits)
-    if session is not None and private_diagnostics:
-        raise ConfigurationError(
-            "--private-diagnostics cannot be combined with --session: a session does not store true locations"
-        )
-    if session is not None and certificate is not None:
-        raise ConfigurationError(
-            "--certificate cannot be combined with --session: use 'dphmm certify' for a file of sessions"
-        )
-    if session is not None and auxiliary_data is not None:
-        raise ConfigurationError(
-            "--auxiliary-data cannot be combined with --session: use 'dphmm audit session --auxiliary-data'"
-        )
+    if session is not None:
+        _check_session_options(bool(private_diagnostics), certificate is not None, auxiliary_data is not None)
     loaded_model = load_model(model)
     space = loaded_model.space
     engine = settings.engine(loaded_model, rng)  # raises for conflicts before anything is read
@@ -527,6 +517,22 @@ def _check_limits(session: str | Path | None, limits: Limits | None) -> None:
     """Refuse limits without a session, which stores the budget that was spent."""
     if session is None and limits is not None:
         raise ConfigurationError("limits need a session: use --session FILE")
+
+
+def _check_session_options(has_diagnostics: bool, has_certificate: bool, has_auxiliary_data: bool) -> None:
+    """Refuse options that need more than a session stores."""
+    if has_diagnostics:
+        raise ConfigurationError(
+            "--private-diagnostics cannot be combined with --session: a session does not store true locations"
+        )
+    if has_certificate:
+        raise ConfigurationError(
+            "--certificate cannot be combined with --session: use 'dphmm certify' for a file of sessions"
+        )
+    if has_auxiliary_data:
+        raise ConfigurationError(
+            "--auxiliary-data cannot be combined with --session: use 'dphmm audit session --auxiliary-data'"
+        )
 
 
 def _release_tracks(

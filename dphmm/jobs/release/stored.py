@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ from dphmm.policy.graph import PolicyLike
 from dphmm.policy.graph_text import policy_text
 from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
 from dphmm.release.ledger import to_fraction
+from dphmm.release.session import get_slot
 from dphmm.release.session_database import is_server, is_store
 from dphmm.release.session_store import Pruned
 from dphmm.release.session_terms import MAIN_QUERY, Agreement
@@ -38,6 +40,8 @@ from dphmm.tables.json_toml import parse_json
 from dphmm.validation import checked
 from dphmm.writers import COLUMNS, Hindsight, ReleaseTable, read_releases, write_releases
 from dphmm.writers.geopackage import read_settings_text
+
+clock = time.time  # replaceable in tests
 
 SettingsLike: TypeAlias = "ReleaseSettings | str | PolicyLike"
 """The settings of releases, or their policy only, as a string or a graph."""
@@ -152,7 +156,52 @@ def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[Sessi
             belief = store.progress(session.number).belief
             possible = None if belief is None else int(belief.support.sum())
             pruned = store.pruned(session.number)
-            yield SessionContent(session, tuple(store.releases(session.number)), possible, pruned)
+            if not store.first_record(session.number):  # nothing was removed
+                pruned = Pruned()
+            releases = tuple(store.releases(session.number, pruned.count))
+            yield SessionContent(session, releases, possible, pruned)
+
+
+@checked
+def rewind_session(store: str | Path, name: str, model: Model) -> float:
+    """Let a session continue now after releases or omissions of a wrong future.
+
+    Those releases keep their values. See `SessionStore.rewind` for what is withheld.
+
+    Parameters
+    ----------
+    store
+        The file of sessions, or the address of a server.
+    name
+        The name of the session.
+    model
+        The model of the session, which defines times.
+
+    Returns
+    -------
+    float
+        End of the first timestep that can be released, in seconds since 1970.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such session, the model is not the session's, or the session needs no correction or has event
+        caps.
+    DphmmError
+        If the store cannot be used.
+    """
+    loaded_model = load_model(model)
+    with SessionStore(store) as opened:
+        _select_users((name,), opened.names(), opened.path)
+        session = opened.session(name)
+        assert session is not None, "the store has just listed its name"
+        _check_model(session, loaded_model, model)
+        step = loaded_model.step
+        present = clock()
+        first = opened.rewind(session, get_slot(np.datetime64(int(present), "s"), step), step)
+        if (opened.get_kept_clock() or 0) > present:
+            opened.keep_clock(int(present))
+    return first * step
 
 
 @checked
@@ -221,13 +270,17 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
     releases = []
     for content in sessions:
         name = content.session.name
-        if {terms.model for terms in content.session.terms.values()} != {loaded_model.content_hash}:
-            given_model = str(model) if isinstance(model, str | Path) else "the model"
-            raise ConfigurationError(f"{given_model} is not the model of session {name!r}: use the original one")
+        _check_model(content.session, loaded_model, model)
         for release in content.releases:
             time = np.datetime64(release.slot * step, "us")
             releases.append(locate_release(name, time, release.record, loaded_model.space))
     return ReleaseTable.from_releases(releases)
+
+
+def _check_model(session: StoredSession, loaded_model: MarkovModel, model: Model) -> None:
+    if {terms.model for terms in session.terms.values()} != {loaded_model.content_hash}:
+        given_model = str(model) if isinstance(model, str | Path) else "the model"
+        raise ConfigurationError(f"{given_model} is not the model of session {session.name!r}: use the original one")
 
 
 @dataclass(frozen=True, eq=False)
@@ -435,6 +488,10 @@ def _from_store(
             raise ConfigurationError(
                 f"the first {content.pruned.count} releases of session {name!r} were pruned, and an audit replays all: "
                 "use a copy from before"
+            )
+        if any(after.slot < before.slot for before, after in pairwise(stored)):
+            raise ConfigurationError(
+                f"session {name!r} was rewound after a wrong time, so that an audit cannot replay it"
             )
         if stored:
             engines = _engines(session, len(stored), requested, get_engine)

@@ -77,7 +77,7 @@ def test_workers_end_with_killed_parent(tmp_path, names):
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    assert wait_until(lambda: not any(map(is_locked, folders)), seconds=5), "workers outlive their parent"
+    assert wait_until(lambda: not any(map(is_locked, folders))), "workers outlive their parent"
     copied = sys.platform == "linux" and len(names) == 1
     assert (tmp_path / f"{names[0]}.copied").read_text() == str(copied)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import product
 from math import exp
 
 import numpy as np
@@ -209,15 +210,12 @@ def _check_ratio(power, number, level):
     assert bound <= stated < level * 1.001 + 1e-9 if power else exp(bound) <= stated < exp(level) * 1.01 + 0.01
 
 
-@pytest.mark.parametrize("scope", _WHERE)
-@pytest.mark.parametrize("delta", [None, 1e-6, 0.05])
-@pytest.mark.parametrize("seconds", _WINDOWS)
 @pytest.mark.parametrize("epsilon", [0.0001, 0.01, 0.5, 1.0, 3.0, 7.24, 13.99, 14.0, 14.01, 20.0, 100.0, 1000.0])
-def test_window_sentence_is_whole_and_true_for_every_budget_window_delta_and_scope(epsilon, seconds, delta, scope):
-    settings = ReleaseSettings(
-        "utility:1km", epsilon, delta=delta, schedule=Schedule(window_epsilon=epsilon, window_seconds=seconds)
-    )
-    for total in (epsilon / 2, 7 * epsilon):
+def test_window_sentence_is_whole_and_true_for_every_budget_window_delta_and_scope(epsilon):
+    for seconds, delta, scope, total in product(_WINDOWS, (None, 1e-6, 0.05), _WHERE, (epsilon / 2, 7 * epsilon)):
+        settings = ReleaseSettings(
+            "utility:1km", epsilon, delta=delta, schedule=Schedule(window_epsilon=epsilon, window_seconds=seconds)
+        )
         row = {"epsilon_total": total, "max_epsilon_24h": total, "median_adversary_error_m": 4.0, "max_posterior": 0.5}
         text = promises.summarize_guarantee([row], settings, True, scope)[0]
         where, others = _WHERE[scope]

@@ -1,0 +1,389 @@
+"""Copies of stores of sessions: export, import and migration.
+
+An export is an SQLite file with all tables of the store. It is closed, so that it can only be imported. An export that
+moves a store closes the store in the transaction that makes the copy: from then on no process releases anything to it,
+and the imported store continues exactly. After its import the file is marked, too.
+
+Any other copy may lack releases, which its store, or another copy of it, made later. Such a copy is imported only on
+request. The new store then releases no timestep from before its import, nor any that shares a window of a limit or
+schedule with one from before. This excludes a second value if no other store of these users releases after the import.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dphmm.errors import ConfigurationError, DataFileError, OutputError
+from dphmm.release.session_database import (
+    MIGRATIONS,
+    Database,
+    PostgresDatabase,
+    check_format,
+    get_file_format,
+    get_format,
+    is_server,
+    is_store,
+    list_tables,
+)
+from dphmm.release.session_store import SessionStore
+from dphmm.tables import iso_time
+from dphmm.tables.output import check_output, sync_folder
+from dphmm.validation import checked
+
+# Time by which clocks of phones may be ahead, so that a store may have released timesteps of it.
+_MAX_CLOCK_LEAD_S = 3600
+_ROWS_PER_QUERY = 1000
+_WAIT_S = 30.0
+clock = time.time  # replaceable in tests
+
+
+@dataclass(frozen=True)
+class Export:
+    """The result of an export.
+
+    Parameters
+    ----------
+    sessions, releases
+        Numbers of sessions and of kept records.
+    is_move
+        Whether the store was closed.
+    """
+
+    sessions: int
+    releases: int
+    is_move: bool
+
+
+@dataclass(frozen=True)
+class Import:
+    """The result of an import.
+
+    Parameters
+    ----------
+    sessions, releases
+        Numbers of sessions and of kept records.
+    withheld_until
+        Second up to which no timestep is released; None for an exact copy.
+    was_undone
+        Whether the store is the one that was exported, and was opened again.
+    """
+
+    sessions: int
+    releases: int
+    withheld_until: int | None = None
+    was_undone: bool = False
+
+
+@dataclass(frozen=True)
+class MigrationPlan:
+    """The migration of a store.
+
+    Parameters
+    ----------
+    store_format, target
+        Format of the store, and of this version.
+    summaries
+        The changes, in their order.
+    copies
+        The copy that was made before: a file, or tables of the database. Empty for a plan.
+    """
+
+    store_format: int
+    target: int
+    summaries: tuple[str, ...]
+    copies: tuple[str, ...] = ()
+
+
+# ---- export and import -----------------------------------------------------------------------------------------------
+
+
+@checked
+def export_store(store: str | Path, output: str | Path, backup: bool = False) -> Export:
+    """Copy everything in a store to a file that `import_store` reads.
+
+    Parameters
+    ----------
+    store
+        File of the store, or address of its server. It may be in use.
+    output
+        New file, readable by its owner only. It contains all tables: sessions with settings, spending and beliefs,
+        recipients, links and logins.
+    backup
+        Whether the store continues. Otherwise it is closed.
+
+    Returns
+    -------
+    Export
+        What was exported.
+
+    Raises
+    ------
+    OutputError
+        If the file exists or cannot be written, or the store was exported already.
+    DataFileError
+        If the store is damaged or has another format.
+    """
+    path = check_output(output)
+    if not is_server(store) and not Path(store).exists():
+        raise DataFileError(store, "does not exist; check the path")
+    part = path.with_name(f"{path.name}.part")
+    if part.exists():
+        raise OutputError(f"{part}, of an interrupted export, must not exist; remove it or use another name")
+    mark = {"id": secrets.token_hex(16), "at": format_second(clock()), "file": str(path.absolute())}
+    with SessionStore(store) as source:
+        _check_records(source)
+        try:
+            with SessionStore(part) as target, source.database.transaction():
+                source.database.lock_tables()
+                with target.database.transaction():
+                    result = _copy_tables(source, target)
+                    target.set_mark({**mark, "state": "backup" if backup else "exact"})
+                target.close()  # writes everything to the file before the store is closed
+                if not backup:
+                    source.set_mark({**mark, "state": "moved", "key": secrets.token_hex(16)})
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    os.link(part, path)
+    part.unlink()
+    sync_folder(path.parent)
+    return Export(*result, not backup)
+
+
+@checked
+def import_store(file: str | Path, store: str | Path, withhold: bool = False) -> Import:
+    """Continue an exported store as a new one, or open the exported store again.
+
+    Parameters
+    ----------
+    file
+        File of `export_store`, or any copy of an SQLite file of sessions.
+    store
+        New file, or address of a server without sessions. If it is the store from which `file` was exported, the export
+        is undone.
+    withhold
+        Whether a copy that may lack releases is accepted: a backup, a file that was imported already, or a copy that
+        was not exported. Nothing is released then from before the import, nor within one window after it. Not for
+        sessions with a total limit or event caps, which depend on all releases.
+
+    Returns
+    -------
+    Import
+        What was imported.
+
+    Raises
+    ------
+    ConfigurationError
+        If the copy may lack releases and `withhold` is False, or the store has sessions already.
+    DataFileError
+        If the file is not a store of this format, or is damaged.
+    OutputError
+        If a store cannot be written.
+    """
+    if not is_store(Path(file)):
+        raise DataFileError(file, "is not a file of sessions; use a file of dphmm session export --everything")
+    with SessionStore(file, accept_closed=True) as source:
+        mark = source.get_mark() or {}
+        with SessionStore(store, accept_closed=True) as target:
+            target_mark = target.get_mark() or {}
+            is_own = target_mark.get("state") in ("moved", "importing") and target_mark.get("id") == mark.get("id")
+            if is_own and mark.get("into") in (None, target_mark["key"]):
+                _consume(source, mark, target_mark)
+                _set_mark(target, None)
+                return Import(*_count(target), was_undone=target_mark["state"] == "moved")
+            if target_mark or target.names():
+                raise ConfigurationError(
+                    f"{target.path} must be a new store, got one with {len(target.names())} sessions"
+                )
+            is_exact = mark.get("state") == "exact"
+            if not is_exact and not withhold:
+                raise ConfigurationError(
+                    f"{file} may lack releases ({_describe(mark)}); use --withhold to release nothing from before the "
+                    "import"
+                )
+            _check_records(source)
+            if is_exact:
+                key = {"id": mark["id"], "state": "importing", "key": secrets.token_hex(16)}
+                with target.database.transaction():
+                    target.database.lock_tables()
+                    result = _copy_tables(source, target)
+                    target.set_mark(key)
+                # A process that is killed here leaves a closed store, which a repeated import opens.
+                _consume(source, mark, key)
+                _set_mark(target, None)
+                return Import(*result)
+            _check_can_lag(source, file)
+            until = int(clock()) + _MAX_CLOCK_LEAD_S
+            with target.database.transaction():
+                target.database.lock_tables()
+                result = _copy_tables(source, target)
+                target.set_mark(None)
+                target.set_restored_at(until)
+            return Import(*result, until)
+
+
+def _consume(source: SessionStore, mark: Mapping[str, str], target_mark: Mapping[str, str]) -> None:
+    """Mark an exported file as imported into a store."""
+    _set_mark(source, {**mark, "state": "imported", "into": target_mark["key"]})
+
+
+def _set_mark(store: SessionStore, mark: Mapping[str, str] | None) -> None:
+    with store.database.transaction():
+        store.set_mark(mark)
+
+
+def _describe(mark: Mapping[str, str]) -> str:
+    reasons = {
+        "copy": f"it is a copy of {mark.get('at')}",
+        "backup": f"it is a backup of {mark.get('at')}",
+        "imported": "it was imported already",
+    }
+    return reasons.get(mark.get("state", ""), "it was not exported")
+
+
+def _check_can_lag(source: SessionStore, file: str | Path) -> None:
+    """Refuse sessions of which the guarantees depend on releases that a copy may lack."""
+    for name in source.names():
+        session = source.session(name)
+        assert session is not None, "names() lists existing sessions"
+        if session.limits.epsilon is not None or session.limits.constrained_epsilon is not None:
+            reason = "a total limit"
+        elif any(terms.settings.caps for agreed in session.agreements for terms in agreed.terms.values()):
+            reason = "event caps"
+        else:
+            continue
+        raise ConfigurationError(
+            f"{file} may lack releases, and session {name!r} has {reason}, which must count all; import a file of "
+            "dphmm session export --everything without --backup, or begin a new store"
+        )
+
+
+def _check_records(store: SessionStore) -> None:
+    """Check the digests of all sessions."""
+    for name in store.names():
+        session = store.session(name)
+        assert session is not None, "names() lists existing sessions"
+        count = store.progress(session.number).count
+        for _ in store.costs(session.number, store.first_record(session.number), count):
+            pass
+
+
+def _count(store: SessionStore) -> tuple[int, int]:
+    ((releases,),) = store.database.execute("SELECT COUNT(*) FROM record")
+    return len(store.names()), int(releases)
+
+
+def _copy_tables(source: SessionStore, target: SessionStore) -> tuple[int, int]:
+    """Copy all tables within transactions, and return the numbers of sessions and records."""
+    target.database.execute("DELETE FROM identity")
+    for table in list_tables(get_format()):
+        first = 0
+        # Every key consists of some of the first three columns.
+        num_columns = len(next(iter(source.database.execute(f"SELECT * FROM {table} LIMIT 1")), ()))
+        order = ", ".join(map(str, range(1, min(num_columns, 3) + 1)))
+        while num_columns:
+            rows = source.database.execute(
+                f"SELECT * FROM {table} ORDER BY {order} LIMIT {_ROWS_PER_QUERY} OFFSET {first}"
+            )
+            for row in rows:
+                places = ", ".join("?" * len(row))
+                target.database.execute(f"INSERT INTO {table} VALUES ({places})", tuple(row))
+            first += len(rows)
+            if len(rows) < _ROWS_PER_QUERY:
+                break
+    return _count(target)
+
+
+def format_second(second: float) -> str:
+    """Format a second since 1970 as ISO 8601."""
+    return iso_time(np.datetime64(int(second), "s").astype("datetime64[us]"))
+
+
+# ---- migration -------------------------------------------------------------------------------------------------------
+
+
+@checked
+def plan_migration(store: str | Path) -> MigrationPlan:
+    """Return the migrations that a store needs, without changing it.
+
+    Parameters
+    ----------
+    store
+        File of the store, or address of its server.
+
+    Returns
+    -------
+    MigrationPlan
+        Its format and the steps to this version's.
+
+    Raises
+    ------
+    DataFileError
+        If it is not a store, or of a later format.
+    OutputError
+        If the server cannot be reached.
+    """
+    return _plan_migration(store, readonly=True)
+
+
+def _plan_migration(store: str | Path, readonly: bool) -> MigrationPlan:
+    if is_server(store):
+        database = PostgresDatabase(str(store), readonly=readonly, is_migrating=True)
+        try:
+            store_format = database.get_stored_format()
+        finally:
+            database.close()
+    else:
+        store_format = get_file_format(Path(store), _WAIT_S)
+    if not 1 <= store_format <= get_format():
+        check_format(store, store_format)
+    return MigrationPlan(store_format, get_format(), tuple(step.summary for step in MIGRATIONS[store_format - 1 :]))
+
+
+@checked
+def migrate_store(store: str | Path, wait_seconds: float = _WAIT_S) -> MigrationPlan:
+    """Copy a store of an earlier format, and convert it to this version's.
+
+    The conversion is one transaction: after an error or a crash the store has its earlier format.
+
+    Parameters
+    ----------
+    store
+        File of the store, or address of its server, where missing tables are created. No relay may use it.
+    wait_seconds
+        How long to wait for another process.
+
+    Returns
+    -------
+    MigrationPlan
+        The steps, and the copy: a file ``STORE.format-N`` next to the store, or tables ``format_N_…`` in the database.
+        There is none if the store has the present format.
+
+    Raises
+    ------
+    DataFileError, OutputError
+        If `plan_migration` raises them, or a copy exists already. The store stays unchanged.
+    SessionBusyError
+        If another process uses the store.
+    """
+    plan = _plan_migration(store, readonly=False)
+    if plan.store_format == plan.target:
+        return plan
+    if is_server(store):
+        copies = PostgresDatabase.migrate(str(store), wait_seconds)
+    else:
+        path = Path(store)
+        copy = path.with_name(f"{path.name}.format-{plan.store_format}")
+        if copy.exists():
+            raise OutputError(f"{copy}, a copy of an earlier migration, must be moved away first")
+        Database.migrate(path, wait_seconds, copy, json.dumps({"state": "copy", "at": format_second(clock())}))
+        copies = [str(copy)]
+    return MigrationPlan(plan.store_format, plan.target, plan.summaries, tuple(copies))

@@ -1,0 +1,414 @@
+"""Copies of stores give no timestep a second value."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dphmm.cli import main
+from dphmm.errors import (
+    ConfigurationError,
+    DataFileError,
+    OutputError,
+    SessionBusyError,
+    SessionMismatchError,
+    TimeOrderError,
+)
+from dphmm.jobs import audit_session, region
+from dphmm.jobs.release import stored
+from dphmm.model.model import MarkovModel
+from dphmm.release import session_database, session_transfer
+from dphmm.release.engine import ReleaseSettings
+from dphmm.release.ledger import Limits
+from dphmm.release.session import Session
+from dphmm.release.session_database import Migration, PostgresDatabase
+from dphmm.release.session_store import SessionStore
+from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
+from tests.release.engines import STICKY, engine
+
+STEP = 300
+NOW = 1_709_802_000
+SLOT = NOW // STEP
+DAY = 86400 // STEP
+"""The longest window: records state the epsilon of 24 hours."""
+LIMITS = Limits(window_epsilon=20, window_steps=12)
+STORES = pytest.mark.parametrize("where", ["file", "database"])
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(session_transfer, "clock", lambda: NOW)
+    monkeypatch.setattr(stored, "clock", lambda: NOW)
+
+
+@pytest.fixture
+def store(tmp_path, request):
+    where = request.node.callspec.params.get("where", "file") if hasattr(request.node, "callspec") else "file"
+    return request.getfixturevalue("postgres") if where == "database" else tmp_path / "users.db"
+
+
+def run(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def release(where, name, slots, state=3, limits=LIMITS, releaser=None):
+    with Session.open(where, name, releaser or engine(step=STEP), limits) as session:
+        return {slot: session.release(state, slot) for slot in slots}
+
+
+def read_rows(where):
+    """Return all rows but those of the copies themselves."""
+    with SessionStore(where, readonly=True) as opened:
+        names = session_database.list_tables(session_database.get_format())
+        rows = {name: set(map(tuple, opened.database.execute(f"SELECT * FROM {name}"))) for name in names}
+    rows["identity"] = {row for row in rows["identity"] if row[0] not in ("closed", "restored")}
+    return rows
+
+
+def fill(where):
+    """Write two sessions, an omitted timestep, a recipient with a belief, and further rows."""
+    values = {"ann": release(where, "ann", range(SLOT - 30, SLOT - 20)), "bob": release(where, "bob", [SLOT - 3])}
+    with SessionStore(where) as opened, opened.database.transaction():
+        execute = opened.database.execute
+        execute("INSERT INTO delivery VALUES ('r1', 1, 'family', 'main', 0, 7, 0, 0, 9)")
+        execute("INSERT INTO set_aside VALUES ('r1', 1, 3, 4, 'status 400')")
+        execute("INSERT INTO last_contact VALUES ('ann', 5, '{}')")
+        execute("INSERT INTO login VALUES ('c', 't', 's', 6)")
+        execute("INSERT INTO identity VALUES ('relay', 'name')")
+        opened.set_partial_belief(1, "r1", 4, None)
+    with Session.open(where, "bob", engine(step=STEP)) as session:
+        session.omit(SLOT - 1)
+    return values
+
+
+# ---- moves -----------------------------------------------------------------------------------------------------------
+
+
+@STORES
+def test_moved_store_continues_exactly_and_the_old_one_is_closed(tmp_path, store, where, monkeypatch):
+    monkeypatch.setattr(session_transfer, "_ROWS_PER_QUERY", 3)
+    values = fill(store)
+    before = read_rows(store)
+    file, moved = tmp_path / "everything", tmp_path / "moved.db"
+    with Session.open(store, "ann", engine(step=STEP)) as running:  # as by a relay that was not stopped
+        done = run("session", "export", store, "--everything", "-o", file)
+        assert done.exit_code == 0, done.output
+        for refused in (lambda: running.release(3, SLOT), lambda: running.omit(SLOT)):
+            with pytest.raises(OutputError, match=r"was exported to .*everything on 2024"):
+                refused()
+        assert running.release(0, SLOT - 25) == values["ann"][SLOT - 25], "stored values can still be read"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    for closed in (store, file):
+        with pytest.raises(OutputError, match="import"):
+            SessionStore(closed)
+    assert read_rows(store) == before
+    done = run("session", "import", file, moved)
+    assert done.exit_code == 0, done.output
+    assert read_rows(moved) == before
+    assert release(moved, "ann", range(SLOT - 30, SLOT - 20), state=0) == values["ann"]
+    with pytest.raises(TimeOrderError):
+        release(moved, "bob", [SLOT - 2])
+    with Session.open(moved, "ann", engine(step=STEP)) as session:
+        assert session.release(0, SLOT - 20).epsilon_total == values["ann"][SLOT - 21].epsilon_total + 0.5
+    for again in (tmp_path / "second.db", store, moved):
+        done = run("session", "import", file, again)
+        assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert run("session", "export", store, "--everything", "-o", tmp_path / "other").exit_code == 2
+
+
+@STORES
+def test_export_is_undone_by_its_import_and_an_import_may_be_repeated_after_a_kill(tmp_path, store, where, monkeypatch):
+    values = fill(store)
+    export_store(store, tmp_path / "e1")
+    assert import_store(tmp_path / "e1", store).was_undone
+    release(store, "ann", [SLOT])
+    with pytest.raises(ConfigurationError, match="must be a new store, got one with 2 sessions"):
+        import_store(tmp_path / "e1", store, withhold=True)
+
+    # The process is killed before the file is marked, and after it.
+    for number, name in enumerate(("_consume", "_set_mark")):
+        export_store(store, tmp_path / f"k{number}")
+        target = tmp_path / f"killed{number}.db"
+        with monkeypatch.context() as patched:
+            real, calls = getattr(session_transfer, name), []
+
+            def kill(*arguments, name=name, real=real, calls=calls):
+                calls.append(1)
+                if name == "_consume" or len(calls) == 2:
+                    raise KeyboardInterrupt
+                real(*arguments)
+
+            patched.setattr(session_transfer, name, kill)
+            with pytest.raises(KeyboardInterrupt):
+                import_store(tmp_path / f"k{number}", target)
+        with pytest.raises(OutputError, match="not completely imported"):
+            SessionStore(target)
+        if number:  # only the import that began continues
+            with pytest.raises(ConfigurationError):
+                import_store(tmp_path / f"k{number}", tmp_path / "another.db")
+        import_store(tmp_path / f"k{number}", target)
+        assert release(target, "bob", [SLOT - 3], state=0) == values["bob"]
+        with SessionStore(store, accept_closed=True) as opened, opened.database.transaction():
+            opened.set_mark(None)
+
+
+@STORES
+def test_failed_export_leaves_the_store_open(tmp_path, store, where, monkeypatch):
+    fill(store)
+
+    def fail(*_):
+        raise OutputError("no space")
+
+    monkeypatch.setattr(session_transfer, "_copy_tables", fail)
+    with pytest.raises(OutputError, match="no space"):
+        export_store(store, tmp_path / "e")
+    release(store, "ann", [SLOT])
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("e")] == []
+
+
+# ---- copies that may lack releases -----------------------------------------------------------------------------------
+
+
+@STORES
+@pytest.mark.parametrize("kind", ["backup", "copy", "imported"])
+def test_restored_copy_never_gives_a_second_value(tmp_path, store, where, kind):
+    """The original released later timesteps, and of a new user, which the copy does not know."""
+    values = fill(store)
+    copy = tmp_path / "copy"
+    if kind == "copy" and where == "file":
+        with closing(sqlite3.connect(store)) as opened, closing(sqlite3.connect(copy)) as target:
+            opened.backup(target)
+    else:
+        export_store(store, copy, backup=kind != "imported")
+    if kind == "imported":
+        store = tmp_path / "first.db"
+        import_store(copy, store)
+    later = {"ann": release(store, "ann", range(SLOT - 20, SLOT + 1)), "eve": release(store, "eve", [SLOT])}
+    target = tmp_path / "restored.db"
+    with pytest.raises(ConfigurationError, match="may lack releases"):
+        import_store(copy, target)
+    until = import_store(copy, target, withhold=True).withheld_until
+    assert until >= NOW
+    assert release(target, "ann", [SLOT - 25], state=0)[SLOT - 25] == values["ann"][SLOT - 25]
+    first = -(-until // STEP) + DAY
+    for user in ("ann", "bob", "eve"):
+        for slot in (*later.get(user, ()), SLOT, SLOT + 1, first - 1):
+            if slot not in values.get(user, ()):
+                with pytest.raises(TimeOrderError, match="restored from a copy"):
+                    release(target, user, [slot])
+        release(target, user, [first])
+    with SessionStore(target) as opened:
+        assert opened.get_restored_at() == until
+
+
+def test_copy_that_may_lack_releases_is_refused_where_guarantees_need_all_of_them(tmp_path, store):
+    release(store, "ann", [SLOT], limits=Limits(epsilon=9))
+    export_store(store, tmp_path / "e", backup=True)
+    with pytest.raises(ConfigurationError, match="session 'ann' has a total limit"):
+        import_store(tmp_path / "e", tmp_path / "new.db", withhold=True)
+    release(tmp_path / "b.db", "ann", [SLOT])
+    export_store(tmp_path / "b.db", tmp_path / "b", backup=True)
+    import_store(tmp_path / "b", tmp_path / "new.db", withhold=True)
+    with pytest.raises(SessionMismatchError, match="length of a timestep"):
+        Session.open(tmp_path / "new.db", "eve", engine())
+
+
+@pytest.mark.parametrize("harm", ["foreign", "record", "missing"])
+def test_invalid_file_is_not_imported(tmp_path, store, harm):
+    fill(store)
+    export_store(store, file := tmp_path / "e")
+    if harm == "foreign":
+        file.write_text("no store")
+    elif harm == "missing":
+        file.unlink()
+    else:
+        with closing(sqlite3.connect(file)) as opened:
+            opened.execute("UPDATE record SET slot = slot + 100 WHERE number = 4")
+            opened.commit()
+    with pytest.raises(DataFileError):
+        import_store(file, tmp_path / "new.db")
+    if (tmp_path / "new.db").exists():
+        with SessionStore(tmp_path / "new.db") as opened:
+            assert opened.names() == []
+
+
+# ---- migrations ------------------------------------------------------------------------------------------------------
+
+
+def add_table(execute):
+    """Change a table, add another, and change the content of rows, as a later format might."""
+    execute("CREATE TABLE num_answers (session INTEGER PRIMARY KEY, number INTEGER NOT NULL, note BLOB)")
+    execute("INSERT INTO num_answers SELECT session, count, NULL FROM progress")
+    execute("ALTER TABLE num_answers ADD COLUMN more INTEGER NOT NULL DEFAULT 7")
+    execute("UPDATE set_aside SET reason = 'status 4xx'")
+
+
+def fail_late(execute):
+    add_table(execute)
+    raise OutputError("the disk is full")
+
+
+def read_num_answers(where):
+    with SessionStore(where, readonly=True) as opened:
+        return [tuple(row) for row in opened.database.execute("SELECT session, number, more FROM num_answers")]
+
+
+@STORES
+def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, where, monkeypatch):
+    values = fill(store)
+    before = read_rows(store)
+    monkeypatch.setattr(session_database, "MIGRATIONS", (Migration("adds numbers of answers", fail_late),))
+    monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
+    with pytest.raises(DataFileError, match="is of format 1 and must be migrated to 2: start the relay"):
+        SessionStore(store)
+    monkeypatch.setattr(session_database, "_get_tables", lambda _: dict.fromkeys(before, ""))
+    with pytest.raises(OutputError, match="the disk is full"):
+        migrate_store(store)
+    monkeypatch.undo()
+    monkeypatch.setattr(session_transfer, "clock", lambda: NOW)
+    assert read_rows(store) == before, "a failed migration changes nothing"
+    for copy in tmp_path.glob("*.format-1"):
+        copy.unlink()
+
+    monkeypatch.setattr(session_database, "MIGRATIONS", (Migration("adds numbers of answers", add_table),))
+    monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
+    done = run("session", "migrate", store)
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[:2] == ["Format 1 becomes 2:", "  adds numbers of answers"]
+    assert plan_migration(store).store_format == 1
+    if where == "file":
+        with closing(sqlite3.connect(store)) as other:
+            other.execute("SELECT * FROM session")
+            with pytest.raises(SessionBusyError, match="in use by another process"):
+                migrate_store(store, wait_seconds=0.1)
+    done = run("session", "migrate", store, "--apply")
+    assert done.exit_code == 0, done.output
+    assert read_num_answers(store) == [(1, 10, 7), (2, 1, 7)]
+    after = read_rows(store)
+    assert {name: after[name] for name in before if name != "set_aside"} == {
+        name: rows for name, rows in before.items() if name != "set_aside"
+    }
+    assert release(store, "ann", range(SLOT - 30, SLOT - 20), state=0) == values["ann"]
+    release(store, "ann", [SLOT])
+    assert plan_migration(store).store_format == 2
+    assert migrate_store(store).copies == ()
+    new = tmp_path / "new.db"
+    release(new, "eve", [SLOT])
+    export_store(store, tmp_path / "e")
+    import_store(tmp_path / "e", tmp_path / "i.db")
+    assert read_num_answers(tmp_path / "i.db") == [(1, 10, 7), (2, 1, 7)], "exports contain all tables"
+
+    monkeypatch.undo()  # the earlier version
+    with pytest.raises(DataFileError, match="must be of format 1 or earlier, got 2"):
+        SessionStore(store)
+    if where == "file":
+        copy = tmp_path / "users.db.format-1"
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        assert read_rows(copy) == before
+        with pytest.raises(OutputError, match="is closed"):
+            SessionStore(copy)
+        import_store(copy, tmp_path / "back.db", withhold=True)
+    else:
+        import psycopg
+
+        with psycopg.connect(store) as connection:
+            copied = connection.execute("SELECT * FROM format_1_record").fetchall()
+        assert {tuple(row) for row in copied} == before["record"]
+
+
+def test_database_in_use_is_not_migrated(postgres, monkeypatch):
+    with SessionStore(postgres) as opened:
+        assert opened.database.is_leader()
+        with pytest.raises(SessionBusyError, match="stop all relays first"):
+            PostgresDatabase.migrate(postgres, 1.0)
+
+
+# ---- wrong time ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model():
+    grid = region(bbox=(44.97, -30.04, 44.99, -29.99), cell=1.5)
+    assert len(grid) == 6
+    return MarkovModel(STICKY, np.full(6, 1 / 6), grid, step_seconds=STEP)
+
+
+@pytest.fixture
+def releaser(model):
+    return ReleaseSettings(policy="utility:1km", epsilon=0.5).engine(model)
+
+
+YEAR = 365 * 288
+
+
+@STORES
+def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(tmp_path, store, where, model, releaser):
+    release_ann = partial(release, store, "ann", releaser=releaser)
+    model.save(tmp_path / "m.npz")
+    values = release_ann(range(SLOT - 3, SLOT))
+    with pytest.raises(ConfigurationError, match="needs no correction"):
+        stored.rewind_session(store, "ann", model)
+    future = range(SLOT + YEAR, SLOT + YEAR + 2)
+    values |= release_ann(future)
+    with SessionStore(store) as opened:
+        opened.keep_clock(NOW + YEAR * STEP)
+    running = Session.open(store, "ann", releaser.spawn())
+    done = run("session", "rewind", store, "ann", "--model", tmp_path / "m.npz")
+    first = SLOT + DAY
+    assert done.exit_code == 0, done.output
+    assert "ann continues with the timestep that ends at 2024-03-08T09:00:00Z" in done.output
+    with pytest.raises(SessionMismatchError, match="amended in the meantime"):
+        running.release(3, future[-1] + 1)
+    running.close()
+    with SessionStore(store) as opened:
+        assert opened.get_kept_clock() == NOW
+    for slot in (SLOT - 1, SLOT, first - 1):
+        if slot not in values:
+            with pytest.raises(TimeOrderError):
+                release_ann([slot])
+    values |= release_ann([first, first + 1])
+    assert values[first].epsilon_total == 3.0, "all releases are counted"
+    assert release_ann(values, state=0) == values, "no timestep has a second value"
+    for slot in (future[0] - DAY + 1, future[-1] + DAY - 1):  # within one window of the kept values
+        with pytest.raises(TimeOrderError, match="of a wrong time"):
+            release_ann([slot])
+    with Session.open(store, "ann", releaser.spawn()) as session:
+        assert len(session.releases()) == 7
+        assert session.ledger().epsilon == 3.5
+    (content,) = stored.read_sessions(store)
+    assert content.cost()["releases"] == 7
+    with SessionStore(store) as opened:
+        session = opened.session("ann")
+        assert opened.prune(session, first + 1, STEP) == 5, "records of the future stay"
+    with pytest.raises(ConfigurationError, match="was rewound"):
+        audit_session(store, model)
+    later = future[-1] + DAY
+    values |= release_ann([later])
+    with SessionStore(store) as opened:
+        assert opened.prune(opened.session("ann"), later, STEP) == 7
+    assert release_ann([later], state=0)[later] == values[later]
+
+
+def test_session_that_only_omitted_a_wrong_future_is_rewound(store, model, releaser):
+    with Session.open(store, "ann", releaser.spawn()) as session:
+        session.omit(SLOT + YEAR)
+    stored.rewind_session(store, "ann", model)
+    release(store, "ann", [SLOT + DAY], limits=None, releaser=releaser)
+    with pytest.raises(ConfigurationError, match="no releases of 'eve'"):
+        stored.rewind_session(store, "eve", model)
+
+
+def test_wrong_release_in_same_store_would_be_detected(tmp_path, store):
+    """The tests above would detect a second value: a plain copy of a file gives one."""
+    fill(store)
+    shutil.copy(store, tmp_path / "plain.db")
+    first, second = (release(path, "ann", range(SLOT, SLOT + 4)) for path in (store, Path(tmp_path / "plain.db")))
+    assert first != second
