@@ -252,8 +252,11 @@ def parse_points(values: Sequence[object]) -> FloatArray:
         Longitude and latitude of each point, or x and y if the file names another reference system elsewhere; NaN for
         values that are missing, invalid or not a point.
     """
-    import shapely
-
+    if all(value is None or isinstance(value, bytes) for value in values):
+        # One pass over the usual case, the geometries of a GeoParquet file.
+        return _parse_alike(
+            [value if isinstance(value, bytes) and _is_point(value) else None for value in values], bytes, 0
+        )
     points = np.full((len(values), 2), np.nan)
     groups: dict[tuple[type, int], list[tuple[int, object]]] = {}
     for at, value in enumerate(values):
@@ -261,25 +264,38 @@ def parse_points(values: Sequence[object]) -> FloatArray:
         if geometry_kind(plain) == "Point":
             groups.setdefault((type(plain), system), []).append((at, plain))
     for (form, system), members in groups.items():
-        if form not in (bytes, str):
-            for at, plain in members:
-                with suppress(ValueError):
-                    geometry = parse_geometry(plain, ("Point",))
-                    points[at] = shapely.get_x(geometry), shapely.get_y(geometry)
-            continue
+        points[[at for at, _ in members]] = _parse_alike([plain for _, plain in members], form, system)
+    return points
+
+
+_POINT_HEADERS = frozenset((b"\1\1\0\0\0", b"\0\0\0\0\1"))
+
+
+def _is_point(value: bytes) -> bool:
+    return value[:5] in _POINT_HEADERS or geometry_kind(value) == "Point"
+
+
+def _parse_alike(values: Sequence[object], form: type, system: int) -> FloatArray:
+    """Return the coordinates of points of one form and SRID, ``(n, 2)``; NaN for None."""
+    import shapely
+
+    if form is bytes or form is str:
         parse = shapely.from_wkb if form is bytes else shapely.from_wkt
-        index = np.array([at for at, _ in members])
         with np.errstate(all="ignore"):
-            geometries = parse(np.array([plain for _, plain in members], dtype=object), on_invalid="ignore")
-        geometries[shapely.is_empty(geometries)] = None
-        places = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])
-        systems = shapely.get_srid(geometries) if form is bytes else np.full(len(index), system)
-        for number in np.unique(systems):
-            convert = _converter(int(number))
-            if convert is not None:
-                chosen = systems == number
-                places[chosen] = np.column_stack(convert(*places[chosen].T))
-        points[index] = places
+            geometries = parse(np.array(values, dtype=object), on_invalid="ignore")
+    else:
+        geometries = np.full(len(values), None, dtype=object)
+        for at, value in enumerate(values):
+            with suppress(ValueError):
+                geometries[at] = parse_geometry(value, ("Point",))
+    geometries[shapely.is_empty(geometries)] = None
+    points = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])
+    systems = shapely.get_srid(geometries) if form is bytes else np.full(len(values), system)
+    for number in np.unique(systems):
+        convert = _converter(int(number))
+        if convert is not None:
+            chosen = systems == number
+            points[chosen] = np.column_stack(convert(*points[chosen].T))
     return points
 
 
