@@ -46,7 +46,7 @@ class InferenceMetrics(Result):
         ``(T,)``: the expected RMS distance from the posterior mean, in the unit of the measurements.
     error
         ``(T,)``: the expected distance from the geometric median of the belief, the smallest that any point estimate
-        attains, in the same unit. The stated value is at most 2 % too small and never too large.
+        attains, in the same unit. The stated value is a lower bound, at most 2 % too small without outside states.
     top_1_probability
         ``(T,)``: the probability of the most probable state. If the belief is correct, a guess of this state succeeds
         with this probability.

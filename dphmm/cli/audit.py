@@ -671,6 +671,7 @@ _ERRORS = Table(
     (
         Row("user"),
         Row("num_timesteps", "timesteps"),
+        Row("mean_stated_error_m", "mean stated error", _format_metres),
         Row("mean_error_m", "mean error", _format_metres),
         Row("median_error_m", "median error", _format_metres),
         Row("error_quantile_90_m", "90 % quantile", _format_metres),

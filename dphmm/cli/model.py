@@ -148,6 +148,7 @@ _LABELS = {
     "min_stay_probability": "min probability of staying for a timestep",
     "max_stay_probability": "max probability of staying for a timestep",
     "calibrated_radius_factors": "90 % radius / expected error",
+    "calibrated_error_factors": "mean error / expected error",
     "spent_on": "epsilon of each noisy count",
     "moves_per_user": "max moves per user",
     "noisy_num_users": "users (noisy)",

@@ -1,4 +1,4 @@
-"""Conformal calibration of radii around estimates, by cross-validation over users."""
+"""Conformal calibration of errors and radii of estimates, over users."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from dphmm.space.trajectory import Trajectory
 MIN_USERS = 20
 """Radii are not calibrated with fewer users."""
 
-_WINDOW_HOURS = 8.0
-_MAX_WINDOW_TIMESTEPS = 96
+_DAY_SECONDS = 86_400
+# Longer days are simulated at every second timestep, every third, and so on.
+_MAX_DAY_TIMESTEPS = 96
 # For each user, noise scale and release rate.
-_NUM_WINDOWS = 3
+_NUM_DAYS = 2
 _NUM_FOLDS = 4
 # Scales of the simulated noise, in sides of cells.
 _NOISE_SCALES = (2.5, 8.0, 30.0)
@@ -41,12 +42,14 @@ _RELEASE_RATES = (1.0, 0.1)
 def compute_calibrated_radii(
     fit: Callable[[Sequence[Trajectory]], MarkovModel], tracks: Sequence[Trajectory], seed: int = 0
 ) -> CalibratedRadii | None:
-    """Calibrate the factors of the radii by four-fold cross-validation over users.
+    """Calibrate the factors of errors and radii by four-fold cross-validation over users.
 
-    Releases of each user are simulated under a model that was learned without them, from randomly selected fixes for
-    up to eight hours. They have planar Laplace noise with scales of 2.5, 8 and 30 cell sides, at every timestep or at
-    one in ten. A factor is the smallest with which the radius contains `COVERAGE` of the timesteps on average over
-    users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of their timesteps.
+    Releases of each user are simulated under a model that was learned without them, on randomly selected whole days of
+    which a part was in the region: from the first fix to the last, inside and outside. A day begins at midnight of
+    local mean time. Releases have planar Laplace noise with scales of 2.5, 8 and 30 cell sides, at every timestep or at
+    one in ten. The factor of a radius is the smallest with which it contains `COVERAGE` of the timesteps on average
+    over users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of their timesteps. The factor of an error is
+    the mean error over the mean expected error.
 
     Parameters
     ----------
@@ -65,23 +68,37 @@ def compute_calibrated_radii(
     if len(tracks) < MIN_USERS:
         return None
     rng = np.random.default_rng(seed)
-    simulations = list[tuple[IntArray, FloatArray, IntArray]]()
+    simulations = list[tuple[IntArray, FloatArray, FloatArray, IntArray]]()
     # Cross-validation: no user is simulated under a model that was fitted to their data.
     order = rng.permutation(len(tracks)).tolist()
     for fold in range(_NUM_FOLDS):
         held_out = set(order[fold::_NUM_FOLDS])
         model = fit([track for i, track in enumerate(tracks) if i not in held_out])
         simulations.append(_simulate(model, [(i, tracks[i]) for i in sorted(held_out)], rng))
-    classes, ratios, owners = (np.concatenate(part) for part in zip(*simulations, strict=True))
+    classes, errors, expected, owners = (np.concatenate(part) for part in zip(*simulations, strict=True))
     count = len(np.unique(owners))
     if count < MIN_USERS:
         return None
     factors: list[float] = []
+    error_factors: list[float] = []
     for number in range(len(HOURS_SINCE_RELEASE) + 2):
         members = classes == number
-        enough = len(np.unique(owners[members])) >= MIN_USERS
-        factors.append(_quantile(ratios[members], owners[members]) if enough else max(factors, default=1.0))
-    return CalibratedRadii(tuple(factors), count)
+        if len(np.unique(owners[members])) < MIN_USERS:
+            factors.append(max(factors, default=1.0))
+            error_factors.append(max(error_factors, default=1.0))
+            continue
+        factors.append(_quantile(errors[members] / expected[members], owners[members]))
+        # Users have equal weights. No adversary's best point estimate errs more than the published one, so the error
+        # under the model, which is at least the adversary's, is never reduced.
+        ratio = _user_mean(errors[members], owners[members]) / _user_mean(expected[members], owners[members])
+        error_factors.append(max(ratio, 1.0))
+    return CalibratedRadii(tuple(factors), count, error_factors=tuple(error_factors))
+
+
+def _user_mean(values: FloatArray, owners: IntArray) -> float:
+    """Return the mean over users of the mean of each."""
+    _, user_index, counts = np.unique(owners, return_inverse=True, return_counts=True)
+    return float((np.bincount(user_index, values) / counts).mean())
 
 
 def _quantile(ratios: FloatArray, owners: IntArray) -> float:
@@ -103,15 +120,16 @@ def _quantile(ratios: FloatArray, owners: IntArray) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class _Window:
-    """A window of a user's trajectory, with the noise of its simulation.
+class _Day:
+    """A day of a user's trajectory, with the noise of its simulation.
 
-    Arrays have one entry for each timestep: slots ``(t,)``, locations ``(t, 2)`` in kilometres, NaN if unknown, and
-    the states to release ``(t,)``, -1 if unknown.
+    Arrays have one entry for each timestep of the simulation with a fix: indices of timesteps ``(t,)``, ascending from
+    0, locations ``(t, 2)`` in kilometres, and the states to release ``(t,)``.
     """
 
     user_index: int
-    slots: IntArray
+    first_slot: int
+    timesteps: IntArray
     places: FloatArray
     states: IntArray
     scale: float
@@ -120,77 +138,95 @@ class _Window:
 
 def _simulate(
     model: MarkovModel, numbered_tracks: Sequence[tuple[int, Trajectory]], rng: np.random.Generator
-) -> tuple[IntArray, FloatArray, IntArray]:
-    """Simulate releases of users, and return the relative error of every timestep.
+) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
+    """Simulate releases of users, and return the error of every timestep.
 
-    The three arrays contain the index of the factor, error / expected error, and the user of each timestep. Each window
-    is a column, and all windows are simulated in parallel, timestep by timestep. The first timestep of each window has
-    a release and is not counted, because sessions start rarely and windows often.
+    The four arrays contain the index of the factor, the error, the expected error, and the user of each timestep. Each
+    day is a column, and all days are simulated in parallel, timestep by timestep, each until its last fix.
     """
-    windows = [
-        window for number, trajectory in numbered_tracks for window in _sample_windows(model, number, trajectory, rng)
-    ]
-    results: list[tuple[int, float, int]] = []
-    if windows:
+    days = [day for number, trajectory in numbered_tracks for day in _sample_days(model, number, trajectory, rng)]
+    days.sort(key=lambda day: -int(day.timesteps[-1]))
+    results: list[tuple[int, float, float, int]] = []
+    if days:
         points = model.space.points
         chain = model.chain_size
         folds = csr_array((np.ones(chain), (model.state_of_context, np.arange(chain))), shape=(model.size, chain))
         stride = _stride(model)
-        rows = np.stack([np.exp(model.initial_logs(int(window.slots[0]))) for window in windows], axis=1)
-        last_release = np.zeros(len(windows), dtype=np.int64)
-        for t in range(len(windows[0].slots)):
+        first_slots = np.array([day.first_slot for day in days])
+        last_timesteps = np.array([day.timesteps[-1] for day in days])
+        rows = np.stack([np.exp(model.initial_logs(int(slot))) for slot in first_slots], axis=1)
+        last_release = np.zeros(len(days), dtype=np.int64)
+        next_fix = np.zeros(len(days), dtype=np.int64)
+        for t in range(int(last_timesteps[0]) + 1):
+            # Days are sorted by length: those that have ended are the last columns.
+            rows = rows[:, : int((last_timesteps >= t).sum())]
             for ahead in range(stride if t else 0):
-                rows = _predict(model, rows, np.array([window.slots[t - 1] + ahead + 1 for window in windows]))
-            for column, window in enumerate(windows):
-                if window.states[t] < 0:
+                rows = _predict(model, rows, first_slots[: rows.shape[1]] + (stride * (t - 1) + ahead + 1))
+            for column in range(rows.shape[1]):
+                day = days[column]
+                fix = next_fix[column]
+                if day.timesteps[fix] != t:
                     continue
-                if t == 0 or rng.random() < window.release_rate:
+                next_fix[column] += 1
+                if t == 0 or rng.random() < day.release_rate:
                     # Planar Laplace noise: a gamma-distributed radius and a uniform direction.
-                    length = rng.gamma(2.0, window.scale)
+                    length = rng.gamma(2.0, day.scale)
                     angle = rng.uniform(0.0, 2 * pi)
                     noise = length * np.array([cos(angle), sin(angle)])
-                    far = np.linalg.norm(points - points[window.states[t]] - noise, axis=1) / window.scale
+                    far = np.linalg.norm(points - points[day.states[fix]] - noise, axis=1) / day.scale
                     posterior = rows[:, column] * np.exp(far.min() - far)[model.state_of_context]
                     if posterior.sum() > 0:
                         rows[:, column] = posterior / posterior.sum()
                         last_release[column] = t
                 belief = np.asarray(folds @ rows[:, column])
                 expected = expected_distance(belief, points, model.space.cell_km, _outside(model, rows[:, column]))
-                if expected > 0 and t:
-                    error = float(np.linalg.norm(belief @ points - window.places[t]))
+                if expected > 0:
+                    error = float(np.linalg.norm(belief @ points - day.places[fix]))
                     hours = float(t - last_release[column]) * stride * model.step / 3600
-                    number = 0 if window.release_rate == 1 else 1 + bisect_left(HOURS_SINCE_RELEASE, hours)
-                    results.append((number, error / expected, window.user_index))
-    numbers, ratios, owners = zip(*results, strict=True) if results else ((), (), ())
-    return np.array(numbers, dtype=np.int64), np.array(ratios, dtype=np.float64), np.array(owners, dtype=np.int64)
+                    number = 0 if day.release_rate == 1 else 1 + bisect_left(HOURS_SINCE_RELEASE, hours)
+                    results.append((number, error, expected, day.user_index))
+    numbers, errors, expectations, owners = zip(*results, strict=True) if results else ((), (), (), ())
+    return (
+        np.array(numbers, dtype=np.int64),
+        np.array(errors, dtype=np.float64),
+        np.array(expectations, dtype=np.float64),
+        np.array(owners, dtype=np.int64),
+    )
 
 
-def _sample_windows(model: MarkovModel, number: int, trajectory: Trajectory, rng: np.random.Generator) -> list[_Window]:
-    """Sample the windows of one user, for each noise scale and release rate."""
+def _sample_days(model: MarkovModel, number: int, trajectory: Trajectory, rng: np.random.Generator) -> list[_Day]:
+    """Sample days of one user with a fix in the region, for each scale and rate."""
     space = model.space
     track = trajectory.resample(model.step)
-    inside = np.flatnonzero(space.locate(track.latitude, track.longitude) >= 0)
-    if not len(inside):
+    is_inside = space.locate(track.latitude, track.longitude) >= 0
+    if not is_inside.any():
         return []
+    # Local mean time: 15 degrees are an hour.
+    offset = 240.0 * float(space.projection.longitude)
+    dates = np.floor((track.slots * model.step + offset) / _DAY_SECONDS).astype(np.int64)
+    candidates = np.unique(dates[is_inside])
     stride = _stride(model)
-    length = max(1, int(_WINDOW_HOURS * 3600 / (stride * model.step)))
     planes, states = (of(track.latitude, track.longitude) for of in (space.projection.to_plane, space.nearest))
-    windows = []
+    days = []
     side = space.cell_km or spacing(space.points)
     for scale in _NOISE_SCALES:
         for rate in _RELEASE_RATES:
-            for first in rng.choice(inside, min(_NUM_WINDOWS, len(inside)), replace=False).tolist():
-                slots = track.slots[first] + stride * np.arange(length)
-                at = np.minimum(np.searchsorted(track.slots, slots), len(track.slots) - 1)
-                is_seen = track.slots[at] == slots
-                where = np.where(is_seen[:, None], planes[at], np.nan)
-                windows.append(_Window(number, slots, where, np.where(is_seen, states[at], -1), scale * side, rate))
-    return windows
+            for date in rng.choice(candidates, min(_NUM_DAYS, len(candidates)), replace=False).tolist():
+                rows = np.flatnonzero(dates == date)
+                # A timestep has the last fix at or before it that the previous one does not have.
+                timesteps = -(-(track.slots[rows] - track.slots[rows[0]]) // stride)
+                is_last = np.append(timesteps[1:] != timesteps[:-1], True)
+                rows = rows[is_last]
+                first_slot = int(track.slots[rows[0]])
+                days.append(
+                    _Day(number, first_slot, timesteps[is_last], planes[rows], states[rows], scale * side, rate)
+                )
+    return days
 
 
 def _stride(model: MarkovModel) -> int:
     """Return the number of steps of the model in a timestep of the simulation."""
-    return max(1, ceil(_WINDOW_HOURS * 3600 / (model.step * _MAX_WINDOW_TIMESTEPS)))
+    return max(1, ceil(_DAY_SECONDS / (model.step * _MAX_DAY_TIMESTEPS)))
 
 
 def _predict(model: MarkovModel, rows: FloatArray, slots: IntArray) -> FloatArray:
@@ -208,4 +244,4 @@ def _outside(model: MarkovModel, row: FloatArray) -> OutsideBelief | None:
     outside = model.outside
     if outside is None:
         return None
-    return OutsideBelief(outside.border, row[model.size :], outside.mean_distances, outside.mean_squares)
+    return outside.create_belief(row[model.size :])

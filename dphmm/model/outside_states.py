@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
+from scipy.special import erf
 
 from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, content_hash, locked
 from dphmm.errors import StateError, StochasticError
@@ -40,12 +41,15 @@ class OutsideBelief(NamedTuple):
         ``(m,)``: the probability of being outside and nearest to each. It is included in the probability of the state.
     mean_distances, mean_squares
         ``(m,)``: the mean distance of such a user from the point of the state, in km, and the mean squared distance.
+    mean_deviations
+        ``(m,)``: the mean absolute deviation of this distance from its median; see `OutsideStates.mean_deviations`.
     """
 
     states: IntArray
     masses: FloatArray
     mean_distances: FloatArray
     mean_squares: FloatArray
+    mean_deviations: FloatArray
 
 
 @checked
@@ -123,6 +127,16 @@ class OutsideStates:
     def inside_state(self) -> IntArray:
         """The state that contains the user, ``(P,)``; ``N`` if the user is outside."""
         return np.minimum(np.arange(len(self)), self.size)
+
+    @cached_property
+    def mean_deviations(self) -> FloatArray:
+        """The mean absolute deviation of the distances from their median, ``(m,)``.
+
+        Distances are lognormal with the mean and mean square of the border state. With ``s² = log(mean square /
+        mean²)`` the deviation is ``mean erf(s / √2)``.
+        """
+        variances = np.log(np.maximum(self.mean_squares / self.mean_distances**2, 1.0))
+        return locked(self.mean_distances * erf(np.sqrt(variances / 2)))
 
     def __len__(self) -> int:
         return len(self.state_of_context)
@@ -260,7 +274,11 @@ class OutsideStates:
         OutsideBelief
             The masses of the outside states and their distances.
         """
-        return OutsideBelief(self.border, np.exp(logs[self.size :]), self.mean_distances, self.mean_squares)
+        return self.create_belief(np.exp(logs[self.size :]))
+
+    def create_belief(self, masses: FloatArray) -> OutsideBelief:
+        """Return the part of a belief about a user outside from its masses ``(m,)``."""
+        return OutsideBelief(self.border, masses, self.mean_distances, self.mean_squares, self.mean_deviations)
 
     def inside_transition(self, matrix: csr_array) -> csr_array:
         """Return the transition matrix of users inside the region.

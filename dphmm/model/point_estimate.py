@@ -77,8 +77,8 @@ class Inference:
         cell. With 0 it is the point.
     outside
         The part of the belief that concerns a user outside the region; see `dphmm.model.outside_states`. The direction
-        of such a user is unknown. Their contribution to the error of the mean is bounded by the triangle inequality,
-        and `error_lower_bound` counts it as zero.
+        of such a user is unknown. Their contributions to the error of the mean and to `error_lower_bound` are bounded
+        by the triangle inequality.
     """
 
     def __init__(
@@ -157,6 +157,10 @@ class Inference:
         `ERROR_BOUND_ACCURACY` of its expected error, unless rounding or collinear points prevent convergence. With
         cells it is at least the expected distance of a point in a cell from the centre.
 
+        With outside states the gap is larger. The bound is then the sum of that of the users inside and of the mean
+        absolute deviations of the distances outside (`OutsideStates.mean_deviations`). It is valid for every direction
+        of the users outside, also if the adversary knows it, and for every point estimate, inside or outside.
+
         Notes
         -----
         The search uses Newton's method at first, then Weiszfeld's algorithm with over-relaxation. For any point ``y``
@@ -164,17 +168,23 @@ class Inference:
         duality gives ``min_q Σ p_i |x_i - q| >= (Σ p_i u_i (x_i - y) - g (m - y)) / (1 + |g| / P)``. The ``u_i`` are
         the directions from ``y`` to the points, except for the point nearest to ``y``, for which ``u_i`` minimises
         ``|g|``. The bound is therefore valid wherever the search ends.
+
+        A user outside is at a distance ``D`` from a border state ``b``. By the reverse triangle inequality their
+        distance from any point ``y`` is at least ``|D - |y - b||``, the mean of which is smallest if ``|y - b|`` is the
+        median of ``D``.
         """
         p, columns = self._masses
         about = self._center
         sums = self._mean_sums
-        if self._outside is not None:  # masses outside have no known location, and count as zero error
+        error_outside = 0.0
+        if self._outside is not None:
+            error_outside = float(self._outside.masses @ self._outside.mean_deviations)
             p = self._probabilities.copy()
             columns = np.ascontiguousarray(self._points.T)
             p[self._outside.states] = np.maximum(p[self._outside.states] - self._outside.masses, 0.0)
             p, columns = p[p > 0.0], columns[:, p > 0.0]
             if not len(p):
-                return 0.0
+                return min(error_outside, self.mean_error)
             about = _mean(p, columns)
             p, columns = read_only(p), read_only(columns)
             sums = _sum_about(p, columns, about)
@@ -189,7 +199,7 @@ class Inference:
             middle = _mean(p, columns)
             bound = _search(p, columns, middle, _sum_about(p, columns, middle))
         inside = 1.0 if self._outside is None else float(p.sum())
-        return min(max(bound, _UNIT_CELL_MEAN * self._cell * inside), self.mean_error)
+        return min(max(bound, _UNIT_CELL_MEAN * self._cell * inside) + error_outside, self.mean_error)
 
     def sampled_error(self, place: FloatArray) -> float:
         """Return the mean error of a state sampled from the belief (Shokri et al., S&P 2011).
@@ -389,13 +399,15 @@ HOURS_SINCE_RELEASE = (0.0, 1.0, 3.0)
 @checked
 @dataclass(frozen=True)
 class CalibratedRadii:
-    """The factors between the expected error of an estimate and its calibrated radius.
+    """The factors between the expected error of an estimate and calibrated values.
 
-    The calibration is cross-conformal: releases were simulated for users who were held out of a fit. The factor of a
-    class of timesteps is the smallest with which the radius contained `COVERAGE` of the timesteps, with equal weights
-    of users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of their timesteps, with the rank of split
-    conformal prediction (one additional user). The coverage holds on average over users who are exchangeable with
-    these. With few users it is itself uncertain, and the coverage of individual users may be lower.
+    The calibrated values are the mean error of the estimate and the radius around it.
+
+    The calibration is cross-conformal: releases were simulated for users who were held out of a fit, on whole days. The
+    factor of a class of timesteps is the smallest with which the radius contained `COVERAGE` of the timesteps, with
+    equal weights of users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of their timesteps, with the rank
+    of split conformal prediction (one additional user). The coverage holds on average over users who are exchangeable
+    with these, days included. With few users it is itself uncertain, and the coverage of individual users may be lower.
 
     Parameters
     ----------
@@ -406,6 +418,9 @@ class CalibratedRadii:
         The number of users of the calibration.
     coverage
         The share of timesteps that is covered.
+    error_factors
+        The ratios of the mean error of estimates to the mean of their expected errors under the model, in the order of
+        `factors`, at least 1. Defaults to 1: files of earlier versions have none.
 
     Raises
     ------
@@ -416,22 +431,27 @@ class CalibratedRadii:
     factors: tuple[float, ...]
     num_users: int
     coverage: float = COVERAGE
+    error_factors: tuple[float, ...] = (1.0,) * (len(HOURS_SINCE_RELEASE) + 2)
 
     def __post_init__(self) -> None:
-        if len(self.factors) != len(HOURS_SINCE_RELEASE) + 2 or not all(0 < factor < inf for factor in self.factors):
-            raise InvalidInputError(
-                f"factors must be {len(HOURS_SINCE_RELEASE) + 2} positive numbers, got {self.factors}"
-            )
+        for name, lower in (("factors", 0.0), ("error_factors", 1.0)):
+            values = getattr(self, name)
+            count = len(HOURS_SINCE_RELEASE) + 2
+            if len(values) != count or not all(0 < value < inf and value >= lower for value in values):
+                required = f"numbers of at least {lower:g}" if lower else "positive numbers"
+                raise InvalidInputError(f"{name} must be {count} {required}, got {values}")
         if not 0 < self.coverage < 1 or self.num_users < 1:
             raise InvalidInputError(
                 f"coverage must be between 0 and 1 and num_users positive, got {self.coverage:g} and {self.num_users}"
             )
 
-    def factor(self, hours: float, scheduled: bool) -> float:
-        """Return the factor at a time since the last release.
+    def apply(self, error: float, hours: float, scheduled: bool) -> tuple[float, float]:
+        """Return the calibrated error and radius of an estimate at a time since the last release.
 
         Parameters
         ----------
+        error
+            The expected error of the estimate under the model.
         hours
             Hours since the last release: 0 at a release, infinite before the first one.
         scheduled
@@ -439,10 +459,11 @@ class CalibratedRadii:
 
         Returns
         -------
-        float
-            The factor of the expected error.
+        error, radius
+            The expected error over users like those of the calibration, and the calibrated radius.
         """
-        return self.factors[0 if hours == 0 and not scheduled else 1 + bisect_left(HOURS_SINCE_RELEASE, hours)]
+        index = 0 if hours == 0 and not scheduled else 1 + bisect_left(HOURS_SINCE_RELEASE, hours)
+        return self.error_factors[index] * error, self.factors[index] * error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON values, which `from_dict` reads.
@@ -452,7 +473,7 @@ class CalibratedRadii:
         dict
             The fields.
         """
-        return {**asdict(self), "factors": list(self.factors)}
+        return {**asdict(self), "factors": list(self.factors), "error_factors": list(self.error_factors)}
 
     @classmethod
     @checked
@@ -476,6 +497,7 @@ class CalibratedRadii:
         """
         try:
             factors = tuple(float(factor) for factor in values["factors"])
-            return cls(factors, int(values["num_users"]), float(values["coverage"]))
+            error_factors = tuple(float(factor) for factor in values.get("error_factors", [1.0] * len(factors)))
+            return cls(factors, int(values["num_users"]), float(values["coverage"]), error_factors)
         except (KeyError, TypeError, ValueError) as problem:
             raise InvalidInputError(f"calibrated radii are invalid ({problem}): learn the model again") from None

@@ -801,10 +801,11 @@ class Releaser:
         index = self.filter_state.count
         protection = plan.protection
         radii = self.model.calibrated_radii
+        expected_error = estimate.mean_error
         calibrated_radius_90 = None
         if radii is not None and spending.hours_since_draw is not None:
-            factor = radii.factor(spending.hours_since_draw, self.settings.schedule is not None)
-            calibrated_radius_90 = factor * estimate.mean_error
+            scheduled = self.settings.schedule is not None
+            expected_error, calibrated_radius_90 = radii.apply(expected_error, spending.hours_since_draw, scheduled)
         return ReleaseRecord(
             index=index,
             steps=plan.steps if index else 0,
@@ -826,7 +827,7 @@ class Releaser:
             is_singleton=plan.is_singleton or (plan.withheld and plan.num_possible == 1),
             settings_hash=self.settings.content_hash,
             model_hash=self.model.content_hash,
-            expected_estimate_error=estimate.mean_error,
+            expected_estimate_error=expected_error,
             adversary_error=estimate.error_lower_bound,
             max_posterior_probability=estimate.max_probability,
             epsilon_total=spending.epsilon_total,

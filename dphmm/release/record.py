@@ -80,10 +80,11 @@ class ReleaseRecord:
         Content hashes of the `Settings` and of the model of the release.
     expected_estimate_error
         Expected distance of `estimate` from the user's location, for an adversary who knows the model and all releases
-        so far. It is correct on average for users who move as the model states, and too small for others.
+        so far. It is correct on average for users who move as the model states, and too small for others. Models with
+        calibrated radii multiply it by the factor that makes it correct on average for users like the training users.
     adversary_error
-        Expected error of the adversary's best point estimate, the point with the smallest expected distance from the
-        user. It is at most 2 % too small and never too large.
+        Lower bound of the expected error of the adversary's best point estimate, the point with the smallest expected
+        distance from the user. It is at most 2 % too small if the user cannot be outside the region.
     max_posterior_probability
         Largest posterior probability that the adversary assigns to a state.
     epsilon_total

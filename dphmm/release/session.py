@@ -483,8 +483,9 @@ class Session:
             }
             if self._model.calibrated_radii is not None:  # the recipient may not know when the last release was
                 hours = inf if record.released is None else 0.0
-                factor = self._model.calibrated_radii.factor(hours, engine.settings.schedule is not None)
-                message["calibrated_radius_90"] = factor * estimate.mean_error
+                message["expected_estimate_error"], message["calibrated_radius_90"] = (
+                    self._model.calibrated_radii.apply(estimate.mean_error, hours, engine.settings.schedule is not None)
+                )
             beliefs[name] = belief
             messages[name] = json.dumps(message)
         added = len(step.protection.added)

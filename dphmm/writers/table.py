@@ -182,12 +182,13 @@ column                        content
                               withheld
 ``estimate_latitude``,        posterior mean of the location given all releases so far, degrees; the nearest
 ``estimate_longitude``        state if it lies outside the region
-``estimate_error_m``          expected error of the estimate under the model given all releases so far, metres;
-                              too small for users who do not move as the model assumes
+``estimate_error_m``          expected error of the estimate under the model given all releases so far, metres,
+                              times the calibrated factor if the model has one; too small for users who do not
+                              move as the model assumes
 ``calibrated_radius_90_m``    radius around the estimate that contains 90 % of timesteps on average over users like
                               the training users, metres; empty if the model is not calibrated
-``adversary_error_m``         expected error of the adversary's point estimate, metres; at most 2 % too small,
-                              never too large
+``adversary_error_m``         lower bound of the expected error of the adversary's point estimate, metres; at most
+                              2 % too small if the user cannot be outside the region
 ``adversary_max_posterior``   posterior probability of the most probable state
 ``epsilon``                   privacy budget of this release; 0 if withheld
 ``epsilon_total``             total budget of the user's releases up to this one

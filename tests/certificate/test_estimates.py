@@ -79,7 +79,11 @@ def by_hours(folder: Path) -> World:
 def outside(folder: Path) -> World:
     """Outside users and calibrated radii; most timesteps are withheld."""
     model = build_outside_model()
-    object.__setattr__(model, "calibrated_radii", CalibratedRadii((1.5, 1.25, 2.0, 2.5, 3.5), 20))
+    object.__setattr__(
+        model,
+        "calibrated_radii",
+        CalibratedRadii((1.5, 1.25, 2.0, 2.5, 3.5), 20, error_factors=(1.0, 1.0, 1.1, 1.2, 1.3)),
+    )
     settings = replace(SETTINGS, epsilon=1.0, schedule=Schedule(window_epsilon=2.0, window_seconds=7200))
     return World(folder, settings.engine(model, 7), [(0, 5_700_000 + 3 * k + 300 * (k > 12)) for k in range(20)])
 
@@ -302,6 +306,17 @@ def a_withheld_release_with_a_place(rows, worlds):
 def a_circle_of_a_draw_after_a_silence(rows, worlds):
     row = [row for row in rows if row["withheld"] == "true"][-1]
     scale_value(row, "calibrated_radius_90_m", 1.25 / 3.5)
+
+
+@tampering("outside", "the row has estimate_error_m")
+def an_error_without_its_factor(rows, worlds):
+    row = [row for row in rows if row["withheld"] == "true"][-1]
+    scale_value(row, "estimate_error_m", 1 / 1.3)
+
+
+@tampering("outside", "the row has adversary_error_m")
+def an_adversary_error_of_users_inside_only(rows, worlds):
+    scale_value(rows[-1], "adversary_error_m", 0.8)
 
 
 @tampering("components", "the row has component_posterior")

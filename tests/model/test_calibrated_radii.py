@@ -8,6 +8,9 @@ import pytest
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import InvalidInputError
 from dphmm.model.calibrated_radii import _quantile, compute_calibrated_radii
+from dphmm.model.fitting import fit_shrunk
+from dphmm.model.moves import state_sequence
+from dphmm.model.outside_states import learn_outside_states
 from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.release import release_trajectory
 from dphmm.release.settings import Schedule
@@ -84,6 +87,46 @@ def test_radii_cover_90_percent_for_held_out_users_under_incorrect_model(radii, 
     assert broken.mean() < 0.8, "the expected error itself covers less"
 
 
+def simulate_commuters(count: int, seed: int, days: int = 2) -> list[Trajectory]:
+    """Simulate users who work in the region by day and live 4 to 8 km west of it."""
+    rng, tracks = np.random.default_rng(seed), []
+    for number in range(count):
+        home = GRID.points.min(axis=0) - [rng.uniform(4, 8), 0.0]
+        work = GRID.points[rng.integers(SIZE)]
+        hours = np.arange(0.0, 24 * days)
+        at_work = (hours % 24 >= 9) & (hours % 24 < 17)
+        places = np.where(at_work[:, None], work, home) + rng.normal(0, 0.05, (len(hours), 2))
+        # Midnight of local mean time is 23:32 UTC at 7 degrees east.
+        times = np.datetime64("2024-03-03T23:35", "us") + (hours * 3.6e9).astype("timedelta64[us]")
+        tracks.append(Trajectory(f"p{number}", times, *GRID.projection.to_latlon(places).T))
+    return tracks
+
+
+def test_calibration_covers_whole_days_of_users_who_live_outside():
+    """Calibrate with 20 commuters, and test with whole days of six others.
+
+    All are outside two thirds of the day. Seeds 1 and 2. Factors from the hours in the region alone cover less than
+    60 % of the timesteps.
+    """
+
+    def fit(tracks):
+        outside = learn_outside_states(tracks, GRID, STEP)
+        sequences = [state_sequence(track, GRID, STEP, outside=outside) for track in tracks]
+        return fit_shrunk(sequences, GRID, STEP, outside=outside).model
+
+    crowd, others = simulate_commuters(20, 1), simulate_commuters(6, 2, 1)
+    radii = compute_calibrated_radii(fit, crowd)
+    assert radii is not None
+    settings, model = ReleaseSettings("utility:1km", 1.0), fit(crowd)
+    assert compute_coverage(model.with_calibrated_radii(radii), others, settings).mean() > 0.82
+    at_work = []
+    for track in crowd:
+        inside = GRID.locate(track.latitude, track.longitude) >= 0
+        at_work.append(Trajectory(track.user, track.times[inside], track.latitude[inside], track.longitude[inside]))
+    broken = compute_calibrated_radii(fit, at_work)
+    assert broken is None or compute_coverage(model.with_calibrated_radii(broken), others, settings).mean() < 0.6
+
+
 def test_quantile_weights_users_equally():
     ratios = np.array([*range(1, 101), *[1000.0] * 3, *[0.5] * 7])
     user = np.array([0] * 100 + [1] * 10)
@@ -122,18 +165,28 @@ def test_exchangeable_users_are_covered_with_conformal_probability():
 
 def test_radius_factors_are_saved_and_excluded_from_hash(tmp_path):
     model = town(0.5)
-    radii = CalibratedRadii((1.2, 1.5, 2.0, 3.0, 2.5), 40)
+    radii = CalibratedRadii((1.2, 1.5, 2.0, 3.0, 2.5), 40, error_factors=(1.0, 1.0, 1.1, 1.2, 1.3))
     calibrated = model.with_calibrated_radii(radii)
     calibrated.save(tmp_path / "m.npz")
     assert MarkovModel.load(tmp_path / "m.npz").calibrated_radii == radii
     assert calibrated.content_hash == model.content_hash
     assert model.calibrated_radii is None
-    assert [radii.factor(hours, True) for hours in (0.0, 0.5, 1.0, 2.0, 9.0, np.inf)] == [1.5, 2.0, 2.0, 3.0, 2.5, 2.5]
-    assert [radii.factor(hours, False) for hours in (0.0, 0.5, np.inf)] == [1.2, 2.0, 2.5]
+    hours = (0.0, 0.5, 1.0, 2.0, 9.0, np.inf)
+    assert [radii.apply(10.0, hour, True)[1] for hour in hours] == [15.0, 20.0, 20.0, 30.0, 25.0, 25.0]
+    assert [radii.apply(10.0, hour, False)[1] for hour in (0.0, 0.5, np.inf)] == [12.0, 20.0, 25.0]
+    assert [radii.apply(10.0, hour, True)[0] for hour in hours] == [10.0, 11.0, 11.0, 12.0, 13.0, 13.0]
+    earlier = {name: value for name, value in radii.to_dict().items() if name != "error_factors"}
+    assert CalibratedRadii.from_dict(earlier).error_factors == (1.0,) * 5, "files of earlier versions"
 
 
 @pytest.mark.parametrize(
-    "values", [{"factors": factors, "users": 3, "coverage": 0.9} for factors in ([1, 2, 3, 4], [1, 2, 3, 4, 0])] + [{}]
+    "values",
+    [{"factors": factors, "num_users": 3, "coverage": 0.9} for factors in ([1, 2, 3, 4], [1, 2, 3, 4, 0])]
+    + [
+        {"factors": [1, 2, 3, 4, 5], "num_users": 3, "coverage": 0.9, "error_factors": factors}
+        for factors in ([1, 1], [1, 1, 1, 1, 0.9])
+    ]
+    + [{}],
 )
 def test_invalid_radius_factors_raise(values):
     with pytest.raises(InvalidInputError):
@@ -153,16 +206,17 @@ def test_radii_are_missing_if_location_is_certain():
 
 
 def test_release_radius_depends_on_hours_since_last_draw():
-    radii = CalibratedRadii((1.2, 1.5, 2.0, 3.0, 2.5), 40)
+    radii = CalibratedRadii((1.2, 1.5, 2.0, 3.0, 2.5), 40, error_factors=(1.0, 1.1, 1.2, 1.3, 1.4))
     settings = ReleaseSettings("utility:1km", 2.0, schedule=Schedule(1.0, None))
     engine = settings.engine(town(0.5).with_calibrated_radii(radii), 3)
     since, seen = np.inf, set()
     for release in release_trajectory(engine, GRID, simulate_users(town(0.5), 1, 4)[0].resample(STEP)):
         since = since + STEP / 3600 if release.record.withheld else 0.0
-        assert release.calibrated_radius_90 == pytest.approx(
-            release.expected_estimate_error * radii.factor(since, True)
+        error = engine.belief.infer(GRID.points, GRID.cell_km).mean_error
+        assert (release.expected_estimate_error, release.calibrated_radius_90) == pytest.approx(
+            radii.apply(error, since, True)
         )
-        seen.add(radii.factor(since, True))
+        seen.add(radii.apply(1.0, since, True))
     assert len(seen) >= 2
     unknown = settings.engine(town(0.5), 3)
     assert np.isnan(

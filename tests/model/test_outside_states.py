@@ -90,7 +90,7 @@ def test_releases_use_border_states_and_estimate_errors_include_outside_distance
         )
         inside = belief[:5]
         best = min(inside @ np.linalg.norm(F - q, axis=1) for q in [*F, inside @ F / inside.sum()])
-        assert record.adversary_error <= best * (1 + 1e-9)
+        assert record.adversary_error <= (best + belief[5:] @ model.outside.mean_deviations) * (1 + 1e-9)
         belief = belief @ model.transitions[0].toarray()
 
 
@@ -138,6 +138,42 @@ def test_estimate_errors_bound_distances_to_outside_users(seed):
     assert guess.error_lower_bound <= distance.mean() + 4 * distance.std() / 200
     (knowledge_error,) = (compute_inference_metrics([belief], F, 1, 0.5).error,)
     assert knowledge_error[0] == pytest.approx(guess.error_lower_bound)
+
+
+@pytest.mark.parametrize("direction", ["outwards", "any", "each"])
+@pytest.mark.parametrize("share_outside", [0.1, 0.87, 1.0])
+def test_adversary_error_counts_users_outside(share_outside, direction):
+    """Compare the bound with the best of many points for 20,000 sampled locations.
+
+    The places outside are at lognormal distances: along one direction, which the best point exploits, in directions of
+    the two border states, or in any. Seed 1, 4 standard errors (alpha 6e-5 for each case).
+    """
+    rng, away = np.random.default_rng(1), OutsideStates(5, [0, 4], [2.0, 3.0], [8.0, 20.0], [0.5, 0.5])
+    shares = np.array([1.0, 0.0]) if direction == "outwards" else np.array([0.7, 0.3])
+    p = np.concatenate([(1 - share_outside) * rng.dirichlet(np.ones(5)), share_outside * shares])
+    with np.errstate(divide="ignore"):
+        belief = Belief.from_normalized_logs(np.log(p), away)
+    guess = Inference(belief.probabilities, F, 0.5, belief.outside_belief)
+    context = rng.choice(7, 20_000, p=p)
+    places = F[away.state_of_context[context]] + rng.uniform(-0.25, 0.25, (20_000, 2))
+    for index, (mean, square) in enumerate(zip(away.mean_distances, away.mean_squares, strict=True)):
+        out, variance = context == 5 + index, np.log(square / mean**2)
+        length = rng.lognormal(np.log(mean) - variance / 2, np.sqrt(variance), out.sum())
+        angle = rng.uniform(0, 2 * np.pi, out.sum()) if direction == "any" else np.full(out.sum(), np.pi * (1 - index))
+        places[out] = F[away.border[index]] + length[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    candidates = np.stack(np.meshgrid(np.arange(-4, 9, 0.25), np.arange(-2, 3, 0.25)), axis=-1).reshape(-1, 2)
+    coarse = [np.linalg.norm(places[::20] - point, axis=1).mean() for point in candidates]
+    distances = [np.linalg.norm(places - point, axis=1) for point in candidates[np.argsort(coarse)[:9]]]
+    best = min(distances, key=np.mean)
+    margin = 4 * best.std() / np.sqrt(len(best))
+    assert guess.error_lower_bound <= best.mean() + margin
+    if direction == "outwards" and share_outside == 1.0:
+        assert guess.error_lower_bound >= 0.99 * best.mean() - margin, "no point estimate of a single ray is better"
+    if share_outside > 0.5:
+        assert guess.error_lower_bound >= 0.35 * best.mean()
+        located = belief.outside_belief._replace(mean_deviations=np.zeros(2))
+        broken = Inference(belief.probabilities, F, 0.5, located).error_lower_bound
+        assert broken < 0.2 * best.mean(), "counting users outside as located understates the error"
 
 
 def simulate_users(count: int, seed: int) -> list[Trajectory]:
@@ -189,6 +225,40 @@ def test_learned_outside_states_give_honest_errors_for_other_users(tmp_path):
     assert honest["outside states"][1] < 1.25, "outside, the stated error is close to the mean distance"
     assert honest["none"][1] > 2.0, "without outside states the stated error is far too small"
     assert honest["outside states"][0] < 1.1
+
+
+def test_user_outside_is_not_the_most_exposed():
+    """Release one user who is outside at most timesteps, and another who is always inside.
+
+    Seeds 1 and 5. An adversary error that counts users outside as at the border names the wrong user.
+    """
+    tracks = simulate_users(12, 1)
+    away = learn_outside_states(tracks, GRID, 300.0)
+    sequences = [state_sequence(track, GRID, 300.0, outside=away) for track in tracks]
+    # Users stay on one side of the border, so that releases at the border reveal that a user is outside.
+    moves = fit_shrunk(sequences, GRID, 300.0, outside=away).model.transitions[0].toarray()
+    moves[: GRID.size, GRID.size :] *= 0.02
+    moves[GRID.size :, : GRID.size] *= 0.02
+    moves /= moves.sum(axis=1, keepdims=True)
+    model = MarkovModel(moves, np.full(GRID.size, 1 / GRID.size), states=GRID, step_seconds=300.0, outside=away)
+    west = int(BORDER[np.argmin(GRID.points[BORDER, 0] + 0.01 * np.abs(GRID.points[BORDER, 1]))])
+    centre = int(np.argmin(np.linalg.norm(GRID.points - GRID.points.mean(axis=0), axis=1)))
+    errors = {}
+    for user, states in (("away", [centre, *36 * [west]]), ("at home", 37 * [centre])):
+        engine, infer = ReleaseSettings("utility:1km", 3.0).engine(model, 5), []
+        for state in states:
+            engine.release(state)
+            belief = engine.belief
+            infer.append(
+                (
+                    belief.infer(GRID.points, GRID.cell_km).error_lower_bound,
+                    Inference(belief.probabilities, GRID.points, GRID.cell_km).error_lower_bound,
+                )
+            )
+        errors[user] = np.median(infer, axis=0)
+    assert errors["away"][0] > errors["at home"][0], "the user at home is the most exposed"
+    assert errors["away"][1] < errors["at home"][1], "as at the border, the user away would be"
+    assert errors["away"][0] > 0.3 * float(away.mean_deviations.min())
 
 
 def test_transitions_of_inside_and_outside_states_are_counted_separately():

@@ -34,6 +34,8 @@ class UserUtility(Result):
         The user.
     errors_km
         ``(T,)``: the distances between estimates and fixes, kilometres.
+    stated_errors_km
+        ``(T,)``: the published expected errors of the estimates, kilometres.
     coverage
         The share of timesteps at which the fix lies within the calibrated 90 % radius. NaN if the model has no
         calibrated radii.
@@ -41,10 +43,12 @@ class UserUtility(Result):
 
     user: str
     errors_km: FloatArray = field(repr=False)
+    stated_errors_km: FloatArray = field(repr=False)
     coverage: float
 
     def _derived(self) -> dict[str, Any]:
         errors = {
+            "mean_stated_error_m": self.stated_errors_km.mean(),
             "mean_error_m": self.errors_km.mean(),
             "median_error_m": np.median(self.errors_km),
             "error_quantile_90_m": np.quantile(self.errors_km, 0.9),
@@ -75,6 +79,22 @@ class UtilityAudit(Result):
     def mean_error_km(self) -> float:
         """The mean error of estimates in kilometres, with equal weight for each user."""
         return float(np.mean([user.errors_km.mean() for user in self.users]))
+
+    @property
+    def mean_stated_error_km(self) -> float:
+        """The mean of the published errors in kilometres, with equal weight for each user."""
+        return float(np.mean([user.stated_errors_km.mean() for user in self.users]))
+
+    @property
+    def error_correlation(self) -> float:
+        """The correlation over users of the mean stated error with the mean error.
+
+        NaN for fewer than three users.
+        """
+        means = np.array([(user.stated_errors_km.mean(), user.errors_km.mean()) for user in self.users])
+        if len(means) < 3 or (means.std(axis=0) == 0).any():
+            return float("nan")
+        return float(np.corrcoef(means.T)[0, 1])
 
     @property
     def mean_coverage(self) -> tuple[float, float, float] | None:
@@ -110,7 +130,10 @@ class UtilityAudit(Result):
             Plain text.
         """
         count = len(self.users)
-        text = f"The mean error of estimates is {1000 * self.mean_error_km:,.0f} m ({count:,} user{'s' * (count > 1)})."
+        text = (
+            f"The mean error of estimates is {1000 * self.mean_error_km:,.0f} m, the mean stated error "
+            f"{1000 * self.mean_stated_error_km:,.0f} m ({count:,} user{'s' * (count > 1)})."
+        )
         coverage = self.mean_coverage
         mostly = self.mostly_covered
         if coverage is None or mostly is None:
@@ -128,6 +151,8 @@ class UtilityAudit(Result):
             "private": True,
             "in_words": self.describe(),
             "mean_error_m": 1000 * self.mean_error_km,
+            "mean_stated_error_m": 1000 * self.mean_stated_error_km,
+            "error_correlation": self.error_correlation,
         }
         for name, interval in (("coverage_90", self.mean_coverage), ("users_mostly_covered", self.mostly_covered)):
             bounds = interval or (None, None, None)
@@ -196,7 +221,8 @@ def audit_utility(
         planes = [space.projection.to_plane(*coordinates) for coordinates in (estimate, truth)]
         errors_km = np.linalg.norm(planes[0] - planes[1], axis=1)
         radius = rows["calibrated_radius_90_m"][user_rows] / 1000
-        users_utility.append(UserUtility(name, errors_km, _compute_coverage(errors_km, radius)))
+        stated_km = rows["estimate_error_m"][user_rows] / 1000
+        users_utility.append(UserUtility(name, errors_km, stated_km, _compute_coverage(errors_km, radius)))
         states = space.locate(*truth)
         estimated_states = space.nearest(*estimate)
         for counts, visited in zip(visits, (estimated_states, states), strict=True):

@@ -29,6 +29,7 @@ from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import most_exposed_users, summarize_exposure
 from dphmm.jobs.release.guarantees import collect_warnings, summarize_guarantee
+from dphmm.jobs.release.prediction import PredictionCheck
 from dphmm.jobs.release.sampling import SamplingSummary, average_users, summarize_sampling
 from dphmm.jobs.release.stored import publishable_settings
 from dphmm.model import MarkovModel
@@ -71,6 +72,8 @@ class UserResult:
         The accuracy under a window budget that withheld timesteps, and of alternatives; None for other users.
     costly_repair
         The repair that raised the expected error most among all plans of the worker, if by more than a tenth.
+    prediction_ratio
+        The `PredictionCheck.ratio` of the user; None without a released location.
     """
 
     entry: Entry
@@ -80,6 +83,7 @@ class UserResult:
     smoothed: tuple[tuple[float, float], ...] = field(default=(), repr=False)
     sampling: SamplingSummary | None = None
     costly_repair: CostlyRepair | None = None
+    prediction_ratio: float | None = None
 
     @property
     def user(self) -> str:
@@ -109,6 +113,14 @@ class Tally:
     """The means of the users' `SamplingSummary`."""
     costly_repair: CostlyRepair | None = None
     """The repair that raised the expected error most, if by more than a tenth."""
+    prediction_ratios: tuple[float, int] = (0.0, 0)
+    """The sum of the users' `PredictionCheck.ratio` and the number of these users."""
+
+    @property
+    def prediction_ratio(self) -> float | None:
+        """The mean over users of `PredictionCheck.ratio`; None without a released location."""
+        total, count = self.prediction_ratios
+        return total / count if count else None
 
     def add(self, user: UserResult) -> None:
         """Add one user."""
@@ -128,6 +140,9 @@ class Tally:
         repair = user.costly_repair
         if repair is not None and (self.costly_repair is None or repair.ratio > self.costly_repair.ratio):
             self.costly_repair = repair
+        if user.prediction_ratio is not None:
+            total, count = self.prediction_ratios
+            self.prediction_ratios = total + user.prediction_ratio, count + 1
         if user.sampling is not None:
             self.sampling = user.sampling if self.sampling is None else average_users(self.sampling, user.sampling)
 
@@ -212,7 +227,10 @@ class Batch(Result):
         list of str
             One warning per element.
         """
-        return collect_warnings(self.tally.most_exposed_users, self.settings.policy, self.tally.costly_repair)
+        tally = self.tally
+        return collect_warnings(
+            tally.most_exposed_users, self.settings.policy, tally.costly_repair, tally.prediction_ratio
+        )
 
     def _derived(self) -> dict[str, Any]:
         tally = self.tally
@@ -242,6 +260,7 @@ class Batch(Result):
             "max_epsilon_total": tally.epsilon,
             **likelihood_ratios(self.ratio_levels, self.is_private and bool(exposure)),
             "randomness": "system" if self.is_private else "seeded",
+            "prediction_distance_ratio": tally.prediction_ratio,
             **exposure,
             "settings_hash": settings.content_hash,
         }
@@ -588,12 +607,14 @@ def _release_user(work: UserTask) -> UserResult:
     sessions = list(whole.split(min(job.gap * model.step, _MAX_SECONDS)))
     # Smoothing over a gap that ends a session would cost many times as much as the releases.
     recorder = SmoothingRecorder(model) if len(sessions) == 1 or history is not None else None
+    check = PredictionCheck()
     try:
         for track in sessions:
             num_ignored = account.count
             records = list[TimedRecord]()
             for record in release_records(releaser, model.space, track, before=account):
                 records.append(record)
+                check.add(releaser)
                 if recorder is not None:
                     recorder.record(releaser)
             releases += locate_releases(user, records, model.space, num_ignored)
@@ -628,7 +649,7 @@ def _release_user(work: UserTask) -> UserResult:
         smoothed = _compare_adversaries(table, hindsight, informed)
     sampling = summarize_sampling(table, job.settings)
     repair = find_costly_repair(first, get_state_names(model.space))
-    return UserResult(entry, counts, summary, constrained_epsilon, smoothed, sampling, repair)
+    return UserResult(entry, counts, summary, constrained_epsilon, smoothed, sampling, repair, check.ratio)
 
 
 def _infer_smoothed(recorder: SmoothingRecorder, engine: Releaser, model: MarkovModel) -> Hindsight | None:

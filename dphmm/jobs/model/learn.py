@@ -377,8 +377,9 @@ class LearnResult:
                 "rms_distance_outside_m": 1000 * mean_square**0.5,
             }
         if model.calibrated_radii is not None:
-            factors = model.calibrated_radii.factors
-            summary["calibrated_radius_factors"] = ", ".join(f"{factor:.2f}" for factor in factors)
+            radii = model.calibrated_radii
+            for name, factors in (("radius", radii.factors), ("error", radii.error_factors)):
+                summary[f"calibrated_{name}_factors"] = ", ".join(f"{factor:.2f}" for factor in factors)
         if extension is not None:
             assert model.time_classes is not None, "an extension has classes of time"
             summary |= {"num_time_classes": model.time_classes.count, "zone": model.time_classes.zone}
@@ -681,8 +682,9 @@ def learn(
         `user_epsilon`. Smoothing and `min_users` treat all users as inside. With a budget the decision must not depend
         on the data, so outside states must be requested, and all border states have the same parameters.
     calibrate_radii
-        Whether to calibrate the published radii by cross-validation over users, so that they contain 90 % of the
-        timesteps of exchangeable users (`dphmm.model.calibrated_radii`). It takes some seconds. Defaults to true with
+        Whether to calibrate the published errors and radii by cross-validation over users, so that radii contain 90 %
+        of the timesteps of exchangeable users (`dphmm.model.calibrated_radii`). Provide whole days of the training
+        users, inside and outside the region, if whole days are released. It takes some seconds. Defaults to true with
         20 users or more, if counts are shrunk without `min_users` and there is no budget.
 
     Returns

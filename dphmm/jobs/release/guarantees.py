@@ -17,6 +17,7 @@ from dphmm.formatting import duration_in_words, metres, odds_in_words, ratio_bou
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
+from dphmm.jobs.release.prediction import MAX_DISTANCE_RATIO, describe_deviation
 from dphmm.jobs.release.stored import compute_hindsight
 from dphmm.policy.expression import policy_in_words, policy_label, policy_radius
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -36,9 +37,14 @@ _SMALLER_BUDGET_ADVICE = (
 
 
 def collect_warnings(
-    rows: Sequence[Mapping[str, Any]], policy: str, costly_repair: CostlyRepair | None = None
+    rows: Sequence[Mapping[str, Any]],
+    policy: str,
+    costly_repair: CostlyRepair | None = None,
+    prediction_ratio: float | None = None,
 ) -> list[str]:
-    """Return warnings about disclosure, each with a remedy. They depend on public values only.
+    """Return warnings about disclosure and accuracy, each with a remedy.
+
+    They depend on public values only.
 
     Parameters
     ----------
@@ -48,6 +54,8 @@ def collect_warnings(
         The policy as a string.
     costly_repair
         The repair that raised the expected error most, if by more than a tenth.
+    prediction_ratio
+        The mean over users of `PredictionCheck.ratio`; None if not computed.
 
     Examples
     --------
@@ -84,6 +92,8 @@ def collect_warnings(
         )
     if costly_repair is not None:
         warnings.append(costly_repair.describe())
+    if prediction_ratio is not None and prediction_ratio > MAX_DISTANCE_RATIO:
+        warnings.append(describe_deviation(prediction_ratio))
     return warnings
 
 

@@ -28,6 +28,7 @@ from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import SMOOTHED_METRICS, summarize_exposure
 from dphmm.jobs.release.guarantees import Scope, collect_warnings, summarize_guarantee
+from dphmm.jobs.release.prediction import PredictionCheck
 from dphmm.jobs.release.sampling import SamplingSummary, summarize_sampling
 from dphmm.jobs.release.stored import publishable_settings
 from dphmm.policy.expression import policy_in_words
@@ -104,6 +105,9 @@ class ReleaseResult(Result):
         The repair of the policy that raised the expected error of releases most, if by more than a tenth. Public.
     scope
         The releases that the guarantee covers: those of this file, or all of the users' sessions.
+    prediction_ratio
+        The mean squared distance of releases from the model's predictions, relative to the expected one, averaged over
+        users; see `dphmm.jobs.release.prediction.PredictionCheck`. None for durable sessions. Public.
     """
 
     table: ReleaseTable
@@ -120,6 +124,7 @@ class ReleaseResult(Result):
     habits: Hindsight | None = None
     costly_repair: CostlyRepair | None = None
     scope: Scope = "file"
+    prediction_ratio: float | None = None
 
     @cached_property
     def _by_user(self) -> list[dict[str, Any]]:
@@ -157,14 +162,14 @@ class ReleaseResult(Result):
         return summarize_guarantee(self._by_user, self.settings, self.is_private, self.scope)
 
     def warnings(self) -> list[str]:
-        """Return warnings about disclosure, each with a remedy; public.
+        """Return warnings about disclosure and accuracy, each with a remedy; public.
 
         Returns
         -------
         list of str
             One warning per element.
         """
-        warnings = collect_warnings(self._by_user, self.settings.policy, self.costly_repair)
+        warnings = collect_warnings(self._by_user, self.settings.policy, self.costly_repair, self.prediction_ratio)
         gains = self.table["table_gain"][~np.isnan(self.table["table_gain"])]
         num_without_gain = int((gains < NO_GAIN).sum())
         if num_without_gain:
@@ -201,6 +206,7 @@ class ReleaseResult(Result):
             **exposure,
             **compute_medians(table, self.hindsight),
             "median_release_rmse_m": float(np.median(errors)) if len(errors) else None,
+            "prediction_distance_ratio": self.prediction_ratio,
             "min_possible_states": int(table["possible_states"].min()),
             "min_degree_of_protection": int(table["min_degree_of_protection"].min()),
             "isolated_states": self.isolated_states,
@@ -381,7 +387,7 @@ def release(
         first_slots = {track.user: int(track.slots[0]) for track in tracks}
         earlier = read_histories(read_tracks_by_user(auxiliary_data), loaded_model, first_slots)
         habit_models = None if auxiliary_data is None else HabitModels(loaded_model, tuple(earlier.values()))
-        releases, public_hindsight, informed_hindsight = _release_tracks(
+        releases, public_hindsight, informed_hindsight, prediction_ratio = _release_tracks(
             tracks,
             engine,
             sessions,
@@ -405,6 +411,7 @@ def release(
         informed_hindsight,
         find_costly_repair(engine, get_state_names(space)),
         "file" if session is None else "session",
+        prediction_ratio,
     )
     if output is not None:
         write_releases(output, result.table, overwrite, geometry, engine.is_private, publishable_settings(settings))
@@ -543,17 +550,19 @@ def _release_tracks(
     habit_models: HabitModels | None,
     certificate_writer: CertificateWriter | None,
     watch: ProgressCallback,
-) -> tuple[list[TimedRelease], Hindsight | None, Hindsight | None]:
+) -> tuple[list[TimedRelease], Hindsight | None, Hindsight | None, float | None]:
     private = None if diagnostics is None else diagnostics.append
     model = engine.model
     points = engine.measurements.points
     releases = list[TimedRelease]()
     public_hindsight: list[tuple[FloatArray, FloatArray]] = []
     informed_hindsight: list[tuple[FloatArray, FloatArray]] = []
+    ratios: list[float] = []
 
     def release_all() -> Iterator[TimedRecord]:
         for index, track in enumerate(tracks):
             recorder = SmoothingRecorder(model) if sessions is None else None
+            check = PredictionCheck()
             records = list[TimedRecord]()
             if sessions is None:
                 timed_records = release_records(engine, model.space, track, private=private)
@@ -565,6 +574,7 @@ def _release_tracks(
                 for timed_record in timed_records:
                     if recorder is not None:
                         recorder.record(engine)
+                        check.add(engine)
                     if (
                         certificate_writer is not None
                         and engine.last is not None
@@ -588,10 +598,12 @@ def _release_tracks(
                     informed_hindsight.append(recorder.compute_smoothed_inference(points, engine.cell, habit_model))
             if recorder is not None:
                 recorder.close()
+            if check.ratio is not None:
+                ratios.append(check.ratio)
 
     for _ in watch(release_all(), "Releasing", sum(len(track) for track in tracks)):
         pass
-    return releases, _in_metres(public_hindsight), _in_metres(informed_hindsight)
+    return releases, _in_metres(public_hindsight), _in_metres(informed_hindsight), fmean(ratios) if ratios else None
 
 
 def _in_metres(hindsight: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isnan, nan
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,9 @@ class SamplingSummary(Result):
         The median budget of the sampled locations. NaN if there are none.
     required_window_epsilon
         The window budget at which every timestep has a release with `median_epsilon`. NaN if there are none.
+    is_averaged
+        Whether medians are means over users of each user's median, weighted by timesteps, instead of medians over
+        timesteps. The keys of `to_dict` then begin with ``mean_user_median`` instead of ``median``.
     """
 
     num_released: int = field(metadata=exported())
@@ -53,6 +57,14 @@ class SamplingSummary(Result):
     even_release_rmse_m: float = field(metadata=exported())
     median_epsilon: float = field(metadata=exported())
     required_window_epsilon: float = field(metadata=exported())
+    is_averaged: bool = False
+
+    def to_dict(self, *context: Any) -> dict[str, Any]:
+        """Return the summary as plain JSON values, each median by the name of what it is."""
+        values = super().to_dict(*context)
+        if not self.is_averaged:
+            return values
+        return {f"mean_user_{key}" if key.startswith("median_") else key: value for key, value in values.items()}
 
     def describe(self) -> str:
         """The summary as a paragraph."""
@@ -60,14 +72,15 @@ class SamplingSummary(Result):
             return f"No timestep of {self.num_timesteps:,} has a sampled location: the window budget does not suffice."
         of_steps = f"{self.num_released:,} of {self.num_timesteps:,} timesteps"
         verb = "has" if self.num_released == 1 else "have"
+        over_users = ", averaged over users" if self.is_averaged else ""
         sentences = [f"{of_steps} {verb} a sampled location"]
         if not isnan(self.median_release_rmse_m):
-            sentences[0] += f", with a median RMS error of {_length(self.median_release_rmse_m)}"
+            sentences[0] += f", with a median RMS error of {_length(self.median_release_rmse_m)}{over_users}"
         sentences[0] += "."
         if not isnan(self.median_prediction_error_m):
             sentences.append(
                 "The estimates at the other timesteps are predictions, with a median expected error of "
-                f"{_length(self.median_prediction_error_m)}."
+                f"{_length(self.median_prediction_error_m)}{over_users}."
             )
         error = "" if isnan(self.even_release_rmse_m) else f", with an RMS error of {_length(self.even_release_rmse_m)}"
         sentences.append(
@@ -148,6 +161,7 @@ def average_users(total: SamplingSummary, user: SamplingSummary) -> SamplingSumm
         constant / even_epsilon,
         median_epsilon,
         median_epsilon * per_window,
+        is_averaged=True,
     )
 
 

@@ -71,6 +71,13 @@ def test_errors_and_radii_match_geodesics(town):
         np.testing.assert_allclose(1000 * user_result.errors_km, off, rtol=2e-3)
         shares.append(np.mean(np.array(off) <= [float(row["calibrated_radius_90_m"]) for row in rows]))
         assert user_result.coverage == pytest.approx(shares[-1])
+        stated = np.mean([float(row["estimate_error_m"]) for row in rows])
+        values = user_result.to_dict()
+        assert (values["mean_stated_error_m"], values["mean_error_m"]) == pytest.approx(
+            (stated, np.mean(off)), rel=2e-3
+        )
+    means = [(user.to_dict()["mean_stated_error_m"], user.to_dict()["mean_error_m"]) for user in audit_result.users]
+    assert audit_result.error_correlation == pytest.approx(np.corrcoef(np.array(means).T)[0, 1])
     coverage, share = audit_result.mean_coverage, audit_result.mostly_covered
     assert coverage is not None
     assert coverage[1] <= coverage[0] <= coverage[2]

@@ -78,6 +78,11 @@ def test_summaries_of_users_are_added_up(run):
     low, high = sorted([first.median_prediction_error_m, second.median_prediction_error_m])
     assert low <= both.median_prediction_error_m <= high
     assert both.num_timesteps_per_window == 48
+    values = both.to_dict()
+    assert values["mean_user_median_prediction_error_m"] == pytest.approx(both.median_prediction_error_m)
+    assert not any(name.startswith("median_") for name in values), "an average of medians is not a median"
+    assert "averaged over users" in both.describe()
+    assert "averaged over users" not in first.describe()
 
 
 @pytest.mark.parametrize(

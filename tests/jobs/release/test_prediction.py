@@ -1,0 +1,72 @@
+"""Distances of releases from predictions, for users of the model and for others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, ReleaseSettings
+from dphmm.jobs import batch, release
+from dphmm.jobs.release.prediction import MAX_DISTANCE_RATIO, PredictionCheck
+from dphmm.release.trajectory import release_records
+from dphmm.space import Grid, Trajectory
+
+GRID = Grid.over((45.0, 7.0, 45.03, 7.04), 0.5)
+SETTINGS = ReleaseSettings("utility:1km", 3.0)
+
+
+def town() -> MarkovModel:
+    """Build a model of users near the centre, most of whom stay."""
+    centre = np.exp(-2 * ((GRID.points - GRID.points.mean(axis=0)) ** 2).sum(axis=1))
+    centre /= centre.sum()
+    return MarkovModel(0.7 * np.eye(GRID.size) + 0.3 * centre, centre, states=GRID, step_seconds=300.0)
+
+
+def walk(states: np.ndarray) -> Trajectory:
+    times = np.datetime64("2024-03-04", "us") + np.arange(len(states)) * np.timedelta64(300, "s")
+    return Trajectory("ann", times, *GRID.latlon(states).T)
+
+
+def compute_ratio(model: MarkovModel, states: np.ndarray, seed: int) -> float:
+    engine, check = SETTINGS.engine(model, seed), PredictionCheck()
+    for _ in release_records(engine, GRID, walk(states).resample(300.0)):
+        check.add(engine)
+    assert check.ratio is not None
+    return check.ratio
+
+
+def test_ratio_is_one_for_users_of_the_model_and_larger_for_others():
+    """Simulate eight users of the model for 60 timesteps.
+
+    Seeds 0 to 7 and 3; 5 standard errors (Student, alpha 0.002).
+    """
+    model, rng, ratios = town(), np.random.default_rng(3), []
+    for seed in range(8):
+        states = [int(rng.choice(GRID.size, p=model.initial))]
+        while len(states) < 60:
+            states.append(states[-1] if rng.random() < 0.7 else int(rng.choice(GRID.size, p=model.initial)))
+        ratios.append(compute_ratio(model, np.array(states), seed))
+    assert abs(np.mean(ratios) - 1) < 5 * np.std(ratios, ddof=1) / np.sqrt(8)
+    corners = np.random.default_rng(4).choice([0, GRID.columns - 1, GRID.size - 1], 60)
+    assert compute_ratio(model, corners, 0) > MAX_DISTANCE_RATIO
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+def test_run_warns_of_users_who_move_differently(tmp_path, is_far):
+    model = town()
+    model.save(tmp_path / "m.npz")
+    states = np.full(40, model.initial.argmax())
+    if is_far:
+        states = np.random.default_rng(5).choice([0, GRID.columns - 1, GRID.size - 1], 40)
+    lines = [
+        f"ann,{time}Z,{latitude},{longitude}"
+        for time, (latitude, longitude) in zip(walk(states).times, GRID.latlon(states).tolist(), strict=True)
+    ]
+    (tmp_path / "ann.csv").write_text("\n".join(["user,time,latitude,longitude", *lines]) + "\n")
+    results = (
+        release(str(tmp_path / "ann.csv"), model, SETTINGS, rng=1),
+        batch(str(tmp_path / "ann.csv"), tmp_path / "run", tmp_path / "m.npz", SETTINGS, seed=1, workers=1),
+    )
+    for result in results:
+        warned = any("move differently from the model" in warning for warning in result.warnings())
+        assert warned == is_far == (result.to_dict()["prediction_distance_ratio"] > MAX_DISTANCE_RATIO)
