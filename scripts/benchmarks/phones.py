@@ -110,7 +110,7 @@ def release(model: MarkovModel, track: Trajectory, settings: ReleaseSettings) ->
 
 
 def thin_to_bursts(track: Trajectory, rng: np.random.Generator) -> Trajectory:
-    """Return the fixes of a track in bursts with silences between them, as a phone in power saving reports."""
+    """Return the fixes of a track in bursts, as a phone that saves power reports them."""
     minutes = (track.times - track.times[0]) / np.timedelta64(60, "s")
     lengths = rng.exponential([BURST_MINUTES, SILENCE_MINUTES], (2 + int(minutes[-1] / SILENCE_MINUTES), 2))
     ends = np.cumsum(lengths.ravel())

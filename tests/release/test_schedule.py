@@ -158,7 +158,7 @@ def search_fully(errors, budgets, goal):
 
 @given(st.integers(0, 10_000))
 def test_search_ends_early_only_if_timestep_is_withheld(seed):
-    """Random errors, not always increasing. Rest and allowance are compared as in the scheduler."""
+    """Random errors, not always increasing."""
     rng = np.random.default_rng(seed)
     budgets = [6.0 / 2 ** (rung / 2) for rung in range(11)]
     errors = np.sort(rng.random(11)) if seed % 2 else rng.random(11)

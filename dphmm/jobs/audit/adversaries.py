@@ -204,7 +204,7 @@ def missing_history_error(user: str) -> ConfigurationError:
 
 
 def omission_sentence(users: Sequence[str]) -> str:
-    """Return the sentence about users who are omitted, with a leading space; empty without any."""
+    """Return a sentence about omitted users, with a leading space; empty without any."""
     if not users:
         return ""
     subject = "user is" if len(users) == 1 else "users are"
