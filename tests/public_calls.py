@@ -626,6 +626,7 @@ def audits_and_jobs() -> None:
     )
     add_call("writers.ReleaseTable", writers.ReleaseTable, columns=dict(table.columns))
     add_call("writers.ReleaseTable.parse", writers.ReleaseTable.parse, rows=list(table.rows()))
+    add_call("writers.ReleaseTable.step_starts", table.step_starts, step_seconds=300.0)
     add_call("writers.ReleaseTable.select", table.select, mask=np.zeros(0, dtype=bool))
     add_call("tables.write_features", tables.write_features, "features", path="new.json", name="a", features=[])
     add_call("writers.read_releases", writers.read_releases, path="missing.csv")

@@ -280,11 +280,19 @@ def session(releases: str | Path, **arguments: Any) -> None:
     )
     if result.private:
         echo(_PRIVACY_WARNING, err=True)
+    _warn_of_omitted(result.users_without_earlier_data)
     tables = [_SESSIONS, _INFERENCE]
     if any(audit.accuracies is not None for audit in result.audits):
         tables.append(_ACCURACY)
     tables = [_add_adversary_column(table, result.audits) for table in tables]
     _finish(result, arguments, "Session audit", result.describe(), *tables)
+
+
+def _warn_of_omitted(users: Sequence[str]) -> None:
+    """Warn of users who are omitted, because an informed adversary has no data of them."""
+    if users:
+        listed = ", ".join(users[:8]) + (", …" if len(users) > 8 else "")
+        warn([f"users without earlier data in the region are omitted: {listed}"])
 
 
 def _add_adversary_column(table: Table, audits: Iterable[SequenceAudit | EventAudit]) -> Table:
@@ -378,6 +386,7 @@ def event(releases: str | Path, **arguments: Any) -> None:
     )
     if result.private:
         echo(_PRIVACY_WARNING, err=True)
+    _warn_of_omitted(result.users_without_earlier_data)
     verdict = "An event was learned." if result.is_exposed else "No event was learned."
     audits = (audit for user_audits in result.audits for audit in user_audits)
     _finish(result, arguments, "Event audit", verdict, _add_adversary_column(_EVENTS, audits))
@@ -509,10 +518,7 @@ def identity(releases: str | Path, **arguments: Any) -> None:
     result = audit.to_dict_without_users() if arguments["no_names"] else audit.to_dict()
     if not arguments["no_names"]:
         echo("Warning: this result reveals identities. Do not publish it.", err=True)
-        omitted = audit.users_without_earlier_data
-        if omitted:
-            listed = ", ".join(omitted[:8]) + (", …" if len(omitted) > 8 else "")
-            warn([f"users without earlier data in the region are omitted: {listed}"])
+        _warn_of_omitted(audit.users_without_earlier_data)
     more = {"lengths": [*result["by_num_timesteps"], result]}  # the result itself is the row of all timesteps
     by_length = Table("lengths", _build_linkage_columns(audit.k), max_lines=_MAX_LINES)
     _finish(

@@ -307,7 +307,7 @@ def legend_above(ax: Axes, columns: int, **style: Any) -> None:
     ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False, **style)
 
 
-def legend_below(ax: Axes, columns: int | None = None, size: float = 8) -> None:
+def legend_below(ax: Axes, columns: int | None = None, size: float = 8, others: Sequence[Axes] = ()) -> None:
     """Place the legend of axes below their figure. Without labels there is no legend.
 
     Parameters
@@ -318,12 +318,14 @@ def legend_below(ax: Axes, columns: int | None = None, size: float = 8) -> None:
         The number of columns. Defaults to the largest number that fits.
     size
         The font size, points.
+    others
+        More axes of the figure, of which the legend also has the entries.
     """
     figure: Any = ax.figure
     for legend in list(figure.legends):
         legend.remove()
-    handles, labels = ax.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
+    entries = [each.get_legend_handles_labels() for each in (ax, *others)]
+    unique = {label: handle for handles, labels in entries for label, handle in zip(labels, handles, strict=True)}
     if unique:
         fit = max(1, int(inches_wide(ax) / (0.6 + 0.068 * max(map(len, unique)))))
         position: dict[str, Any] = {"loc": "outside lower center", "ncols": columns or min(len(unique), fit)}

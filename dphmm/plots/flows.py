@@ -28,7 +28,7 @@ from dphmm.plots.canvas import (
     save_picture,
     show_around,
 )
-from dphmm.plots.maps import draw_basemap
+from dphmm.plots.maps import draw_basemap, draw_scale
 from dphmm.plots.webmap import MapLayer, web_map
 from dphmm.space.states import LocalProjection
 from dphmm.tables import check_output, write_text
@@ -235,6 +235,7 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
             ax.annotate(name, place, fontsize=6.5, ha="center", color="#333", path_effects=halo(1.5), zorder=5)
     spacing = {"labelspacing": 2.0, "borderpad": 1.2}
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small", **spacing)
+    draw_scale(ax)
     label_map(ax)
 
 

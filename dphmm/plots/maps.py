@@ -58,6 +58,11 @@ def draw_space(ax: Axes, space: StateSpace) -> None:
         return
     if space.size <= MAX_CELLS:
         draw_cells(ax, space, facecolors="none", edgecolors=_GROUND, linewidths=0.3, zorder=0)
+    draw_outline(ax, space)
+
+
+def draw_outline(ax: Axes, space: StateSpace) -> None:
+    """Plot the bounding box of the states."""
     (west, south), (east, north) = extent(space)
     ax.plot([west, east, east, west, west], [south, south, north, north, south], color=_OUTLINE, lw=0.8, zorder=0)
 
@@ -352,15 +357,21 @@ def fit_view(ax: Axes, frame: npt.ArrayLike, points: npt.ArrayLike, reach: float
     int
         The number of points outside the view; a caption should state it.
     """
+    low, high = view_limits(frame, points, reach)
+    canvas.show_around(ax, np.array([low, high]))
+    finite = np.asarray(points, dtype=np.float64).reshape(-1, 2)
+    return int((np.isfinite(finite).all(axis=1) & ~((finite >= low) & (finite <= high)).all(axis=1)).sum())
+
+
+def view_limits(frame: npt.ArrayLike, points: npt.ArrayLike, reach: float = 1.0) -> FloatArray:
+    """Return the limits ``[[west, south], [east, north]]`` that `fit_view` sets."""
     corners = np.asarray(frame, dtype=np.float64)
     finite = np.asarray(points, dtype=np.float64).reshape(-1, 2)
-    finite = finite[np.isfinite(finite).all(axis=1)]
     side = float((corners[1] - corners[0]).max()) or 1.0
-    low = corners[0] - reach * side
-    high = corners[1] + reach * side
-    shown = finite[((finite >= low) & (finite <= high)).all(axis=1)]
-    canvas.show_around(ax, np.concatenate([corners, shown]), 0.03 * side)
-    return len(finite) - len(shown)
+    is_near = ((finite >= corners[0] - reach * side) & (finite <= corners[1] + reach * side)).all(axis=1)
+    shown = np.concatenate([corners, finite[is_near]])  # a comparison with NaN is false
+    margin = 0.03 * side
+    return np.array([shown.min(axis=0) - margin, shown.max(axis=0) + margin])
 
 
 def columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -371,6 +382,12 @@ def columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 MAX_CIRCLES = 12
 """The largest number of estimates with a circle of their expected error."""
+
+FEW_DOTS = 60
+"""The largest number of points that are plotted as large dots."""
+
+MAX_AREA_CIRCLES = 1_000
+"""The largest number of circles in the union of an area. Of more circles, evenly spaced ones are selected."""
 
 MAX_DOTS = 1_500
 """The largest number of points that are plotted as dots. More are hexagons of their counts."""
@@ -406,8 +423,10 @@ def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true locations (pr
 
 
 @checked
-def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> None:
-    """Plot released locations as faint dots, or as hexagons if there are many.
+def draw_releases(
+    ax: Axes, points: npt.ArrayLike, label: str = "released", colour: str = RELEASE_COLOUR, size: float = 3.5
+) -> None:
+    """Plot released locations as dots, faint if there are many, or as hexagons.
 
     Parameters
     ----------
@@ -417,12 +436,20 @@ def draw_releases(ax: Axes, points: npt.ArrayLike, label: str = "released") -> N
         ``(n, 2)``, kilometres; n may be 0.
     label
         The label of the legend.
+    colour
+        The colour of the dots.
+    size
+        The size of a dot in points; few dots are larger.
     """
     x, y = columns(points)
     if len(x) > MAX_DOTS:
-        draw_density(ax, points, RELEASE_COLOUR, label, strength=0.5, zorder=3)
+        draw_density(ax, points, colour, label, strength=0.5, zorder=3)
+    elif len(x) > FEW_DOTS:
+        ax.plot(x, y, "o", color=colour, markersize=size, alpha=0.3, mew=0, zorder=3, label=label)
     else:
-        ax.plot(x, y, "o", color=RELEASE_COLOUR, markersize=3.5, alpha=0.3, mew=0, zorder=3, label=label)
+        ax.plot(
+            x, y, "o", color=colour, markersize=1.6 * size, alpha=0.9, mec="white", mew=0.6, zorder=4.5, label=label
+        )
 
 
 @checked
@@ -433,6 +460,7 @@ def draw_estimates(
     radii: npt.ArrayLike | None = None,
     times: npt.ArrayLike | None = None,
     trips: npt.ArrayLike | None = None,
+    radius_label: str = "expected error of it",
 ) -> None:
     """Plot posterior means as small squares, or as lines coloured by time.
 
@@ -443,7 +471,7 @@ def draw_estimates(
     points
         ``(n, 2)``.
     radii
-        ``(n,)`` expected errors, shown as circles around at most `MAX_CIRCLES` estimates, including the last one.
+        ``(n,)`` radii, shown as circles around at most `MAX_CIRCLES` estimates, including the last one.
     times
         ``(n,)`` times as ``datetime64``; requires `trips`.
     trips
@@ -452,6 +480,8 @@ def draw_estimates(
         The axes.
     label
         The label of the legend.
+    radius_label
+        The label of the circles in the legend: what a radius is.
     """
     x, y = columns(points)
     if len(x) > MAX_DOTS:
@@ -459,29 +489,108 @@ def draw_estimates(
         return
     places = np.column_stack([x, y])
     if radii is not None and np.size(radii):
-        _circles(ax, places, np.asarray(radii, dtype=np.float64))
+        draw_circles(ax, places, np.asarray(radii, dtype=np.float64), radius_label)
     if times is None or trips is None or len(x) < 2:
         ax.plot(x, y, "s", color=ESTIMATE_COLOUR, markersize=3.5, alpha=0.8, mew=0, zorder=4, label=label)
     else:
         _by_time(ax, places, np.asarray(times), np.asarray(trips), label)
 
 
-def _circles(ax: Axes, places: FloatArray, radii: FloatArray) -> None:
+def draw_circles(
+    ax: Axes, points: FloatArray, radii: FloatArray, label: str, colour: str = ESTIMATE_COLOUR, count: int = MAX_CIRCLES
+) -> None:
+    """Plot circles around at most `count` points, including the last one, which is emphasized.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    points
+        ``(n, 2)``, n at least 1.
+    radii
+        ``(n,)`` radii. A circle without a finite radius is omitted.
+    label
+        The label of the legend.
+    colour
+        The colour of the circles.
+    count
+        The largest number of circles.
+    """
     from matplotlib.collections import EllipseCollection
 
-    selected = np.unique(np.linspace(0, len(radii) - 1, MAX_CIRCLES).astype(np.int64))
-    faint: dict[str, Any] = {"facecolors": "none", "edgecolors": (ESTIMATE_COLOUR, 0.3), "linewidths": 0.6, "zorder": 3}
+    drawable = np.flatnonzero(np.isfinite(radii) & (radii > 0))
+    if not len(drawable):
+        return
+    selected = drawable[np.unique(np.linspace(0, len(drawable) - 1, count).astype(np.int64))]
+    faint: dict[str, Any] = {"facecolors": "none", "edgecolors": (colour, 0.4), "linewidths": 0.7, "zorder": 3}
     strong: dict[str, Any] = {
-        "facecolors": (ESTIMATE_COLOUR, 0.12),
-        "edgecolors": ESTIMATE_COLOUR,
-        "linewidths": 1.2,
+        "facecolors": "none",
+        "edgecolors": colour,
+        "linewidths": 1.4,
         "zorder": 3.5,
     }
     for rows, style in ((selected, faint), (selected[-1:], strong)):
         diameters = 2.0 * radii[rows]
-        position: dict[str, Any] = {"offsets": places[rows], "offset_transform": ax.transData, "units": "xy"}
+        position: dict[str, Any] = {"offsets": points[rows], "offset_transform": ax.transData, "units": "xy"}
         ax.add_collection(EllipseCollection(diameters, diameters, np.zeros(len(rows)), **position, **style))
-    ax.plot([], [], "-", color=ESTIMATE_COLOUR, lw=0.9, alpha=0.6, label="expected error of it")
+    ring: dict[str, Any] = {"marker": "o", "mfc": "none", "mec": colour, "mew": 1.1, "markersize": 8}
+    ax.plot([], [], linestyle="none", label=label, **ring)
+
+
+@checked
+def draw_area(ax: Axes, points: npt.ArrayLike, radii: npt.ArrayLike, label: str, colour: str = ESTIMATE_COLOUR) -> None:
+    """Plot the union of circles as a faint area without lines between the points.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    points
+        ``(n, 2)``, kilometres; n may be 0.
+    radii
+        ``(n,)``, kilometres. Points without a finite radius are omitted.
+    label
+        The label of the legend.
+    colour
+        The colour of the area.
+    """
+    from shapely.plotting import patch_from_polygon
+
+    x, y = columns(points)
+    reach = np.asarray(radii, dtype=np.float64)
+    rows = np.flatnonzero(np.isfinite(reach) & (reach > 0))
+    if not len(rows):
+        return
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, MAX_AREA_CIRCLES).astype(np.int64))]
+    area = shapely.union_all(shapely.buffer(shapely.points(x[rows], y[rows]), reach[rows], quad_segs=12))
+    style: dict[str, Any] = {"facecolor": (colour, 0.13), "edgecolor": (colour, 0.5), "linewidth": 0.7}
+    ax.add_patch(patch_from_polygon(area, linestyle=":", label=label, zorder=2, **style))
+
+
+def draw_scale(ax: Axes, size: float = 7.0) -> None:
+    """Plot a scale bar of a round length in the lower left corner of the axes.
+
+    Parameters
+    ----------
+    ax
+        Axes in kilometres, with their final limits.
+    size
+        The font size, points.
+    """
+    (west, east) = ax.get_xlim()
+    (south, north) = ax.get_ylim()
+    widest = 0.25 * (east - west)
+    power = 10.0 ** np.floor(np.log10(widest))
+    length = float(max(part * power for part in (1.0, 2.0, 5.0) if part * power <= widest))
+    left = west + 0.03 * (east - west)
+    bottom = south + 0.05 * (north - south)  # above the attribution of the ground
+    style: dict[str, Any] = {"color": _NAME, "solid_capstyle": "butt", "zorder": 11}
+    ax.plot([left, left + length], [bottom, bottom], lw=2.2, path_effects=canvas.halo(4.0), **style)
+    text = f"{length:g} km" if length >= 1 else f"{1000 * length:g} m"
+    above = bottom + 0.012 * (north - south)
+    _write(ax, left + length / 2, above, text, 2.0, va="bottom", fontsize=size, color=_NAME, zorder=11)
+    ax.set_xlim(west, east)
+    ax.set_ylim(south, north)
 
 
 def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.NDArray[Any], label: str) -> None:
@@ -501,9 +610,11 @@ def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.N
     lines = LineCollection(list(pairs), cmap=colours, array=days[starts + 1], linewidths=1.1, alpha=0.7, zorder=4)
     lines.set_clim(*span)
     ax.add_collection(lines)
-    dots = ax.scatter(places[:, 0], places[:, 1], s=12, c=days, cmap=colours, linewidths=0, zorder=5)
+    is_few = len(places) <= FEW_DOTS
+    style: dict[str, Any] = {"s": 30 if is_few else 12, "edgecolors": "white", "linewidths": 0.6 if is_few else 0.0}
+    dots = ax.scatter(places[:, 0], places[:, 1], c=days, marker="s", cmap=colours, zorder=5, **style)
     dots.set_clim(*span)
-    ax.plot([], [], "-o", color=colours(0.5), lw=1.1, markersize=3.5, label=f"{label}, by time")
+    ax.plot([], [], "-s", color=colours(0.5), lw=1.1, markersize=3.5, label=f"{label}, by time")
     is_narrow = canvas.inches_wide(ax) < _NARROW_INCHES
     location, shrink, aspect = ("top", 0.9, 45) if is_narrow else ("right", 0.6, 28)
     bar = ax.figure.colorbar(dots, ax=ax, pad=0.015, location=location, shrink=shrink, aspect=aspect)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,19 @@ from dphmm.model.mobility_statistics import BUCKETS
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import stationary
 from dphmm.plots.canvas import ORANGE, Axes, label_curves, label_map, new_panels, show_around
-from dphmm.plots.maps import draw_cells, draw_space, extent
+from dphmm.plots.maps import draw_cells, draw_scale, draw_space, extent
+from dphmm.plots.release import draw_ground
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.validation import checked
 
 _MAX_ARROWS = 150
+
+# Cells are slightly transparent, so that coasts and names of the ground are visible through them.
+_CELL_ALPHA = 0.8
+
+# The ground that is shown around a region, as a share of its longer side.
+_GROUND_SHARE = 0.06
 
 
 def draw_values(
@@ -45,12 +53,19 @@ def draw_values(
     """
     shown = np.arange(space.size) if states is None else states
     if isinstance(space, Grid):
-        collection = draw_cells(ax, space, shown, array=values[shown], cmap=colours, norm=norm, edgecolors="none")
+        style = {"cmap": colours, "norm": norm, "edgecolors": "none", "alpha": _CELL_ALPHA}
+        collection = draw_cells(ax, space, shown, array=values[shown], **style)
     else:
         east, north = space.points[shown].T
         collection = ax.scatter(east, north, c=values[shown], cmap=colours, norm=norm, s=18)
-    show_around(ax, extent(space))
+    _show_region(ax, space)
     return collection
+
+
+def _show_region(ax: Axes, space: StateSpace) -> None:
+    """Set the limits of the axes to the region and the ground around it."""
+    region = extent(space)
+    show_around(ax, region, _GROUND_SHARE * float((region[1] - region[0]).max()))
 
 
 def _powers_of_ten(*values: FloatArray) -> Any:
@@ -88,17 +103,20 @@ def draw_flows(ax: Axes, model: MarkovModel, occupancy: FloatArray) -> None:
         for source, target, share in zip(start + aside, end + aside, width, strict=True):
             style = {"arrowstyle": "-|>", "color": ORANGE, "lw": 0.4 + 2.2 * share, "shrinkA": 0, "shrinkB": 0}
             ax.annotate("", target, source, arrowprops={**style, "mutation_scale": 5 + 5 * share})
-    show_around(ax, extent(model.space))
+    _show_region(ax, model.space)
 
 
 @checked
-def model_figure(model: MarkovModel) -> Any:
+def model_figure(model: MarkovModel, basemap: str | Path | None = None) -> Any:
     """Plot the stationary distribution, stay probabilities and largest flows of a model.
 
     Parameters
     ----------
     model
         A model with one transition matrix and state locations.
+    basemap
+        A file for the ground below the cells, see `dphmm.plots.read_basemap`. Defaults to the package's coarse map of
+        the world.
 
     Returns
     -------
@@ -117,6 +135,8 @@ def model_figure(model: MarkovModel) -> Any:
     draw_flows(axes[2], model, occupancy)
     titles = "Stationary distribution", "Stays", f"The {_MAX_ARROWS} largest flows"
     for ax, title in zip(axes, titles, strict=True):
+        draw_ground(ax, space.projection, basemap)
+        draw_scale(ax)
         label_map(ax)
         ax.set_title(title)
     return figure
@@ -148,6 +168,8 @@ def crowds_figure(comparison: Comparison) -> Any:
     titles = (f"real users ({comparison.num_users:,})", "synthetic users, same timesteps")
     for ax, share, title in zip(maps, shares, titles, strict=True):
         collection = draw_values(ax, comparison.space, share, "viridis_r", norm, np.flatnonzero(share > 0))
+        draw_ground(ax, comparison.space.projection, None)
+        draw_scale(ax)
         ax.set_aspect("equal")
         ax.tick_params(labelsize=7)
         ax.set_xlabel("km", fontsize=8)

@@ -57,6 +57,25 @@ _MAX_EXTENSION = 0.3
 
 _MIN_SIDE_KM = 1.0
 
+_SAMPLED = "sampled location"
+_ESTIMATED = "estimate at a sample"
+_PREDICTED = "predicted between samples"
+
+# The colours of users on one map. The colour of samples is the seventh, and black is that of true locations.
+_USER_COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, "#56b4e9", "#8c564b", canvas.RED)
+
+MAX_PANELS = 36
+"""The largest number of users with a panel each in a picture. More are plotted on one map as counts."""
+
+_MANY_USERS = "Predictions and circles are not shown for this number of users: select some with --users."
+
+# Up to this number of panels are in one row.
+_MAX_PANELS_IN_ROW = 3
+
+# Up to this number of columns a panel has room for names.
+_LARGE_PANEL_COLUMNS = 3
+_MAX_NAME_LETTERS = 16
+
 # The margin of a page's basemap around the locations, as a multiple of their width.
 _BASEMAP_MARGIN = 1.5
 
@@ -157,14 +176,8 @@ class ReleaseMap:
         int
             The number of releases outside the view; a caption should state it.
         """
-        released = self._released
-        frame = self._frame()
-        extent = frame if not len(released) else np.quantile(released, _SHOWN_QUANTILES, axis=0)
-        reach = _MAX_EXTENSION * float((frame[1] - frame[0]).max())
-        maps.fit_view(ax, frame, np.clip(extent, frame[0] - reach, frame[1] + reach))
-        (west, east) = ax.get_xlim()
-        (south, north) = ax.get_ylim()
-        outside = len(released) - int(((released >= [west, south]) & (released <= [east, north])).all(axis=1).sum())
+        frame, view, outside = self._view()
+        maps.fit_view(ax, frame, view)
         if self.space is not None:
             maps.draw_space(ax, self.space)
         outlines: dict[str, list[FloatArray]] = {}
@@ -175,13 +188,7 @@ class ReleaseMap:
             edges = edges_up_to(self.policy, maps.MAX_EDGES)
             if edges is not None:
                 maps.draw_edges(ax, self.space.points, edges, canvas.EDGE_COLOUR, 0.3, "policy edges", zorder=1)
-        maps.draw_releases(ax, released)
-        has_several_users = len(set(self.table["user"].tolist())) > 1
-        order, numbers = self._trips()
-        times = self.table["time"][order]
-        radii = self.table["estimate_error_m"][order] / 1000.0
-        shown_radii = None if has_several_users else radii
-        maps.draw_estimates(ax, self._estimates[order], radii=shown_radii, times=times, trips=numbers)
+        self._draw_published(ax)
         for track, points in zip(self.tracks, self._truth, strict=True):
             for trip in _split_trips(track):
                 maps.draw_track(ax, points[trip])
@@ -189,10 +196,120 @@ class ReleaseMap:
             outside_points = [self._plane(track.latitude, track.longitude) for track in self._outside_tracks]
             maps.draw_outside(ax, np.concatenate(outside_points), "outside the region, moved to its border or dropped")
         maps.draw_noise(ax, self._hull, self._error_m / 1000.0)
+        maps.draw_scale(ax)
         draw_ground(ax, self.projection, self.basemap)
         canvas.label_map(ax)
         canvas.legend_below(ax)
         return outside
+
+    def _draw_published(self, ax: Axes) -> None:
+        """Plot what is published: of one user by time, of few users by colour, of many alike."""
+        users = self.users
+        if len(users) > len(_USER_COLOURS):
+            maps.draw_releases(ax, self._released, _SAMPLED)
+            maps.draw_estimates(ax, self._estimates[~self.table["withheld"]], _ESTIMATED)
+            return
+        for user, colour in zip(users, _USER_COLOURS, strict=False):
+            self._draw_user(ax, user, colour if len(users) > 1 else None, f", {user}" if len(users) > 1 else "")
+
+    def _draw_user(
+        self,
+        ax: Axes,
+        user: str,
+        colour: str | None = None,
+        suffix: str = "",
+        size: float = 3.5,
+        sample_colour: str | None = None,
+    ) -> None:
+        """Plot what is published of a user, coloured by time if there is no colour."""
+        of_user = self.table["user"] == user
+        predicted = of_user & self.table["withheld"]
+        is_single = colour is None
+        shade = colour or canvas.ESTIMATE_COLOUR
+        radii = self._radii / 1000.0
+        maps.draw_area(ax, self._estimates[predicted], radii[predicted], f"{_PREDICTED}{suffix}", shade)
+        order, numbers = self._sample_trips()
+        kept = of_user[order] & ~self.table["withheld"][order]
+        rows = order[kept]
+        samples = self._plane(self.table["latitude"][rows], self.table["longitude"][rows])
+        finite = np.isfinite(samples).all(axis=1)
+        dots = sample_colour or colour or canvas.RELEASE_COLOUR
+        maps.draw_releases(ax, samples[finite], f"{_SAMPLED}{suffix}", dots, size)
+        if not len(rows):
+            return
+        places = self._estimates[rows]
+        if is_single:
+            times = self.table["time"][rows]
+            maps.draw_estimates(ax, places, _ESTIMATED, radii[rows], times, numbers[kept], self._radius_name)
+            return
+        maps.draw_circles(ax, places, radii[rows], f"{self._radius_name}{suffix}", shade, count=1)
+        for trip in np.unique(numbers[kept]):
+            ax.plot(*places[numbers[kept] == trip].T, "-", color=shade, lw=0.8, alpha=0.6, zorder=4)
+        square: dict[str, Any] = {
+            "color": shade,
+            "markersize": max(size, 3.2),
+            "mew": 0.5,
+            "mec": "white",
+            "zorder": 4.6,
+        }
+        ax.plot(*places.T, "s", label=f"{_ESTIMATED}{suffix}", **square)
+
+    def draw_panels(self, figure: Any) -> str:
+        """Plot a map for each user, all with one view.
+
+        Parameters
+        ----------
+        figure
+            A figure of matplotlib without axes.
+
+        Returns
+        -------
+        str
+            The picture's caption, with the attribution of the ground.
+        """
+        users = self.users
+        columns = len(users) if len(users) <= _MAX_PANELS_IN_ROW else int(np.ceil(np.sqrt(len(users))))
+        rows = -(-len(users) // columns)
+        panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+        frame, view, outside = self._view()
+        is_small = columns > _LARGE_PANEL_COLUMNS
+        ground = Basemap()
+        for number, (ax, user) in enumerate(zip(panels, users, strict=False)):
+            maps.fit_view(ax, frame, view)
+            if self.space is not None:
+                maps.draw_outline(ax, self.space)
+            size = 2.2 if is_small else 3.5
+            self._draw_user(ax, user, canvas.ESTIMATE_COLOUR, size=size, sample_colour=canvas.RELEASE_COLOUR)
+            for track, points in zip(self.tracks, self._truth, strict=True):
+                for trip in _split_trips(track) if track.user == user else ():
+                    maps.draw_track(ax, points[trip])
+            if number == 0:
+                low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
+                ground = _basemap(self.basemap, self.projection, low, high)
+                ground = replace(ground, names=() if is_small else ground.names)
+            maps.draw_basemap(ax, replace(ground, credit=""), self.projection)
+            maps.draw_scale(ax, 5.5 if is_small else 7.0)
+            ax.set_aspect("equal")
+            ax.set_xticks([])
+            ax.set_yticks([])
+            of_user = self.table["user"] == user
+            sampled = int((of_user & ~self.table["withheld"]).sum())
+            name = user if len(user) <= _MAX_NAME_LETTERS else f"{user[: _MAX_NAME_LETTERS - 1]}…"
+            ax.set_title(f"{name}: {sampled:,} of {int(of_user.sum()):,} sampled", fontsize=6.5 if is_small else 8.5)
+        for ax in panels[len(users) :]:
+            ax.set_axis_off()
+        canvas.legend_below(panels[0], others=panels[1 : len(users)])
+        return f"{self._caption(outside)} {ground.credit}".rstrip()
+
+    def _view(self) -> tuple[FloatArray, FloatArray, int]:
+        """Return the frame, its extension to most releases, and the number of others."""
+        released = self._released
+        frame = self._frame()
+        extent = frame if not len(released) else np.quantile(released, _SHOWN_QUANTILES, axis=0)
+        reach = _MAX_EXTENSION * float((frame[1] - frame[0]).max())
+        view = np.clip(extent, frame[0] - reach, frame[1] + reach)
+        low, high = maps.view_limits(frame, view)
+        return frame, view, len(released) - int(((released >= low) & (released <= high)).all(axis=1).sum())
 
     def draw_with_note(self, ax: Axes) -> str:
         """Plot the map into an `ax` and return its caption.
@@ -207,7 +324,10 @@ class ReleaseMap:
         str
             The picture's caption.
         """
-        outside = self.draw(ax)
+        caption = self._caption(self.draw(ax))
+        return caption if len(self.users) <= len(_USER_COLOURS) else f"{caption} {_MANY_USERS}"
+
+    def _caption(self, outside: int) -> str:
         subject = "release is" if outside == 1 else "releases are"
         return f"{self.note} {outside:,} {subject} outside the picture." if outside else self.note
 
@@ -254,13 +374,11 @@ class ReleaseMap:
         points = np.column_stack([located["latitude"], located["longitude"]])
         facts = {name: located[name] for name in _RELEASE_FACTS}
         columns: dict[str, Any] = {"users": located["user"], "times": located["time"]}
-        layers = [MapLayer("sampled location", "dots", canvas.RELEASE_COLOUR, points, facts, **columns)]
-        order, numbers = self._trips()
-        # A line through estimates at samples is broken at predictions: between samples no path is published.
+        layers = [MapLayer(_SAMPLED, "dots", canvas.RELEASE_COLOUR, points, facts, **columns)]
+        order, numbers = self._sample_trips()
         withheld = table["withheld"]
-        breaks = np.concatenate([[0], np.diff(numbers) != 0])[: len(order)] + withheld[order]
         trip = np.zeros(len(table), dtype=np.int64)
-        trip[order] = np.cumsum(breaks)
+        trip[order] = numbers
         points = np.column_stack([table["estimate_latitude"], table["estimate_longitude"]])
 
         def estimates(name: str, kind: Literal["line", "area"], mask: BoolArray) -> MapLayer:
@@ -273,14 +391,15 @@ class ReleaseMap:
                 facts,
                 users=table["user"][mask],
                 times=table["time"][mask],
-                radii=table["estimate_error_m"][mask],
+                radii=self._radii[mask],
+                radius_name=self._radius_name,
                 trips=trip[mask],
                 by_time=kind == "line",
             )
 
         if withheld.any():
-            layers.insert(0, estimates("predicted between samples", "area", withheld))
-        return [*layers, estimates("estimate at a sample", "line", ~withheld)]
+            layers.insert(0, estimates(_PREDICTED, "area", withheld))
+        return [*layers, estimates(_ESTIMATED, "line", ~withheld)]
 
     def _true_layers(self) -> list[MapLayer]:
         if not self.tracks:
@@ -307,6 +426,34 @@ class ReleaseMap:
         edges = edges_up_to(self.policy, _MAX_LISTED_EDGES)
         listed = np.zeros((0, 2), dtype=np.int64) if edges is None else edges
         return MapPolicy(self.space.latlon(), listed, self._hull.vertices, error, self.policy_text)
+
+    @cached_property
+    def users(self) -> tuple[str, ...]:
+        """The released users, sorted."""
+        return tuple(sorted(set(self.table["user"].tolist())))
+
+    @property
+    def _is_calibrated(self) -> bool:
+        return bool(np.isfinite(self.table["calibrated_radius_90_m"]).any())
+
+    @property
+    def _radii(self) -> FloatArray:
+        """The radii of circles in metres: calibrated, or expected errors without calibration."""
+        return self.table["calibrated_radius_90_m" if self._is_calibrated else "estimate_error_m"]
+
+    @property
+    def _radius_name(self) -> str:
+        return "calibrated radius: contains 90 % of timesteps on average" if self._is_calibrated else "expected error"
+
+    def _sample_trips(self) -> tuple[IntArray, IntArray]:
+        """Return the rows by user and time, and a number of each that also changes at predictions.
+
+        Between samples no path is published, so a line through estimates is broken there.
+        """
+        order, numbers = self._trips()
+        withheld = self.table["withheld"]
+        breaks = np.concatenate([[0], np.diff(numbers) != 0])[: len(order)] + withheld[order]
+        return order, np.cumsum(breaks)
 
     # ---- coordinates ---------------------------------------------------------------------------------------------
 
@@ -349,7 +496,7 @@ class ReleaseMap:
             return np.array([[-1.0, -1.0], [1.0, 1.0]]) if self.space is None else maps.extent(self.space)
         low = points.min(axis=0)
         high = points.max(axis=0)
-        error = _median(self.table["estimate_error_m"]) / 1000.0
+        error = _median(self._radii) / 1000.0
         margin = max(error, _MIN_SIDE_KM / 2) if np.isfinite(error) else _MIN_SIDE_KM / 2
         middle = (low + high) / 2
         half = (high - low) / 2 + margin
@@ -609,6 +756,8 @@ def _is_policy_for(table: ReleaseTable, settings: ReleaseSettings | None, text: 
 
 def _figure(release_map: ReleaseMap, title: str) -> Any:
     """Return the map as a picture with its title and its note above it."""
+    if 1 < len(release_map.users) <= MAX_PANELS:
+        return _panel_figure(release_map, title)
     figure, ax = canvas.new_figure(_FIGURE_INCHES, _FIGURE_INCHES)
     note = wrap(release_map.draw_with_note(ax), 105)
     (west, east) = ax.get_xlim()
@@ -617,6 +766,22 @@ def _figure(release_map: ReleaseMap, title: str) -> Any:
     figure.set_size_inches(_FIGURE_INCHES, min(max(map_height, 3.0), 12.0) + 2.0)
     ax.text(0.5, 1.01, "\n".join(note), transform=ax.transAxes, ha="center", va="bottom", fontsize=8, color="#555555")
     ax.set_title("\n".join(wrap(title, 80)), fontsize=11, pad=8 + 11 * len(note))
+    return figure
+
+
+def _panel_figure(release_map: ReleaseMap, title: str) -> Any:
+    """Return a picture with a panel for each user."""
+    figure, _ = canvas.new_panels(_FIGURE_INCHES, _FIGURE_INCHES, rows=0)
+    note = wrap(release_map.draw_panels(figure), 130)
+    first = figure.axes[0]
+    (west, east) = first.get_xlim()
+    (south, north) = first.get_ylim()
+    columns = first.get_gridspec().ncols
+    rows = first.get_gridspec().nrows
+    # A panel needs its title, about a quarter of an inch.
+    height = rows * (_FIGURE_INCHES / columns * (north - south) / (east - west) + 0.25)
+    figure.set_size_inches(_FIGURE_INCHES, height + 0.9 + 0.15 * len(note))
+    figure.suptitle("\n".join([*wrap(title, 100), *note]), fontsize=8, color="#444444")
     return figure
 
 

@@ -348,7 +348,7 @@ function spread(spans, most) {
 }
 
 function drawArea(layer) {
-  // The union of the error circles: circles of one direction in one path are filled once where they overlap.
+  // The union of the circles: circles of one direction in one path are filled once where they overlap.
   const spans = spansOf(layer);
   if (!spans.length) return;
   pen.beginPath();
@@ -361,7 +361,7 @@ function drawArea(layer) {
 const AREA_OPACITY = .13;
 
 function drawLatest() {
-  // The latest estimate of one user, with its expected error.
+  // The latest estimate of one user, with its circle.
   let last = null;
   for (const layer of layers) if (layer.visible && layer.radii && layer.times) {
     const spans = spansOf(layer);
@@ -380,7 +380,7 @@ function circle(layer, i, filled) {
 }
 
 function latest(layer, i) {
-  // An estimate with its expected error, in front.
+  // An estimate with its circle, in front.
   pen.strokeStyle = layer.colour; pen.lineWidth = 2; pen.fillStyle = layer.colour + "22";
   circle(layer, i, true);
   pen.beginPath(); pen.arc(px(layer.x[i]), py(layer.y[i]), 6, 0, 7);
@@ -453,7 +453,7 @@ function point(event) {
   const rows = nearby ? [...(nearby.layer.users ? [["user", nameOf(nearby.layer, nearby.i)]] : []),
     ...(nearby.layer.times ? [["time", `${formatTime(nearby.layer.times[nearby.i])} UTC`]] : []),
     ["location", `${nearby.layer.lat[nearby.i].toFixed(5)}, ${nearby.layer.lon[nearby.i].toFixed(5)}`],
-    ...(nearby.layer.radii?.[nearby.i] > 0 ? [["expected error", `${Math.round(nearby.layer.radii[nearby.i]).toLocaleString("en")} m`]] : []),
+    ...(nearby.layer.radii?.[nearby.i] > 0 ? [[nearby.layer.radius_name, `${Math.round(nearby.layer.radii[nearby.i]).toLocaleString("en")} m`]] : []),
     ...nearby.layer.facts.map(([name, of]) => [name.replace(/_m$/, " (m)").replaceAll("_", " "), of(nearby.i)])] : [];
   if (state >= 0) rows.push(["neighbours in the policy", `${policy.neighbours[state].length} states`]);
   for (const [key, value] of rows) if (value !== "") { const row = table.insertRow(); row.insertCell().textContent = key; row.insertCell().textContent = value; }
@@ -466,7 +466,7 @@ const nameOf = (layer, i) => data.layers[layers.indexOf(layer)].users.words[laye
 
 // ---- the panel -----------------------------------------------------------------------------------------------------
 function fit() {
-  // Every error circle, and all but the farthest percent of the other points on each side: noise has no bound.
+  // Every circle, and all but the farthest percent of the other points on each side: noise has no bound.
   const shown = layers.filter(layer => layer.visible && !layer.ends), x = [], y = [];
   let west = Infinity, east = -Infinity, north = Infinity, south = -Infinity;
   const include = (left, right, top, bottom) => { west = Math.min(west, left); east = Math.max(east, right); north = Math.min(north, top); south = Math.max(south, bottom); };
@@ -501,6 +501,12 @@ function legend() {
     if (layer.opacity) mark.style.opacity = layer.opacity;
     row.append(box, mark, name, number); by("layers").append(row);
     boxes.push(() => { number.textContent = count().toLocaleString("en"); });
+  }
+  // Circles belong to the layers of estimates; their entry says what a radius is.
+  for (const name of new Set(layers.filter(layer => layer.radii && layer.times).map(layer => layer.radius_name))) {
+    const row = document.createElement("div"), mark = document.createElement("i");
+    mark.className = "circle"; mark.style.borderColor = layers.find(layer => layer.radius_name === name).colour;
+    row.append(mark, `circle: ${name}; filled for the latest timestep`); by("layers").append(row);
   }
   if (policy?.text) by("layers").title = policy.text;
 }

@@ -176,7 +176,9 @@ class MapLayer:
     times
         One time per point, as ``datetime64``, by which the map can be filtered; requires users.
     radii
-        The expected error of each point in metres, shown as circles (NaN: unknown).
+        The radius of each point in metres, shown as circles (NaN: unknown).
+    radius_name
+        What a radius is, for the legend and for the point under the pointer.
     trips
         An integer per point, equal within a trip. Defaults to one trip per user.
     by_time
@@ -197,6 +199,7 @@ class MapLayer:
     users: npt.ArrayLike = ()
     times: npt.ArrayLike = ()
     radii: npt.ArrayLike = ()
+    radius_name: str = "expected error"
     trips: npt.ArrayLike = ()
     by_time: bool = False
     visible: bool = True
@@ -238,6 +241,7 @@ class MapLayer:
             layer["times"] = coded_numbers(seconds, max(1, int(np.gcd.reduce(seconds))))
         if len(columns["radii"]):
             layer["radii"] = coded_numbers(columns["radii"][order])
+            layer["radius_name"] = self.radius_name
         if len(columns["trips"]):
             first_rows = 1 + np.flatnonzero(np.diff(columns["trips"][order]))
             layer["trips"] = coded_numbers(first_rows, allow_constant=False)["code"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ DAY_SECONDS = 86_400.0
 # Below this number of releases nothing is pruned, because it would save too little memory.
 _MIN_RELEASES_TO_PRUNE = 64
 
+# Slots are stored as signed integers of 64 bits.
+_MAX_SLOT = 1 << 63
 
 _FRACTION = re.compile(r"[0-9]+(/[0-9]+)?")
 
@@ -60,8 +63,12 @@ class Account:
         self.epsilon = Fraction(0)
         self.constrained_epsilon: Fraction | float = Fraction(0)
         self.last_draw_slot: int | None = None
-        self._slots: list[int] = []
+        # An array of integers, so that NumPy reads the slots of weeks without converting each of them.
+        self._slots = array("q")
         self._before: list[Fraction] = []
+        # The slots and budgets of the releases that were not withheld: a schedule withholds most timesteps.
+        self._draw_slots: list[int] = []
+        self._draws: list[Fraction] = []
 
     def add(self, slot: int, epsilon: float, constrained_dp_factor: float) -> None:
         """Add one more release, with budget 0 if it is withheld.
@@ -71,9 +78,12 @@ class Account:
         self.count += 1
         self._slots.append(slot)
         self._before.append(self.epsilon)
+        spent = to_fraction(epsilon)
         if epsilon > 0:
             self.last_draw_slot = slot
-        self.epsilon += to_fraction(epsilon)
+            self._draw_slots.append(slot)
+            self._draws.append(spent)
+        self.epsilon += spent
         self.constrained_epsilon += constrained_cost(epsilon, constrained_dp_factor)
         if (
             self.max_window_steps is not None
@@ -84,6 +94,8 @@ class Account:
             # Remove at least half of them at a time, so that a release takes constant time on average.
             if 2 * num_outside >= len(self._slots):
                 del self._slots[:num_outside], self._before[:num_outside]
+                num_draws = bisect_right(self._draw_slots, slot - self.max_window_steps)
+                del self._draw_slots[:num_draws], self._draws[:num_draws]
 
     @property
     def slot(self) -> int | None:
@@ -104,17 +116,17 @@ class Account:
 
         Withheld timesteps are omitted. `slot` must be the last slot or a later one.
         """
-        first = self._find_first(slot, steps)
-        sums = [*self._before[first:], self.epsilon]
-        spans = zip(self._slots[first:], sums, sums[1:], strict=False)
-        return [(slot, after - before) for slot, before, after in spans if after > before]
+        self._check_window(steps)
+        first = bisect_right(self._draw_slots, slot - steps)
+        return list(zip(self._draw_slots[first:], self._draws[first:], strict=True))
 
     def recent_slots(self, slot: int, steps: int) -> IntArray:
         """Return the distinct slots of the releases in the ``steps`` timesteps up to ``slot``.
 
         Withheld timesteps are included.
         """
-        return np.unique(np.array(self._slots[self._find_first(slot, steps) :], dtype=np.int64))
+        slots = np.array(self._slots[self._find_first(slot, steps) :], dtype=np.int64)
+        return slots if len(slots) < 2 else slots[np.concatenate([[True], slots[1:] > slots[:-1]])]
 
     def to_dict(self, max_window_steps: int | None = None) -> dict[str, Any]:
         """Return the account as plain JSON values. `from_dict` restores it.
@@ -159,28 +171,36 @@ class Account:
             constrained = values["constrained_epsilon"]
             account.constrained_epsilon = inf if constrained == "inf" else _parse_fraction(constrained)
             account.last_draw_slot = values["last_draw_slot"]
-            account._slots = [slot for slot, _ in values["recent"]]
+            slots = [slot for slot, _ in values["recent"]]
             budgets = [_parse_fraction(budget) for _, budget in values["recent"]]
         except (TypeError, KeyError, ValueError, ArithmeticError) as problem:
             raise InvalidInputError(f"invalid account: {one_line(problem)}") from None
-        integers = [account.count, *account._slots]
+        integers = [account.count, *slots]
         integers += [value for value in (account.last_draw_slot, account.max_window_steps) if value is not None]
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in integers):
             raise InvalidInputError("invalid account: count, slots and steps must be integers")
         spent = account.epsilon - sum(budgets)
         if (
-            account._slots != sorted(account._slots)
+            slots != sorted(slots)
+            or not all(abs(slot) < _MAX_SLOT for slot in slots)
             or account.count < len(budgets)
             or spent < 0
             or (account.max_window_steps is not None and account.max_window_steps < 1)
         ):
             raise InvalidInputError("invalid account: its sums and slots contradict each other")
+        account._slots = array("q", slots)
         account._before = list(accumulate(budgets, initial=spent))[:-1]
+        draws = [(slot, budget) for slot, budget in zip(slots, budgets, strict=True) if budget > 0]
+        account._draw_slots = [slot for slot, _ in draws]
+        account._draws = [budget for _, budget in draws]
         return account
 
     def _find_first(self, slot: int, steps: int) -> int:
-        assert self.max_window_steps is None or steps <= self.max_window_steps, "older releases are not in the account"
+        self._check_window(steps)
         return bisect_right(self._slots, slot - steps)
+
+    def _check_window(self, steps: int) -> None:
+        assert self.max_window_steps is None or steps <= self.max_window_steps, "older releases are not in the account"
 
 
 def _parse_fraction(text: str) -> Fraction:

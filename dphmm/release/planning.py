@@ -225,6 +225,7 @@ class Planner:
         # Shared by all copies: the largest effect among the plans of all users.
         self.repairs = RepairLog()
         self._last: StepPlan | None = None
+        self._last_withheld: StepPlan | None = None
         # Repair identifiers are random. A counter would repeat in a forked process or in one that receives a pickled
         # plan, and a plan would then get the noise of another repair.
         self._noises: BoundedCache[tuple[int, float], StepNoise] = BoundedCache(_NOISE_CACHE_SIZE)
@@ -239,8 +240,9 @@ class Planner:
         return planner
 
     def clear(self) -> None:
-        """Forget the last plan and all noise. The next step is planned from scratch."""
+        """Forget the last plans and all noise. The next step is planned from scratch."""
         self._last = None
+        self._last_withheld = None
         self._noises.clear()
         self._outputs.clear()
         self._builder.clear()
@@ -287,9 +289,15 @@ class Planner:
         self, prior: Belief, reason: Reason, steps: int, version: int, max_event_probabilities: tuple[float, ...] = ()
     ) -> StepPlan:
         """Return the plan of a withheld timestep. Its constraint set is the whole support."""
-        protection = self._protect.without_noise(self._policy.restrict(prior.support))
+        # Without noise, everything but the belief follows from the support, which is usually that of the timestep
+        # before: a schedule withholds most timesteps.
+        plan = self._last_withheld
+        if plan is None or not np.array_equal(plan.constraint, prior.support):
+            protection = self._protect.without_noise(self._policy.restrict(prior.support))
+            plan = self._last_withheld = self._new_plan(prior, prior.support, protection)
         return replace(
-            self._new_plan(prior, prior.support, protection),
+            plan,
+            prior=prior,
             steps=steps,
             version=version,
             max_event_probabilities=max_event_probabilities,

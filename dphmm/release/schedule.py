@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +19,7 @@ from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import cell_rms_distance, expected_distance
 from dphmm.release.filter_state import FilterState
-from dphmm.release.ledger import DAY_SECONDS, to_fraction
+from dphmm.release.ledger import DAY_SECONDS, Account, to_fraction
 from dphmm.release.noise import StepNoise, expected_distance_after_tables, spread_over_quantiles
 from dphmm.release.planning import Planner, StepPlan
 from dphmm.release.settings import Schedule
@@ -131,6 +131,9 @@ _SHARE_FACTOR = 1.3
 
 # If less than the chosen budget remains, the release is made with the rest if that is at least this share of it.
 _MIN_BUDGET_SHARE = 0.5
+
+# Covers the rounding errors of a bound.
+_ROUNDING = 1 + 1e-9
 
 # Prior of a user's reporting rate: 24 timesteps in a window, with the weight of a quarter of an observed timestep.
 _PRIOR_TIMESTEPS = 24.0
@@ -370,14 +373,23 @@ class Scheduler:
         target = schedule.target_error
         if level <= (target or 0.0):
             return planner.withhold(prior, "target", steps, state.version)
-        allowance = self._compute_allowance(state, steps, schedule.window_epsilon)
-        if not allowance.remaining:
+        # Most timesteps are withheld because the window has no budget left. The allowance is not computed for them.
+        if schedule.window_epsilon is not None and self._is_spent(state, steps, schedule.window_epsilon):
             return planner.withhold(prior, "budget", steps, state.version)
+        allowance = self._compute_allowance(state, steps, schedule.window_epsilon)
         plan = planner.build_plan(prior) if plan is None else replace(plan, prior=prior)
         effects = BudgetEffects(self, plan, planner, level)
         budgets = [budget_at_rung(epsilon, rung) for rung in _BUDGET_RUNGS]
-        best = effects.smallest_budget(_TARGET_SHARE * (target or level), budgets)
         rest = next((budget for budget in budgets if to_fraction(budget) <= allowance.remaining), 0.0)
+        # A release lasts at most until the error of a known location has grown to the present one.
+        most = allowance.max_epsilon(max(1.0, self.growth.steps_to_reach(level))) * _ROUNDING
+        best = effects.smallest_budget(
+            _TARGET_SHARE * (target or level),
+            budgets,
+            lambda budget: min(budget, rest) > most or rest < _MIN_BUDGET_SHARE * budget,
+        )
+        if best is None:
+            return planner.withhold(prior, "budget", steps, state.version)
         if best.epsilon > rest >= _MIN_BUDGET_SHARE * best.epsilon:
             best = effects.compute(rest)
         if best.epsilon > rest or best.epsilon > allowance.max_epsilon(best.steps):
@@ -387,6 +399,23 @@ class Scheduler:
             share = next((budget for budget in budgets if budget <= min(allowance.per_timestep, rest)), 0.0)
         return planner.with_epsilon(plan, max(best.epsilon, share), steps, state.version)
 
+    def _is_spent(self, state: FilterState, steps: int, budget: float) -> bool:
+        """Return whether the window that ends with the present slot has no budget left."""
+        account, now = self._get_account(state, steps)
+        return account.window_epsilon(now, self.window) == to_fraction(budget)
+
+    @staticmethod
+    def _get_account(state: FilterState, steps: int) -> tuple[Account, int]:
+        """Return the account of a user, and the slot of the present timestep."""
+        account = state.account
+        if account is None:
+            raise InvalidInputError(
+                "the cost of earlier releases is unknown: call resume() with their account, or replay them"
+            )
+        if state.count or state.first is None:
+            return account, (account.slot or 0) + (steps if state.count else 0)
+        return account, state.first
+
     def _compute_allowance(self, state: FilterState, steps: int, budget: float | None) -> Allowance:
         """Return the budget that the windows leave which contain the present slot.
 
@@ -395,15 +424,8 @@ class Scheduler:
         """
         if budget is None:
             return Allowance()
-        account = state.account
+        account, now = self._get_account(state, steps)
         total = to_fraction(budget)
-        if account is None:
-            raise InvalidInputError(
-                "the cost of earlier releases is unknown: call resume() with their account, or replay them"
-            )
-        now = (account.slot or 0) + steps
-        if not state.count:
-            now = (account.slot or 0) if state.first is None else state.first
         timesteps = account.recent_slots(now, NUM_LEARNING_WINDOWS * self.window)
         reporting_rate = ReportingRate(timesteps[timesteps < now][-_MAX_TIMESTEPS:], now, self.window)
         recent = account.recent_draws(now, self.window)
@@ -471,24 +493,43 @@ class BudgetEffects:
         logs = noise.log_densities(noise.query.values[true_states] + added, states)
         return _mean_posterior_error(logs, weights, self._scheduler.points[states], within)
 
-    def smallest_budget(self, goal: float, budgets: Sequence[float]) -> BudgetEffect:
+    def smallest_budget(
+        self, goal: float, budgets: Sequence[float], exceeds_allowance: Callable[[float], bool]
+    ) -> BudgetEffect | None:
         """Return the effect of the smallest budget that keeps the error within a goal.
 
-        `budgets` must be decreasing. If no budget is sufficient, the effect of the largest is returned.
+        If no budget is sufficient, the effect of the largest is returned.
+
+        Parameters
+        ----------
+        goal
+            Upper bound on the error.
+        budgets
+            Decreasing budgets.
+        exceeds_allowance
+            Whether no release can have a budget or a larger one. If this is true of all budgets that remain, the
+            result is None: whichever of them is the smallest, the timestep is withheld. Most searches end like this
+            after one budget.
         """
-        best = self.compute(budgets[0])
         low = 0
         high = len(budgets)
+        best = None
+        if exceeds_allowance(budgets[-1]):
+            return None
         # The error increases along the sequence, so bisection computes it for at most five of the eleven budgets.
-        while best.error <= goal and high - low > 1:
+        while high - low > 1:
             middle = (low + high) // 2
             effect = self.compute(budgets[middle])
             if effect.error <= goal:
                 low = middle
                 best = effect
+            elif exceeds_allowance(budgets[middle - 1]):
+                return None
             else:
                 high = middle
-        return best
+        # The largest budget comes last, because it is rarely needed.
+        largest = self.compute(budgets[0])
+        return largest if best is None or largest.error > goal else best
 
 
 def _choose_representatives(
@@ -524,9 +565,14 @@ def _mean_posterior_error(logs: FloatArray, weights: FloatArray, places: FloatAr
     `logs` contains the log likelihoods of the outputs, ``(n, k)``.
     """
     logs -= logs.max(axis=1, keepdims=True)
-    posterior = np.exp(logs) * weights
+    posterior = np.exp(logs, out=logs)
+    posterior *= weights
     posterior /= posterior.sum(axis=1, keepdims=True)
-    offsets = places[None] - (posterior @ places)[:, None]
-    return float(
-        np.einsum("nk,nk->", posterior, np.sqrt(np.einsum("nkd,nkd->nk", offsets, offsets) + within**2))
-    ) / len(logs)
+    distances = np.zeros(posterior.shape)
+    # One contiguous array for each dimension: inner loops over two coordinates would take most of the time.
+    for mean, coordinate in zip((posterior @ places).T, places.T, strict=True):
+        offsets = coordinate[None] - mean[:, None]
+        offsets *= offsets
+        distances += offsets
+    distances += within**2
+    return float(np.einsum("nk,nk->", posterior, np.sqrt(distances, out=distances))) / len(logs)

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray
 from dphmm.errors import InvalidInputError, need
+from dphmm.space.trajectory import TimeArray, microseconds
 from dphmm.tables import iso_time
 from dphmm.tables.arrow_columns import build_column
 from dphmm.tables.values import is_text, parse_number, parse_time, shorten
-from dphmm.validation import checked
+from dphmm.validation import Seconds, checked
 
 if TYPE_CHECKING:
     import pandas
@@ -298,6 +299,43 @@ class ReleaseTable:
         """Boolean mask ``(n,)`` of the releases with a latitude and longitude."""
         placed: npt.NDArray[np.bool_] = np.isfinite(self["latitude"]) & np.isfinite(self["longitude"])
         return placed
+
+    @checked
+    def step_starts(self, step_seconds: Seconds) -> TimeArray:
+        """Return the start of each row's timestep, of which ``time`` is the end.
+
+        Parameters
+        ----------
+        step_seconds
+            The length of a timestep: that of the model of the releases.
+
+        Returns
+        -------
+        numpy.ndarray
+            ``(n,)``, ``datetime64[us]`` in UTC. A row is of the fixes after this and at or before ``time``.
+
+        Raises
+        ------
+        InvalidInputError
+            If a time is not a multiple of the step since 1970: the releases have another step.
+        ConfigurationError
+            If `step_seconds` is not positive and finite.
+
+        Examples
+        --------
+        >>> table = ReleaseTable({column.name: np.array([], dtype=object) for column in COLUMNS})
+        >>> table.step_starts(300).shape
+        (0,)
+        """
+        step = microseconds(step_seconds, "step_seconds")
+        times = self["time"]
+        offsets = np.flatnonzero(times.astype(np.int64) % step)
+        if len(offsets):
+            raise InvalidInputError(
+                f"step_seconds must be that of the releases, got {step_seconds:g} s and a release at "
+                f"{iso_time(times[offsets[0]])}"
+            )
+        return (times.astype(np.int64) - step).astype("datetime64[us]")
 
     @checked
     def select(self, mask: BoolArray) -> ReleaseTable:

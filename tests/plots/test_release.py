@@ -183,12 +183,51 @@ def test_legend_of_written_map_does_not_overlap_axis_label(tmp_path, monkeypatch
     assert min(gaps) > 0
 
 
-def test_predictions_between_samples_are_an_area_and_break_the_line_of_estimates():
-    table = walks.release_walk(20)
-    withheld = np.isin(np.arange(20), [5, 6, 12])
+def withhold(table: ReleaseTable, withheld: np.ndarray, **columns: object) -> ReleaseTable:
     reasons = np.where(withheld, "budget", "").astype(object)
     hidden = {name: np.where(withheld, np.nan, table[name]) for name in ("x_km", "y_km", "latitude", "longitude")}
-    table = ReleaseTable({**table.columns, **hidden, "withheld": withheld, "withheld_reason": reasons})
+    return ReleaseTable({**table.columns, **hidden, "withheld": withheld, "withheld_reason": reasons, **columns})
+
+
+def test_circles_are_calibrated_radii_with_their_legend_where_the_model_is_calibrated():
+    """Without calibration they are expected errors."""
+    table = walks.release_walk(20)
+    plain = withhold(table, np.arange(20) % 4 > 0, calibrated_radius_90_m=np.full(20, np.nan))
+    calibrated = withhold(table, np.arange(20) % 4 > 0, calibrated_radius_90_m=2 * table["estimate_error_m"])
+    for shown, name, factor in ((plain, "expected error", 1), (calibrated, "calibrated radius: contains 90 %", 2)):
+        _, ax = canvas.new_figure()
+        ReleaseMap(shown, walks.GRID).draw(ax)
+        (area,) = (patch for patch in ax.patches if patch.get_label() == "predicted between samples")
+        reach = factor * float(table["estimate_error_m"].max()) / 1000
+        assert reach < area.get_path().get_extents().width
+        labels = ax.get_legend_handles_labels()[1]
+        assert [label for label in labels if label.startswith(name)]
+        lines = read_page_data(ReleaseMap(shown, walks.GRID).to_html("T"))["layers"]
+        radii = {layer["radius_name"] for layer in lines if "radii" in layer}
+        assert [radius.startswith(name) for radius in radii] == [True]
+
+
+def test_each_of_few_users_has_a_panel_with_one_view_and_no_line_through_predictions():
+    table = walks.sample_table(60, 3)
+    table = withhold(table, np.arange(60) % 5 > 0)
+    figure, _ = canvas.new_panels(9.0, 9.0, rows=0)
+    caption = ReleaseMap(table, walks.GRID).draw_panels(figure)
+    assert caption.startswith("12 private releases of 3 users, and predictions at 48 timesteps")
+    users = sorted(set(table["user"].tolist()))
+    assert [ax.get_title().partition(":")[0] for ax in figure.axes] == users
+    assert len({(*ax.get_xlim(), *ax.get_ylim()) for ax in figure.axes}) == 1
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"sampled location", "estimate at a sample", "predicted between samples"} < set(labels)
+    for ax, user in zip(figure.axes, users, strict=True):
+        sampled = int((~table["withheld"][table["user"] == user]).sum())
+        (dots,) = (line for line in ax.lines if line.get_label() == "sampled location")
+        assert len(dots.get_xdata()) == sampled
+        joined = [line for line in ax.lines if line.get_linestyle() == "-" and line.get_color() == canvas.BLUE]
+        assert all(len(line.get_xdata()) == 1 for line in joined), "predictions lie between all samples"
+
+
+def test_predictions_between_samples_are_an_area_and_break_the_line_of_estimates():
+    table = withhold(walks.release_walk(20), np.isin(np.arange(20), [5, 6, 12]))
     layers = {layer["name"]: layer for layer in read_page_data(ReleaseMap(table).to_html("T"))["layers"]}
     assert list(layers) == ["predicted between samples", "sampled location", "estimate at a sample"]
     assert [layers[name]["kind"] for name in layers] == ["area", "dots", "line"]

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from dphmm import Limits, MarkovModel, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
 from dphmm.model.belief import Belief
-from dphmm.release.schedule import BudgetEffects, ErrorGrowth, ReportingRate, Scheduler, _choose_representatives
+from dphmm.release.schedule import (
+    BudgetEffect,
+    BudgetEffects,
+    ErrorGrowth,
+    ReportingRate,
+    Scheduler,
+    _choose_representatives,
+)
 from tests.running_example import F, graph
 
 STAY = np.eye(6) * 0.88 + 0.02
@@ -138,6 +145,34 @@ def test_predicted_error_matches_enumeration(epsilon):
 def test_half_budget_fails_error_comparison():
     prior = np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
     assert enumerated(prior, 4.0) != pytest.approx(enumerated(prior, 2.0), rel=0.12)
+
+
+def search_fully(errors, budgets, goal):
+    """Return the index that bisection without an early end chooses."""
+    low, high = 0, len(budgets)
+    while errors[0] <= goal and high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if errors[middle] <= goal else (low, middle)
+    return low
+
+
+@given(st.integers(0, 10_000))
+def test_search_ends_early_only_if_timestep_is_withheld(seed):
+    """Random errors, not always increasing."""
+    rng = np.random.default_rng(seed)
+    budgets = [6.0 / 2 ** (rung / 2) for rung in range(11)]
+    errors = np.sort(rng.random(11)) if seed % 2 else rng.random(11)
+    rest, most, goal = rng.choice([0.0, *budgets]), float(rng.exponential(2.0)), rng.random()
+    effects = BudgetEffects.__new__(BudgetEffects)
+    computed = []
+    effects.compute = lambda budget: computed.append(budget) or BudgetEffect(budget, errors[budgets.index(budget)], 1)
+    best = effects.smallest_budget(goal, budgets, lambda budget: min(budget, rest) > most or rest < 0.5 * budget)
+    expected = budgets[search_fully(errors, budgets, goal)]
+    if best is None:
+        assert rest < 0.5 * expected or min(expected, rest) > most
+    else:
+        assert best.epsilon == expected
+    assert len(computed) <= 5
 
 
 def test_large_belief_is_represented_by_subset_of_equal_spread():

@@ -14,7 +14,7 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.record import PrivateDiagnostics
 from dphmm.release.trajectory import release_trajectory
-from dphmm.space import Places, SlottedTrajectory
+from dphmm.space import Places, SlottedTrajectory, Trajectory
 from dphmm.writers import COLUMNS, ReleaseTable
 
 
@@ -83,6 +83,23 @@ def test_table_of_releases_matches_records():
     assert table["latitude"].tolist() == [round(placed.latitude, 6) for placed in releases]
     plane = space.projection.to_plane(table["latitude"], table["longitude"])
     np.testing.assert_allclose(plane, np.column_stack([table["x_km"], table["y_km"]]), rtol=0, atol=1e-4)
+
+
+def test_every_fix_lies_between_start_and_time_of_its_row():
+    """Fixes at random instants (seed 3). Intervals closed at the other end lose a fix."""
+    space = Places(["a", "b", "c"], [45.0, 45.001, 45.02], [7.0, 7.01, 7.05])
+    model = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3), space, 60.0)
+    releaser = Releaser(model, space.points, PolicyGraph.complete(3), epsilon=0.5, rng=1)
+    seconds = np.union1d([0, 60], np.random.default_rng(3).choice(np.arange(61, 3000), 38, replace=False))
+    times = np.datetime64("2024-03-07T09:00", "us") + seconds * np.timedelta64(1, "s")
+    fixes = Trajectory("u", times, *space.latlon(np.zeros(40, dtype=np.int64)).T)
+    table = ReleaseTable.from_releases(release_trajectory(releaser, space, fixes.resample(60.0)))
+    starts = table.step_starts(60)
+    rows_of_fix = ((starts < times[:, None]) & (times[:, None] <= table["time"])).sum(axis=1)
+    assert (rows_of_fix == 1).all()
+    assert not ((starts <= times[:, None]) & (times[:, None] < table["time"])).any(axis=1).all()
+    with pytest.raises(InvalidInputError, match="step_seconds must be that of the releases, got 7 s"):
+        table.step_starts(7)
 
 
 def test_columns_exclude_private_diagnostics():

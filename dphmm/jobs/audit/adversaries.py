@@ -39,7 +39,8 @@ class Adversaries:
     ----------
     auxiliary_data
         Earlier data of the users, by name. One informed adversary has them and models each user's movement by
-        `dphmm.model.habits.with_habits`. Data from a user's first release on are not used.
+        `dphmm.model.habits.with_habits`. Data from a user's first release on are not used. Users without earlier data
+        in the region are omitted from an audit.
     model
         Another model of the same states, or its file. One adversary uses it for all users.
     auxiliary_locations
@@ -86,12 +87,13 @@ class Adversaries:
         Returns
         -------
         Mapping
-            Name of each user → the adversaries.
+            Name of each user → the adversaries. With auxiliary data, users without earlier data in the region are
+            omitted.
 
         Raises
         ------
         ConfigurationError
-            If a user has no earlier data in the region, a location is unknown, or the other model has other states.
+            If no user has earlier data in the region, a location is unknown, or the other model has other states.
         DphmmError
             If the data or the model are invalid.
         """
@@ -105,8 +107,10 @@ class Adversaries:
             if place not in _INFERRED_LOCATIONS
         }
         histories = read_histories(read_tracks_by_user(self.auxiliary_data), public, begins)
-        if self.auxiliary_data is not None and None in histories.values():
-            raise missing_history_error(next(user for user, history in histories.items() if history is None))
+        if self.auxiliary_data is not None:
+            histories = {user: history for user, history in histories.items() if history is not None}
+            if begins and not histories:
+                raise missing_history_error(next(iter(begins)))
         return _UserAdversaries(public, shared, self.auxiliary_locations, location_adversaries, histories)
 
 
@@ -194,9 +198,17 @@ def history_before(track: Trajectory, model: MarkovModel, slot: int | None) -> L
 def missing_history_error(user: str) -> ConfigurationError:
     """Build the error for a released user without earlier data."""
     return ConfigurationError(
-        f"user {user} must have auxiliary data in the region before the first release: use earlier data of all "
+        f"user {user} must have auxiliary data in the region before the first release: use earlier data of the "
         "released users, or select others with --users"
     )
+
+
+def omission_sentence(users: Sequence[str]) -> str:
+    """Return a sentence about omitted users, with a leading space; empty without any."""
+    if not users:
+        return ""
+    subject = "user is" if len(users) == 1 else "users are"
+    return f" {len(users):,} released {subject} omitted: no earlier data in the region."
 
 
 def _check_same_space(model: MarkovModel, public: MarkovModel) -> MarkovModel:

@@ -15,7 +15,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.events import Event, EventText, parse_event
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.adversaries import Adversaries
-from dphmm.jobs.audit.session import load_prior_and_replays
+from dphmm.jobs.audit.session import load_prior_and_replays, select_informed
 from dphmm.jobs.audit.target import Prior
 from dphmm.jobs.model.learn import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
@@ -45,6 +45,8 @@ class EventAudits(Result):
         An event counts as learned above or below these probabilities.
     private
         Whether the users' earlier data were used. The result is then private.
+    users_without_earlier_data
+        Released users who are omitted, because they have no earlier data in the region.
     """
 
     replays: tuple[ReplayResult, ...]
@@ -52,6 +54,7 @@ class EventAudits(Result):
     max_posterior: float = field(metadata=exported())
     min_posterior: float = field(metadata=exported())
     private: bool = field(default=False, metadata=exported())
+    users_without_earlier_data: tuple[str, ...] = field(default=(), metadata=exported())
 
     @property
     def is_exposed(self) -> bool:
@@ -134,7 +137,8 @@ def audit_event(
     prior
         Another adversary's distribution of the first state. Defaults to the model's.
     adversaries
-        Adversaries in addition to the public one. The result may then be private.
+        Adversaries in addition to the public one. The result may then be private. With auxiliary data, users without
+        earlier data in the region are omitted.
     max_posterior, min_posterior
         An event counts as learned above or below these probabilities. `max_posterior` defaults to the largest event cap
         on these events in the settings of the releases, or 0.9 without one.
@@ -188,14 +192,16 @@ def audit_event(
         caps = [cap for replay in replays for cap in replay.engine.settings.caps if str(cap.event) in events]
         max_posterior = max((cap.probability for cap in caps), default=LEARNED_PROBABILITY)
         _check_thresholds(min_posterior, max_posterior)
-    readers = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
+    user_adversaries = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
+    replays, omitted = select_informed(replays, user_adversaries)
     event_audits = []
     for replay in watch(replays, "Replaying", len(replays)):
         audits = list[EventAudit]()
-        for adversary in readers[replay.sequence.user]:
+        for adversary in user_adversaries[replay.sequence.user]:
             audits += audit_events(replay.engine, replay.sequence, worded, believed, adversary)
         event_audits.append(tuple(audits))
-    return EventAudits(replays, tuple(event_audits), float(max_posterior), float(min_posterior), others.is_private)
+    limits = float(max_posterior), float(min_posterior)
+    return EventAudits(replays, tuple(event_audits), *limits, others.is_private, omitted)
 
 
 def _check_thresholds(min_posterior: float, max_posterior: float) -> None:

@@ -16,7 +16,13 @@ from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.formatting import Result, exported, power_of_e
-from dphmm.jobs.audit.adversaries import build_habit_model, history_before, missing_history_error, read_tracks_by_user
+from dphmm.jobs.audit.adversaries import (
+    build_habit_model,
+    history_before,
+    missing_history_error,
+    omission_sentence,
+    read_tracks_by_user,
+)
 from dphmm.jobs.audit.session import locate_true_states
 from dphmm.jobs.audit.target import Prior, check_prior
 from dphmm.jobs.input_data import DataLike
@@ -258,13 +264,6 @@ class IdentityAudit(Result):
         max_epsilon = max(user.epsilon for user in self.users)
         num_correct = round(linkage.top_1_accuracy * linkage.num_users)
         count = len(self.candidates)
-        num_omitted = len(self.users_without_earlier_data)
-        omitted = (
-            f" {num_omitted:,} released {'user is' if num_omitted == 1 else 'users are'} omitted: no earlier data in "
-            "the region."
-            if num_omitted
-            else ""
-        )
         return (
             f"{num_correct:,} of {linkage.num_users:,} users are linked correctly to their earlier data among "
             f"{count:,} candidates ({100 * linkage.top_1_accuracy:.0f} %, {100 * CONFIDENCE:g} % interval "
@@ -272,7 +271,7 @@ class IdentityAudit(Result):
             f"{100 / count:.3g} %). {len(self.singled_out):,} of them are singled out with a posterior probability "
             f"above {self.max_posterior:g}. The guarantee bounds the likelihood ratio of two candidates by "
             f"{power_of_e(max_epsilon)} if the policy connects their paths at every timestep. Otherwise it does not "
-            f"limit linkage.{omitted}"
+            f"limit linkage.{omission_sentence(self.users_without_earlier_data)}"
         )
 
     def _derived(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from dphmm.audit.sequence import (
 )
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
-from dphmm.jobs.audit.adversaries import Adversaries
+from dphmm.jobs.audit.adversaries import Adversaries, omission_sentence
 from dphmm.jobs.audit.target import Prior, check_prior, get_state_names
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.learn import Model, load_model
@@ -51,6 +51,8 @@ class SessionAudit(Result):
         Whether true locations or the users' earlier data were used. The result is then private.
     thresholds
         Limits on the inference.
+    users_without_earlier_data
+        Released users who are omitted, because they have no earlier data in the region.
     """
 
     space: StateSpace
@@ -58,6 +60,7 @@ class SessionAudit(Result):
     audits: tuple[SequenceAudit, ...] = field(repr=False)
     private: bool = field(metadata=exported())
     thresholds: Thresholds = field(default_factory=Thresholds)
+    users_without_earlier_data: tuple[str, ...] = field(default=(), metadata=exported())
 
     @property
     def is_exposed(self) -> bool:
@@ -99,7 +102,8 @@ class SessionAudit(Result):
             "indistinguishable from another one within a factor of e^epsilon."
         )
         most_exposed = max(self.audits, key=lambda audit: float(audit.smoothed_metrics.top_1_probability.mean()))
-        text = f"{exposure} {most_exposed.describe()} {summarize_inference(most_exposed)}."
+        omitted = omission_sentence(self.users_without_earlier_data)
+        text = f"{exposure} {most_exposed.describe()} {summarize_inference(most_exposed)}.{omitted}"
         for user, sentences in list(self.violations.items())[:1]:
             return (
                 f"{text} Thresholds are violated for {len(self.violations)} of {len(self.replays)} users; {user}: "
@@ -142,7 +146,7 @@ def audit_session(
         The released trajectories, if available. The result is then private.
     adversaries
         Adversaries in addition to the public one, such as one with earlier data of the users. The result has an audit
-        for each of them and may be private.
+        for each of them and may be private. With auxiliary data, users without earlier data in the region are omitted.
     top
         Number of states for the top-k metrics.
     thresholds
@@ -182,9 +186,10 @@ def audit_session(
     """
     learned = load_model(model)
     believed, replays = load_prior_and_replays(path, learned, settings, users, prior)
-    truths = [None] * len(replays) if true is None else locate_true_states(true, replays)
     others = adversaries or Adversaries()
     user_adversaries = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
+    replays, omitted = select_informed(replays, user_adversaries)
+    truths = [None] * len(replays) if true is None else locate_true_states(true, replays)
     audits = list[SequenceAudit]()
     for replay, truth in watch(zip(replays, truths, strict=True), "Replaying", len(replays)):
         with_prior = [replace(adversary, prior=believed) for adversary in user_adversaries[replay.sequence.user]]
@@ -193,7 +198,7 @@ def audit_session(
             user_audits if keep_beliefs else [replace(audit, filtering=None, smoothed=()) for audit in user_audits]
         )
     private = true is not None or others.is_private
-    return SessionAudit(learned.space, replays, tuple(audits), private, thresholds or Thresholds())
+    return SessionAudit(learned.space, replays, tuple(audits), private, thresholds or Thresholds(), omitted)
 
 
 def locate_true_states(data: DataLike, replays: Sequence[ReplayResult]) -> list[IntArray]:
@@ -216,6 +221,14 @@ def locate_true_states(data: DataLike, replays: Sequence[ReplayResult]) -> list[
             )
         truths.append(truth)
     return truths
+
+
+def select_informed(
+    replays: tuple[ReplayResult, ...], adversaries: Mapping[str, object]
+) -> tuple[tuple[ReplayResult, ...], tuple[str, ...]]:
+    """Return the replays of the users with adversaries, and the names of the omitted users."""
+    selected = tuple(replay for replay in replays if replay.sequence.user in adversaries)
+    return selected, tuple(replay.sequence.user for replay in replays if replay.sequence.user not in adversaries)
 
 
 def load_prior_and_replays(

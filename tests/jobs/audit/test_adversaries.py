@@ -278,6 +278,31 @@ def test_session_event_and_calibrate_commands_accept_adversaries(town):
     assert json.loads(same.stdout) == public
 
 
+def test_users_without_earlier_data_are_omitted_from_session_and_event_audits(tmp_path, town):
+    """The audits of the other users are those of a selection by --users."""
+    _, states_by_user = town
+    write_tracks(tmp_path / "two.csv", {user: states_by_user[user] for user in ("p1", "p2")}, 0)
+    shared = ["r.csv", "--model", "m.npz", "--policy", "centres:500m", "--auxiliary-data", "two.csv"]
+    for line in (["session", *shared], ["event", *shared, "--event", "at:2 between 1 and 3"]):
+        done = command_line.run("audit", *line)
+        assert done.exit_code in (0, 1), done.output  # 1: an event was learned
+        assert done.stderr.count("users without earlier data in the region are omitted: p0\n") == 1
+        both, selected = (
+            json.loads(command_line.run("audit", *line, *users, "--json").stdout)
+            for users in ((), ("--users", "p1,p2"))
+        )
+        assert both.pop("users_without_earlier_data") == ["p0"]
+        assert selected.pop("users_without_earlier_data") == []
+        sentence = " 1 released user is omitted: no earlier data in the region."
+        assert (line[0] == "event") or both["in_words"] == selected["in_words"] + sentence
+        both.pop("in_words", None)
+        selected.pop("in_words", None)
+        assert both == selected
+    done = command_line.run("audit", "session", *shared, "--users", "p0")
+    assert done.exit_code == 2
+    assert "user p0 must have auxiliary data in the region" in " ".join(done.output.split())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
