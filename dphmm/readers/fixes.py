@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import nan
+from math import isfinite, nan
 from pathlib import PurePath
 from typing import Any
 
@@ -309,11 +309,12 @@ class FixCollector:
         if not self._tracks:
             self._tracks.append((0, None))
         self._segment.append(len(self._tracks) - 1)
-        self._elevation.append(elevation)
+        self._elevation.append(elevation if isfinite(elevation) else nan)
         for name in sensors.keys() - self._sensors.keys():
             self._sensors[name] = array("d", [nan]) * len(self._times)
         for name, values in self._sensors.items():
-            values.append(sensors.get(name, nan))
+            value = sensors.get(name, nan)
+            values.append(value if isfinite(value) else nan)
 
     def refuse(self, problem: str, line: int | None = None) -> None:
         """Count a malformed record, or raise unless such records are skipped.

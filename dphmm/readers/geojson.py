@@ -152,7 +152,7 @@ def _read_feature_rows(document: Document, options: ReadOptions, dropped: set[st
         if key or kind == "Feature":
             number += 1
             yield from _read_feature(item, number, columns, dropped)
-        elif kind in _DEPTHS:
+        elif isinstance(kind, str) and kind in _DEPTHS:
             number += 1
             yield from _read_feature({"geometry": item}, number, columns, dropped)
         elif not is_wgs84(item.get("crs")):

@@ -74,7 +74,7 @@ def timeline_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
             if not isinstance(item, dict):
                 raise ValueError(f"must be an object, got {shorten(item)}")
             _READERS.get(key, _add_segment)(item, number, collector)
-        except ValueError as problem:
+        except (ValueError, OverflowError) as problem:  # the latter for an infinite number
             collector.refuse(f"{_NAMES.get(key, 'segment')} {number}: {problem}")
         yield from collector.flush()
     if not num_records:

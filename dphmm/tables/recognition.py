@@ -285,7 +285,7 @@ def scan_json(text: str) -> dict[str, str]:
         string, mark = match[1], match[2]
         path, is_array = stack[-1] if stack else ("", True)
         if string is not None and is_value:
-            paths[key] = paths[key] or string[:80]
+            paths[key] = paths.get(key) or string[:80]
             is_value = False
         elif string is not None and not is_array:
             key = f"{path}.{string}" if path else string
