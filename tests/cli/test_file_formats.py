@@ -67,12 +67,12 @@ def _rename_format(path, old, new):
         (
             rename_session_format,
             ("release", "walk.csv", "--user", "a", "--session", "s.db", *TERMS, "-o", "out.csv"),
-            "s.db: must be of format 1, got 2; use the version of dphmm that wrote it, or a new file",
+            "s.db: must be of format 1 or earlier, got 2; use the version of dphmm that wrote it",
         ),
         (
             rename_session_format,
             ("audit", "session", "s.db", "--model", "m.npz"),
-            "s.db: must be of format 1, got 2; use the version of dphmm that wrote it, or a new file",
+            "s.db: must be of format 1 or earlier, got 2; use the version of dphmm that wrote it",
         ),
         (
             rename_hidden_places_format,
