@@ -244,7 +244,9 @@ class Relay:
         waiting: Mapping[str, int] = {}
         if is_ready:  # otherwise the store may not answer
             with suppress(DphmmError):
-                waiting = dict.fromkeys(ages, 0) | await self.sessions.run(self.sessions.count_waiting)
+                counts = await self.sessions.run(self.sessions.count_waiting)
+                # Recipients of true locations are not in the outbox: their answers may depend on a true location.
+                waiting = {name: counts.get(name, 0) for name in ages}
         if self.listener is not None:
             self.metrics.set_broker_connected(self.listener.is_connected is True)
         body, content_type = self.metrics.render(request.headers.get("accept", ""), is_ready, ages, waiting)

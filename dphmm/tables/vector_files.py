@@ -593,7 +593,7 @@ def _check_content(path: str | Path) -> None:
         return
     with readable(path), path.open("rb") as stream:
         kind = identify(stream.read(HEAD_BYTES))
-    if kind is not None and kind.format != "geojson" and not kind.name.startswith(("JSON", "gzip")):
+    if kind is not None and kind.format != "geojson" and not kind.name.startswith(("JSON", "TopoJSON", "gzip")):
         raise DataFileError(path, f"is {kind.name}, not GeoJSON; export the areas as GeoJSON")
 
 

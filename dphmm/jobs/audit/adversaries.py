@@ -130,6 +130,9 @@ class _UserAdversaries(Mapping[str, tuple[Adversary, ...]]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.histories)
 
+    def __contains__(self, user: object) -> bool:
+        return user in self.histories  # the default would build the models
+
     def __getitem__(self, user: str) -> tuple[Adversary, ...]:
         history = self.histories[user]
         with_data = [] if history is None else [Adversary(HABITS, build_habit_model(self.public, history))]

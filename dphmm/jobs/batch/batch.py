@@ -73,7 +73,7 @@ class UserResult:
     costly_repair
         The repair that raised the expected error most among all plans of the worker, if by more than a tenth.
     prediction_ratio
-        The `PredictionCheck.ratio` of the user; None without a released location.
+        The `PredictionCheck.ratio` of the user; None with few releases.
     """
 
     entry: Entry
@@ -118,7 +118,7 @@ class Tally:
 
     @property
     def prediction_ratio(self) -> float | None:
-        """The mean over users of `PredictionCheck.ratio`; None without a released location."""
+        """The mean over users of `PredictionCheck.ratio`; None if none has one."""
         total, count = self.prediction_ratios
         return total / count if count else None
 

@@ -14,6 +14,14 @@ for users who were outside at half of the timesteps, with a model of users who w
 """
 
 
+MIN_RELEASES = 30
+"""The number of a user's releases from which the ratio is stated.
+
+The squared distances vary about as an exponential variable, so that the mean of 30 has a standard deviation of 0.18 if
+the user moves as the model states. With fewer releases chance alone would often cause a warning.
+"""
+
+
 class PredictionCheck:
     """The mean squared distance of a user's releases from their predictions.
 
@@ -29,8 +37,8 @@ class PredictionCheck:
 
     @property
     def ratio(self) -> float | None:
-        """The mean over releases of squared distance / expectation; None without a release."""
-        return self._sum / self._count if self._count else None
+        """The mean over releases of squared distance / expectation; None below `MIN_RELEASES`."""
+        return self._sum / self._count if self._count >= MIN_RELEASES else None
 
     def add(self, engine: Releaser) -> None:
         """Add the last timestep of an engine. Timesteps without a released location do not count."""
