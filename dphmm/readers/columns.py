@@ -13,6 +13,7 @@ from dphmm.arrays import IntArray
 from dphmm.errors import DataFileError, NotRecordingError, need
 from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES, FixCollector, Fixes, ReadOptions, check_user
 from dphmm.readers.instants import UNITS
+from dphmm.readers.xml_tracks import WITHOUT_POSITION
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS
 from dphmm.tables.table import TRIPS, find_column, listed, normalize_column
@@ -52,6 +53,10 @@ def collect(rows: Rows, unit: str, collector: FixCollector) -> None:
 def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
     if isinstance(row, str):
         raise ValueError(row)
+    is_blank = all(row.get(name) in ("", None) for name in ("latitude", "longitude", "geometry"))
+    if is_blank and collector.options.is_recording:
+        collector.pass_over(WITHOUT_POSITION)
+        return
     microseconds = row.get("microseconds")
     instants = collector.options.instants
     is_recording = collector.options.is_recording

@@ -29,6 +29,7 @@ from dphmm.tables.vector_files import is_wgs84
 
 _LISTS = ("features", "locations")
 _TIMES = ("coordTimes", "times", "timestamps", "coordinateProperties")
+_OTHER_SHAPES = ("Polygon", "MultiPolygon", "GeometryCollection")
 _DEPTHS: Mapping[str, int] = {"Point": 0, "MultiPoint": 1, "LineString": 1, "MultiLineString": 2}
 
 
@@ -152,7 +153,7 @@ def _read_feature_rows(document: Document, options: ReadOptions, dropped: set[st
         if key or kind == "Feature":
             number += 1
             yield from _read_feature(item, number, columns, dropped)
-        elif isinstance(kind, str) and kind in _DEPTHS:
+        elif isinstance(kind, str) and kind in (*_DEPTHS, *_OTHER_SHAPES):
             number += 1
             yield from _read_feature({"geometry": item}, number, columns, dropped)
         elif not is_wgs84(item.get("crs")):
@@ -162,6 +163,9 @@ def _read_feature_rows(document: Document, options: ReadOptions, dropped: set[st
 
 def _read_feature(feature: Mapping[str, Any], number: int, columns: _Columns, dropped: set[str]) -> Rows:
     properties, geometry = feature.get("properties") or {}, feature.get("geometry")
+    if geometry is None and columns.is_recording:
+        dropped.add("features without a geometry")
+        return
     if not isinstance(properties, dict) or not isinstance(geometry, dict):
         yield number, "must have a geometry and properties, which are objects"
         return

@@ -250,6 +250,7 @@ _DATED = re.compile(
 _LOCAL_DATE = re.compile(
     r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
 )
+_CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _YEAR_FIRST = re.compile(
     r"(\d{4})([./])(\d{1,2})\2(\d{1,2})(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
 )
@@ -270,6 +271,8 @@ def _parse_dated(value: object) -> int | None:
 def _suggest_format(value: object) -> str:
     """Return the message for a local form of dates; empty for other strings."""
     text = value.strip() if isinstance(value, str) else ""
+    if _CLOCK.fullmatch(text):
+        return f"time must have a date, got {shorten(value)}; join the columns of date and time"
     year_first = _YEAR_FIRST.fullmatch(text)
     matched = year_first or _LOCAL_DATE.fullmatch(text)
     if matched is None:
@@ -326,7 +329,12 @@ def _describe_missing_unit(value: object, number: float) -> str:
             text = iso_time(np.datetime64(microseconds, "us").astype("datetime64[s]"))
             remedy = f"set time_unit = {unit!r} if it counts {unit} since 1970, for {text}: --time-unit {unit}"
             return f"time is {shorten(value)}; {remedy}"
+    if _FIRST_LIKELY_DAY <= number < _LAST_LIKELY_DAY:
+        date = np.datetime64("1899-12-30") + np.timedelta64(int(number), "D")
+        return f"time is {shorten(value)}; if it counts days in a spreadsheet, for {date}, export it as a date and time"
     return f"time must be ISO 8601 such as 2009-10-11T14:04:30Z, got {shorten(value)}"
 
 
+# Days of spreadsheets since 1899-12-30: from 1980 to 2099.
+_FIRST_LIKELY_DAY, _LAST_LIKELY_DAY = 29221, 73051
 _FIRST_LIKELY, _LAST_LIKELY = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("1980-01-01", "2100-01-01"))

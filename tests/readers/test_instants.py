@@ -68,6 +68,13 @@ def test_plain_number_raises_with_suitable_unit(value, unit):
         Instants().microseconds(value)
 
 
+def test_days_of_spreadsheets_and_times_without_date_are_described():
+    with pytest.raises(ValueError, match="days in a spreadsheet, for 2023-07-14, export it as a date and time"):
+        Instants().microseconds("45121.270833")
+    with pytest.raises(ValueError, match=r"must have a date, got '06:30:00'; join"):
+        Instants().microseconds("06:30:00")
+
+
 def test_thirteen_digits_are_not_parsed_as_date():
     """Python's own parser of ISO 8601 accepts them as a date."""
     assert datetime.fromisoformat("1711011120000").year == 1711
