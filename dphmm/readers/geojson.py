@@ -193,7 +193,9 @@ def _read_feature(feature: Mapping[str, Any], number: int, columns: _Columns, dr
 def _are_numbers(coordinates: object) -> TypeGuard[list[float]]:
     if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
         return False
-    return all(isinstance(number, float | int) for number in coordinates)
+    # Some apps write null for an unknown elevation.
+    numbers = coordinates[:2] if coordinates[2:] == [None] else coordinates
+    return all(isinstance(number, float | int) for number in numbers)
 
 
 _PERSONAL = ("name", "description", "wifi", "device_id", "desc", "title")

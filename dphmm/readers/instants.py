@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
@@ -95,11 +96,13 @@ class Instants:
         if number is None:
             try:
                 counted = parse_time(value)
-            except ValueError:
+            except ValueError as problem:
                 dated = _parse_dated(value)
                 if dated is not None:
                     return dated
                 hint = _suggest_format(value)
+                if not hint and isinstance(value, str) and _FORMATTED.search(value):
+                    hint = f"{problem}; set time_format (--time-format) to the form of other times"
                 if not hint:
                     raise
                 raise ValueError(hint) from None
@@ -250,6 +253,8 @@ _DATED = re.compile(
 _LOCAL_DATE = re.compile(
     r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
 )
+# A day and a month or year of another form.
+_FORMATTED = re.compile(r"\d\D+\d", re.ASCII)
 _CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _YEAR_FIRST = re.compile(
     r"(\d{4})([./])(\d{1,2})\2(\d{1,2})(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
@@ -257,7 +262,13 @@ _YEAR_FIRST = re.compile(
 
 
 def _parse_dated(value: object) -> int | None:
-    """Return microseconds of a time with month name and offset; None for other forms."""
+    """Return microseconds of a time with month name, or with ``UTC`` after it, or None."""
+    if isinstance(value, str) and _UTC_SUFFIX.search(value):
+        try:
+            plain = datetime.fromisoformat(_UTC_SUFFIX.sub("", value.strip()))
+        except ValueError:
+            return None
+        return None if plain.tzinfo is not None else since_epoch(plain.replace(tzinfo=UTC))
     matched = _DATED.fullmatch(value.strip()) if isinstance(value, str) else None
     if matched is None:
         return None
@@ -329,6 +340,10 @@ def _describe_missing_unit(value: object, number: float) -> str:
             text = iso_time(np.datetime64(microseconds, "us").astype("datetime64[s]"))
             remedy = f"set time_unit = {unit!r} if it counts {unit} since 1970, for {text}: --time-unit {unit}"
             return f"time is {shorten(value)}; {remedy}"
+    if len(str(value)) == len("20091011140430"):
+        with suppress(ValueError):
+            instant = datetime.strptime(str(value), "%Y%m%d%H%M%S")
+            return f"time is {shorten(value)}; set time_format (--time-format) = '%Y%m%d%H%M%S' for {instant.date()}"
     if _FIRST_LIKELY_DAY <= number < _LAST_LIKELY_DAY:
         date = np.datetime64("1899-12-30") + np.timedelta64(int(number), "D")
         return f"time is {shorten(value)}; if it counts days in a spreadsheet, for {date}, export it as a date and time"

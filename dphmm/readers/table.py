@@ -49,6 +49,7 @@ from dphmm.readers.layouts import FOURSQUARE, Layout, find_numbered, find_trips,
 from dphmm.space.states import Places
 from dphmm.tables import Table
 from dphmm.tables.binary_files import PARQUET_MAGIC, PARQUET_SUFFIXES, Metadata, OpenParquet, is_point_type
+from dphmm.tables.recognition import identify
 from dphmm.tables.source import Document, get_suffix
 from dphmm.tables.table import csv_rows, find_column
 from dphmm.tables.values import one_line, parse_number, with_decimal_point
@@ -294,7 +295,10 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     if get_suffix(document.name) in PARQUET_SUFFIXES or document.head().startswith(PARQUET_MAGIC):
         yield ParquetFixes(document, options).fixes()
         return
-    read_rows, unit = _FORMATS.get(get_suffix(document.name), (_read_csv_rows, "line"))
+    kind = identify(document.head())
+    is_csv = kind is not None and kind.format == "table"
+    suffix = ".csv" if is_csv else get_suffix(document.name)
+    read_rows, unit = _FORMATS.get(suffix, (_read_csv_rows, "line"))
     collector = FixCollector(document.source, options)
     collect(read_rows(document, options), unit, collector)
     fixes = collector.fixes()

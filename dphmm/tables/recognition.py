@@ -111,6 +111,8 @@ _SIGNATURES: tuple[tuple[int, bytes, Kind], ...] = (
     (0, b"OziExplorer Track", Kind("an OziExplorer track", None, _BABEL.format("ozi"))),
     (0, b"\x80\x04\x95", Kind("a Python pickle", None, _CSV)),
     (0, b"\x80\x05\x95", Kind("a Python pickle", None, _CSV)),
+    (0, b"OziExplorer", Kind("a file of OziExplorer", None, _BABEL.format("ozi"))),
+    (0, b"#!", Kind("a script", None, _NO_RECORDS)),
     (0, b"version https://git-lfs", Kind("a Git LFS pointer", None, "fetch the file: git lfs pull")),
 )
 
@@ -160,7 +162,7 @@ _TEXTS: tuple[tuple[re.Pattern[bytes], Kind], ...] = (
         re.compile(rb"(?:SRID=\d+;)?(?:MULTI)?(?:POINT|LINESTRING|POLYGON)\s*[ZM]{0,2}\s*\("),
         Kind("well-known text (WKT)", None, "write it to the column geometry of a CSV file with times"),
     ),
-    (re.compile(rb"(?:CREATE|INSERT|DROP|BEGIN|--)\b[^\n]*\n|PGDMP"), Kind("a dump of a database", None, _CSV)),
+    (re.compile(rb"(?:(?:CREATE|INSERT|DROP|BEGIN)\b|--\s)[^\n]*\n|PGDMP"), Kind("a dump of a database", None, _CSV)),
 )
 
 CAB_LINE = re.compile(rb"-?\d+(\.\d+)? -?\d+(\.\d+)? [01] \d{1,11}\r?$")
@@ -195,6 +197,8 @@ def identify(head: bytes) -> Kind | None:
             return _identify_zip(head) or kind if kind.name == "ZIP" else kind
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         head = head.decode("utf-16", errors="replace").encode("utf-8", errors="replace")
+    if _UTF16.match(head):
+        return Kind("UTF-16 without a byte order mark", None, "convert it: iconv -f UTF-16LE -t UTF-8 FILE")
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"<"):
         return _identify_xml(text)
@@ -204,6 +208,10 @@ def identify(head: bytes) -> Kind | None:
             return json_kind
     text_kind = next((kind for pattern, kind in _TEXTS if pattern.match(text)), None)
     return text_kind or _identify_lines(text)
+
+
+# Eight characters of ASCII.
+_UTF16 = re.compile(rb"(?:[\t\r\n -~]\0){8}")
 
 
 def _identify_zip(head: bytes) -> Kind | None:
@@ -236,7 +244,8 @@ def _identify_lines(text: bytes) -> Kind | None:
     for delimiters, kind in _TABLES:
         if _is_table(text, delimiters):
             return kind
-    is_commented = text.startswith(b"#") and _is_table(_COMMENTS.sub(b"", text), _TABLES[0][0])
+    rows = _COMMENTS.sub(b"", text) if text.startswith(b"#") else b""
+    is_commented = rows.strip().count(b"\n") > 0 and _is_table(rows, _TABLES[0][0])
     return _COMMENTED_TABLE if is_commented else None
 
 

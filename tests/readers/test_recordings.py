@@ -174,6 +174,10 @@ OTHERS = {
     "a.topojson": (b'{"type": "Topology", "objects": {}}', "TopoJSON"),
     "a.json": (b'{"settings": {"a": 1}}', r"JSON of another kind \(settings"),
     "a.bin": (bytes(range(1, 200)), "no known format"),
+    "dump.sql": (b"-- a dump\n--\nCREATE TABLE a (b int);\n", "dump of a database"),
+    "run.sh": (b"#!/bin/sh\necho 1, 2\n", "a script"),
+    "a.wpt": (b"OziExplorer Waypoint File Version 1.1\r\n", "OziExplorer.*gpsbabel -t -i ozi"),
+    "utf16.json": ('[{"time": 1}]'.encode("utf-16-le"), "UTF-16 without a byte order mark.*iconv"),
     "upper.html": (b"<!doctype html><html lang=en>", "web page"),
     "ais.nmea": (b"!AIVDM,1,1,,B,177KQJ5000G?tO`K>RA1wUbN0TKH,0*5C\n", "AIS"),
     "a.pkl": (b"\x80\x04\x95\x10\0\0", "Python pickle"),
@@ -236,6 +240,24 @@ def test_text_in_utf16_is_read(tmp_path, encoding):
     for name in ("r.csv", "line.geojson", "r.jsonl", "r.gpx"):
         data = recordings.FILES[name][1]().decode().encode(encoding)
         assert read(write(tmp_path, name, mark + data)).points == 30, name
+
+
+def test_table_is_read_though_its_extension_is_that_of_json(tmp_path):
+    assert read(write(tmp_path, "r.json", recordings.csv())).points == 30
+
+
+def test_features_of_owntracks_with_unknown_elevation_are_read(tmp_path):
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"tst": 1, "isotst": recordings.iso(time)},
+            "geometry": {"type": "Point", "coordinates": [lon, lat, None]},
+        }
+        for time, lat, lon in recordings.POINTS
+    ]
+    path = write(tmp_path, "r.geojson", json.dumps({"type": "FeatureCollection", "features": features}).encode())
+    assert read(path).trajectories[0].times.tolist() == recordings.INSTANTS.tolist()
+    assert np.isnan(read_recording(path).segments[0].elevation).all()
 
 
 def test_spaces_before_the_declaration_of_xml_are_ignored(tmp_path):
