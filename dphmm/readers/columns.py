@@ -53,13 +53,12 @@ def collect(rows: Rows, unit: str, collector: FixCollector) -> None:
 def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
     if isinstance(row, str):
         raise ValueError(row)
-    is_blank = all(row.get(name) in ("", None) for name in ("latitude", "longitude", "geometry"))
-    if is_blank and collector.options.is_recording:
-        collector.pass_over(WITHOUT_POSITION)
-        return
     microseconds = row.get("microseconds")
     instants = collector.options.instants
     is_recording = collector.options.is_recording
+    if is_recording and all(row.get(name) in ("", None) for name in ("latitude", "longitude", "geometry")):
+        collector.pass_over(WITHOUT_POSITION)
+        return
     if microseconds is None and not (is_recording and row.get("time") in (None, "") and "clock" not in row):
         shown = row.get("clock")
         microseconds = instants.microseconds(row.get("time")) if shown is None else instants.of_clock(shown)

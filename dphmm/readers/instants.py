@@ -102,7 +102,7 @@ class Instants:
                     return dated
                 hint = _suggest_format(value)
                 if not hint and isinstance(value, str) and _FORMATTED.search(value):
-                    hint = f"{problem}; set time_format (--time-format) to the form of other times"
+                    hint = f"{problem}; for another form, set time_format (--time-format)"
                 if not hint:
                     raise
                 raise ValueError(hint) from None

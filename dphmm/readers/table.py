@@ -295,7 +295,7 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     if get_suffix(document.name) in PARQUET_SUFFIXES or document.head().startswith(PARQUET_MAGIC):
         yield ParquetFixes(document, options).fixes()
         return
-    kind = identify(document.head())
+    kind = identify(document.head())  # a table may be named .json
     is_csv = kind is not None and kind.format == "table"
     suffix = ".csv" if is_csv else get_suffix(document.name)
     read_rows, unit = _FORMATS.get(suffix, (_read_csv_rows, "line"))

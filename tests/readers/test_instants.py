@@ -81,7 +81,7 @@ def test_days_of_spreadsheets_and_times_without_date_are_described():
         Instants().microseconds("45121.270833")
     with pytest.raises(ValueError, match=r"--time-format\) = '%Y%m%d%H%M%S' for 2023-07-14"):
         Instants().microseconds("20230714063000")
-    with pytest.raises(ValueError, match=r"got '14-Jul-2023 06:30:00'; set time_format"):
+    with pytest.raises(ValueError, match=r"got '14-Jul-2023 06:30:00'; for another form, set time_format"):
         Instants().microseconds("14-Jul-2023 06:30:00")
     with pytest.raises(ValueError, match=r"must have a date, got '06:30:00'; join"):
         Instants().microseconds("06:30:00")
