@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from dphmm.errors import DataFileError
-from dphmm.readers.columns import Rows, collect, resolve
+from dphmm.readers.columns import Rows, collect, resolve, warn_of_times
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.xml_tracks import get_activity
 from dphmm.space.trajectory import SENSORS
@@ -65,6 +65,7 @@ class _Columns:
         # The first row must have all columns, so that the message names them. A later one may lack some.
         if self._first is None:
             self._first = resolve(names, self._source, self._options)
+            warn_of_times(self._first, names, self._source, self._options)
             return self._first
         try:
             return resolve(names, self._source, self._options)

@@ -250,6 +250,8 @@ _DATED = re.compile(
     rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ({'|'.join(_MONTHS)}) ([ \d]?\d) (\d\d:\d\d:\d\d) ([+-]\d{{4}}) (\d{{4}})",
     re.ASCII,
 )
+# Features that GDAL converted, such as from GPX: 2012/04/03 18:00:09+00.
+_GDAL_TIME = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?[+-]\d\d(?::?\d\d)?", re.ASCII)
 _LOCAL_DATE = re.compile(
     r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
 )
@@ -262,13 +264,16 @@ _YEAR_FIRST = re.compile(
 
 
 def _parse_dated(value: object) -> int | None:
-    """Return microseconds of a time with month name, or with ``UTC`` after it, or None."""
+    """Return microseconds of a time with month name, ``UTC`` or slashes and zone, or None."""
     if isinstance(value, str) and _UTC_SUFFIX.search(value):
         try:
             plain = datetime.fromisoformat(_UTC_SUFFIX.sub("", value.strip()))
         except ValueError:
             return None
         return None if plain.tzinfo is not None else since_epoch(plain.replace(tzinfo=UTC))
+    if isinstance(value, str) and _GDAL_TIME.fullmatch(value.strip()):
+        with suppress(ValueError):
+            return parse_time(value.strip().replace("/", "-"))
     matched = _DATED.fullmatch(value.strip()) if isinstance(value, str) else None
     if matched is None:
         return None

@@ -42,7 +42,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, EmptyDataError, StateError, need
-from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve, warn_of_unit
+from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve, warn_of_times, warn_of_unit
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.fixes_on_disk import FixesOnDisk
 from dphmm.readers.layouts import FOURSQUARE, Layout, find_numbered, find_trips, find_unnamed, looks_like_row
@@ -115,6 +115,7 @@ class ParquetFixes:
 
         def choose(names: list[str], metadata: Metadata) -> Iterable[str]:
             self._names.update(resolve(names, source, options, get_geometry_column(metadata)))
+            warn_of_times(self._names, names, source, options)
             return self._names.values()
 
         self._file = OpenParquet(document, by_group=isinstance(document, Path), choose_with_metadata=choose)
@@ -341,7 +342,9 @@ def _find_layout(names: list[str], source: str, options: ReadOptions) -> Layout:
         reason = "needs a header, and its first line contains data; number its columns with columns="
         example = "--column user=1 --column time=2 --column latitude=3 --column longitude=4"
         raise DataFileError(source, f"{reason} ({example})")
-    return Layout({what: names.index(name) for what, name in resolve(names, source, options).items()})
+    columns = resolve(names, source, options)
+    warn_of_times(columns, names, source, options)
+    return Layout({what: names.index(name) for what, name in columns.items()})
 
 
 def _read_geojson_rows(document: Document, options: ReadOptions) -> Rows:

@@ -241,8 +241,9 @@ def _identify_lines(text: bytes) -> Kind | None:
         return Kind("a recording of OwnTracks", "owntracks")
     if line.startswith(b"Geolife trajectory"):
         return Kind("GeoLife", "geolife")
+    has_rows = b"\n" in text.strip()
     for delimiters, kind in _TABLES:
-        if _is_table(text, delimiters):
+        if (has_rows or kind.format is not None) and _is_table(text, delimiters):
             return kind
     rows = _COMMENTS.sub(b"", text) if text.startswith(b"#") else b""
     is_commented = rows.strip().count(b"\n") > 0 and _is_table(rows, _TABLES[0][0])
@@ -387,6 +388,10 @@ def identify_json(text: bytes) -> Kind | None:
     outer = paths.get("type", "")
     if outer in _REFUSED_TYPES:
         return _REFUSED_TYPES[outer]
+    if any(path in paths for path in ("features[].attributes", "displayFieldName", "spatialReference")):
+        return Kind("Esri JSON", None, _GDAL)
+    if "temporalGeometry" in paths or "features[].temporalGeometry" in paths:
+        return _REFUSED_TYPES["MovingFeatures"]
     for needed, kind in _JSON_KINDS:
         if all(path in paths for path in needed):
             return kind
@@ -398,8 +403,6 @@ def identify_json(text: bytes) -> Kind | None:
         keys = {path.removeprefix(prefix).lower() for path in paths if path.startswith(prefix)}
         if all(any(alias in keys for alias in aliases) for aliases in _ROW_KEYS):
             return Kind("JSON rows", "json")
-    if "displayFieldName" in paths or "spatialReference" in paths:
-        return Kind("Esri JSON", None, _GDAL)
     if any(path.startswith(("cells", "nbformat")) for path in paths):
         return Kind("a Jupyter notebook", None, _NO_RECORDS)
     if not paths and not re.match(rb"\s*[\[{]\s*[\]}\"\[{]", text):

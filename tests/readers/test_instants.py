@@ -71,6 +71,7 @@ def test_plain_number_raises_with_suitable_unit(value, unit):
 def test_utc_after_a_time_is_its_zone():
     here = Instants(zone="+08:00")
     assert here.microseconds("2023-07-14 06:30:00 UTC") == here.microseconds("2023-07-14T06:30:00Z")
+    assert here.microseconds("2023/07/14 06:30:00+00") == here.microseconds("2023-07-14T06:30:00Z")
     assert not here.lacks_zone("2023-07-14 06:30:00 UTC")
     with pytest.raises(ValueError, match="ISO 8601"):
         here.microseconds("2023-07-14 06:30:00+02:00 UTC")

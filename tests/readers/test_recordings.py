@@ -174,6 +174,9 @@ OTHERS = {
     "a.topojson": (b'{"type": "Topology", "objects": {}}', "TopoJSON"),
     "a.json": (b'{"settings": {"a": 1}}', r"JSON of another kind \(settings"),
     "a.bin": (bytes(range(1, 200)), "no known format"),
+    "polyline.txt": (b"_p~iF~ps|U_ulLnnqC_mqNvxq`@\n", "no known format"),
+    "esri.json": (b'{"spatialReference": {"wkid": 4326}, "features": [{"attributes": {}}]}', "Esri JSON"),
+    "mf.json": (b'{"type": "Feature", "temporalGeometry": {"type": "MovingPoint"}}', "Moving Features"),
     "dump.sql": (b"-- a dump\n--\nCREATE TABLE a (b int);\n", "dump of a database"),
     "run.sh": (b"#!/bin/sh\necho 1, 2\n", "a script"),
     "a.wpt": (b"OziExplorer Waypoint File Version 1.1\r\n", "OziExplorer.*gpsbabel -t -i ozi"),
@@ -258,6 +261,20 @@ def test_features_of_owntracks_with_unknown_elevation_are_read(tmp_path):
     path = write(tmp_path, "r.geojson", json.dumps({"type": "FeatureCollection", "features": features}).encode())
     assert read(path).trajectories[0].times.tolist() == recordings.INSTANTS.tolist()
     assert np.isnan(read_recording(path).segments[0].elevation).all()
+
+
+def test_unrecognised_column_of_times_is_named(tmp_path, caplog):
+    for name in ("r.csv", "r.jsonl"):
+        data = recordings.FILES[name][1]().replace(b"time", b"last_changed")
+        assert np.isnat(read_recording(write(tmp_path, name, data)).segments[0].times).all()
+        assert f"{name}: is read without times; name it with --column time=NAME, if it is one of last_" in caplog.text
+
+
+def test_hemispheres_in_columns_raise(tmp_path):
+    path = write(tmp_path, "r.csv", b"time,latitude,N/S,longitude,E/W\n2024-03-09T10:00:00Z,45,N,30,W\n")
+    for reader in (read, read_recording):
+        with pytest.raises(DataFileError, match=r"hemispheres in 'N/S'.*negative"):
+            reader(path)
 
 
 def test_spaces_before_the_declaration_of_xml_are_ignored(tmp_path):
