@@ -133,8 +133,9 @@ _ROOTS: Mapping[str, Kind] = {
     "workbook": Kind("an Excel workbook (XML)", None, _CSV),
     "error": Kind("an error message in XML, not a file", None, "download the file again"),
 }
+# Atomic groups: otherwise the time would grow exponentially with the number of unrelated instructions.
 _ROOT = re.compile(
-    r"\s*(?:<\?.*?\?>\s*|<!--.*?-->\s*|<!(?i:DOCTYPE)\s+[\w:.-]+[^\[>]*(?:\[.*?\]\s*)?>\s*)*<(?P<root>[\w:.-]+)",
+    r"\s*+(?:(?><\?.*?\?>|<!--.*?-->|<!(?i:DOCTYPE)\s++[\w:.-]++[^\[>]*+(?:\[.*?\]\s*+)?>)\s*+)*+<(?P<root>[\w:.-]+)",
     re.S,
 )
 
@@ -291,7 +292,8 @@ _NAMED_SEPARATOR = re.compile(rb'"?sep=[,;\t]')
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|([{}\[\]:,])|[^\s{}\[\]:,"]+', re.S)
+# A string that is cut off extends to the end: otherwise each of its quotes would be searched to the end.
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)("|\\?\Z)|([{}\[\]:,])|[^\s{}\[\]:,"]+', re.S)
 _MAX_DEPTH = 16
 
 
@@ -318,7 +320,9 @@ def scan_json(text: str) -> dict[str, str]:
     stack: list[tuple[str, bool]] = []  # of open values: path, and whether it is an array
     key, is_value = "", False
     for match in _TOKEN.finditer(text):
-        string, mark = match[1], match[2]
+        string, mark = match[1], match[3]
+        if string is not None and match[2] != '"':
+            break
         path, is_array = stack[-1] if stack else ("", True)
         if string is not None and is_value:
             paths[key] = paths.get(key) or string[:80]

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import sys
+import time
 import tracemalloc
 import zipfile
 from dataclasses import replace
@@ -308,6 +309,17 @@ def test_workbook_is_named_though_it_is_a_zip_archive(tmp_path):
         archive.writestr("xl/workbook.xml", "<workbook/>")
     with pytest.raises(DataFileError, match=r"Excel workbook \(.xlsx\).*CSV"):
         read(tmp_path / "a.xlsx")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"<?x?>a" * 10_000, b"<!--x-->a" * 7_000, b"<!DOCTYPE " + b"a" * 65_000, b'{"a": ' + b'\\"' * 32_000],
+    ids=["instructions", "comments", "document type", "quotes"],
+)
+def test_time_of_recognition_is_linear(data):
+    start = time.process_time()
+    identify(data)
+    assert time.process_time() - start < 1  # milliseconds; exponential or quadratic: at least several seconds
 
 
 @given(st.binary(max_size=300))
