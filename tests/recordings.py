@@ -88,17 +88,22 @@ def _fit_checksum(data: bytes) -> int:
     return checksum
 
 
-def fit() -> bytes:
-    """A file of records with time, position and altitude, after the protocol of FIT."""
+def fit(is_extended: bool = False) -> bytes:
+    """A file of records with time, position and altitude, after the protocol of FIT.
+
+    If it is extended, each record has a field of a developer that no message declares.
+    """
     epoch = datetime(1989, 12, 31, tzinfo=UTC)
     fields = [(253, 4, 0x86), (0, 4, 0x85), (1, 4, 0x85), (2, 2, 0x84), (3, 1, 0x02)]
-    body = struct.pack("<BBBHB", 0x40, 0, 0, 20, len(fields)) + b"".join(
+    body = struct.pack("<BBBHB", 0x60 if is_extended else 0x40, 0, 0, 20, len(fields)) + b"".join(
         struct.pack("<BBB", *field) for field in fields
     )
+    body += bytes([1, 0, 2, 0]) if is_extended else b""
     for time, lat, lon in POINTS:
         steps = (round(degrees * 2**31 / 180) for degrees in (lat, lon))
         height = round((12.4 + 500) * 5)
         body += struct.pack("<BIiiHB", 0, int((time - epoch).total_seconds()), *steps, height, 120)
+        body += b"ab" if is_extended else b""
     head = struct.pack("<BBHI4s", 14, 0x20, 2132, len(body), b".FIT")
     head += struct.pack("<H", _fit_checksum(head))
     return head + body + struct.pack("<H", _fit_checksum(head + body))

@@ -13,6 +13,7 @@ from dphmm.arrays import IntArray
 from dphmm.errors import DataFileError, NotRecordingError, need
 from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES, FixCollector, Fixes, ReadOptions, check_user
 from dphmm.readers.instants import UNITS
+from dphmm.readers.xml_tracks import WITHOUT_POSITION
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS
 from dphmm.tables.table import TRIPS, find_column, listed, normalize_column
@@ -55,6 +56,9 @@ def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
     microseconds = row.get("microseconds")
     instants = collector.options.instants
     is_recording = collector.options.is_recording
+    if is_recording and all(row.get(name) in ("", None) for name in ("latitude", "longitude", "geometry")):
+        collector.pass_over(WITHOUT_POSITION)
+        return
     if microseconds is None and not (is_recording and row.get("time") in (None, "") and "clock" not in row):
         shown = row.get("clock")
         microseconds = instants.microseconds(row.get("time")) if shown is None else instants.of_clock(shown)
@@ -135,6 +139,10 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions, geometry: s
     if zone is not None and not degrees and "geometry" not in columns:
         problem = f"has zones of taxis ({zone}) instead of coordinates"
         raise NotRecordingError(source, f"{problem}; use a file up to June 2016, which has coordinates")
+    hemisphere = next((name for name in names if normalize_column(name) in _HEMISPHERES), None)
+    if hemisphere is not None and degrees:
+        problem = f"has hemispheres in {hemisphere!r}, which are not read"
+        raise NotRecordingError(source, f"{problem}; write southern and western degrees as negative numbers")
     if options.is_recording:  # times may be missing
         details = {what: wanted.get(what) or find_column(names, what) for what in DETAIL_QUANTITIES}
         columns |= {what: name for what, name in details.items() if name is not None}
@@ -148,6 +156,29 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions, geometry: s
     if options.user is None and "user" not in wanted and columns.get("user", "").strip().lower() == TRIPS:
         warn_of_trips(source, columns["user"])
     return {what: name for what, name in columns.items() if what not in unread}
+
+
+_HEMISPHERES = ("n/s", "e/w")
+
+
+def warn_of_times(columns: Mapping[str, str], names: Sequence[str], source: str, options: ReadOptions) -> None:
+    """Log a warning if a recording has no recognized column of times, but other columns.
+
+    Parameters
+    ----------
+    columns
+        Quantity → column that is read, as `resolve` returns it.
+    names
+        The file's columns.
+    source
+        The file.
+    options
+        Options of the caller.
+    """
+    others = [name for name in names if name not in columns.values()]
+    if options.is_recording and "time" not in columns and others:
+        hint = "name it with --column time=NAME, if it is one of"
+        _LOG.warning("dphmm: warning: %s: is read without times; %s %s", source, hint, listed(others))
 
 
 def find_zone_column(names: Sequence[str]) -> str | None:

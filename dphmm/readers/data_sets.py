@@ -87,7 +87,7 @@ def geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
         )
     parse_block = partial(_geolife_block, user=owner)
     parse_line = partial(_geolife_line, user=owner)
-    return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, options.skip_bad)
+    return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, options)
 
 
 def _user(name: PurePosixPath) -> str | None:
@@ -138,7 +138,7 @@ def checkins_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     DataFileError
         For a malformed line, unless it is skipped.
     """
-    blocks = parse_lines(document.data, document.source, 1, _checkins_block, _checkins_line, options.skip_bad)
+    blocks = parse_lines(document.data, document.source, 1, _checkins_block, _checkins_line, options)
     return _oldest_first(blocks, options.user)
 
 
@@ -206,7 +206,7 @@ def cabs_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
         check_name(owner, document.source)
     block = partial(_cabs_block, user=owner)
     line = partial(_cabs_line, user=owner)
-    return _oldest_first(parse_lines(document.data, document.source, 1, block, line, options.skip_bad), None)
+    return _oldest_first(parse_lines(document.data, document.source, 1, block, line, options), None)
 
 
 def _cabs_block(block: bytes, source: str, user: str | None) -> Fixes:

@@ -71,12 +71,13 @@ def fit_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     num_records = 0
     kinds: set[str] = set()
     sports: set[str] = set()
+    # Only fields of developers and of an invalid size are ignored. Devices write some that they do not declare.
     # A device that does not compute the checksum writes zero.
     has_checksum = document.data[-_CHECKSUM_BYTES:] != bytes(_CHECKSUM_BYTES)
     check = library.CrcCheck.RAISE if has_checksum else library.CrcCheck.DISABLED
     try:
         with library.FitReader(
-            BytesIO(document.data), check_crc=check, error_handling=library.ErrorHandling.RAISE
+            BytesIO(document.data), check_crc=check, error_handling=library.ErrorHandling.IGNORE
         ) as reader:
             for frame in reader:
                 if frame.frame_type != library.FIT_FRAME_DATA:

@@ -332,7 +332,8 @@ class FixCollector:
             If malformed records are not skipped.
         """
         if not self.options.skip_bad:
-            raise DataFileError(self.source, f"{problem} (--skip-bad skips and counts such records)", line)
+            remedy = "" if self.options.is_recording else " (--skip-bad skips and counts such records)"
+            raise DataFileError(self.source, f"{problem}{remedy}", line)
         self.skipped += 1
 
     def fixes(self) -> Fixes:
@@ -708,7 +709,7 @@ class Fields:
 
 
 def parse_lines(
-    data: bytes, source: str, first_line: int, parse_block: BlockParser, parse_line: LineParser, skip_bad: bool
+    data: bytes, source: str, first_line: int, parse_block: BlockParser, parse_line: LineParser, options: ReadOptions
 ) -> Iterator[Fixes]:
     """Yield fixes from delimited lines, block by block.
 
@@ -727,8 +728,8 @@ def parse_lines(
         The array parser; raises `ValueError` for a block that it cannot parse.
     parse_line
         The exact parser of one line; raises `ValueError` with the problem.
-    skip_bad
-        True to skip and count malformed lines.
+    options
+        Whether malformed lines are skipped and counted, and whether the file is a recording; others are ignored.
 
     Yields
     ------
@@ -749,7 +750,7 @@ def parse_lines(
         try:
             fixes = parse_block(block, source)
         except ValueError:
-            collector = FixCollector(source, ReadOptions(skip_bad))
+            collector = FixCollector(source, ReadOptions(options.skip_bad, is_recording=options.is_recording))
             collect_lines(block, line, parse_line, collector)
             fixes = collector.fixes()
         yield fixes

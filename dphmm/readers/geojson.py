@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from dphmm.errors import DataFileError
-from dphmm.readers.columns import Rows, collect, resolve
+from dphmm.readers.columns import Rows, collect, resolve, warn_of_times
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.xml_tracks import get_activity
 from dphmm.space.trajectory import SENSORS
@@ -29,6 +29,7 @@ from dphmm.tables.vector_files import is_wgs84
 
 _LISTS = ("features", "locations")
 _TIMES = ("coordTimes", "times", "timestamps", "coordinateProperties")
+_OTHER_SHAPES = ("Polygon", "MultiPolygon", "GeometryCollection")
 _DEPTHS: Mapping[str, int] = {"Point": 0, "MultiPoint": 1, "LineString": 1, "MultiLineString": 2}
 
 
@@ -64,6 +65,7 @@ class _Columns:
         # The first row must have all columns, so that the message names them. A later one may lack some.
         if self._first is None:
             self._first = resolve(names, self._source, self._options)
+            warn_of_times(self._first, names, self._source, self._options)
             return self._first
         try:
             return resolve(names, self._source, self._options)
@@ -152,7 +154,7 @@ def _read_feature_rows(document: Document, options: ReadOptions, dropped: set[st
         if key or kind == "Feature":
             number += 1
             yield from _read_feature(item, number, columns, dropped)
-        elif isinstance(kind, str) and kind in _DEPTHS:
+        elif isinstance(kind, str) and kind in (*_DEPTHS, *_OTHER_SHAPES):
             number += 1
             yield from _read_feature({"geometry": item}, number, columns, dropped)
         elif not is_wgs84(item.get("crs")):
@@ -162,6 +164,9 @@ def _read_feature_rows(document: Document, options: ReadOptions, dropped: set[st
 
 def _read_feature(feature: Mapping[str, Any], number: int, columns: _Columns, dropped: set[str]) -> Rows:
     properties, geometry = feature.get("properties") or {}, feature.get("geometry")
+    if geometry is None and columns.is_recording:
+        dropped.add("features without a geometry")
+        return
     if not isinstance(properties, dict) or not isinstance(geometry, dict):
         yield number, "must have a geometry and properties, which are objects"
         return
@@ -189,7 +194,9 @@ def _read_feature(feature: Mapping[str, Any], number: int, columns: _Columns, dr
 def _are_numbers(coordinates: object) -> TypeGuard[list[float]]:
     if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
         return False
-    return all(isinstance(number, float | int) for number in coordinates)
+    # Some apps write null for an unknown elevation.
+    numbers = coordinates[:2] if coordinates[2:] == [None] else coordinates
+    return all(isinstance(number, float | int) for number in numbers)
 
 
 _PERSONAL = ("name", "description", "wifi", "device_id", "desc", "title")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
@@ -95,11 +96,13 @@ class Instants:
         if number is None:
             try:
                 counted = parse_time(value)
-            except ValueError:
+            except ValueError as problem:
                 dated = _parse_dated(value)
                 if dated is not None:
                     return dated
                 hint = _suggest_format(value)
+                if not hint and isinstance(value, str) and _FORMATTED.search(value):
+                    hint = f"{problem}; for another form, set time_format (--time-format)"
                 if not hint:
                     raise
                 raise ValueError(hint) from None
@@ -247,16 +250,30 @@ _DATED = re.compile(
     rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ({'|'.join(_MONTHS)}) ([ \d]?\d) (\d\d:\d\d:\d\d) ([+-]\d{{4}}) (\d{{4}})",
     re.ASCII,
 )
+# Features that GDAL converted, such as from GPX: 2012/04/03 18:00:09+00.
+_GDAL_TIME = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?[+-]\d\d(?::?\d\d)?", re.ASCII)
 _LOCAL_DATE = re.compile(
     r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
 )
+# A day and a month or year of another form.
+_FORMATTED = re.compile(r"\d\D+\d", re.ASCII)
+_CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _YEAR_FIRST = re.compile(
     r"(\d{4})([./])(\d{1,2})\2(\d{1,2})(,?[ T])(\d{1,2}:\d\d)(:\d\d)?(\.\d{1,6})?( ?[AaPp][Mm])?", re.ASCII
 )
 
 
 def _parse_dated(value: object) -> int | None:
-    """Return microseconds of a time with month name and offset; None for other forms."""
+    """Return microseconds of a time with month name, ``UTC`` or slashes and zone, or None."""
+    if isinstance(value, str) and _UTC_SUFFIX.search(value):
+        try:
+            plain = datetime.fromisoformat(_UTC_SUFFIX.sub("", value.strip()))
+        except ValueError:
+            return None
+        return None if plain.tzinfo is not None else since_epoch(plain.replace(tzinfo=UTC))
+    if isinstance(value, str) and _GDAL_TIME.fullmatch(value.strip()):
+        with suppress(ValueError):
+            return parse_time(value.strip().replace("/", "-"))
     matched = _DATED.fullmatch(value.strip()) if isinstance(value, str) else None
     if matched is None:
         return None
@@ -270,6 +287,8 @@ def _parse_dated(value: object) -> int | None:
 def _suggest_format(value: object) -> str:
     """Return the message for a local form of dates; empty for other strings."""
     text = value.strip() if isinstance(value, str) else ""
+    if _CLOCK.fullmatch(text):
+        return f"time must have a date, got {shorten(value)}; join the columns of date and time"
     year_first = _YEAR_FIRST.fullmatch(text)
     matched = year_first or _LOCAL_DATE.fullmatch(text)
     if matched is None:
@@ -326,7 +345,16 @@ def _describe_missing_unit(value: object, number: float) -> str:
             text = iso_time(np.datetime64(microseconds, "us").astype("datetime64[s]"))
             remedy = f"set time_unit = {unit!r} if it counts {unit} since 1970, for {text}: --time-unit {unit}"
             return f"time is {shorten(value)}; {remedy}"
+    if len(str(value)) == len("20091011140430"):
+        with suppress(ValueError):
+            instant = datetime.strptime(str(value), "%Y%m%d%H%M%S")
+            return f"time is {shorten(value)}; set time_format (--time-format) = '%Y%m%d%H%M%S' for {instant.date()}"
+    if _FIRST_LIKELY_DAY <= number < _LAST_LIKELY_DAY:
+        date = np.datetime64("1899-12-30") + np.timedelta64(int(number), "D")
+        return f"time is {shorten(value)}; if it counts days in a spreadsheet, for {date}, export it as a date and time"
     return f"time must be ISO 8601 such as 2009-10-11T14:04:30Z, got {shorten(value)}"
 
 
+# Days of spreadsheets since 1899-12-30: from 1980 to 2099.
+_FIRST_LIKELY_DAY, _LAST_LIKELY_DAY = 29221, 73051
 _FIRST_LIKELY, _LAST_LIKELY = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("1980-01-01", "2100-01-01"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -156,11 +158,16 @@ def read(
         raise EmptyDataError(
             path,
             f"contains no {files.wanted} ({skipped} malformed records skipped, {sum(result.refused.values())} "
-            "invalid or inaccurate fixes refused); check file and format",
+            f"invalid or inaccurate fixes refused{_list_reasons(result.refused)}); check file and format",
         )
     if files.passed_over:
         _warn_of_files(path, files.passed_over)
     return replace(result, passed_over=files.passed_over)
+
+
+def _list_reasons(reasons: Iterable[str]) -> str:
+    listed = ", ".join(sorted(reasons))
+    return f": {listed}" if listed else ""
 
 
 def _warn_of_files(path: str | Path, passed_over: Mapping[str, str]) -> None:
@@ -239,7 +246,7 @@ class _Files:
             self._check_format(recognised)
             self.formats.append(recognised)
             self.num_files += 1
-            yield from FORMATS[recognised].fixes(document, self._options)
+            yield from FORMATS[recognised].fixes(_to_utf8(document), self._options)
         except (NotRecordingError, EmptyDataError) as problem:
             if is_single or self._format is not None or (isinstance(problem, EmptyDataError) and self._may_be_empty):
                 raise
@@ -267,6 +274,17 @@ class _Files:
         for name, problem in self._problems:
             if not self.formats or (name in self.formats and not isinstance(problem, EmptyDataError)):
                 raise problem
+
+
+def _to_utf8(document: Document) -> Document:
+    """Convert text in UTF-16 to UTF-8, except XML, which states its encoding."""
+    if not document.head().startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return document
+    try:
+        text = document.data.decode("utf-16")
+    except UnicodeDecodeError:
+        return document
+    return document if text.lstrip().startswith("<") else replace(document, content=text.encode())
 
 
 def _whole_path(document: Document, path: str | Path) -> Document:
@@ -371,15 +389,16 @@ def _recognise_document(document: Document) -> str:
     head = document.head()
     if not head.strip():
         suffix = get_suffix(document.name)
-        named = [name for name, file_format in FORMATS.items() if suffix in file_format.suffixes]
-        if len(named) == 1 or suffix in TABLE_SUFFIXES:
-            return named[0]
+        if any(suffix in file_format.suffixes for file_format in FORMATS.values()):
+            raise EmptyDataError(document.source, "is empty; export or copy it again")
         raise EmptyDataError(
             document.source, "is empty, so its format is unknown; set format= if it is one of " + _FORMAT_NAMES
         )
     kind = identify(head)
     if kind is None:
         raise NotRecordingError(document.source, "is of no known format; set format= if it is one of " + _FORMAT_NAMES)
+    if kind.name == "ZIP" and not zipfile.is_zipfile(BytesIO(document.data)):
+        raise NotRecordingError(document.source, "is a ZIP archive that is cut off or damaged; fetch or copy it again")
     if kind.format is None:
         raise kind.build_error(document.source)
     return kind.format
@@ -424,9 +443,11 @@ def read_recording(
         False, None, columns or {}, Instants(time_unit, time_zone, time_format), None, is_recording=True
     )
     files = _Files(path, format, options)
-    blocks = [block for block in files.blocks() if len(block.times)]
+    all_blocks = list(files.blocks())
+    blocks = [block for block in all_blocks if len(block.times)]
     if not blocks:
-        raise EmptyDataError(path, "contains no point; use a file with a recorded track")
+        reasons = _list_reasons({reason for block in all_blocks for reason in block.refused})
+        raise EmptyDataError(path, f"contains no point{reasons}; use a file with a recorded track")
     users = {(block.source, name) for block in blocks for name in block.names}
     if len(users) > 1:
         sources = {source for source, _ in users}

@@ -42,15 +42,16 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, EmptyDataError, StateError, need
-from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve, warn_of_unit
+from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve, warn_of_times, warn_of_unit
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.fixes_on_disk import FixesOnDisk
 from dphmm.readers.layouts import FOURSQUARE, Layout, find_numbered, find_trips, find_unnamed, looks_like_row
 from dphmm.space.states import Places
 from dphmm.tables import Table
-from dphmm.tables.binary_files import PARQUET_SUFFIXES, Metadata, OpenParquet, is_point_type
+from dphmm.tables.binary_files import PARQUET_MAGIC, PARQUET_SUFFIXES, Metadata, OpenParquet, is_point_type
+from dphmm.tables.recognition import identify
 from dphmm.tables.source import Document, get_suffix
-from dphmm.tables.table import csv_rows
+from dphmm.tables.table import csv_rows, find_column
 from dphmm.tables.values import one_line, parse_number, with_decimal_point
 from dphmm.tables.vector_files import get_column_system, get_geometry_column, parse_points, read_features, to_degrees
 from dphmm.validation import Interval, checked
@@ -114,9 +115,13 @@ class ParquetFixes:
 
         def choose(names: list[str], metadata: Metadata) -> Iterable[str]:
             self._names.update(resolve(names, source, options, get_geometry_column(metadata)))
+            warn_of_times(self._names, names, source, options)
             return self._names.values()
 
         self._file = OpenParquet(document, by_group=isinstance(document, Path), choose_with_metadata=choose)
+        nested = find_column(self._file.nested, "time")
+        if "time" not in self._names and nested is not None:  # in a recording, times may be missing
+            raise DataFileError(source, f"contains lists or structures in {nested!r}, which must be a time")
 
     def fixes(self) -> Fixes:
         """Read all fixes.
@@ -190,7 +195,7 @@ class ParquetFixes:
         """Return quantity → Arrow array; a geometry becomes longitude and latitude."""
         pa = need("pyarrow", "files")
         held = {what: _without_decimals(table[name].combine_chunks(), what) for what, name in self._names.items()}
-        if pa.types.is_timestamp(held["time"].type):
+        if "time" in held and pa.types.is_timestamp(held["time"].type):
             stamps = held.pop("time")
             try:
                 kind = "clock" if stamps.type.tz is None else "microseconds"
@@ -271,8 +276,8 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     Parameters
     ----------
     document
-        CSV (UTF-8; separated by comma, semicolon or tab), GeoJSON or Parquet, by its extension. Other files are read
-        as CSV.
+        CSV (UTF-8; separated by comma, semicolon or tab), GeoJSON or Parquet, by its extension. Parquet is also
+        recognised by its first bytes. Other files are read as CSV.
     options
         Options of the caller.
 
@@ -288,10 +293,13 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     MissingDependencyError
         For Parquet without pyarrow.
     """
-    if get_suffix(document.name) in PARQUET_SUFFIXES:
+    if get_suffix(document.name) in PARQUET_SUFFIXES or document.head().startswith(PARQUET_MAGIC):
         yield ParquetFixes(document, options).fixes()
         return
-    read_rows, unit = _FORMATS.get(get_suffix(document.name), (_read_csv_rows, "line"))
+    kind = identify(document.head())  # a table may be named .json
+    is_csv = kind is not None and kind.format == "table"
+    suffix = ".csv" if is_csv else get_suffix(document.name)
+    read_rows, unit = _FORMATS.get(suffix, (_read_csv_rows, "line"))
     collector = FixCollector(document.source, options)
     collect(read_rows(document, options), unit, collector)
     fixes = collector.fixes()
@@ -334,7 +342,9 @@ def _find_layout(names: list[str], source: str, options: ReadOptions) -> Layout:
         reason = "needs a header, and its first line contains data; number its columns with columns="
         example = "--column user=1 --column time=2 --column latitude=3 --column longitude=4"
         raise DataFileError(source, f"{reason} ({example})")
-    return Layout({what: names.index(name) for what, name in resolve(names, source, options).items()})
+    columns = resolve(names, source, options)
+    warn_of_times(columns, names, source, options)
+    return Layout({what: names.index(name) for what, name in columns.items()})
 
 
 def _read_geojson_rows(document: Document, options: ReadOptions) -> Rows:

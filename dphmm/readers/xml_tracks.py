@@ -312,7 +312,7 @@ def _add_trackpoint(element: Element, collector: FixCollector) -> None:
 
 # ---- KML -------------------------------------------------------------------------------------------------------------
 
-_KML_ELEMENTS = frozenset(("Placemark", "Track", "Document", "Folder"))
+_KML_ELEMENTS = frozenset(("Placemark", "Track", "Document", "Folder", "NetworkLink"))
 _KML_SPACE = re.compile(r"\s*,\s*")
 
 
@@ -338,7 +338,7 @@ def kml_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
         (unless skipped).
     """
     collector = FixCollector(document.source, options)
-    number = num_untimed = 0
+    number = num_untimed = num_links = 0
     for tag, is_end, element in walk_xml(document, "kml", _KML_ELEMENTS):
         if tag == "Placemark" and not is_end:
             number += 1
@@ -349,15 +349,17 @@ def kml_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
             num_untimed += _add_placemark(element, collector, number)
             dropped = set(get_children(element)) & {"name", "description", "ExtendedData", "styleUrl", "address"}
             collector.drop(*(f"{name} of placemarks" for name in dropped))
+        elif tag == "NetworkLink":
+            num_links += is_end
         elif is_end:
             dropped = set(get_children(element)) & {"name", "description", "author", "ExtendedData"}
             collector.drop(*(f"{name} of the file" for name in dropped))
     fixes = collector.fixes()
     if not len(collector) and not collector.skipped and not sum(fixes.refused.values()):
         reason = f"contains {num_untimed} shapes without times, and " if num_untimed else "contains "
-        raise EmptyDataError(
-            document.source, f"{reason}no track with times; export the recording with times, as GPX or gx:Track"
-        )
+        reason = "contains links to other files (NetworkLink), and " if num_links else reason
+        remedy = "download the files" if num_links else "export the recording with times, as GPX or gx:Track"
+        raise EmptyDataError(document.source, f"{reason}no track with times; {remedy}")
     yield fixes
 
 

@@ -132,6 +132,8 @@ def _array(document: Document) -> npt.NDArray[Any]:
 
 PARQUET_SUFFIXES = frozenset({".parquet", ".geoparquet"})
 """The extensions of Parquet files."""
+PARQUET_MAGIC = b"PAR1"
+"""The first bytes of a Parquet file."""
 
 _BATCH_ROWS = 1 << 16
 _MAX_COLUMNS = 10_000
@@ -225,6 +227,8 @@ class OpenParquet:
         The columns to read.
     metadata
         The metadata of the file's schema.
+    nested
+        The names of the columns of lists and structures, other than points.
     """
 
     def __init__(
@@ -253,6 +257,7 @@ class OpenParquet:
                 if not arrow.types.is_nested(field.type) or (has_points and is_point_type(field.type))
             ]
             names = [field.name for field in flat]
+            self.nested = sorted({field.name for field in self._schema} - set(names))
             if len(set(names)) < len(names) or len(names) > _MAX_COLUMNS or not all(map(is_text, names)):
                 raise DataFileError(
                     self.source,

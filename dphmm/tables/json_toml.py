@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphmm.errors import DataFileError
-from dphmm.tables.source import Document, read_document
+from dphmm.tables.source import NOT_UTF8, Document, read_document
 from dphmm.tables.values import is_text, one_line, shown
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ class JsonItems:
             try:
                 parts.append(self._decoder.decode(chunk, final=not chunk))
             except UnicodeDecodeError:
-                raise DataFileError(self._document.source, "is not UTF-8 text; convert it", self._line) from None
+                raise DataFileError(self._document.source, NOT_UTF8, self._line) from None
             wanted -= len(parts[-1])
         self._text = "".join(parts)
         if self._document.allowance is not None:

@@ -7,7 +7,7 @@ the keys of its first items. A file that the package does not read is named, wit
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -20,7 +20,7 @@ _GDAL = "convert it: ogr2ogr -f GeoJSON out.geojson FILE"
 _CSV = "export it as CSV in UTF-8"
 _BABEL = "convert it: gpsbabel -t -i {0} -f FILE -o gpx -F out.gpx"
 _UNPACK = "unpack it, and read the files inside"
-_NO_RECORDS = "it contains no locations; name a recording"
+_NO_RECORDS = "it is not a recording of locations; name one"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ _SIGNATURES: tuple[tuple[int, bytes, Kind], ...] = (
     (0, b"\x28\xb5\x2f\xfd", Kind("Zstandard", None, _UNPACK)),
     (0, b"PK\x03\x04", Kind("ZIP", None, _UNPACK)),
     (0, b"PK\x05\x06", Kind("an empty ZIP archive", None, "name an archive with files")),
-    (257, b"ustar", Kind("tar", None, "name it .tar")),
+    (257, b"ustar", Kind("tar", None, "name it .tar, or .tar.gz if it is packed")),
     (0, b"7z\xbc\xaf\x27\x1c", Kind("7-Zip", None, _UNPACK)),
     (0, b"Rar!\x1a\x07", Kind("RAR", None, _UNPACK)),
     (0, b"\x04\x22\x4d\x18", Kind("LZ4", None, "unpack it: lz4 -d FILE")),
@@ -109,6 +109,10 @@ _SIGNATURES: tuple[tuple[int, bytes, Kind], ...] = (
     (0, b"RDX", Kind("R data", None, f"{_CSV}: write.csv")),
     (0, b"%!PS", Kind("PostScript", None, _NO_RECORDS)),
     (0, b"OziExplorer Track", Kind("an OziExplorer track", None, _BABEL.format("ozi"))),
+    (0, b"\x80\x04\x95", Kind("a Python pickle", None, _CSV)),
+    (0, b"\x80\x05\x95", Kind("a Python pickle", None, _CSV)),
+    (0, b"OziExplorer", Kind("a file of OziExplorer", None, _BABEL.format("ozi"))),
+    (0, b"#!", Kind("a script", None, _NO_RECORDS)),
     (0, b"version https://git-lfs", Kind("a Git LFS pointer", None, "fetch the file: git lfs pull")),
 )
 
@@ -129,8 +133,9 @@ _ROOTS: Mapping[str, Kind] = {
     "workbook": Kind("an Excel workbook (XML)", None, _CSV),
     "error": Kind("an error message in XML, not a file", None, "download the file again"),
 }
+# Atomic groups: otherwise the time would grow exponentially with the number of unrelated instructions.
 _ROOT = re.compile(
-    r"\s*(?:<\?.*?\?>\s*|<!--.*?-->\s*|<!DOCTYPE\s+(?P<doctype>[\w:.-]+)[^\[>]*(?:\[.*?\]\s*)?>\s*)*<(?P<root>[\w:.-]+)",
+    r"\s*+(?:(?><\?.*?\?>|<!--.*?-->|<!(?i:DOCTYPE)\s++[\w:.-]++[^\[>]*+(?:\[.*?\]\s*+)?>)\s*+)*+<(?P<root>[\w:.-]+)",
     re.S,
 )
 
@@ -146,6 +151,7 @@ _ZIPPED: tuple[tuple[str, Kind], ...] = (
 
 _TEXTS: tuple[tuple[re.Pattern[bytes], Kind], ...] = (
     (re.compile(rb"\$(?:GP|GN|GL|GA|BD|PM)[A-Z]{2,3}\w?,"), Kind("NMEA 0183", None, _BABEL.format("nmea"))),
+    (re.compile(rb"!(?:AI|BS)VD[MO],"), Kind("AIS (NMEA)", None, f"decode it, and {_CSV}")),
     (re.compile(rb"A[A-Z0-9]{3}[^\n]{0,80}\r?\nH[FOP][A-Z]{3}"), Kind("IGC", None, _BABEL.format("igc"))),
     (re.compile(rb"H\s+SOFTWARE NAME|U\s+1\r?\n"), Kind("CompeGPS", None, _BABEL.format("compegps"))),
     (re.compile(rb"BEGIN:V(?:CARD|CALENDAR)"), Kind("a vCard or calendar", None, _NO_RECORDS)),
@@ -153,7 +159,11 @@ _TEXTS: tuple[tuple[re.Pattern[bytes], Kind], ...] = (
     (re.compile(rb"-----BEGIN (?:PGP|AGE|[A-Z ]*KEY)|age-encryption\.org"), Kind("encrypted", None, "decrypt it")),
     (re.compile(rb"%YAML|---\s*\n"), Kind("YAML", None, "convert it to JSON lines")),
     (re.compile(rb"\[[\w .-]+\]\r?\n"), Kind("a settings file (INI or TOML)", None, _NO_RECORDS)),
-    (re.compile(rb"(?:CREATE|INSERT|DROP|BEGIN|--)\b[^\n]*\n|PGDMP"), Kind("a dump of a database", None, _CSV)),
+    (
+        re.compile(rb"(?:SRID=\d+;)?(?:MULTI)?(?:POINT|LINESTRING|POLYGON)\s*[ZM]{0,2}\s*\("),
+        Kind("well-known text (WKT)", None, "write it to the column geometry of a CSV file with times"),
+    ),
+    (re.compile(rb"(?:(?:CREATE|INSERT|DROP|BEGIN)\b|--\s)[^\n]*\n|PGDMP"), Kind("a dump of a database", None, _CSV)),
 )
 
 CAB_LINE = re.compile(rb"-?\d+(\.\d+)? -?\d+(\.\d+)? [01] \d{1,11}\r?$")
@@ -188,6 +198,8 @@ def identify(head: bytes) -> Kind | None:
             return _identify_zip(head) or kind if kind.name == "ZIP" else kind
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         head = head.decode("utf-16", errors="replace").encode("utf-8", errors="replace")
+    if _UTF16.match(head):
+        return Kind("UTF-16 without a byte order mark", None, "convert it: iconv -f UTF-16LE -t UTF-8 FILE")
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"<"):
         return _identify_xml(text)
@@ -197,6 +209,10 @@ def identify(head: bytes) -> Kind | None:
             return json_kind
     text_kind = next((kind for pattern, kind in _TEXTS if pattern.match(text)), None)
     return text_kind or _identify_lines(text)
+
+
+# Eight characters of ASCII.
+_UTF16 = re.compile(rb"(?:[\t\r\n -~]\0){8}")
 
 
 def _identify_zip(head: bytes) -> Kind | None:
@@ -218,7 +234,7 @@ def _identify_xml(text: bytes) -> Kind | None:
 
 def _identify_lines(text: bytes) -> Kind | None:
     line = text.split(b"\n", 1)[0]
-    if line.count(b"\t") == 4 and not line.lower().startswith(b"user"):
+    if _CHECKIN.match(text):
         return Kind("check-ins", "checkins")
     if CAB_LINE.fullmatch(line):
         return Kind("records of San Francisco taxis", "cabspotting")
@@ -226,26 +242,47 @@ def _identify_lines(text: bytes) -> Kind | None:
         return Kind("a recording of OwnTracks", "owntracks")
     if line.startswith(b"Geolife trajectory"):
         return Kind("GeoLife", "geolife")
-    return Kind("a table", "table") if _is_table(text) else None
+    has_rows = b"\n" in text.strip()
+    for delimiters, kind in _TABLES:
+        if (has_rows or kind.format is not None) and _is_table(text, delimiters):
+            return kind
+    rows = _COMMENTS.sub(b"", text) if text.startswith(b"#") else b""
+    is_commented = rows.strip().count(b"\n") > 0 and _is_table(rows, _TABLES[0][0])
+    return _COMMENTED_TABLE if is_commented else None
 
 
 # Older recorders of OwnTracks separate by spaces.
 _OLD_OWNTRACKS = re.compile(rb"\d{4}-\d\d-\d\dT\S+\s+\S+\s+\{")
+# The first check-in, also after some without a time and location.
+_CHECKIN = re.compile(
+    rb"(?:[^\t\n]*\t\t\t\t[^\t\n]*\n){0,20}[^\t\n]*\t\d{4}-\d\d-\d\d[^\t\n]*\t[^\t\n]*\t[^\t\n]*\t[^\t\n]*\r?(?:\n|$)"
+)
 _NUM_SNIFFED_LINES = 20
+_TABLES = (
+    ((b",", b";", b"\t"), Kind("a table", "table")),
+    ((b"|",), Kind("a table with other separators", None, "separate its columns by commas, semicolons or tabs")),
+)
+_COMMENTS = re.compile(rb"^#.*\n", re.M)
+_COMMENTED_TABLE = Kind("a table with comments", None, "remove the lines that begin with #")
+_DIGIT = re.compile(rb"\d")
 
 
-def _is_table(text: bytes) -> bool:
-    """Return whether most of the first lines have as many delimiters as the first one."""
+def _is_table(text: bytes, delimiters: Iterable[bytes]) -> bool:
+    """Return whether most lines have equally many delimiters, and rows contain digits."""
     lines = [line for line in text.split(b"\n")[: _NUM_SNIFFED_LINES + 1] if line.strip()]
     if lines and _NAMED_SEPARATOR.match(lines[0]):
         return True
     # Cells with control characters are refused where they are read, with their line. Binary files contain zeros.
     if not lines or b"\0" in text:
         return False
-    for delimiter in (b",", b";", b"\t"):
+    if len(lines) > 1 and not _DIGIT.search(b"\n".join(lines[1:])):  # prose
+        return False
+    for delimiter in delimiters:
         counts = [line.count(delimiter) for line in lines]
-        # Quoted cells can contain delimiters and newlines, and the last line may be cut off.
-        if counts[0] > 0 and (2 * counts.count(counts[0]) >= len(lines) - 1 or b'"' in text):
+        # Quoted cells can contain delimiters and newlines, and the last line may be cut off. The reader describes rows
+        # of another length than the header.
+        most = counts[0] if len(set(counts[1:])) != 1 else counts[-1]
+        if counts[0] > 0 and (2 * counts.count(most) >= len(lines) - 1 or b'"' in text):
             return True
     return False
 
@@ -256,7 +293,8 @@ _NAMED_SEPARATOR = re.compile(rb'"?sep=[,;\t]')
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|([{}\[\]:,])|[^\s{}\[\]:,"]+', re.S)
+# A string that is cut off extends to the end: otherwise each of its quotes would be searched to the end.
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)("|\\?\Z)|([{}\[\]:,])|[^\s{}\[\]:,"]+', re.S)
 _MAX_DEPTH = 16
 
 
@@ -283,7 +321,9 @@ def scan_json(text: str) -> dict[str, str]:
     stack: list[tuple[str, bool]] = []  # of open values: path, and whether it is an array
     key, is_value = "", False
     for match in _TOKEN.finditer(text):
-        string, mark = match[1], match[2]
+        string, mark = match[1], match[3]
+        if string is not None and match[2] != '"':
+            break
         path, is_array = stack[-1] if stack else ("", True)
         if string is not None and is_value:
             paths[key] = paths.get(key) or string[:80]
@@ -353,6 +393,10 @@ def identify_json(text: bytes) -> Kind | None:
     outer = paths.get("type", "")
     if outer in _REFUSED_TYPES:
         return _REFUSED_TYPES[outer]
+    if any(path in paths for path in ("features[].attributes", "displayFieldName", "spatialReference")):
+        return Kind("Esri JSON", None, _GDAL)
+    if "temporalGeometry" in paths or "features[].temporalGeometry" in paths:
+        return _REFUSED_TYPES["MovingFeatures"]
     for needed, kind in _JSON_KINDS:
         if all(path in paths for path in needed):
             return kind
@@ -364,8 +408,6 @@ def identify_json(text: bytes) -> Kind | None:
         keys = {path.removeprefix(prefix).lower() for path in paths if path.startswith(prefix)}
         if all(any(alias in keys for alias in aliases) for aliases in _ROW_KEYS):
             return Kind("JSON rows", "json")
-    if "displayFieldName" in paths or "spatialReference" in paths:
-        return Kind("Esri JSON", None, _GDAL)
     if any(path.startswith(("cells", "nbformat")) for path in paths):
         return Kind("a Jupyter notebook", None, _NO_RECORDS)
     if not paths and not re.match(rb"\s*[\[{]\s*[\]}\"\[{]", text):

@@ -334,6 +334,10 @@ _DAMAGE_ERRORS = (
 )
 
 
+NOT_UTF8 = "is not UTF-8 text; convert it (iconv -f WINDOWS-1252 -t UTF-8, if Windows wrote it)"
+"""The message for text in another encoding."""
+
+
 @dataclass(frozen=True)
 class Document:
     """One file, unpacked.
@@ -441,7 +445,7 @@ class Document:
             return self.data.decode("utf-8-sig")
         except UnicodeDecodeError as problem:
             line = self.data.count(b"\n", 0, problem.start) + 1
-            raise DataFileError(self.source, "is not UTF-8 text; convert it", line) from None
+            raise DataFileError(self.source, NOT_UTF8, line) from None
 
 
 @contextmanager
@@ -475,7 +479,11 @@ def readable(path: str | Path) -> Iterator[None]:
     except _DAMAGE_ERRORS as problem:
         raise DataFileError(path, f"is truncated or damaged ({one_line(problem)}); fetch or copy it again") from None
     except (OSError, RuntimeError, NotImplementedError) as problem:  # the last two: encrypted or unusual zip members
-        raise DataFileError(path, f"cannot be read ({one_line(problem)})") from None
+        is_encrypted = isinstance(problem, RuntimeError) and "encrypted" in str(problem)
+        reason = (
+            "is encrypted; unpack it with its password" if is_encrypted else f"cannot be read ({one_line(problem)})"
+        )
+        raise DataFileError(path, reason) from None
 
 
 def get_suffix(name: str | Path | PurePosixPath) -> str:

@@ -23,7 +23,7 @@ from dphmm.validation import checked
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "user": ("user_id", "uid", "user", "userid", "individual_local_identifier", "tag_local_identifier", "traj_id"),
-    "time": ("tracked_at", "datetime", "timestamp", "time", "utctimestamp", "t"),
+    "time": ("tracked_at", "datetime", "timestamp", "time", "utctimestamp", "isotst", "t"),
     "latitude": ("latitude", "lat", "location_lat"),
     "longitude": ("longitude", "lon", "lng", "long", "location_long"),
     "geometry": ("geometry", "geom", "the_geom", "wkt", "wkb_geometry"),

@@ -16,6 +16,7 @@ _ENCODING = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][\
 _ENCODINGS = re.compile(r"utf-?8|us-ascii|ascii|latin-?1|iso-8859-\d{1,2}|windows-125\d|cp125\d", re.IGNORECASE)
 """Accepted text encodings. Other codecs of Python can be very slow, or are not text encodings."""
 _DOCTYPE = "<!DOCTYPE"
+_NAMES = {"trainingcenterdatabase": "TCX"}
 _MAX_DEPTH = 64
 # Memory of an element that is not removed after use.
 _ELEMENT_BYTES = 400
@@ -60,6 +61,7 @@ def decode_xml(document: Document) -> Iterator[str]:
     """
     decoder = None
     last = ""
+    has_begun = False
     for data in document.chunks():
         if decoder is None:
             decoder = codecs.getincrementaldecoder(_find_encoding(data))()
@@ -67,6 +69,9 @@ def decode_xml(document: Document) -> Iterator[str]:
         if _DOCTYPE in last + text:
             raise ValueError("it declares a document type, which this format does not have")
         last = (last + text)[-len(_DOCTYPE) :]
+        if not has_begun:  # some apps write spaces before the declaration
+            text = text.lstrip()
+            has_begun = bool(text)
         yield text
     if decoder is not None:
         yield decoder.decode(b"", final=True)
@@ -144,7 +149,9 @@ def walk_xml(document: Document, root: str, names: Collection[str]) -> Iterator[
     except (ElementTree.ParseError, ValueError, LookupError) as problem:
         line = problem.position[0] if isinstance(problem, ElementTree.ParseError) else None
         raise DataFileError(
-            document.source, f"is not well-formed {root.upper()} ({one_line(problem)}); export it again", line
+            document.source,
+            f"is not well-formed {_NAMES.get(root) or root.upper()} ({one_line(problem)}); export it again",
+            line,
         ) from None
 
 

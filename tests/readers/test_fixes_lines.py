@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dphmm.errors import DataFileError
 from dphmm.readers import data_sets
 from dphmm.readers import fixes as lines
-from dphmm.readers.fixes import Fixes
+from dphmm.readers.fixes import Fixes, ReadOptions
 from tests.sizes import fewer
 
 PLT = b"39.984702,116.318417,0,492,39744.1201851852,2008-10-23,02:53:04\r\n"
@@ -60,8 +60,8 @@ def list_rows(blocks):
 
 
 def parse_both_ways(data, parse_block, parse_line):
-    fast = list(lines.parse_lines(data, "f", 1, parse_block, parse_line, True))
-    slow = list(lines.parse_lines(data, "f", 1, reject_block, parse_line, True))
+    fast = list(lines.parse_lines(data, "f", 1, parse_block, parse_line, ReadOptions(True)))
+    slow = list(lines.parse_lines(data, "f", 1, reject_block, parse_line, ReadOptions(True)))
     return list_rows(fast), list_rows(slow)
 
 
@@ -132,15 +132,15 @@ def test_line_numbers_continue_over_blocks(monkeypatch):
     monkeypatch.setattr(lines, "BLOCK_BYTES", 200)
     data = PLT * 50 + b"\r\n" + b"broken\r\n" + PLT * 3
     with pytest.raises(DataFileError, match="line 58"):
-        list(lines.parse_lines(data, "f", 7, *plt_parsers(), False))
-    blocks = list(lines.parse_lines(data, "f", 7, *plt_parsers(), True))
+        list(lines.parse_lines(data, "f", 7, *plt_parsers(), ReadOptions()))
+    blocks = list(lines.parse_lines(data, "f", 7, *plt_parsers(), ReadOptions(True)))
     fixes, skipped = list_rows(blocks)
     assert len(blocks) > 5
     assert (len(fixes), skipped) == (53, 1)
 
 
 def test_empty_data_gives_no_fixes():
-    assert list(lines.parse_lines(b"", "f", 1, *plt_parsers(), False)) == []
+    assert list(lines.parse_lines(b"", "f", 1, *plt_parsers(), ReadOptions())) == []
 
 
 def test_compensating_delimiter_errors_raise():

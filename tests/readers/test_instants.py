@@ -68,6 +68,26 @@ def test_plain_number_raises_with_suitable_unit(value, unit):
         Instants().microseconds(value)
 
 
+def test_utc_after_a_time_is_its_zone():
+    here = Instants(zone="+08:00")
+    assert here.microseconds("2023-07-14 06:30:00 UTC") == here.microseconds("2023-07-14T06:30:00Z")
+    assert here.microseconds("2023/07/14 06:30:00+00") == here.microseconds("2023-07-14T06:30:00Z")
+    assert not here.lacks_zone("2023-07-14 06:30:00 UTC")
+    with pytest.raises(ValueError, match="ISO 8601"):
+        here.microseconds("2023-07-14 06:30:00+02:00 UTC")
+
+
+def test_days_of_spreadsheets_and_times_without_date_are_described():
+    with pytest.raises(ValueError, match="days in a spreadsheet, for 2023-07-14, export it as a date and time"):
+        Instants().microseconds("45121.270833")
+    with pytest.raises(ValueError, match=r"--time-format\) = '%Y%m%d%H%M%S' for 2023-07-14"):
+        Instants().microseconds("20230714063000")
+    with pytest.raises(ValueError, match=r"got '14-Jul-2023 06:30:00'; for another form, set time_format"):
+        Instants().microseconds("14-Jul-2023 06:30:00")
+    with pytest.raises(ValueError, match=r"must have a date, got '06:30:00'; join"):
+        Instants().microseconds("06:30:00")
+
+
 def test_thirteen_digits_are_not_parsed_as_date():
     """Python's own parser of ISO 8601 accepts them as a date."""
     assert datetime.fromisoformat("1711011120000").year == 1711

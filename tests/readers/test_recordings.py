@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import sys
+import time
 import tracemalloc
 import zipfile
 from dataclasses import replace
@@ -174,6 +175,23 @@ OTHERS = {
     "a.topojson": (b'{"type": "Topology", "objects": {}}', "TopoJSON"),
     "a.json": (b'{"settings": {"a": 1}}', r"JSON of another kind \(settings"),
     "a.bin": (bytes(range(1, 200)), "no known format"),
+    "polyline.txt": (b"_p~iF~ps|U_ulLnnqC_mqNvxq`@\n", "no known format"),
+    "esri.json": (b'{"spatialReference": {"wkid": 4326}, "features": [{"attributes": {}}]}', "Esri JSON"),
+    "mf.json": (b'{"type": "Feature", "temporalGeometry": {"type": "MovingPoint"}}', "Moving Features"),
+    "dump.sql": (b"-- a dump\n--\nCREATE TABLE a (b int);\n", "dump of a database"),
+    "run.sh": (b"#!/bin/sh\necho 1, 2\n", "a script"),
+    "a.wpt": (b"OziExplorer Waypoint File Version 1.1\r\n", "OziExplorer.*gpsbabel -t -i ozi"),
+    "utf16.json": ('[{"time": 1}]'.encode("utf-16-le"), "UTF-16 without a byte order mark.*iconv"),
+    "upper.html": (b"<!doctype html><html lang=en>", "web page"),
+    "ais.nmea": (b"!AIVDM,1,1,,B,177KQJ5000G?tO`K>RA1wUbN0TKH,0*5C\n", "AIS"),
+    "a.pkl": (b"\x80\x04\x95\x10\0\0", "Python pickle"),
+    "a.wkt": (b"LINESTRING (1 2, 3 4)\n", "well-known text"),
+    "pipe.csv": (b"time|lat|lon\n2024-03-09T10:00:00Z|45|-30\n", "other separators"),
+    "comment.csv": (b"# by an app\ntime,lat,lon\n2024-03-09T10:00:00Z,45,-30\n", "lines that begin with #"),
+    "prose.txt": (b"Dear Ann,\nsee you, tomorrow.\nBob\n", "no known format"),
+    "cut.zip": (b"PK\x03\x04" + bytes(60), "ZIP archive that is cut off or damaged"),
+    "empty.gpx": (b"", "is empty; export or copy it again"),
+    "blank.json": (b" \n", "is empty; export or copy it again"),
     "a.txt": (b"Dear Ann,\nthe file is attached.\nYours\nBob\n", "no known format"),
 }
 
@@ -189,12 +207,119 @@ def test_other_file_is_named_in_one_line(tmp_path, name):
         assert str(path) in str(caught.value)
 
 
+def test_longer_rows_than_the_header_are_described(tmp_path):
+    path = write(tmp_path, "a.csv", b"time,lat,lon\n" + b"2024-03-09T10:00:00Z,45,-30,\n" * 5)
+    with pytest.raises(DataFileError, match="line 2: has 4 fields, but the header has 3"):
+        read(path)
+
+
+def test_file_without_positions_names_the_reason(tmp_path):
+    indoors = (
+        b"<Activity><Lap><Track><Trackpoint><Time>2024-03-09T10:00:00Z</Time></Trackpoint></Track></Lap></Activity>"
+    )
+    data = b"<TrainingCenterDatabase><Activities>" + indoors + b"</Activities></TrainingCenterDatabase>"
+    for reader in (read, read_recording):
+        with pytest.raises(EmptyDataError, match="records without a position"):
+            reader(write(tmp_path, "r.tcx", data))
+    path = write(tmp_path, "r.geojson", b'{"type": "GeometryCollection", "geometries": []}')
+    with pytest.raises(DataFileError, match=r"geometry must be a Point.*GeometryCollection"):
+        read(path)
+    with pytest.raises(EmptyDataError, match="links to other files"):
+        read(write(tmp_path, "r.kml", b"<kml><NetworkLink><Link><href>a.kml</href></Link></NetworkLink></kml>"))
+
+
+def test_encrypted_archive_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "r.zip", "w") as archive:
+        archive.writestr("r.gpx", recordings.gpx())
+    data = bytearray((tmp_path / "r.zip").read_bytes())
+    data[6] |= 1  # the flag of encryption, in both headers
+    data[data.rfind(b"PK\1\2") + 8] |= 1
+    with pytest.raises(DataFileError, match=r"r\.gpx: is encrypted; unpack it with its password"):
+        read(write(tmp_path, "r.zip", bytes(data)))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_text_in_utf16_is_read(tmp_path, encoding):
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    for name in ("r.csv", "line.geojson", "r.jsonl", "r.gpx"):
+        data = recordings.FILES[name][1]().decode().encode(encoding)
+        assert read(write(tmp_path, name, mark + data)).points == 30, name
+
+
+def test_table_is_read_though_its_extension_is_that_of_json(tmp_path):
+    assert read(write(tmp_path, "r.json", recordings.csv())).points == 30
+
+
+def test_features_of_owntracks_with_unknown_elevation_are_read(tmp_path):
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"tst": 1, "isotst": recordings.iso(time)},
+            "geometry": {"type": "Point", "coordinates": [lon, lat, None]},
+        }
+        for time, lat, lon in recordings.POINTS
+    ]
+    path = write(tmp_path, "r.geojson", json.dumps({"type": "FeatureCollection", "features": features}).encode())
+    assert read(path).trajectories[0].times.tolist() == recordings.INSTANTS.tolist()
+    assert np.isnan(read_recording(path).segments[0].elevation).all()
+
+
+def test_unrecognised_column_of_times_is_named(tmp_path, caplog):
+    for name in ("r.csv", "r.jsonl"):
+        data = recordings.FILES[name][1]().replace(b"time", b"last_changed")
+        assert np.isnat(read_recording(write(tmp_path, name, data)).segments[0].times).all()
+        assert f"{name}: is read without times; name it with --column time=NAME, if it is one of last_" in caplog.text
+
+
+def test_hemispheres_in_columns_raise(tmp_path):
+    path = write(tmp_path, "r.csv", b"time,latitude,N/S,longitude,E/W\n2024-03-09T10:00:00Z,45,N,30,W\n")
+    for reader in (read, read_recording):
+        with pytest.raises(DataFileError, match=r"hemispheres in 'N/S'.*negative"):
+            reader(path)
+
+
+def test_spaces_before_the_declaration_of_xml_are_ignored(tmp_path):
+    assert read(write(tmp_path, "r.gpx", b"  \n " + recordings.gpx())).points == 30
+
+
+def test_table_of_five_columns_is_not_taken_for_check_ins(tmp_path):
+    rows = (f"{recordings.iso(time)}\t{lat}\t{lon}\t3\ta" for time, lat, lon in recordings.POINTS)
+    path = write(tmp_path, "r.txt", "\n".join(["time\tlat\tlon\televation\tname", *rows]).encode())
+    assert read(path).points == 30
+    checkins = "".join(f"7\t{recordings.iso(time)}\t{lat}\t{lon}\tp\n" for time, lat, lon in recordings.POINTS)
+    path = write(tmp_path, "c.txt", f"7\t\t\t\t\n{checkins}".encode())
+    assert recognise(path) == "checkins"
+    assert read(path, skip_bad=True).points == 30
+
+
+def test_hide_passes_over_rows_without_a_position(tmp_path):
+    path = write(tmp_path, "r.csv", recordings.csv() + b"2024-03-09T11:00:00Z,,,\n")
+    recording = read_recording(path)
+    assert (len(recording), recording.dropped) == (30, ("records without a position",))
+    with pytest.raises(DataFileError, match=r"line 32: latitude must be a decimal number, got ''.*--skip-bad"):
+        read(path)
+    path = write(tmp_path, "r.csv", recordings.csv() + b"2024-03-09T11:00:00Z,95,1,\n")
+    with pytest.raises(DataFileError, match=r"latitude must be in \[-90, 90\], got 95.0$"):  # hide has no --skip-bad
+        read_recording(path)
+
+
 def test_workbook_is_named_though_it_is_a_zip_archive(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.xlsx", "w") as archive:
         archive.writestr("[Content_Types].xml", "<Types/>")
         archive.writestr("xl/workbook.xml", "<workbook/>")
     with pytest.raises(DataFileError, match=r"Excel workbook \(.xlsx\).*CSV"):
         read(tmp_path / "a.xlsx")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"<?x?>a" * 10_000, b"<!--x-->a" * 7_000, b"<!DOCTYPE " + b"a" * 65_000, b'{"a": ' + b'\\"' * 32_000],
+    ids=["instructions", "comments", "document type", "quotes"],
+)
+def test_time_of_recognition_is_linear(data):
+    start = time.process_time()
+    identify(data)
+    assert time.process_time() - start < 1  # milliseconds; exponential or quadratic: at least several seconds
 
 
 @given(st.binary(max_size=300))
@@ -250,6 +375,11 @@ def test_line_of_kml_has_times_at_its_ends(tmp_path):
     with pytest.raises(EmptyDataError, match="1 shapes without times"):
         read(untimed)
     assert len(read_recording(untimed)) == 30
+
+
+def test_fit_with_undeclared_fields_of_developers_is_read(tmp_path):
+    pytest.importorskip("fitdecode")
+    assert read(write(tmp_path, "r.fit", recordings.fit(is_extended=True))).points == 30
 
 
 def test_fit_that_is_damaged_or_without_library_raises(tmp_path, monkeypatch):

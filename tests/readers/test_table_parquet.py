@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dphmm.jobs.input_data import Data
 from dphmm.readers import columns, read
 from dphmm.readers import table as parquet
 from dphmm.readers.fixes import ReadOptions
+from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes, fixes_in
 from dphmm.tables import binary_files
 from tests.sizes import fewer
@@ -223,6 +225,18 @@ def test_invalid_parquet_raises_and_other_files_have_no_rows(tmp_path):
         fixes_in(tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("uid,time,lat,lon\n")
     assert fixes_in(tmp_path / "a.csv") == fixes_in(tmp_path / "none.parquet") == 0
+
+
+def test_parquet_is_recognised_by_content_and_may_lack_times_in_a_recording(tmp_path):
+    degrees = {"lat": [45.0, 45.1], "lon": [-30.0, -30.1]}
+    times = [datetime(2024, 3, 9, 10, at, tzinfo=UTC) for at in range(2)]
+    pq.write_table(pa.table({"time": times, **degrees}), tmp_path / "r.dat")
+    assert read(tmp_path / "r.dat").points == 2
+    pq.write_table(pa.table(degrees), tmp_path / "r.parquet")
+    assert np.isnat(read_recording(tmp_path / "r.parquet").segments[0].times).all()
+    pq.write_table(pa.table({"time": [[time] for time in times], **degrees}), tmp_path / "r.parquet")
+    with pytest.raises(DataFileError, match="lists or structures in 'time'"):
+        read_recording(tmp_path / "r.parquet")
 
 
 PEAK = """
