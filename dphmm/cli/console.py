@@ -246,7 +246,7 @@ class _Progress(logging.Handler):
 
 class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        warn([record.getMessage().removeprefix("dphmm: ")])
+        warn([record.getMessage().removeprefix("dphmm: ").removeprefix("warning: ")])
 
 
 _COMPILATION = logging.getLogger("dphmm.compilation")
