@@ -258,6 +258,7 @@ _CHECKIN = re.compile(
     rb"(?:[^\t\n]*\t\t\t\t[^\t\n]*\n){0,20}[^\t\n]*\t\d{4}-\d\d-\d\d[^\t\n]*\t[^\t\n]*\t[^\t\n]*\t[^\t\n]*\r?(?:\n|$)"
 )
 _NUM_SNIFFED_LINES = 20
+_MAX_CONTROL_SHARE = 0.05  # an eighth of random bytes
 _TABLES = (
     ((b",", b";", b"\t"), Kind("a table", "table")),
     ((b"|",), Kind("a table with other separators", None, "separate its columns by commas, semicolons or tabs")),
@@ -272,8 +273,9 @@ def _is_table(text: bytes, delimiters: Iterable[bytes]) -> bool:
     lines = [line for line in text.split(b"\n")[: _NUM_SNIFFED_LINES + 1] if line.strip()]
     if lines and _NAMED_SEPARATOR.match(lines[0]):
         return True
-    # Cells with control characters are refused where they are read, with their line. Binary files contain zeros.
-    if not lines or b"\0" in text:
+    # A few control characters are refused where they are read, with their line. Binary files have zeros or many.
+    num_controls = sum(byte < 32 and byte not in b"\t\r\n\f" for byte in text)
+    if not lines or b"\0" in text or num_controls > _MAX_CONTROL_SHARE * len(text):
         return False
     if len(lines) > 1 and not _DIGIT.search(b"\n".join(lines[1:])):  # prose
         return False
