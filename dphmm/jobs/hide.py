@@ -387,8 +387,7 @@ def hide(
     ConfigurationError
         If there is no location, none is near the recording, no point is left, or options conflict; if more than a tenth
         of the points are out of reach at the speed limit; if the format requires times and a point has none; or if a
-        location is near, but not in, the core of another one
-        of the session, and a point near it would be kept.
+        location is near, but not in, the core of another one of the session, and a point near it would be kept.
     CoordinateError
         If a location has invalid coordinates.
     OutputError
