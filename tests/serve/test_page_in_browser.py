@@ -61,9 +61,11 @@ def open_page(browser, client, size=DESK, tiles=(), language="en-GB"):
             "for (const one of document.querySelectorAll('#figures, #zone-figures, #corners')) one.open = true"
         )
         yield page
-        assert wrong == []
     finally:
+        errors = list(wrong)
         context.close()
+        # also where the test itself failed: an error in the page is then the likely reason
+        assert errors == []
 
 
 PNG = base64.b64decode(
@@ -530,23 +532,26 @@ def test_names_of_users_at_one_location_do_not_overlap(config, browser, size):
             page.wait_for_selector(f".name.user:has-text('{name}, ')", state="attached")
         for _ in range(3):
             page.wait_for_timeout(300)
-            wait_on_page(page, lambda: count_overlaps(page) == 0)
+            deadline = time.monotonic() + 60
+            while overlaps := find_overlaps(page):  # while the map zooms
+                assert time.monotonic() < deadline, overlaps
+                page.wait_for_timeout(100)
             page.click(".leaflet-control-zoom-out")
 
 
-def count_overlaps(page):
-    """Return the number of pairs of visible labels that overlap, of which one is a user's."""
+def find_overlaps(page):
+    """Return the pairs of visible labels that overlap, of which one is a user's, with their rectangles."""
     return page.evaluate(
         """() => {
           const shown = (label) => label.style.visibility !== "hidden";
           const labels = [...document.querySelectorAll(".name > span")].filter(shown);
-          const boxes = labels.map((label) => [label.parentElement.matches(".user"), label.getBoundingClientRect()]);
-          let count = 0;
-          boxes.forEach(([user, a], k) => boxes.slice(k + 1).forEach(([other, b]) => {
+          const boxes = labels.map((label) => [label.parentElement.matches(".user"), label.getBoundingClientRect(), label.outerHTML]);
+          const pairs = [];
+          boxes.forEach(([user, a, one], k) => boxes.slice(k + 1).forEach(([other, b, two]) => {
             const meet = a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
-            if ((user || other) && meet) count += 1;
+            if ((user || other) && meet) pairs.push([one, a.toJSON(), two, b.toJSON()]);
           }));
-          return count;
+          return pairs;
         }"""
     )
 

@@ -100,23 +100,29 @@ export function showLocation(map, layer, location, label, colour = COLOUR.estima
   separateLabels(map);
 }
 
+function measureLabel(label) {
+  // The rectangle of a label in the pane. While the map zooms, markers are between two positions; the later one counts.
+  const marker = label.parentElement, at = L.DomUtil.getPosition(marker), outer = marker.getBoundingClientRect(), inner = label.getBoundingClientRect();
+  const left = at.x + marker.offsetLeft + inner.left - outer.left, top = at.y + marker.offsetTop + inner.top - outer.top;
+  return { left, top, right: left + inner.width, bottom: top + inner.height };
+}
+
 function separateLabels(map) {
   // Move labels of users down until none overlaps another, and hide the names of places beneath them.
   const pane = map.getPane("markerPane"), labels = [...pane.querySelectorAll(".name.user > span")], taken = [];
+  const isTaken = (box) => taken.find((other) => other.left < box.right && other.right > box.left && other.top < box.bottom && other.bottom > box.top);
   for (const label of labels) label.style.top = "0";
-  const boxes = labels.map((label) => [label, label.getBoundingClientRect()]).sort((one, other) => one[1].top - other[1].top);
+  const boxes = labels.map((label) => [label, measureLabel(label)]).sort((one, other) => one[1].top - other[1].top);
   for (const [label, box] of boxes) {
-    let { top } = box;
-    const meets = (other) => other.left < box.right && other.right > box.left && other.top < top + box.height && other.bottom > top;
-    for (let other = taken.find(meets); other; other = taken.find(meets)) top = other.bottom;
-    label.style.top = `${top - box.top}px`;
-    taken.push({ left: box.left, right: box.right, top, bottom: top + box.height });
+    const { top } = box;
+    for (let other = isTaken(box); other; other = isTaken(box)) {
+      box.bottom += other.bottom - box.top;
+      box.top = other.bottom;
+    }
+    label.style.top = `${box.top - top}px`;
+    taken.push(box);
   }
-  for (const name of pane.querySelectorAll(".name:not(.user) > span")) {
-    const box = name.getBoundingClientRect();
-    const hidden = taken.some((other) => other.left < box.right && other.right > box.left && other.top < box.bottom && other.bottom > box.top);
-    name.style.visibility = hidden ? "hidden" : "";
-  }
+  for (const name of pane.querySelectorAll(".name:not(.user) > span")) name.style.visibility = isTaken(measureLabel(name)) ? "hidden" : "";
 }
 
 export function describeTime(location) {
