@@ -545,7 +545,8 @@ def find_overlaps(page):
         """() => {
           const shown = (label) => label.style.visibility !== "hidden";
           const labels = [...document.querySelectorAll(".name > span")].filter(shown);
-          const boxes = labels.map((label) => [label.parentElement.matches(".user"), label.getBoundingClientRect(), label.outerHTML]);
+          const isUser = (label) => label.parentElement.matches(".user");
+          const boxes = labels.map((label) => [isUser(label), label.getBoundingClientRect(), label.outerHTML]);
           const pairs = [];
           boxes.forEach(([user, a, one], k) => boxes.slice(k + 1).forEach(([other, b, two]) => {
             const meet = a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
