@@ -97,7 +97,15 @@ class Migration:
     apply: Callable[[Execute], None]
 
 
-MIGRATIONS: tuple[Migration, ...] = ()
+def _add_leases(execute: Execute) -> None:
+    """Let several processes send messages; see `dphmm.serve.recipients.RecipientTables`."""
+    for column in ("leased_until", "waiting_since", "failures", "errors"):
+        execute(f"ALTER TABLE delivery ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+    execute("ALTER TABLE delivery ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
+    execute("CREATE INDEX delivery_session ON delivery (session)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (Migration("lets several processes share the messages to recipients", _add_leases),)
 """The steps from each format to the next, beginning with the first format."""
 
 
@@ -108,12 +116,13 @@ def get_format() -> int:
 
 def list_tables(store_format: int) -> list[str]:
     """Return the names of the tables of a format. A table follows those to which it refers."""
-    return list(_get_tables(MIGRATIONS[: store_format - 1]))
+    definitions = _get_definitions(MIGRATIONS[: store_format - 1])
+    return [name for name, definition in definitions.items() if definition.startswith("CREATE TABLE")]
 
 
 @cache
-def _get_tables(migrations: tuple[Migration, ...]) -> dict[str, str]:
-    """Return the names and definitions of the tables after these steps."""
+def _get_definitions(migrations: tuple[Migration, ...]) -> dict[str, str]:
+    """Return the names and definitions of the tables and indices after these steps."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _create_tables(lambda statement, values=(): connection.execute(statement, values).fetchall(), migrations)
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
@@ -193,6 +202,12 @@ class Database:
 
     # SQL clause that makes a read in a transaction wait for other writers. Here the transaction itself waits.
     row_lock = ""
+    # SQL clause that makes a read skip the rows that other transactions lock. Here there are none.
+    skip_locked = ""
+    # SQL expression of the current time, milliseconds since 1970.
+    now_ms = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+    # Number of connections so far. A lock of `try_lock` ends with its connection.
+    num_connections = 1
 
     def __init__(self, path: str | Path, wait_seconds: float = 30.0, readonly: bool = False) -> None:
         self.path = Path(os.path.abspath(path))
@@ -308,9 +323,9 @@ class Database:
         if os.getpid() != self._process:
             raise SessionBusyError(f"{self.path} was opened before this process was forked; open it again here")
 
-    def is_leader(self) -> bool:
-        """Return True: a file has no other connection that could lead."""
-        return True
+    def count_processes(self) -> int:
+        """Return 1: a relay with a file has one process."""
+        return 1
 
     def try_lock(self, _: str) -> bool:
         """Return True: with a file, this process is the only one."""
@@ -381,7 +396,7 @@ class Database:
             result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             definitions = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
             tables = {_normalize_definition(sql) for (sql,) in definitions}
-            expected = set(_get_tables(MIGRATIONS).values())
+            expected = set(_get_definitions(MIGRATIONS).values())
             if result != "ok" or tables | {*map(_normalize_definition, _LATER_STATEMENTS)} != expected:
                 problem = "it has other tables" if result == "ok" else " ".join(result.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
@@ -471,9 +486,10 @@ _WRITE_ERROR_CODES = (
 # The advisory lock for creating the tables.
 _SCHEMA_LOCK = 0x6470686D
 
-# The advisory lock that the leading process holds.
-_LEADER_LOCK = 0x6470
+# The advisory lock that every process of a relay shares, and that a migration holds alone.
+_PROCESS_LOCK = 0x6470
 
+_COUNT_PROCESS = f"SELECT pg_advisory_lock_shared({_PROCESS_LOCK}, hashtext(current_schema()))"
 _NAMED_LOCK = "hashtextextended(current_schema() || ' ' || ?::text, 0)"
 
 _MIN_RETRY_SECONDS = 1.0
@@ -522,6 +538,8 @@ class PostgresDatabase:
     """
 
     row_lock = " FOR UPDATE"
+    skip_locked = " FOR UPDATE SKIP LOCKED"
+    now_ms = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
 
     def __init__(
         self, url: str, wait_seconds: float = 30.0, readonly: bool = False, is_migrating: bool = False
@@ -532,8 +550,9 @@ class PostgresDatabase:
         self._refusals = tuple(getattr(psycopg.errors, kind) for kind in kinds)
         self._process = os.getpid()
         self._lock = RLock()
-        self._is_leader = False
+        self._is_counted = False
         self._in_transaction = False
+        self.num_connections = 1
         self._wait_s = _MIN_RETRY_SECONDS
         self._next_attempt_at = 0.0
         self._url = url
@@ -580,13 +599,22 @@ class PostgresDatabase:
         if os.getpid() != self._process:
             raise SessionBusyError("the database was opened before this process was forked; open it again here")
 
-    def is_leader(self) -> bool:
-        """Return whether this connection leads: the first one that asks, while it is open."""
-        if not self._is_leader:
-            ((self._is_leader,),) = self.execute(
-                f"SELECT pg_try_advisory_lock({_LEADER_LOCK}, hashtext(current_schema()))"
-            )
-        return self._is_leader
+    def count_processes(self) -> int:
+        """Return the number of connected processes that have called this."""
+        if not self._is_counted:
+            self.execute(_COUNT_PROCESS)
+            self._is_counted = True
+        ((count,),) = self.execute(
+            "SELECT COUNT(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+            f"AND classid = {_PROCESS_LOCK} AND objid = (hashtext(current_schema())::bigint & 4294967295)::oid"
+        )
+        return int(count)
+
+    def _is_unused(self) -> bool:
+        """Return whether no relay is connected, and exclude relays until this connection ends."""
+        ((free,),) = self.execute(f"SELECT pg_try_advisory_lock({_PROCESS_LOCK}, hashtext(current_schema()))")
+        return bool(free)
 
     def try_lock(self, name: str) -> bool:
         """Lock a name until `unlock` or the loss of the connection. Return whether it succeeded."""
@@ -636,7 +664,9 @@ class PostgresDatabase:
             raise OutputError("the database cannot be reached; try again later")
         try:
             self._connection = self._connect(_RECONNECT_TIMEOUT_SECONDS)
-            self._is_leader = False
+            self.num_connections += 1
+            if self._is_counted:
+                self._connection.execute(_COUNT_PROCESS)
         except self._refusals as problem:
             self._next_attempt_at = monotonic() + self._wait_s
             self._wait_s = min(2 * self._wait_s, _MAX_RETRY_SECONDS)
@@ -684,7 +714,7 @@ class PostgresDatabase:
         """
         database = PostgresDatabase(url, wait_seconds, is_migrating=True)
         try:
-            if not database.is_leader():
+            if not database._is_unused():
                 raise SessionBusyError("the database is in use by a relay; stop all relays first")
             with database.transaction():
                 database.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")

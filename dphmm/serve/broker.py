@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
+from dphmm.release.session_database import Database, PostgresDatabase
 from dphmm.serve.config import Broker
 from dphmm.serve.delivery import MAX_RECONNECT_WAIT_S, POLL_INTERVAL_S, Backoff, describe_error, parse_broker_address
 from dphmm.serve.incoming import Received, read_owntracks
@@ -35,6 +38,93 @@ _MAX_SHORT_CONNECTIONS = 3
 _TAKEN_OVER_S = 600.0  # time for which a lost session is reported
 # After this many attempts with other errors a message is set aside, because it must not delay all others.
 _MAX_ATTEMPTS = 6
+NUM_SHARES = 16
+"""Number of parts into which the users are divided for listening. At most this many processes listen."""
+_MAX_TOPICS_PER_PACKET = 500
+
+
+def get_share(user: str) -> int:
+    """Return the share of a user, a number below `NUM_SHARES`."""
+    return hashlib.sha256(user.encode()).digest()[0] % NUM_SHARES
+
+
+def make_user_topic(topic: str, user: str) -> str | None:
+    """Return the part of a topic filter that concerns one user; None if there is none."""
+    first, *rest = topic.split("/")
+    if first == "#":
+        return f"+/{user}/#"
+    if not rest:
+        return None
+    if rest[0] == "#":
+        return f"{first}/{user}/#"
+    return "/".join((first, user, *rest[1:])) if rest[0] in ("+", user) else None
+
+
+class Shares:
+    """Divides the users among the processes that listen at one broker.
+
+    Each of `NUM_SHARES` shares has a session at the broker, and one process at a time listens in it: the one that holds
+    an advisory lock of the database. A user's messages therefore stay in order, and wait at the broker while no process
+    listens. Shared subscriptions of MQTT would send the messages of one user to several processes. The last of them
+    would sometimes be released first, and the others would then be too late.
+
+    Parameters
+    ----------
+    database : PostgresDatabase
+        Database that the processes share.
+    """
+
+    def __init__(self, database: Database | PostgresDatabase) -> None:
+        self._database = database
+        self._held: set[int] = set()
+        self._leaving: set[int] = set()
+        self._num_connections = 0
+
+    def holds(self, share: int) -> bool:
+        """Return whether this process has to listen to a share."""
+        return share in self._held
+
+    def is_empty(self) -> bool:
+        """Return whether this process holds no share."""
+        return not self._held
+
+    def balance(self) -> None:
+        """Take free shares up to this process's part, and begin to leave those beyond it.
+
+        A process that dies or loses its connection to the database loses all its shares.
+
+        Raises
+        ------
+        DphmmError
+            If the database cannot be reached. This process then holds no share.
+        """
+        try:
+            num_processes = self._database.count_processes()
+            if self._num_connections != self._database.num_connections:
+                self._lose_all()
+                self._num_connections = self._database.num_connections
+            part = -(-NUM_SHARES // num_processes)
+            for share in sorted(self._held)[part:]:
+                self._held.discard(share)
+                self._leaving.add(share)
+            for share in random.sample(range(NUM_SHARES), NUM_SHARES):
+                if len(self._held) >= part:
+                    break
+                if share not in self._held | self._leaving and self._database.try_lock(f"share {share}"):
+                    self._held.add(share)
+        except DphmmError:
+            self._lose_all()
+            raise
+
+    def _lose_all(self) -> None:
+        self._held.clear()
+        self._leaving.clear()
+
+    def leave(self, share: int) -> None:
+        """Let another process take a share, once this process does not listen to it any longer."""
+        if share in self._leaving:
+            self._database.unlock(f"share {share}")
+            self._leaving.discard(share)
 
 
 class Listener:
@@ -59,8 +149,10 @@ class Listener:
         Users of accepted messages. Other messages are ignored.
     take : callable
         Receives the user and the content of a message.
-    is_leader : callable
-        Returns whether this process, of all that share a store, has to listen.
+    holds : callable
+        Returns whether this process, of all with this store, has to listen.
+    share : int, optional
+        Number of the users' share to which this listener subscribes; all messages by default. See `Shares`.
     """
 
     def __init__(
@@ -69,18 +161,22 @@ class Listener:
         identity: str,
         users: frozenset[str],
         take: Callable[[str, Received], Awaitable[None]],
-        is_leader: Callable[[], Awaitable[bool]],
+        holds: Callable[[], bool] = lambda: True,
+        share: int | None = None,
     ) -> None:
         self._mqtt = need("paho.mqtt.client", "serve")
         self._broker = broker
         self._users = users
         self._take = take
-        self._is_leader = is_leader
+        self._holds = holds
+        self._share = share
         self._relay_topics = {
             make_topic(user) for user in users for make_topic in (get_owntracks_topic, get_zone_topic)
         }
         digest = hashlib.sha256(f"{identity} {broker.topic}".encode()).hexdigest()
-        self._client_id = f"dphmm-{digest[:16]}"  # MQTT 3.1 limits identifiers to 23 characters
+        # MQTT 3.1 limits identifiers to 23 characters. The first share has the name of a session of all users, of which
+        # it takes the messages that were kept before shares were introduced.
+        self._client_id = f"dphmm-{digest[:14]}{share:02x}" if share else f"dphmm-{digest[:16]}"
         self._messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
         self._connection = 0
         self.is_connected: bool | None = None
@@ -102,7 +198,7 @@ class Listener:
         """Listen without end. The broker keeps messages that are not acknowledged at the end."""
         while True:
             try:
-                if await self._is_leader():
+                if self._holds():
                     client = self._make_client()
                     try:
                         await self._take_while_leading(client)
@@ -112,8 +208,6 @@ class Listener:
                     if self._has_lost_session:  # at once, two relays would take it from each other in turn
                         self.is_connected = False
                         await asyncio.sleep(MAX_RECONNECT_WAIT_S)
-            except DphmmError:  # without the store the leader is unknown
-                pass
             except Exception as problem:  # no error may end this loop; unacknowledged messages come again
                 _LOG.error("listening at the broker restarts: %s", type(problem).__name__)
             await asyncio.sleep(POLL_INTERVAL_S)
@@ -172,7 +266,14 @@ class Listener:
         self.is_connected = True
         self._connected_at = monotonic()
         self._connection += 1  # unacknowledged messages of earlier connections come again
-        client.subscribe(self._broker.topic, qos=1)
+        if self._share is None:
+            client.subscribe(self._broker.topic, qos=1)
+            return
+        users = [user for user in self._users if get_share(user) == self._share]
+        topics = [(topic, 1) for user in users for topic in [make_user_topic(self._broker.topic, user)] if topic]
+        for start in range(0, len(topics), _MAX_TOPICS_PER_PACKET):
+            client.subscribe(topics[start : start + _MAX_TOPICS_PER_PACKET])
+        client.unsubscribe(self._broker.topic)
 
     def _on_connection_lost(self, client: Any) -> None:
         is_short = self.is_connected is True and monotonic() - self._connected_at < _SHORT_CONNECTION_S
@@ -205,7 +306,7 @@ class Listener:
 
     async def _take_while_leading(self, client: Any) -> None:
         """Process one message after another while this process is the leader."""
-        while not self._has_lost_session and await self._is_leader():
+        while not self._has_lost_session and self._holds():
             try:
                 async with asyncio.timeout(POLL_INTERVAL_S):
                     connection, message = await self._messages.get()
@@ -240,3 +341,57 @@ class Listener:
                     return True
                 await backoff.wait(f"a message is not accepted now: {describe_error(problem, *_STORE_ERRORS)}")
         return False
+
+
+class SharedListener:
+    """Listens to the shares of this process; see `Shares`.
+
+    Parameters
+    ----------
+    broker, identity, users, take
+        See `Listener`.
+    shares : Shares
+        Shares of this process.
+    run : callable
+        Runs a function on the thread of the database; see `dphmm.serve.sessions.Sessions.run`.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        identity: str,
+        users: frozenset[str],
+        take: Callable[[str, Received], Awaitable[None]],
+        shares: Shares,
+        run: Callable[..., Awaitable[None]],
+    ) -> None:
+        self._shares = shares
+        self._run = run
+        self._listeners = [
+            Listener(broker, identity, users, take, partial(shares.holds, share), share) for share in range(NUM_SHARES)
+        ]
+
+    @property
+    def is_connected(self) -> bool | None:
+        """Whether the sessions of all shares are connected; None without a share."""
+        if self._shares.is_empty():
+            return None
+        return all(listener.is_connected for share, listener in enumerate(self._listeners) if self._shares.holds(share))
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether another relay recently took over a session; see `Listener`."""
+        return any(listener.is_taken_over for listener in self._listeners)
+
+    async def listen(self) -> None:
+        """Listen until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for listener in self._listeners:
+                group.create_task(listener.listen())
+            while True:
+                with suppress(DphmmError):  # the messages wait at the broker
+                    await self._run(self._shares.balance)
+                    for share, listener in enumerate(self._listeners):
+                        if listener.is_connected is None:
+                            await self._run(self._shares.leave, share)
+                await asyncio.sleep(POLL_INTERVAL_S)

@@ -16,10 +16,10 @@ import asyncio
 import json
 import logging
 import random
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,7 +37,7 @@ from dphmm.serve.outgoing import (
     get_owntracks_topic,
     get_zone_topic,
 )
-from dphmm.serve.recipients import now
+from dphmm.serve.recipients import Lease, now
 from dphmm.serve.sessions import Sessions
 
 _FIRST_WAIT_S = 1.0
@@ -51,6 +51,11 @@ _CANCELLATION_TIMEOUT_S = 0.5
 _MAX_ATTEMPTS = 6
 # Bounds the load of one recipient, so that phones do not wait for the messages of many users.
 _MAX_CONCURRENT_MESSAGES = 8
+# Leases of one recipient by one process. More than are sent concurrently, so that the store is not searched for each.
+_MAX_LEASES = 32
+_MAX_WOKEN = 100  # users per statement
+_RETRY_MARGIN_S = 0.01  # for a process to be later than the end of a wait in the store
+_MAX_DOUBLINGS = 20
 _MAX_WAITING = 500  # true locations in memory
 _LOG = logging.getLogger(__name__)
 
@@ -59,6 +64,8 @@ _LOG = logging.getLogger(__name__)
 
 # Deadline of a message: from its start to the status of the answer, however slowly a recipient answers.
 _TIMEOUT_S = 20.0
+# Deadline of a message with the connection and the discarded answer. A lease with less time left is not used.
+_SEND_DEADLINE_S = 30.0
 # The rest of an answer is discarded, so that the connection can be used again. If it is longer or slower than this, the
 # connection is closed instead. The outcome of the message follows from the status alone.
 _MAX_ANSWER_BYTES = 1 << 16
@@ -212,7 +219,7 @@ class MqttConnection:
         )
         try:
             return await client.__aenter__()
-        except Exception:  # a cancellation means that the process ends, which closes the connection
+        except BaseException:
             self._abandon(client)
             raise
 
@@ -343,24 +350,12 @@ async def cancel_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
         _LOG.error("%d senders did not end in time", len(remaining))
 
 
-@dataclass
-class _Queue:
-    """One user's releases to one recipient, with age and failures of the first one."""
-
-    recipient: Recipient
-    sender: Sender
-    gate: asyncio.Semaphore
-    user: str
-    event: asyncio.Event = field(default_factory=asyncio.Event)
-    since: float | None = None
-    errors: int = 0
-
-
 class Outbox:
     """Sends users' releases to recipients.
 
-    A user's releases are sent to a recipient one after another. The progress is stored after each, and sending resumes
-    there after a restart. A message may be sent twice if the answer or the stored progress is lost. Both copies are
+    Several processes share the work: a process leases the releases of a user to a recipient for a short time, and then
+    sends them one after another. The progress is stored after each, and sending resumes there after a restart or the
+    death of a process. A message may be sent twice if the answer or the stored progress is lost. Both copies are
     identical, because the message is read from the record.
 
     Parameters
@@ -369,115 +364,168 @@ class Outbox:
         Sessions with the releases.
     senders : mapping
         Recipient and sender by name.
-    users : tuple of str
-        Users with phones that post.
     metrics : Metrics
         Metrics in which messages are counted.
     """
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        senders: Mapping[str, tuple[Recipient, Sender]],
-        users: tuple[str, ...],
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, sessions: Sessions, senders: Mapping[str, tuple[Recipient, Sender]], metrics: Metrics) -> None:
         self._sessions = sessions
         self._metrics = metrics
-        self._queues = [
-            _Queue(recipient, sender, gate, user)
-            for recipient, sender in senders.values()
-            for gate in [asyncio.Semaphore(_MAX_CONCURRENT_MESSAGES)]
-            for user in users
-            if recipient.has_user(user)
-        ]
-        self._recipients = tuple(senders)
+        self._senders = senders
+        self._gates = {name: asyncio.Semaphore(_MAX_CONCURRENT_MESSAGES) for name in senders}
+        self._active: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._num_active: Counter[str] = Counter()
+        self._saturated: set[str] = set()
+        self._woken: set[str] = set()
+        self._next_poll = 0.0
+        self._event = asyncio.Event()
+        self._ages = dict.fromkeys(senders, 0.0)
         for name in senders:
             metrics.add_recipient(name)
 
-    def make_tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """Create the coroutines that send. They never end."""
-        return [*map(self._send_all, self._queues), *([self._poll_store()] if self._sessions.is_shared else [])]
+    @property
+    def tasks(self) -> tuple[asyncio.Task[None], ...]:
+        """Tasks that send, which end after `send_all` if they are cancelled."""
+        return tuple(self._active.values())
 
     def wake(self, user: str) -> None:
-        """Wake the senders of a user after a release."""
-        for queue in self._queues:
-            if queue.user == user:
-                queue.event.set()
+        """Send the releases of a user now."""
+        self._woken.add(user)
+        self._event.set()
 
-    def get_ages(self) -> dict[str, float]:
-        """Return the age of the oldest waiting message by recipient, in seconds."""
-        ages = dict.fromkeys(self._recipients, 0.0)
-        for queue in self._queues:
-            if queue.since is not None:
-                ages[queue.recipient.name] = max(ages[queue.recipient.name], monotonic() - queue.since)
-        return ages
+    async def get_ages(self, is_store_available: bool) -> dict[str, float]:
+        """Return the age of the oldest waiting message by recipient, in seconds.
 
-    async def _send_all(self, queue: _Queue) -> None:
-        """Send one user's releases to one recipient. Never returns."""
-        name = queue.recipient.name
-        backoff = Backoff(_MAX_WAIT_S)
-        while True:
-            queue.event.clear()
+        Without the store these are the last known ones.
+        """
+        if is_store_available:
+            with suppress(DphmmError):
+                ages = await self._sessions.run(self._sessions.get_ages)
+                self._ages = {name: ages[name] for name in self._senders}
+        return self._ages
+
+    async def send_all(self) -> None:
+        """Send releases until cancelled."""
+        backoff = Backoff(MAX_RECONNECT_WAIT_S)
+        while self._senders:
+            self._event.clear()
             try:
-                async with queue.gate:
-                    more = await self._send_next(queue)
+                await self._claim_due()
+                backoff.reset()
             except Exception as problem:  # no error may end this loop
-                self._metrics.messages.labels(name, FAILED).inc()
-                await backoff.wait(
-                    f"recipient {name} was not sent a release: {describe_error(problem, UnreachableError, DphmmError)}"
-                )
+                self._next_poll = 0.0
+                await backoff.wait(f"releases are not sent now: {describe_error(problem, DphmmError)}")
                 continue
-            backoff.reset()
-            if not more:
-                await queue.event.wait()
+            if not self._woken:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._next_poll - monotonic()):
+                        await self._event.wait()
 
-    async def _poll_store(self) -> None:
-        """Poll the store for releases of other processes while this process has to send."""
-        while True:
-            await asyncio.sleep(POLL_INTERVAL_S)
-            with suppress(DphmmError):  # if the store is unavailable, the senders report it
-                waiting = await self._sessions.run(self._sessions.list_waiting)
-                for queue in self._queues:
-                    if (queue.user, queue.recipient.name) in waiting:
-                        queue.event.set()
+    async def _claim_due(self) -> None:
+        """Lease what woken users have, or once a second what all users have.
 
-    async def _send_next(self, queue: _Queue) -> bool:
+        The latter includes releases of other processes, and of processes that have died.
+        """
+        if monotonic() >= self._next_poll:
+            self._next_poll = monotonic() + POLL_INTERVAL_S
+            self._woken.clear()
+            self._saturated.clear()
+            await self._claim()
+        elif self._woken:
+            await self._claim([self._woken.pop() for _ in range(min(len(self._woken), _MAX_WOKEN))])
+
+    async def _claim(self, users: Collection[str] = ()) -> None:
+        """Lease releases, and begin to send them."""
+        busy = [key for key, count in self._num_active.items() if count >= _MAX_LEASES // 2]
+        claimed = await self._sessions.run(self._sessions.claim_deliveries, _MAX_LEASES, users, busy)
+        for recipient, lease in claimed:
+            pair = lease.key, lease.session
+            task = asyncio.create_task(self._send_leased(recipient, lease, self._active.get(pair)))
+            self._active[pair] = task
+            self._num_active[lease.key] += 1
+            task.add_done_callback(partial(self._remove, pair))
+        counts = Counter(lease.key for _, lease in claimed)
+        self._saturated.update(busy, (key for key, count in counts.items() if count >= _MAX_LEASES))
+
+    def _remove(self, pair: tuple[str, int], task: asyncio.Task[None]) -> None:
+        """Remove a task that has ended. Lease more if the recipient has more."""
+        if self._active.get(pair) is task:
+            del self._active[pair]
+        key, _ = pair
+        self._num_active[key] -= 1
+        if self._num_active[key] < _MAX_LEASES // 2 and key in self._saturated:
+            self._next_poll = 0.0
+            self._event.set()
+        if not self._num_active[key]:
+            del self._num_active[key]
+
+    async def _send_leased(self, recipient: Recipient, lease: Lease, previous: asyncio.Task[None] | None) -> None:
+        """Send one user's releases to one recipient until there are no more or one fails."""
+        if previous is not None:
+            await asyncio.wait([previous])
+        name = recipient.name
+        if name not in self._senders:
+            return
+        try:
+            more = True
+            while more:
+                async with self._gates[name]:
+                    if lease.until - monotonic() < _SEND_DEADLINE_S:
+                        return  # too late to begin; any process can lease it again
+                    more = await self._send_next(recipient, lease)
+        except Exception as problem:  # it is tried again
+            self._metrics.messages.labels(name, FAILED).inc()
+            wait_s = min(_FIRST_WAIT_S * 2.0 ** min(lease.failures, _MAX_DOUBLINGS), _MAX_WAIT_S)
+            wait_s *= random.uniform(0.5, 1.0)  # jitter spreads simultaneous retries
+            if lease.failures == 0:
+                reason = describe_error(problem, UnreachableError, DphmmError)
+                _LOG.warning("recipient %s was not sent a release: %s", name, reason)
+            lease.failures += 1
+            with suppress(DphmmError):  # without the store the lease ends by itself
+                await self._sessions.run(self._sessions.defer, lease, wait_s)
+            asyncio.get_running_loop().call_later(wait_s + _RETRY_MARGIN_S, self.wake, lease.user)
+
+    async def _send_next(self, recipient: Recipient, lease: Lease) -> bool:
         """Send the next release and return whether there are more."""
-        name = queue.recipient.name
-        unsent = await self._sessions.run(self._sessions.find_first_unsent, queue.recipient, queue.user)
+        name = recipient.name
+        unsent = await self._sessions.run(self._sessions.find_first_unsent, recipient, lease)
         if unsent is None:
-            queue.since = None
             return False
-        count, message, more = unsent
-        queue.since = monotonic() if queue.since is None else queue.since
+        count, message = unsent
         reason = ""
         try:
             with self._metrics.message_seconds.labels(name).time():
-                await queue.sender.send(message)
+                await self._send(name, message)
             self._metrics.messages.labels(name, DELIVERED).inc()
         except RefusedError as problem:
             reason = str(problem)
         except UnreachableError as problem:
-            queue.errors = queue.errors + 1 if problem.answered else 0
-            if queue.errors < _MAX_ATTEMPTS or not await self._accepts_newest(queue, count):
+            lease.errors = lease.errors + 1 if problem.answered else 0
+            if lease.errors < _MAX_ATTEMPTS or not await self._accepts_newest(recipient, lease, count):
                 raise
             reason = str(problem)
         if reason:
             self._metrics.messages.labels(name, SET_ASIDE).inc()
             _LOG.warning("recipient %s did not accept a message, which is set aside: %s", name, reason)
-        await self._sessions.run(self._sessions.set_sent, queue.recipient, queue.user, count, reason)
-        queue.since = None
-        queue.errors = 0
-        return more
+        return await self._sessions.run(self._sessions.set_sent, lease, count, reason)
 
-    async def _accepts_newest(self, queue: _Queue, count: int) -> bool:
+    async def _send(self, name: str, message: Message) -> None:
+        """Send a message within the time of a lease."""
+        try:
+            async with asyncio.timeout(_SEND_DEADLINE_S):
+                await self._senders[name][1].send(message)
+        except TimeoutError:
+            raise UnreachableError("TimeoutError") from None
+
+    async def _accepts_newest(self, recipient: Recipient, lease: Lease, count: int) -> bool:
         """Return whether a recipient that answers one message with errors accepts the newest one."""
-        newest = await self._sessions.run(self._sessions.find_last_unsent, queue.recipient, queue.user)
+        if lease.until - monotonic() < _SEND_DEADLINE_S:
+            return False
+        newest = await self._sessions.run(self._sessions.find_last_unsent, recipient, lease)
         if newest is None or newest[0] == count:
             return False
         try:
-            await queue.sender.send(newest[1])
+            await self._send(recipient.name, newest[1])
         except (RefusedError, UnreachableError):
             return False
         return True

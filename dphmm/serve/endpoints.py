@@ -24,7 +24,7 @@ from starlette.routing import Route
 import dphmm
 from dphmm.errors import DphmmError
 from dphmm.serve import incoming, page
-from dphmm.serve.broker import Listener
+from dphmm.serve.broker import Listener, SharedListener, Shares
 from dphmm.serve.config import RelayConfig, find_user
 from dphmm.serve.delivery import Outbox, TrueLocationForwarder, cancel_tasks, open_senders
 from dphmm.serve.metrics import Metrics
@@ -154,7 +154,7 @@ class Relay:
         self.tokens = {device.token: device.user for device in config.devices}
         self.metrics = Metrics(OUTCOMES, None if sessions.is_shared else Path(config.store))
         self.outbox: Outbox | None = None
-        self.listener: Listener | None = None
+        self.listener: Listener | SharedListener | None = None
         self.forwarders: list[TrueLocationForwarder] = []
 
     async def take(self, user: str, received: incoming.Received) -> None:
@@ -177,24 +177,29 @@ class Relay:
                 for recipient in active
                 if not recipient.true_locations_unprotected
             }
-            self.outbox = Outbox(self.sessions, release_senders, self.config.users, self.metrics)
+            self.outbox = Outbox(self.sessions, release_senders, self.metrics)
             run = self.sessions.run
             self.forwarders = [
                 TrueLocationForwarder(recipient, sender, partial(run, self.sessions.get_sending_start, recipient))
                 for recipient, sender in senders.values()
             ]
-            work = [*self.outbox.make_tasks(), *(forwarder.send_all() for forwarder in self.forwarders)]
+            work = [self.outbox.send_all(), *(forwarder.send_all() for forwarder in self.forwarders)]
             if self.config.mqtt is not None:
                 users = frozenset(self.config.users)
-                leads = partial(run, self.sessions.tables.is_leader)
                 identity = await run(self.sessions.tables.get_identity)
-                self.listener = Listener(self.config.mqtt, identity, users, self.take, leads)
+                arguments = self.config.mqtt, identity, users, self.take
+                if self.sessions.is_shared:
+                    self.listener = SharedListener(*arguments, Shares(self.sessions.database), run)
+                else:
+                    self.listener = Listener(*arguments)
                 work.append(self.listener.listen())
             tasks = [asyncio.create_task(coroutine) for coroutine in work]
             try:
                 yield
             finally:
-                await cancel_tasks(tasks)
+                await cancel_tasks([*tasks, *self.outbox.tasks])
+                with suppress(DphmmError):
+                    await run(self.sessions.end_leases)
 
     def make_route(self, app: _App) -> Route:
         """Return the route at which an app posts."""
@@ -233,14 +238,14 @@ class Relay:
         broker: bool | str | None = None
         if self.listener is not None:
             broker = "taken over" if self.listener.is_taken_over else self.listener.is_connected
-        waits = {} if self.outbox is None else self.outbox.get_ages()
+        waits = {} if self.outbox is None else await self.outbox.get_ages(store)
         status = {"store": store, "broker": broker, "oldest_message_s": round(max(waits.values(), default=0.0), 1)}
         return JSONResponse(status, 200 if store and broker in (None, True) else 503)
 
     async def get_metrics(self, request: Request) -> Response:
         """Return the metrics of this process; see `dphmm.serve.metrics`."""
         is_ready = await self._is_store_available()
-        ages = {} if self.outbox is None else self.outbox.get_ages()
+        ages = {} if self.outbox is None else await self.outbox.get_ages(is_ready)
         waiting: Mapping[str, int] = {}
         if is_ready:  # otherwise the store may not answer
             with suppress(DphmmError):

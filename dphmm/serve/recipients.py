@@ -20,8 +20,9 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 
 from dphmm.errors import InvalidInputError
 from dphmm.model.belief import Belief
@@ -32,6 +33,10 @@ from dphmm.tables.json_toml import parse_json
 
 FOREVER = 253_402_300_799
 """The last second of the year 9999, used as the end of a pause until further notice."""
+LEASE_S = 40.0
+"""Length of a lease; see `RecipientTables.claim`. A message must end earlier."""
+_LEASE_MS = int(1000 * LEASE_S)
+_MAX_LEASE_MS = 600_000  # longer than the longest wait after a failure
 _LOGIN_LIFETIME_S = 7 * 86400
 # Users per login, to bound the size of a row.
 _MAX_TOKENS = 20
@@ -114,6 +119,34 @@ class RecipientState:
         return self.paused_until > now()
 
 
+@dataclass
+class Lease:
+    """The right of a process to send a user's releases to a recipient for a time.
+
+    Parameters
+    ----------
+    key : str
+        Key of the recipient.
+    session : int
+        Number of the user's session.
+    user : str
+        The user.
+    failures : int
+        Number of consecutive failures of the first unsent release.
+    errors : int
+        Number of consecutive answers with errors among them.
+    until : float
+        End, as `time.monotonic`.
+    """
+
+    key: str
+    session: int
+    user: str
+    failures: int
+    errors: int
+    until: float
+
+
 class RecipientTables:
     """Tables of recipients, links, phones and logins in a store of sessions.
 
@@ -126,10 +159,6 @@ class RecipientTables:
     def __init__(self, store: SessionStore) -> None:
         self._store = store
         self._database = store.database
-
-    def is_leader(self) -> bool:
-        """Return whether this process, of all with this store, sends to recipients."""
-        return self._database.is_leader()
 
     def get_identity(self) -> str:
         """Return the random name of this store, which does not change with its path."""
@@ -205,38 +234,154 @@ class RecipientTables:
                         with_belief=count > 0,
                     )
 
-    def set_sent(self, key: str, session: int, number: int, reason: str = "") -> None:
+    def claim(
+        self, holder: str, max_per_recipient: int, sessions: Collection[int] = (), without: Collection[str] = ()
+    ) -> list[Lease]:
+        """Lease sessions with unsent releases, each of one recipient, to a process.
+
+        Until a lease ends, no other process sends these releases to the recipient. A process that dies loses its leases
+        after `LEASE_S`. Those that waited longest come first.
+
+        Parameters
+        ----------
+        holder : str
+            Name of the process.
+        max_per_recipient : int
+            Maximum number of leases of each recipient.
+        sessions : collection of int
+            Numbers of sessions; all if empty.
+        without : collection of str
+            Keys of recipients that are skipped.
+
+        Returns
+        -------
+        list of Lease
+            The leases.
+        """
+        now_ms = self._database.now_ms
+        # A lease far in the future is one from before this machine's clock was set back.
+        is_free = f"(leased_until <= {now_ms} OR leased_until > {now_ms} + {_MAX_LEASE_MS})"
+        # Links end and are not sent anything; recipients of true locations have another query.
+        where = f"absent = 0 AND ends = {FOREVER} AND query = ? AND number < progress.count AND {is_free}"
+        for column, operator, values in (("session", "IN", sessions), ("recipient", "NOT IN", without)):
+            if values:
+                where += f" AND delivery.{column} {operator} ({', '.join('?' * len(values))})"
+        due = (
+            "SELECT recipient, delivery.session, ROW_NUMBER() OVER "
+            "(PARTITION BY recipient ORDER BY leased_until, delivery.session) AS place "
+            f"FROM delivery JOIN progress ON progress.session = delivery.session WHERE {where}"
+        )
+        free = (
+            "SELECT recipient, session FROM delivery WHERE (recipient, session) IN "
+            f"(SELECT recipient, session FROM due WHERE place <= ?) AND {is_free}{self._database.skip_locked}"
+        )
+        statement = (
+            f"WITH due AS ({due}), free AS MATERIALIZED ({free}) UPDATE delivery SET holder = ?, "
+            f"leased_until = {now_ms} + {_LEASE_MS}, "
+            f"waiting_since = CASE waiting_since WHEN 0 THEN {now_ms} ELSE waiting_since END "
+            "WHERE (recipient, session) IN (SELECT recipient, session FROM free) RETURNING recipient, session, "
+            "(SELECT name FROM session WHERE session.number = delivery.session), failures, errors"
+        )
+        arguments = (MAIN_QUERY, *sessions, *without, max_per_recipient, holder)
+        since = monotonic()
+        with self._database.transaction(durable=False):
+            rows = self._database.execute(statement, arguments)
+        return [
+            Lease(key, session, user, failures, errors, since + LEASE_S)
+            for key, session, user, failures, errors in rows
+        ]
+
+    def set_sent(self, lease: Lease, holder: str, number: int, reason: str = "") -> bool | None:
         """Store the number of releases that a recipient was sent.
+
+        The lease is extended if there are more, and ended otherwise.
 
         If an update is lost, an identical message is sent again.
 
         Parameters
         ----------
-        key : str
-            Key of the recipient.
-        session : int
-            Number of the session in the store.
+        lease : Lease
+            Lease of the recipient and session.
+        holder : str
+            Name of the process.
         number : int
             Number of releases.
         reason : str
             Why the last of them was set aside; empty if it was not.
+
+        Returns
+        -------
+        bool or None
+            Whether there are more releases; None if another process has the lease.
+        """
+        now_ms = self._database.now_ms
+        since = monotonic()
+        more = "? < (SELECT count FROM progress WHERE progress.session = delivery.session)"
+        with self._database.transaction(durable=False):
+            rows = self._database.execute(
+                f"UPDATE delivery SET number = CASE WHEN number < ? THEN ? ELSE number END, failures = 0, errors = 0, "
+                f"leased_until = {now_ms} + CASE WHEN {more} THEN {_LEASE_MS} ELSE 0 END, "
+                f"waiting_since = CASE WHEN {more} THEN {now_ms} ELSE 0 END "
+                f"WHERE recipient = ? AND session = ? AND holder = ? RETURNING {more}",
+                (number, number, number, number, lease.key, lease.session, holder, number),
+            )
+            if rows and reason:
+                row = lease.key, lease.session, number - 1, now(), reason
+                self._database.execute("INSERT INTO set_aside VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
+        if not rows:
+            return None
+        lease.until = since + LEASE_S
+        lease.failures = lease.errors = 0
+        return bool(rows[0][0])
+
+    def defer(self, lease: Lease, holder: str, seconds: float) -> None:
+        """Store the failures of a lease, and let it end after a time.
+
+        Parameters
+        ----------
+        lease : Lease
+            The lease, with its present numbers of failures.
+        holder : str
+            Name of the process.
+        seconds : float
+            The time.
         """
         with self._database.transaction(durable=False):
-            if reason:
-                row = key, session, number - 1, now(), reason
-                self._database.execute("INSERT INTO set_aside VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
             self._database.execute(
-                "UPDATE delivery SET number = ? WHERE recipient = ? AND session = ? AND number < ?",
-                (number, key, session, number),
+                f"UPDATE delivery SET failures = ?, errors = ?, leased_until = {self._database.now_ms} + ? "
+                "WHERE recipient = ? AND session = ? AND holder = ?",
+                (lease.failures, lease.errors, int(1000 * seconds), lease.key, lease.session, holder),
             )
 
-    def list_unsent(self) -> list[tuple[str, str]]:
-        """Return pairs of a user and the key of a recipient with unsent releases."""
-        return self._database.execute(
-            "SELECT session.name, delivery.recipient FROM delivery JOIN session ON session.number = delivery.session "
-            "JOIN progress ON progress.session = delivery.session WHERE delivery.absent = 0 "
-            "AND delivery.number < progress.count"
+    def end_leases(self, holder: str | None = None) -> None:
+        """End the leases of a process, or all leases and waits after failures.
+
+        Parameters
+        ----------
+        holder : str, optional
+            Name of the process.
+        """
+        values: tuple[str, ...] = ()
+        if holder is None:
+            change, where = "leased_until = 0, waiting_since = 0, failures = 0, errors = 0", ""
+        else:
+            change, where, values = "leased_until = 0", " WHERE holder = ? AND failures = 0", (holder,)
+        with self._database.transaction(durable=False):
+            self._database.execute(f"UPDATE delivery SET {change}{where}", values)
+
+    def list_ages(self) -> dict[str, float]:
+        """Return the time since the oldest waiting message of recipients was first tried.
+
+        Returns
+        -------
+        dict
+            Key of the recipient → seconds.
+        """
+        statement = (
+            f"SELECT recipient, {self._database.now_ms} - MIN(waiting_since) FROM delivery "
+            "WHERE absent = 0 AND waiting_since > 0 GROUP BY recipient"
         )
+        return {key: age_ms / 1000 for key, age_ms in self._database.execute(statement)}
 
     def count_unsent(self) -> dict[str, int]:
         """Return the number of releases that wait for each recipient, by key."""
@@ -385,8 +530,11 @@ class RecipientTables:
     def _add(self, state: RecipientState, with_belief: bool) -> None:
         about = state.key, state.session, state.name, state.query, state.precision_m
         row = *about, state.num_sent, state.paused_until, int(state.is_absent), state.ends
+        columns = "recipient, session, name, query, precision_m, number, paused_until, absent, ends"
         new = self._database.execute(
-            "INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number", row
+            f"INSERT INTO delivery ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING "
+            "RETURNING number",
+            row,
         )
         if new and with_belief:
             self._store.set_partial_belief(state.session, state.key, 0, None)

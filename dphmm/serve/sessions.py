@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -34,7 +35,7 @@ from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.incoming import Fix, Received, to_seconds
 from dphmm.serve.outgoing import Message
 from dphmm.serve.precision import PrecisionGrid
-from dphmm.serve.recipients import FOREVER, RecipientState, RecipientTables, now
+from dphmm.serve.recipients import FOREVER, Lease, RecipientState, RecipientTables, now
 from dphmm.space.fix_quality import INACCURATE, REASONS, find_refused, select_most_accurate
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
@@ -190,9 +191,9 @@ class Sessions:
         location and its ``outcome``.
     started_at : int
         Second at which this process started.
-    stream, tables, engines
-        The sessions, the tables of recipients, and the engines. Use them in work passed to `run` only, except for the
-        settings and the model of the engines.
+    stream, database, tables, engines
+        The sessions, their database, the tables of recipients, and the engines. Use them in work passed to `run` only,
+        except for the settings and the model of the engines.
 
     Raises
     ------
@@ -316,7 +317,7 @@ class Sessions:
                 yield
                 return
             until = monotonic() + _MAX_TURN_S
-            while not await self.run(self._database.try_lock, user):
+            while not await self.run(self.database.try_lock, user):
                 if monotonic() > until:
                     raise errors.SessionBusyError("another message of this user takes too long; send it again")
                 await asyncio.sleep(_TURN_POLL_S)
@@ -324,7 +325,7 @@ class Sessions:
                 yield
             finally:
                 with suppress(errors.OutputError):  # if the connection is lost, the turn has ended with it
-                    await self.run(self._database.unlock, user)
+                    await self.run(self.database.unlock, user)
 
     async def is_store_available(self) -> bool:
         """Return whether the store accepts a release, by writing as many bytes to it.
@@ -347,51 +348,93 @@ class Sessions:
         state = self._get_state(recipient, user)
         return FOREVER if state is None or state.is_absent else state.paused_until
 
-    def list_waiting(self) -> set[tuple[str, str]]:
-        """Return pairs of a user and a recipient with unsent releases that this process sends."""
-        names = {self._config.get_key(recipient): recipient.name for recipient in self._config.recipients}
-        rows = self.tables.list_unsent() if self.tables.is_leader() else ()
-        return {(user, names[key]) for user, key in rows if key in names}
+    def claim_deliveries(
+        self, max_per_recipient: int, users: Collection[str] = (), without: Collection[str] = ()
+    ) -> list[tuple[Recipient, Lease]]:
+        """Lease unsent releases to this process.
+
+        Parameters
+        ----------
+        max_per_recipient : int
+            Maximum number of leases of each recipient.
+        users : collection of str
+            Users whose releases are leased; all if empty.
+        without : collection of str
+            Keys of recipients that are skipped.
+
+        Returns
+        -------
+        list of tuple
+            Recipients and leases.
+        """
+        recipients = {self._config.get_key(recipient): recipient for recipient in self._config.recipients}
+        numbers = [self._get_session_number(user) for user in users]
+        leases = self.tables.claim(self._holder, max_per_recipient, numbers, without)
+        return [
+            (recipient, lease)
+            for lease in leases
+            for recipient in [recipients.get(lease.key)]
+            if recipient is not None and recipient.has_user(lease.user) and lease.user in self._config.users
+        ]
+
+    def get_ages(self) -> dict[str, float]:
+        """Return the age of the oldest waiting message by recipient, in seconds."""
+        ages = self.tables.list_ages()
+        return {recipient.name: ages.get(self._config.get_key(recipient), 0.0) for recipient in self._config.recipients}
+
+    def end_leases(self) -> None:
+        """End the leases of this process."""
+        self.tables.end_leases(self._holder)
+
+    def defer(self, lease: Lease, seconds: float) -> None:
+        """Let a lease end after a time, in which the recipient is not sent the user's releases."""
+        self.tables.defer(lease, self._holder, seconds)
 
     def count_waiting(self) -> dict[str, int]:
         """Return the number of releases that wait for each recipient that has any."""
         names = {self._config.get_key(recipient): recipient.name for recipient in self._config.recipients}
         return {names[key]: count for key, count in self.tables.count_unsent().items() if key in names}
 
-    def find_first_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message, bool] | None:
+    def find_first_unsent(self, recipient: Recipient, lease: Lease) -> tuple[int, Message] | None:
         """Return a user's first release that a recipient has yet to be sent.
 
         Returns
         -------
-        tuple of int, Message and bool, or None
-            Number of releases up to it, the message, and whether there are later releases. None if there is no such
-            release, or another process sends.
+        tuple of int and Message, or None
+            Number of releases up to it, and the message. None if there is no such release; the lease is ended then.
         """
-        state = self._get_state(recipient, user) if self.tables.is_leader() else None
-        if state is None:
-            return None
-        for number in range(state.num_sent, state.num_releases):
-            message = self.build_message(state, user, number, recipient)
-            if message is not None:
-                return number + 1, message, number + 1 < state.num_releases
-        if state.num_sent < state.num_releases:
-            self.tables.set_sent(state.key, state.session, state.num_releases)
+        more = True
+        while more:
+            state = self.tables.get_state(lease.key, lease.session)
+            if state is None:
+                return None
+            for number in range(state.num_sent, state.num_releases):
+                message = self.build_message(state, lease.user, number, recipient)
+                if message is not None:
+                    return number + 1, message
+            more = self.set_sent(lease, state.num_releases)
         return None
 
-    def find_last_unsent(self, recipient: Recipient, user: str) -> tuple[int, Message] | None:
+    def find_last_unsent(self, recipient: Recipient, lease: Lease) -> tuple[int, Message] | None:
         """Return a user's last release that a recipient has yet to be sent, and its count."""
-        state = self._get_state(recipient, user)
+        state = self.tables.get_state(lease.key, lease.session)
         if state is None:
             return None
         for number in range(state.num_releases - 1, state.num_sent - 1, -1):
-            message = self.build_message(state, user, number, recipient)
+            message = self.build_message(state, lease.user, number, recipient)
             if message is not None:
                 return number + 1, message
         return None
 
-    def set_sent(self, recipient: Recipient, user: str, count: int, reason: str = "") -> None:
-        """Store the number of releases that a recipient was sent, and why one was set aside."""
-        self.tables.set_sent(self._config.get_key(recipient), self._get_session_number(user), count, reason)
+    def set_sent(self, lease: Lease, count: int, reason: str = "") -> bool:
+        """Store the number of releases that a recipient was sent, and why one was set aside.
+
+        Returns
+        -------
+        bool
+            Whether this process has to send more.
+        """
+        return bool(self.tables.set_sent(lease, self._holder, count, reason))
 
     def build_message(
         self, state: RecipientState, user: str, number: int, recipient: Recipient | None = None
@@ -458,8 +501,12 @@ class Sessions:
         )
         self._to_close.append(self.stream.close)
         self._store = self.stream.store
-        self._database = self.stream.store.database
+        self.database = self.stream.store.database
         self.tables = RecipientTables(self._store)
+        self._holder = secrets.token_hex(8)
+        self.database.count_processes()
+        if not self.is_shared:
+            self.tables.end_leases()  # of a process that was killed
         self._kept_clock = self._store.get_kept_clock()
         self._has_reported_clock = False
         self._read_cached = lru_cache(_MESSAGE_CACHE_SIZE)(self._read_release)

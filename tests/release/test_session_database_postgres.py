@@ -57,14 +57,14 @@ def test_error_in_transaction_leaves_no_release(postgres):
         session.release(1, 1)
 
 
-def test_one_store_leads_until_it_is_closed(postgres):
-    with SessionStore(postgres) as first, SessionStore(postgres) as second:
-        assert first.database.is_leader()
-        assert not second.database.is_leader()
-        assert first.database.is_leader()
+def test_processes_are_counted_until_they_disconnect(postgres):
+    with SessionStore(postgres) as first, SessionStore(postgres) as second, SessionStore(postgres):
+        assert first.database.count_processes() == 1
+        assert second.database.count_processes() == 2
+        assert first.database.count_processes() == 2
         first.close()
         until = time.monotonic() + 60
-        while not second.database.is_leader():  # after the server has noticed the disconnect
+        while second.database.count_processes() > 1:  # after the server has noticed the disconnect
             assert time.monotonic() < until
 
 
@@ -76,7 +76,7 @@ def test_unreachable_server_and_unknown_format_raise(postgres):
     SessionStore(postgres).close()
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("UPDATE dphmm_format SET format = 999")
-    with pytest.raises(DataFileError, match="format 1 or earlier, got 999"):
+    with pytest.raises(DataFileError, match="format 2 or earlier, got 999"):
         SessionStore(postgres)
 
 
@@ -149,9 +149,10 @@ def terminate_connection(store, server):
         other.execute("SELECT pg_terminate_backend(%s, 10000)", (process_id,))
 
 
-def test_lost_connection_is_reopened_and_lead_is_released(postgres):
+def test_lost_connection_is_reopened_and_counted_again(postgres):
     with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
-        assert store.database.is_leader()
+        assert store.database.count_processes() == 1
+        assert store.database.try_lock("ann")
         first = session.release(4, 0)
         terminate_connection(store, postgres)
         assert session.release(0, 0) == first
@@ -159,8 +160,10 @@ def test_lost_connection_is_reopened_and_lead_is_released(postgres):
         session.release(1, 1)
         terminate_connection(store, postgres)
         with SessionStore(postgres) as second:
-            assert second.database.is_leader()
-            assert not store.database.is_leader()
+            assert second.database.try_lock("ann"), "the lock ended with the connection"
+            assert not store.database.try_lock("ann")
+            assert second.database.count_processes() == 2
+            assert store.database.num_connections == 4
         assert store.database.execute("SHOW lock_timeout") == [("30s",)]
 
 

@@ -29,10 +29,11 @@ from dphmm.release import session_database, session_transfer
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.session import Session
-from dphmm.release.session_database import Migration, PostgresDatabase
+from dphmm.release.session_database import MIGRATIONS, Migration, PostgresDatabase
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
 from dphmm.release.settings import Schedule
+from dphmm.serve.recipients import FOREVER, RecipientTables
 from tests.release.engines import STICKY, engine
 
 STEP = 300
@@ -79,7 +80,8 @@ def fill(where):
     values = {"ann": release(where, "ann", range(SLOT - 30, SLOT - 20)), "bob": release(where, "bob", [SLOT - 3])}
     with SessionStore(where) as opened, opened.database.transaction():
         execute = opened.database.execute
-        execute("INSERT INTO delivery VALUES ('r1', 1, 'family', 'main', 0, 7, 0, 0, 9)")
+        columns = "recipient, session, name, query, precision_m, number, paused_until, absent, ends"
+        execute(f"INSERT INTO delivery ({columns}) VALUES ('r1', 1, 'family', 'main', 0, 7, 0, 0, 9)")
         execute("INSERT INTO set_aside VALUES ('r1', 1, 3, 4, 'status 400')")
         execute("INSERT INTO last_contact VALUES ('ann', 5, '{}')")
         execute("INSERT INTO login VALUES ('c', 't', 's', 6)")
@@ -266,25 +268,25 @@ def read_num_answers(where):
 def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, where, monkeypatch):
     values = fill(store)
     before = read_rows(store)
-    monkeypatch.setattr(session_database, "MIGRATIONS", (Migration("adds numbers of answers", fail_late),))
+    monkeypatch.setattr(session_database, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", fail_late)))
     monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
-    with pytest.raises(DataFileError, match="is of format 1 and must be migrated to 2: start the relay"):
+    with pytest.raises(DataFileError, match="is of format 2 and must be migrated to 3: start the relay"):
         SessionStore(store)
-    monkeypatch.setattr(session_database, "_get_tables", lambda _: dict.fromkeys(before, ""))
+    monkeypatch.setattr(session_database, "list_tables", lambda _: list(before))
     with pytest.raises(OutputError, match="the disk is full"):
         migrate_store(store)
     monkeypatch.undo()
     monkeypatch.setattr(session_transfer, "clock", lambda: NOW)
     assert read_rows(store) == before, "a failed migration changes nothing"
-    for copy in tmp_path.glob("*.format-1"):
+    for copy in tmp_path.glob("*.format-2"):
         copy.unlink()
 
-    monkeypatch.setattr(session_database, "MIGRATIONS", (Migration("adds numbers of answers", add_table),))
+    monkeypatch.setattr(session_database, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", add_table)))
     monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
     done = run("session", "migrate", store)
     assert done.exit_code == 0, done.output
-    assert done.output.splitlines()[:2] == ["Format 1 becomes 2:", "  adds numbers of answers"]
-    assert plan_migration(store).store_format == 1
+    assert done.output.splitlines()[:2] == ["Format 2 becomes 3:", "  adds numbers of answers"]
+    assert plan_migration(store).store_format == 2
     if where == "file":
         with closing(sqlite3.connect(store)) as other:
             other.execute("SELECT * FROM session")
@@ -299,7 +301,7 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
     }
     assert release(store, "ann", range(SLOT - 30, SLOT - 20), state=0) == values["ann"]
     release(store, "ann", [SLOT])
-    assert plan_migration(store).store_format == 2
+    assert plan_migration(store).store_format == 3
     assert migrate_store(store).copies == ()
     new = tmp_path / "new.db"
     release(new, "eve", [SLOT])
@@ -308,10 +310,10 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
     assert read_num_answers(tmp_path / "i.db") == [(1, 10, 7), (2, 1, 7)], "exports contain all tables"
 
     monkeypatch.undo()  # the earlier version
-    with pytest.raises(DataFileError, match="must be of format 1 or earlier, got 2"):
+    with pytest.raises(DataFileError, match="must be of format 2 or earlier, got 3"):
         SessionStore(store)
     if where == "file":
-        copy = tmp_path / "users.db.format-1"
+        copy = tmp_path / "users.db.format-2"
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         assert read_rows(copy) == before
         with pytest.raises(OutputError, match="is closed"):
@@ -321,13 +323,32 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
         import psycopg
 
         with psycopg.connect(store) as connection:
-            copied = connection.execute("SELECT * FROM format_1_record").fetchall()
+            copied = connection.execute("SELECT * FROM format_2_record").fetchall()
         assert {tuple(row) for row in copied} == before["record"]
+
+
+@STORES
+def test_store_of_the_first_format_is_migrated(store, where, monkeypatch):
+    """Rows stay, and messages that waited under the first format can be leased."""
+    with monkeypatch.context() as patch:
+        patch.setattr(session_database, "MIGRATIONS", ())
+        values = fill(store)
+        before = read_rows(store)
+    assert plan_migration(store).store_format == 1
+    assert len(migrate_store(store).summaries) == len(MIGRATIONS)
+    after = read_rows(store)
+    assert {row[:9] for row in after.pop("delivery")} == before.pop("delivery")
+    assert {name: after[name] for name in before} == before
+    assert release(store, "ann", range(SLOT - 30, SLOT - 20), state=0) == values["ann"]
+    with SessionStore(store) as opened:
+        opened.database.execute("UPDATE delivery SET ends = ?", (FOREVER,))
+        (lease,) = RecipientTables(opened).claim("a", 9)
+    assert (lease.key, lease.session, lease.user, lease.failures, lease.errors) == ("r1", 1, "ann", 0, 0)
 
 
 def test_database_in_use_is_not_migrated(postgres, monkeypatch):
     with SessionStore(postgres) as opened:
-        assert opened.database.is_leader()
+        assert opened.database.count_processes() == 1
         with pytest.raises(SessionBusyError, match="stop all relays first"):
             PostgresDatabase.migrate(postgres, 1.0)
 

@@ -14,10 +14,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from paho.mqtt import client as mqtt
 
 from dphmm.errors import OutputError
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import broker as listening
+from dphmm.serve import endpoints
+from dphmm.serve.broker import NUM_SHARES, Listener, get_share, make_user_topic
 from dphmm.serve.recipients import RecipientTables
 from tests.serve.conftest import START, count_messages, location, read_metrics, relay, wait_for
 from tests.serve.test_endpoints import ANN, releases
@@ -267,22 +270,96 @@ def test_restarted_broker_is_reconnected_and_its_messages_are_read(config, mosqu
         assert client.get("/ready").status_code == 200
 
 
-def test_only_one_process_listens_and_another_takes_over(config, mosquitto, postgres):
-    settings = config(store=postgres, mqtt={"url": mosquitto.url})
+def test_processes_divide_the_users_and_take_over_those_of_an_ended_one(config, mosquitto, postgres):
+    """No message is lost, or released after a later one of its user."""
+    names = [f"p{k:02}" for k in range(12)]
+    assert len({get_share(name) for name in names}) >= NUM_SHARES // 2
+    devices = [{"user": name, "token": f"{name:x<40}"} for name in names]
+    settings = config(store=postgres, mqtt={"url": mosquitto.url}, device=devices)
+
+    def publish(*steps):
+        mosquitto.publish(*((f"owntracks/{name}/phone", location(START + STEP * k)) for k in steps for name in names))
+
+    def are_released(count):
+        with SessionStore(postgres, readonly=True) as store:
+            rows = store.database.execute("SELECT number, slot FROM record ORDER BY session, number")
+        assert [slot - START // STEP for _, slot in rows] == [number for number, _ in rows], "in order"
+        return len(rows) == count * len(names)
+
     with relay(settings) as first:
-        wait_for(lambda: is_listening(first))
+        wait_for(lambda: is_listening(first) and count_shares(postgres) == [NUM_SHARES])
+        publish(0, 1)
+        wait_for(lambda: are_released(2))
         with relay(settings) as second:
-            time.sleep(0.2)
-            assert second.get("/ready").json()["broker"] is None
+            publish(2, 3)  # during the division
+            wait_for(lambda: count_shares(postgres) == [NUM_SHARES // 2] * 2)
+            wait_for(lambda: is_listening(first) and is_listening(second))
+            publish(4, 5)
+            wait_for(lambda: are_released(6))
+        publish(6)
+        wait_for(lambda: count_shares(postgres) == [NUM_SHARES])
+        publish(7)
+        wait_for(lambda: are_released(8))
+    publish(8)
+    with relay(settings):
+        wait_for(lambda: are_released(9))
+
+
+def count_shares(url):
+    """Return the number of shares of each process, from the locks of the database."""
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND ((classid::bigint << 32) | "
+            "objid::bigint) IN (SELECT hashtextextended(current_schema() || ' share ' || share, 0) "
+            "FROM generate_series(0, 99) AS share) GROUP BY pid"
+        )
+        return [count for (count,) in rows]
+
+
+@pytest.mark.parametrize(
+    ("topic", "of_ann"),
+    [
+        ("owntracks/+/+", "owntracks/ann/+"),
+        ("owntracks/#", "owntracks/ann/#"),
+        ("#", "+/ann/#"),
+        ("+/+/phone", "+/ann/phone"),
+        ("owntracks/ann/+", "owntracks/ann/+"),
+        ("owntracks/bob/+", None),
+        ("owntracks", None),
+    ],
+)
+def test_topic_of_a_user_matches_what_the_topic_of_all_does(topic, of_ann):
+    assert make_user_topic(topic, "ann") == of_ann
+    for example in (
+        "owntracks/ann/phone",
+        "owntracks/ann",
+        "other/ann/phone",
+        "owntracks/ann/phone/event",
+        "owntracks",
+    ):
+        expected = mqtt.topic_matches_sub(topic, example) and example.split("/")[1:2] == ["ann"]
+        assert (of_ann is not None and mqtt.topic_matches_sub(of_ann, example)) is expected
+
+
+def test_messages_kept_in_the_session_of_all_users_are_released(config, mosquitto, postgres, monkeypatch):
+    """An upgrade from a version without shares loses nothing.
+
+    The session then receives its share only.
+    """
+    settings = config(store=postgres, mqtt={"url": mosquitto.url})
+    with monkeypatch.context() as patch:
+        patch.setattr(endpoints, "SharedListener", lambda *arguments: Listener(*arguments[:4]))
+        with relay(settings) as earlier:
+            wait_for(lambda: is_listening(earlier))
             mosquitto.publish(at(0))
-            wait_for(lambda: len(releases(postgres)) == 1)
-            first.get("/health")
-            break_off = first
-            assert break_off.get("/ready").json()["broker"] is True
-    with relay(settings) as third:
-        wait_for(lambda: is_listening(third))
-        mosquitto.publish(at(1))
-        wait_for(lambda: len(releases(postgres)) == 2)
+            wait_for(lambda: steps(postgres) == [0])
+    mosquitto.publish(at(1))
+    with relay(settings) as later:
+        wait_for(lambda: steps(postgres) == [0, 1])
+        wait_for(lambda: is_listening(later))
+        mosquitto.publish(at(2))
+        wait_for(lambda: steps(postgres) == [0, 1, 2])
 
 
 def test_messages_arrive_however_the_path_of_the_store_is_written(config, mosquitto, tmp_path, monkeypatch):
