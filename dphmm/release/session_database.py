@@ -97,15 +97,21 @@ class Migration:
     apply: Callable[[Execute], None]
 
 
-def _add_leases(execute: Execute) -> None:
-    """Let several processes send messages; see `dphmm.serve.recipients.RecipientTables`."""
+def _add_leases_and_access(execute: Execute) -> None:
+    """Let several processes send messages, and the store contain devices.
+
+    See `dphmm.serve.recipients.RecipientTables` and `dphmm.serve.access.AccessTable`.
+    """
     for column in ("leased_until", "waiting_since", "failures", "errors"):
         execute(f"ALTER TABLE delivery ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
     execute("ALTER TABLE delivery ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
     execute("CREATE INDEX delivery_session ON delivery (session)")
+    execute("CREATE TABLE access (token TEXT PRIMARY KEY, user_name TEXT NOT NULL, kind TEXT NOT NULL)")
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration("lets several processes share the messages to recipients", _add_leases),)
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration("adds leases of messages and a table of devices", _add_leases_and_access),
+)
 """The steps from each format to the next, beginning with the first format."""
 
 

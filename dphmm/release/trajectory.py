@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
@@ -667,7 +667,7 @@ class RecordedReleaseStream(ReleaseStream):
         accepted: FixFilter | None = None,
         wait_seconds: float = 30.0,
         find_engine: Callable[[StoredSession], Releaser] | None = None,
-        predict_beyond_limits: Collection[str] = (),
+        predict_beyond_limits: Container[str] = (),
         find_partial_recipients: Callable[[str, int, int], Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__(engine, accepted)

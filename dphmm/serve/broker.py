@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -170,9 +170,7 @@ class Listener:
         self._take = take
         self._holds = holds
         self._share = share
-        self._relay_topics = {
-            make_topic(user) for user in users for make_topic in (get_owntracks_topic, get_zone_topic)
-        }
+        self._client: Any = None
         digest = hashlib.sha256(f"{identity} {broker.topic}".encode()).hexdigest()
         # MQTT 3.1 limits identifiers to 23 characters. The first share has the name of a session of all users, of which
         # it takes the messages that were kept before shares were introduced.
@@ -183,6 +181,7 @@ class Listener:
         """Whether the broker is connected; None if another process listens."""
         self._taken_over_at: float | None = None
         self._has_lost_session = False
+        self._is_loss_logged = False
         self._connected_at = 0.0
         self._num_short_connections = 0
 
@@ -199,11 +198,11 @@ class Listener:
         while True:
             try:
                 if self._holds():
-                    client = self._make_client()
+                    client = self._client = self._make_client()
                     try:
                         await self._take_while_leading(client)
                     finally:
-                        self.is_connected = None
+                        self.is_connected = self._client = None
                         client.disconnect()  # its thread then ends; it must not delay the end of this process
                     if self._has_lost_session:  # at once, two relays would take it from each other in turn
                         self.is_connected = False
@@ -264,16 +263,37 @@ class Listener:
 
     def _on_connected(self, client: Any) -> None:
         self.is_connected = True
+        self._is_loss_logged = False
         self._connected_at = monotonic()
         self._connection += 1  # unacknowledged messages of earlier connections come again
         if self._share is None:
             client.subscribe(self._broker.topic, qos=1)
             return
-        users = [user for user in self._users if get_share(user) == self._share]
-        topics = [(topic, 1) for user in users for topic in [make_user_topic(self._broker.topic, user)] if topic]
-        for start in range(0, len(topics), _MAX_TOPICS_PER_PACKET):
-            client.subscribe(topics[start : start + _MAX_TOPICS_PER_PACKET])
+        self._subscribe(client, self._users)
         client.unsubscribe(self._broker.topic)
+
+    def _subscribe(self, client: Any, users: Iterable[str], ends: bool = False) -> None:
+        """Subscribe to the users of this share among these, or end their subscriptions."""
+        topics = [
+            topic
+            for user in users
+            if get_share(user) == self._share
+            for topic in [make_user_topic(self._broker.topic, user)]
+            if topic is not None
+        ]
+        for start in range(0, len(topics), _MAX_TOPICS_PER_PACKET):
+            part = topics[start : start + _MAX_TOPICS_PER_PACKET]
+            if ends:
+                client.unsubscribe(part)
+            else:
+                client.subscribe([(topic, 1) for topic in part])
+
+    def set_users(self, users: frozenset[str]) -> None:
+        """Set the users of accepted messages."""
+        earlier, self._users = self._users, users
+        if self._share is not None and self._client is not None and self.is_connected:
+            self._subscribe(self._client, users - earlier)
+            self._subscribe(self._client, earlier - users, ends=True)
 
     def _on_connection_lost(self, client: Any) -> None:
         is_short = self.is_connected is True and monotonic() - self._connected_at < _SHORT_CONNECTION_S
@@ -287,7 +307,9 @@ class Listener:
     def _on_disconnected(self, why: str) -> None:
         if self.is_connected is not None:
             self.is_connected = False
-            _LOG.warning("the broker is not connected: %s", why)
+            if not self._is_loss_logged:
+                _LOG.warning("the broker is not connected: %s", why)
+            self._is_loss_logged = True
 
     def _on_taken_over(self) -> None:
         if self._has_lost_session:
@@ -323,7 +345,9 @@ class Listener:
             parts = message.topic.split("/")
         except UnicodeDecodeError:
             return True
-        if message.retain or message.topic in self._relay_topics or len(parts) < 2 or parts[1] not in self._users:
+        if message.retain or len(parts) < 2 or parts[1] not in self._users:
+            return True
+        if message.topic in (get_owntracks_topic(parts[1]), get_zone_topic(parts[1])):  # of a relay
             return True
         if len(message.payload) > _MAX_PACKET_BYTES:
             _LOG.warning("a message of %d bytes is ignored; the maximum is %d", len(message.payload), _MAX_PACKET_BYTES)
@@ -370,6 +394,11 @@ class SharedListener:
         self._listeners = [
             Listener(broker, identity, users, take, partial(shares.holds, share), share) for share in range(NUM_SHARES)
         ]
+
+    def set_users(self, users: frozenset[str]) -> None:
+        """Set the users of accepted messages."""
+        for listener in self._listeners:
+            listener.set_users(users)
 
     @property
     def is_connected(self) -> bool | None:

@@ -271,7 +271,8 @@ class RelayConfig(_StrictModel):
     limits : Limits, optional
         Budget limits of each user; the keys of `dphmm.Limits`.
     device, page, recipient : sequence
-        Devices that post, access to the pages of users, and recipients: one table of the file for each.
+        Devices that post, access to the pages of users, and recipients: one table of the file for each. With PostgreSQL
+        the database contains further devices and pages; see `dphmm.serve.access`.
     mqtt : Broker, optional
         Broker at which phones post.
     basemap : str, optional
@@ -297,7 +298,7 @@ class RelayConfig(_StrictModel):
     url: str | None = None
     release: ReleaseSettings = ReleaseSettings()
     limits: Limits | None = None
-    devices: tuple[Device, ...] = Field(alias="device", min_length=1, strict=False)
+    devices: tuple[Device, ...] = Field(alias="device", default=(), strict=False)
     pages: tuple[PageAccess, ...] = Field(alias="page", default=(), strict=False)
     recipients: tuple[Recipient, ...] = Field(alias="recipient", default=(), strict=False)
     mqtt: Broker | None = None
@@ -348,12 +349,15 @@ class RelayConfig(_StrictModel):
         if len({entry.token for entry in (*self.devices, *self.pages)}) < len(self.devices) + len(self.pages):
             raise ValueError("tokens of devices and pages must be unique: a token that posts must not open a page")
         device_users = {device.user for device in self.devices}
+        has_others = is_server(self.store)  # in the database
+        if not device_users and not has_others:
+            raise ValueError("device must list at least one device unless store is postgresql://…")
         for page in self.pages:
-            if page.user not in device_users:
+            if page.user not in device_users and not has_others:
                 raise ValueError(f"users of pages must have a device, got {page.user!r}")
         for recipient in self.recipients:
             for user in recipient.users or ():
-                if user not in device_users:
+                if user not in device_users and not has_others:
                     raise ValueError(f"users of recipient {recipient.name!r} must have a device, got {user!r}")
         self.address  # noqa: B018 - raises if it is invalid
         return self
@@ -368,7 +372,7 @@ class RelayConfig(_StrictModel):
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Users with at least one device, sorted."""
+        """Users with at least one device in the file, sorted."""
         return tuple(sorted({device.user for device in self.devices}))
 
     @property
@@ -376,11 +380,23 @@ class RelayConfig(_StrictModel):
         """Recipients of releases or of data derived from them, not of true locations."""
         return tuple(recipient for recipient in self.recipients if not recipient.true_locations_unprotected)
 
-    @property
-    def users_with_predictions(self) -> frozenset[str]:
-        """Users with a recipient of predictions for withheld timesteps."""
-        recipients = [recipient for recipient in self.release_recipients if recipient.when_withheld == "prediction"]
-        return frozenset(user for user in self.users if any(recipient.has_user(user) for recipient in recipients))
+    def has_predictions(self, user: str) -> bool:
+        """Return whether a recipient is sent predictions for a user's withheld timesteps.
+
+        Parameters
+        ----------
+        user : str
+            The user.
+
+        Returns
+        -------
+        bool
+            Whether there is one.
+        """
+        return any(
+            recipient.when_withheld == "prediction" and recipient.has_user(user)
+            for recipient in self.release_recipients
+        )
 
     def check_environment(self) -> None:
         """Refuse ``env:NAME`` if that environment variable is not set.

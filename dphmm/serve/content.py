@@ -219,7 +219,7 @@ class PageContent:
             Number of the first release.
         """
         match = self._tables.find_link(token)
-        if match is None or match[0] not in self._config.users:
+        if match is None or match[0] not in self._sessions.access.users:
             return None
         user, link = match
         messages = self._sessions.list_link_messages(user, link, first, _MAX_LISTED)

@@ -26,7 +26,7 @@ from dphmm.errors import DphmmError
 from dphmm.serve import incoming, page
 from dphmm.serve.broker import Listener, SharedListener, Shares
 from dphmm.serve.config import RelayConfig, find_user
-from dphmm.serve.delivery import Outbox, TrueLocationForwarder, cancel_tasks, open_senders
+from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, TrueLocationForwarder, cancel_tasks, open_senders
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (
     EXCEPTION_HANDLERS,
@@ -151,7 +151,6 @@ class Relay:
     def __init__(self, config: RelayConfig, sessions: Sessions) -> None:
         self.config = config
         self.sessions = sessions
-        self.tokens = {device.token: device.user for device in config.devices}
         self.metrics = Metrics(OUTCOMES, None if sessions.is_shared else Path(config.store))
         self.outbox: Outbox | None = None
         self.listener: Listener | SharedListener | None = None
@@ -185,7 +184,7 @@ class Relay:
             ]
             work = [self.outbox.send_all(), *(forwarder.send_all() for forwarder in self.forwarders)]
             if self.config.mqtt is not None:
-                users = frozenset(self.config.users)
+                users = self.sessions.access.users
                 identity = await run(self.sessions.tables.get_identity)
                 arguments = self.config.mqtt, identity, users, self.take
                 if self.sessions.is_shared:
@@ -193,6 +192,8 @@ class Relay:
                 else:
                     self.listener = Listener(*arguments)
                 work.append(self.listener.listen())
+            if self.sessions.is_shared:
+                work.append(self._refresh_access())
             tasks = [asyncio.create_task(coroutine) for coroutine in work]
             try:
                 yield
@@ -201,13 +202,21 @@ class Relay:
                 with suppress(DphmmError):
                     await run(self.sessions.end_leases)
 
+    async def _refresh_access(self) -> None:
+        """Apply changes of the devices in the database. Never returns."""
+        while True:
+            await asyncio.sleep(POLL_INTERVAL_S)
+            with suppress(DphmmError):
+                if await self.sessions.run(self.sessions.refresh_access) and self.listener is not None:
+                    self.listener.set_users(self.sessions.access.users)
+
     def make_route(self, app: _App) -> Route:
         """Return the route at which an app posts."""
 
         async def endpoint(request: Request) -> Response:
             status = 500
             try:
-                user = await app.find_user(self.tokens, request)
+                user = await app.find_user(self.sessions.access.devices, request)
                 if user is None:
                     raise HTTPException(*app.refusal)
                 await self.take(user, app.parse(await app.read_content(request)))

@@ -126,7 +126,6 @@ class _Page:
     def __init__(self, config: RelayConfig, sessions: Sessions) -> None:
         self._config = config
         self._sessions = sessions
-        self._tokens = {page.token: page.user for page in config.pages}
         self._run, self._content = sessions.run, PageContent(config, sessions)
         self._gzipped_basemap = gzip.compress(self._content.basemap)
         self._tiles = {"tiles": {"url": config.tiles, "attribution": config.tiles_attribution}}
@@ -149,7 +148,7 @@ class _Page:
         """Set a cookie for the token of a page. With ``add``, the present login is extended."""
         body = await _read_object(request)
         token = body.get("token")
-        if not isinstance(token, str) or find_user(self._tokens, token) is None:
+        if not isinstance(token, str) or find_user(self._sessions.access.pages, token) is None:
             raise HTTPException(401, "the token is unknown")
         earlier: tuple[str, ...] = ()
         if body.get("add") is True:
@@ -172,7 +171,11 @@ class _Page:
         return answer
 
     def _list_users(self, login: Login) -> list[str]:
-        return list(dict.fromkeys(user for token in login.tokens if (user := self._tokens.get(token)) is not None))
+        return list(
+            dict.fromkeys(
+                user for token in login.tokens if (user := self._sessions.access.pages.get(token)) is not None
+            )
+        )
 
     async def _authenticate(self, request: Request, changes: bool) -> tuple[str, Login]:
         """Return the requested user, the first one by default, if the page is open for this user."""

@@ -198,6 +198,18 @@ class RecipientTables:
         """
         return next(iter(self._query_states("session = ? AND recipient = ?", session, key)), None)
 
+    def list_active(self) -> dict[str, set[str]]:
+        """Return the keys of the recipients of all users that are not absent, by user."""
+        rows = self._database.execute(
+            "SELECT session.name, delivery.recipient, delivery.absent FROM delivery "
+            f"JOIN session ON session.number = delivery.session WHERE delivery.ends = {FOREVER}"
+        )
+        active: dict[str, set[str]] = {user: set() for user, _, _ in rows}
+        for user, key, is_absent in rows:
+            if not is_absent:
+                active[user].add(key)
+        return active
+
     def set_active(self, session: int, active: Mapping[str, tuple[str, str, int]]) -> None:
         """Set the recipients of a session's releases from now on.
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -31,6 +31,7 @@ from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, StoredSession
 from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, locate_release, to_degrees
+from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.incoming import Fix, Received, to_seconds
 from dphmm.serve.outgoing import Message
@@ -172,6 +173,16 @@ outcomes concern entries that are not locations: see `dphmm.serve.incoming.Rejec
 """
 
 
+class _UsersWithPredictions(Container[str]):
+    """Users with a recipient of predictions for withheld timesteps."""
+
+    def __init__(self, config: RelayConfig) -> None:
+        self._config = config
+
+    def __contains__(self, user: object) -> bool:
+        return isinstance(user, str) and self._config.has_predictions(user)
+
+
 class Sessions:
     """Releases fixes and reads releases one after another on a separate thread.
 
@@ -191,6 +202,8 @@ class Sessions:
         location and its ``outcome``.
     started_at : int
         Second at which this process started.
+    access : Access
+        Devices and pages.
     stream, database, tables, engines
         The sessions, their database, the tables of recipients, and the engines. Use them in work passed to `run` only,
         except for the settings and the model of the engines.
@@ -213,6 +226,8 @@ class Sessions:
         self.last_contacts: dict[str, dict[str, Any]] = {}
         self.started_at = now()
         self._newest: dict[str, int] = {}
+        self._prepared: set[str] = set()
+        self.access = Access(config)
         self.is_shared = is_server(config.store)
         self._to_close: list[Callable[[], None]] = []
         try:
@@ -374,7 +389,7 @@ class Sessions:
             (recipient, lease)
             for lease in leases
             for recipient in [recipients.get(lease.key)]
-            if recipient is not None and recipient.has_user(lease.user) and lease.user in self._config.users
+            if recipient is not None and recipient.has_user(lease.user) and lease.user in self.access.users
         ]
 
     def get_ages(self) -> dict[str, float]:
@@ -496,7 +511,7 @@ class Sessions:
             config.limits,
             self._accepted,
             find_engine=self.engines.get_next_engine,
-            predict_beyond_limits=config.users_with_predictions,
+            predict_beyond_limits=_UsersWithPredictions(config),
             find_partial_recipients=self._list_partial_recipients,
         )
         self._to_close.append(self.stream.close)
@@ -511,15 +526,35 @@ class Sessions:
         self._has_reported_clock = False
         self._read_cached = lru_cache(_MESSAGE_CACHE_SIZE)(self._read_release)
         self._session_numbers: dict[str, int] = {}
-        for user in config.users:
-            self._check_continuation(user)
-            present = config.active_recipients(user)
-            if present or user in self._session_numbers:
-                self.tables.set_active(self._get_session_number(user), present)
+        self._access_table = AccessTable(self._store)
+        if self.is_shared:
+            self.access.refresh(self._access_table)
+        changed = (
+            user
+            for user, active in self.tables.list_active().items()
+            if user in self.access.users and active != set(config.active_recipients(user))
+        )
+        # Other users of the database are prepared by their first message: there may be many.
+        for user in (*config.users, *changed):
+            self._prepare(user)
         _LOG.info(
             "a recipient after a pause, a new recipient and a link are sent no earlier release; earlier releases can "
             "still determine when and how later ones are made, and reveal something about earlier locations"
         )
+
+    def refresh_access(self) -> bool:
+        """Read the devices in the database if they have changed, and return whether they have."""
+        return self.access.refresh(self._access_table)
+
+    def _prepare(self, user: str) -> None:
+        """Check that a user's session can continue, and set its recipients."""
+        if user in self._prepared:
+            return
+        self._check_continuation(user)
+        present = self._config.active_recipients(user)
+        if present or user in self._session_numbers:
+            self.tables.set_active(self._get_session_number(user), present)
+        self._prepared.add(user)
 
     def _check_continuation(self, user: str) -> None:
         """Check that a user's session, if there is one, can continue."""
@@ -542,6 +577,10 @@ class Sessions:
 
     def _release_fixes(self, user: str, fixes: Sequence[Fix]) -> Counter[str]:
         outcome: Counter[str] = Counter()
+        try:
+            self._prepare(user)
+        except errors.ConfigurationError as problem:
+            raise errors.SessionMismatchError(str(problem)) from None
         for fix in fixes:
             became = self._release_fix(user, fix)
             self.last_contacts[user] = {"at": now(), "time": iso_time(fix.time), "outcome": became}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -35,8 +35,10 @@ from dphmm.policy.graph import PolicyLike
 from dphmm.policy.graph_text import policy_text
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
+from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
+from dphmm.serve.access import AccessTable
 from dphmm.serve.config import GUIDE, RelayConfig, hash_token, new_token
 from dphmm.serve.recipients import now
 from dphmm.tables import check_output, iso_time, new_file, write_text
@@ -328,6 +330,18 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
     keys = read_keys(Path(path), GUIDE)
     address = _find_address(keys, Path(path), url)
     token = new_token()
+    config = RelayConfig.from_keys(keys, Path(path))
+    if is_server(config.store):
+        _check_name(user, Path(path))
+        lines = [*describe_app_settings(user, token, address), *_describe_reach(address, Path(path))]
+        with SessionStore(config.store) as store:
+            table = AccessTable(store)
+            table.add("device", user, hash_token(token))
+            if not table.list_tokens("page", user) and user not in [page.user for page in config.pages]:
+                page_token = new_token()
+                table.add("page", user, hash_token(page_token))
+                lines = [_describe_page(user, page_token, address), *lines]
+        return [_IN_DATABASE, "", *lines]
     text = Path(path).read_text(encoding="utf-8").rstrip()
     text += "\n" + _format_entry("device", {"user": user, "token": hash_token(token)})
     lines = [*describe_app_settings(user, token, address), *_describe_reach(address, Path(path))]
@@ -373,8 +387,14 @@ def rotate_token(
     keys = read_keys(Path(path), GUIDE)
     address = _find_address(keys, Path(path), url)
     reach = _describe_reach(address, Path(path))
-    kind = "page" if page else "device"
+    kind: Literal["device", "page"] = "page" if page else "device"
     tokens = [str(entry["token"]) for entry in keys.get(kind, ()) if entry["user"] == user]
+    config = RelayConfig.from_keys(keys, Path(path))
+    if not tokens and is_server(config.store):
+        token = new_token()
+        _rotate_in_database(config, user, number, kind, hash_token(token))
+        settings = [_describe_page(user, token, address)] if page else describe_app_settings(user, token, address)
+        return [_IN_DATABASE, "", *settings, *reach]
     if not tokens and page and number is None:
         token = new_token()
         text = Path(path).read_text(encoding="utf-8").rstrip() + "\n"
@@ -394,6 +414,31 @@ def rotate_token(
     message = f"Changed in {path}. To apply it to a running relay: dphmm serve reload {path}"
     settings = [_describe_page(user, token, address)] if page else describe_app_settings(user, token, address)
     return [message, "", *settings, *reach]
+
+
+def _check_name(user: str, path: Path) -> None:
+    """Refuse a name that a relay's file could not contain."""
+    RelayConfig.from_keys({"model": "", "store": "", "device": [{"user": user, "token": new_token()}]}, path)
+
+
+def _rotate_in_database(
+    config: RelayConfig, user: str, number: int | None, kind: Literal["device", "page"], digest: str
+) -> None:
+    """Replace the token of a device or page in a relay's database, or add that of a page."""
+    with SessionStore(config.store) as store:
+        table = AccessTable(store)
+        tokens = list(table.list_tokens(kind, user))
+        if not tokens and kind == "page" and number is None and table.list_tokens("device", user):
+            table.add("page", user, digest)
+            return
+        if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
+            raise ConfigurationError(
+                f"--number must select one of the {len(tokens)} {kind}s of {user!r} in the database, got {number}"
+            )
+        table.replace(tokens[(number or 1) - 1], digest)
+
+
+_IN_DATABASE = "Changed in the database. Running relays apply it within a second."
 
 
 def _find_address(keys: Mapping[str, Any], path: Path, url: str | None = None) -> str:

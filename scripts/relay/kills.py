@@ -2,6 +2,7 @@
 
     python -m scripts.relay.kills 500
     python -m scripts.relay.kills 500 --postgres --workers 2
+    python -m scripts.relay.kills 12 --postgres --workers 4 --period 10
 
 Phones post one timestep after another. Each message is repeated from another location until it is answered. Half of the
 phones use HTTP, the others an MQTT broker. The relay is killed (SIGKILL) at random times and restarted, with a clock
@@ -114,8 +115,12 @@ def run(
     postgres: Postgres | None = None,
     workers: int = 1,
     broker: Mosquitto | None = None,
+    period: float | None = None,
 ) -> tuple[Observations, Path | str]:
-    """Kill a relay under load, and return the observations and the store."""
+    """Kill a relay under load, and return the observations and the store.
+
+    With a period in seconds, only single workers are killed, one in each period.
+    """
     store = folder / "users.db" if postgres is None else postgres.url
     rng, seen = random.Random(seed), Observations()
     learn(ROOT / "data" / "sample" / "geolife", region(**REGION), step_seconds=STEP_S, output=folder / "m.npz")
@@ -150,16 +155,16 @@ def run(
             thread.start()
         until = time.monotonic() + seconds
         while seen.num_events["kills"] < kills and time.monotonic() < until:
-            time.sleep(rng.uniform(0.05, 1.5))
+            time.sleep(rng.uniform(0.05, 1.5) if period is None else period)
             if (
                 process.poll() is not None
             ):  # it gives up if workers are killed before they serve; systemd would restart it
                 process = start(folder, url, workers)
                 seen.num_events["restarts after giving up"] += 1
-            if rng.random() < _DISTURBANCE_PROBABILITY:
+            if period is None and rng.random() < _DISTURBANCE_PROBABILITY:
                 _disturb(process, store, postgres, broker, seen, rng)
                 continue
-            if workers > 1 and rng.random() < 0.5:  # the supervisor restarts it
+            if period is not None or (workers > 1 and rng.random() < 0.5):  # the supervisor restarts it
                 with suppress(ProcessLookupError):
                     if children := _list_workers(process):
                         os.kill(rng.choice(children), signal.SIGKILL)
@@ -394,6 +399,7 @@ def main() -> None:
     parser.add_argument("--postgres", action="store_true", help="store the sessions in a separate PostgreSQL server")
     parser.add_argument("--no-broker", action="store_true", help="post over HTTP only")
     parser.add_argument("--workers", type=int, default=1, help="processes; several need --postgres")
+    parser.add_argument("--period", type=float, help="kill only single workers, one in this time, seconds")
     options = parser.parse_args()
     at_broker = not options.no_broker and find_program("mosquitto") is not None
     here = tempfile.mkdtemp(dir=options.folder)
@@ -410,6 +416,7 @@ def main() -> None:
             postgres,
             options.workers,
             broker,
+            options.period,
         )
         flaws = list(find_flaws(store, seen))
         answered = sum(map(len, seen.answered.values()))

@@ -447,7 +447,7 @@ def test_store_of_other_format_raises_in_one_line(model, tmp_path, request, work
         opened.database.execute("PRAGMA user_version=5" if workers == 1 else "UPDATE dphmm_format SET format = 5")
     done = run("serve", path, "--workers", workers)
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
-    assert "must be of format 1 or earlier, got 5; use the version of dphmm that wrote it" in done.stderr
+    assert "must be of format 2 or earlier, got 5; use the version of dphmm that wrote it" in done.stderr
     assert not is_there(url)
 
 
