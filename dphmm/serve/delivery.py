@@ -422,12 +422,14 @@ class Outbox:
                         await self._event.wait()
 
     async def _claim_due(self) -> None:
-        """Lease what woken users have, or once a second what all users have.
+        """Lease what woken users have, or sometimes what all users have.
 
-        The latter includes releases of other processes, and of processes that have died.
+        The latter includes releases of other processes, and of processes that have died. It takes longer, so that the
+        processes together do it once a second.
         """
         if monotonic() >= self._next_poll:
-            self._next_poll = monotonic() + POLL_INTERVAL_S
+            num_processes = await self._sessions.run(self._sessions.database.count_processes)
+            self._next_poll = monotonic() + POLL_INTERVAL_S * num_processes
             self._woken.clear()
             self._saturated.clear()
             await self._claim()

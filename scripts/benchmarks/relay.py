@@ -66,7 +66,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
                     name = f"PostgreSQL, workers: {workers}, two recipients"
                     speeds[workers].append(measure(report, folder, name, options.postgres, workers, *load, 2, start))
                     start += STEP_S * (fixes // num_users + 2)  # the database has the earlier timesteps
-            ratios = [many / one for one, many in zip(*speeds.values(), strict=True)]
+            ratios = [many / single for single, many in zip(*speeds.values(), strict=True)]
             more = {"others": ", ".join(f"{ratio:.2f}" for ratio in ratios[1:])}
             report.row(f"PostgreSQL: fixes with {MANY_WORKERS} workers, relative to one", ratios[0], "times", more)
         else:

@@ -72,7 +72,7 @@ def test_recipients_of_users_in_the_database_change_with_the_file(path, inbox, p
         pass
     inbox.status = 200
     with relay(config) as client:
-        assert post(client, "ann", token, 1) == 200  # before the recipient returned, by the wall clock
+        assert post(client, "ann", token, 1) == 200  # a time of the past, by the wall clock
         wait_for(
             lambda: (
                 "family" not in client.get("/metrics").text
@@ -82,7 +82,7 @@ def test_recipients_of_users_in_the_database_change_with_the_file(path, inbox, p
     assert inbox.messages == []
 
 
-def test_users_with_several_devices_are_told_apart_by_number(path, postgres):
+def test_devices_of_a_user_are_selected_by_number(path, postgres):
     tokens = [get_tokens(add_device(path, "ann"))[-1] for _ in range(2)]
     with pytest.raises(ConfigurationError, match="--number must select one of the 2 devices of 'ann' in the database"):
         rotate_token(path, "ann")
