@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table
+from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table, warn
 from dphmm.cli.keys import NUMBER, as_keys, settings_key
 from dphmm.cli.options import (
     COUNT,
@@ -18,6 +18,7 @@ from dphmm.cli.options import (
     build_options,
     build_space,
     input_options,
+    map_options,
     print_town,
     refuse,
     region_options,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.argument("data", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=FILE, help="Output file of the model (.npz).")
 @region_options
+@map_options
 @click.option("--step", type=POSITIVE, metavar="SECONDS", help="Timestep. [default: 60, or selected with the region]")
 @click.option(
     "--gap",
@@ -104,11 +106,19 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         "min_users",
         "outside_states",
         "calibrate_radii",
+        "only_on",
     )
-    settings = {**{name: options[name] for name in names}, "zone": zone, "max_speed_kmh": options["max_speed"]}
+    region_map = None if options["region_map"] == NO_MAP else options["region_map"]
+    settings = {
+        **{name: options[name] for name in names},
+        "zone": zone,
+        "max_speed_kmh": options["max_speed"],
+        "region_map": region_map,
+    }
     learned = learn(
         build_data(data, options), space, step, options["gap"], output=output, overwrite=overwrite, **settings
     )
+    warn(learned.warnings)
     if learned.choice is not None:
         echo(_REGION_SELECTED.format(learned.choice.options), err=True)
         if learned.private is None:
@@ -127,6 +137,9 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
 
 
 _PICTURES = (".png", ".svg", ".pdf")
+
+NO_MAP = "none"
+"""The value of --map for a model without a map."""
 
 _LABELS = {
     "transitions": "possible moves",
@@ -243,6 +256,7 @@ def _describe_model(model: MarkovModel) -> dict[str, Any]:
 @model_command.command(cls=Once)
 @click.option("-o", "--output", required=True, type=FILE, help="Output file of the model (.npz).")
 @region_options
+@map_options
 @click.option("--step", type=float, metavar="SECONDS", help="Timestep. [default: 300 for everyday, otherwise 60]")
 @click.option(
     "--kind",
@@ -259,16 +273,31 @@ def _describe_model(model: MarkovModel) -> dict[str, Any]:
 def blank(output: Path, step: float | None, kind: str, max_speed: float | None, **options: Any) -> None:
     """Build a model of a region without data of users.
 
-    The model can be used by every command. It contains a speed limit and published distributions of movement, but no
-    information on the region. Estimates are usually less accurate than with a model learned from users of the region.
+    The model can be used by every command. It contains a speed limit, published distributions of movement, and the
+    attraction of cells on a public map: by default land attracts and water does not. --map FILE adds kilometres of
+    street. The map does not change which moves are possible. Estimates are usually less accurate than with a model
+    learned from users of the region.
     """
     from dphmm.jobs.model.learn import blank_model
+    from dphmm.jobs.region_map import COAST
 
     boxes = {name: options[name] for name in ("bbox", "town", "extent")}
     is_box_only = all(options[name] is None for name in REGION if name not in boxes) and any(boxes.values())
     space = None if is_box_only else build_space(options)
     box = boxes if is_box_only else {}
-    result = blank_model(space, step, kind, max_speed, output, options["overwrite"], **box)
+    region_map = {None: COAST, NO_MAP: None}.get(options["region_map"], options["region_map"])
+    result = blank_model(
+        space,
+        step,
+        kind,
+        max_speed,
+        output,
+        options["overwrite"],
+        region_map=region_map,
+        only_on=options["only_on"],
+        **box,
+    )
+    warn(result.warnings)
     if is_box_only:
         print_town(options["town"])
     say("Built without data", {"model": str(output), **result.to_dict()}, options["as_json"], labels=_LABELS)

@@ -330,6 +330,20 @@ region_options = compose(
 )
 """The options of `build_space`."""
 
+map_options = compose(
+    click.option(
+        "--map",
+        "region_map",
+        metavar="FILE",
+        help="Public map for the attraction of cells: a file with streets, 'coast' (bundled) or 'none'.",
+    ),
+    click.option(
+        "--only-on", type=click.Path(), metavar="LAYER", help="Keep only cells that share area with a public layer."
+    ),
+    heading="Region",
+)
+"""The options of `dphmm.jobs.region_map`."""
+
 own_model_option = settings_key(
     "--allow-training-users", is_flag=True, default=None, help="Release users on whose data the model was trained."
 )

@@ -95,11 +95,11 @@ class RegionKernel:
         self._weights = self._ring_weights()
 
     @classmethod
-    def fit(cls, reach: SpeedLimit, entries: IntArray) -> RegionKernel:
+    def fit(cls, reach: SpeedLimit, entries: IntArray, base: FloatArray | None = None) -> RegionKernel:
         """Fit the kernel to moves.
 
         Shares are the relative frequencies of the moves' rings, attraction that of their targets. `UNIFORM_SHARE` of
-        the attraction is uniform.
+        the attraction is uniform, or proportional to a base.
 
         Parameters
         ----------
@@ -107,6 +107,8 @@ class RegionKernel:
             The possible moves.
         entries
             ``(n,)``: the observed moves, as indices of possible moves.
+        base
+            ``(N,)``: the attraction without data, positive. Defaults to uniform.
 
         Returns
         -------
@@ -116,7 +118,8 @@ class RegionKernel:
         rings = reach.rings[entries]
         departures = entries[reach.rings[entries] > 0]
         shares = np.bincount(rings, minlength=reach.ring_count) + _PRIOR_MOVES
-        return cls(reach, shares, compute_attraction(np.bincount(reach.targets[departures], minlength=reach.size)))
+        arrivals = np.bincount(reach.targets[departures], minlength=reach.size)
+        return cls(reach, shares, compute_attraction(arrivals, base))
 
     def _ring_weights(self) -> FloatArray:
         """Return the factor of the attraction of targets in each ring, ``(N, rings)``."""
@@ -203,6 +206,7 @@ def fit_shrunk(
     weight: Annotated[float, Interval(MIN_SCALE, MAX_SCALE)] | None = None,
     min_users: PositiveInt = 1,
     outside: OutsideStates | None = None,
+    attraction: npt.ArrayLike | None = None,
 ) -> ShrunkModel:
     """Learn a model in which every move below a speed limit is possible, observed or not.
 
@@ -226,6 +230,10 @@ def fit_shrunk(
         Outside states; see `dphmm.model.outside_states`. The sequences must use their indices for users outside the
         region. Moves of users inside and outside then have separate kernels and counts. At each border state the share
         of arrivals that are outside is estimated, and shrunk towards the share at all of them.
+    attraction
+        ``(N,)``: the attraction of each state without data, positive, such as that of a map
+        (`dphmm.model.map_attraction`). `UNIFORM_SHARE` of the attraction and of the initial distribution is
+        proportional to it. Defaults to uniform.
 
     Returns
     -------
@@ -254,6 +262,7 @@ def fit_shrunk(
     moves = concatenate_moves(users)
     if not (moves.visits < space.size).any():
         raise InvalidInputError("no sequence visits a state: check the region, the step and the times of the data")
+    base = None if attraction is None else _positive(attraction, "attraction", space.size)
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
     entries = reach.find(state_of_context[moves.sources], state_of_context[moves.targets])
     owner = np.repeat(np.arange(len(users)), [len(user_moves) for user_moves in users])
@@ -263,7 +272,7 @@ def fit_shrunk(
     common = ~fast & _has_min_users(owner, entries, min_users)
 
     def fit_rows(selected: npt.NDArray[np.bool_]) -> tuple[RegionKernel, float, csr_array]:
-        kernel = RegionKernel.fit(reach, entries[selected])
+        kernel = RegionKernel.fit(reach, entries[selected], base)
         sources = state_of_context[moves.sources[selected]]
         chosen = _best_weight(kernel, owner[selected], sources, entries[selected]) if weight is None else float(weight)
         return kernel, chosen, shrink(kernel, np.bincount(entries[selected], minlength=reach.entries), chosen)
@@ -273,7 +282,7 @@ def fit_shrunk(
     if outside is not None:
         arrival_shares = (_outside_shares(moves.targets[common & selected], outside) for selected in (inside, ~inside))
         matrix = outside.build_chain(matrix, fit_rows(common & ~inside)[2], *arrival_shares)
-    first = compute_attraction(np.bincount(visits, minlength=space.size))
+    first = compute_attraction(np.bincount(visits, minlength=space.size), base)
     model = MarkovModel(matrix, first, space, float(step_seconds), outside=outside)
     rare = int((~common & ~fast).sum())
     return ShrunkModel(model, kernel, chosen, int(common.sum()), int(fast.sum()), rare)
@@ -304,11 +313,11 @@ def shrink(kernel: RegionKernel, counts: npt.NDArray[Any], weight: float) -> Any
     return matrix
 
 
-def compute_attraction(counts: npt.NDArray[Any]) -> FloatArray:
-    """Mix normalised counts ``(N,)`` with `UNIFORM_SHARE` of a uniform distribution."""
+def compute_attraction(counts: npt.NDArray[Any], base: FloatArray | None = None) -> FloatArray:
+    """Mix normalised counts ``(N,)`` with `UNIFORM_SHARE` of a base, by default uniform."""
     total = counts.sum()
-    uniform = np.full(len(counts), 1.0 / len(counts))
-    return uniform if total == 0 else np.asarray(UNIFORM_SHARE * uniform + (1 - UNIFORM_SHARE) * counts / total)
+    base = np.full(len(counts), 1.0 / len(counts)) if base is None else base
+    return base if total == 0 else np.asarray(UNIFORM_SHARE * base + (1 - UNIFORM_SHARE) * counts / total)
 
 
 def _best_weight(kernel: RegionKernel, owner: IntArray, sources: IntArray, entries: IntArray) -> float:

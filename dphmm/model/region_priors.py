@@ -1,8 +1,9 @@
 """Mobility models of a region from published distributions, without data of users.
 
 In each step a user rests with probability ``rest``. Otherwise the distance of the move follows a published
-distribution, its direction is uniform, and the speed limit bounds it. All states have the same attraction and the same
-initial probability. docs/explanation/models.md compares the accuracy with that of learned models.
+distribution, its direction is uniform, and the speed limit bounds it. Among the states at one distance, the target is
+selected in proportion to its attraction, as is the initial state. The attraction is uniform, or that of a map
+(`dphmm.model.map_attraction`). docs/explanation/models.md compares the accuracy with that of learned models.
 
 The types of movement and the sources of their parameters:
 
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError
@@ -121,7 +123,11 @@ def get_kind(name: str) -> Kind:
 
 @checked
 def region_prior(
-    space: StateSpace, step_seconds: Seconds, kind: str = "everyday", max_speed_kmh: Speed | None = None
+    space: StateSpace,
+    step_seconds: Seconds,
+    kind: str = "everyday",
+    max_speed_kmh: Speed | None = None,
+    attraction: npt.ArrayLike | None = None,
 ) -> MarkovModel:
     """Build a mobility model of a region without data of users.
 
@@ -135,16 +141,21 @@ def region_prior(
         The type of movement, one of `KINDS`.
     max_speed_kmh
         The speed limit, which determines the possible moves. Defaults to that of the type.
+    attraction
+        ``(N,)``: the attraction of each state, positive. Defaults to uniform.
 
     Returns
     -------
     MarkovModel
-        The model. Every move below the speed limit has mass, and the initial distribution is uniform.
+        The model. Every move below the speed limit has mass, and the initial distribution is proportional to the
+        attraction.
 
     Raises
     ------
     ConfigurationError
         If the type is unknown, or the speed limit allows too many moves; see `SpeedLimit`.
+    InvalidInputError
+        If the attraction does not consist of a positive number for each state.
 
     Examples
     --------
@@ -155,8 +166,10 @@ def region_prior(
     """
     parameters = get_kind(kind)
     reach = SpeedLimit(space, step_seconds, parameters.max_speed_kmh if max_speed_kmh is None else max_speed_kmh)
-    kernel = RegionKernel(reach, _ring_shares(reach, parameters), np.ones(space.size))
-    model = MarkovModel(reach.with_data(kernel.data()), np.full(space.size, 1 / space.size), space, float(step_seconds))
+    kernel = RegionKernel(
+        reach, _ring_shares(reach, parameters), np.ones(space.size) if attraction is None else attraction
+    )
+    model = MarkovModel(reach.with_data(kernel.data()), kernel.attraction, space, float(step_seconds))
     return model.with_provenance(
         {
             "guarantee": "independent of all users' data: it depends on the region, the step, the speed limit and "
@@ -166,7 +179,9 @@ def region_prior(
             "resting_probability": parameters.rest,
             "distance_distribution": parameters.distance_distribution,
             "max_speed_kmh": reach.max_speed_kmh,
-            "assumptions": "uniform attraction, uniform direction of moves, and no user leaves the region",
+            "assumptions": "uniform attraction, uniform direction of moves, and no user leaves the region"
+            if attraction is None
+            else "attraction by a map, uniform direction of moves, and no user leaves the region",
         }
     )
 

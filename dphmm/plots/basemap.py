@@ -23,7 +23,7 @@ from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, Inv
 from dphmm.jobs.model.learn import Model, load_model
 from dphmm.space.grid import Box
 from dphmm.space.states import StateSpace
-from dphmm.space.world_map import CREDIT, Outlines, names_within, outlines
+from dphmm.space.world_map import CREDIT, get_sea, land_within, names_within, outlines, polygons
 from dphmm.space.world_map import PlaceName as PlaceName
 from dphmm.tables.output import check_output, new_file
 from dphmm.tables.source import get_suffix
@@ -86,13 +86,11 @@ def shipped_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
     if east <= west:
         return Basemap()
     frame = shapely.box(west, south, east, north)
-    world = outlines()
-    land = _area(world["land"], frame)
+    land = land_within(frame)
     if land.is_empty:  # only sea
         return Basemap()
-    lakes = _area(world["lake"], frame)
-    water = polygons(shapely.union(shapely.difference(frame, land), lakes))
-    borders = {"border": pieces(world["border"].within(frame), frame)}
+    water = polygons(shapely.difference(frame, land))
+    borders = {"border": pieces(outlines()["border"].within(frame), frame)}
     return Basemap(water, borders, names_within(frame, max_names), CREDIT)
 
 
@@ -112,26 +110,10 @@ def check_box(box: Box) -> Box:
     return south, west, north, east
 
 
-def polygons(shape: Any) -> list[shapely.Polygon]:
-    """Return the non-empty polygons of a geometry."""
-    parts = shapely.get_parts(shapely.get_parts(shape))
-    return [part for part in np.atleast_1d(parts) if part.geom_type == "Polygon" and not part.is_empty]
-
-
 def pieces(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArray]:
     """Return the parts of lines ``(k, 2)`` within a rectangle."""
     inside = shapely.get_parts(shapely.clip_by_rect([shapely.LineString(line) for line in lines], *frame.bounds))
     return [shapely.get_coordinates(part) for part in inside if part.geom_type == "LineString"]
-
-
-def _area(outlines: Outlines, frame: shapely.Polygon) -> Any:
-    """Return the area of rings within a rectangle."""
-
-    def covered(holes: bool) -> Any:
-        rings = [shapely.Polygon(ring) for ring in outlines.within(frame, holes)]
-        return shapely.union_all(shapely.make_valid(shapely.clip_by_rect(rings, *frame.bounds)))
-
-    return shapely.difference(covered(False), covered(True))
 
 
 MAX_POINTS = 60_000
@@ -436,28 +418,7 @@ class _FeatureCollector:
             if sum(len(line) for kind_lines in lines.values() for line in kind_lines) > max_points:
                 lines.pop(kind, None)
         names = sorted(self._names.values(), key=lambda place: (-place.rank, place.name))
-        return Basemap(self._water + _sea(self._coast, self._frame), lines, names, self._credit or credit)
-
-
-def _sea(coast: Sequence[FloatArray], frame: shapely.Polygon) -> list[shapely.Polygon]:
-    """Return the sea in a rectangle, given coastlines with the land on their left.
-
-    It is empty if the coastlines do not separate land and sea.
-    """
-    if not coast:
-        return []
-    boundaries = shapely.union_all([shapely.LineString(line) for line in coast] + [frame.boundary])
-    faces = polygons(shapely.polygonize(shapely.get_parts(boundaries)))
-    tree = shapely.STRtree(faces)
-    sides = np.zeros((2, len(faces)), np.int64)
-    for line in coast:
-        along = np.diff(line, axis=0)
-        middles = line[:-1] + along / 2
-        right = along[:, ::-1] * [1, -1]
-        right *= 1e-7 / np.maximum(np.hypot(*right.T), 1e-12)[:, None]  # a centimetre
-        for side, points in enumerate((middles + right, middles - right)):
-            np.add.at(sides[side], tree.query(shapely.points(points), "within")[1], 1)
-    return [face for face, right, left in zip(faces, *sides.tolist(), strict=True) if right > 20 * left]
+        return Basemap(self._water + get_sea(self._coast, self._frame), lines, names, self._credit or credit)
 
 
 def _shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:

@@ -14,7 +14,7 @@ import shapely
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.flows.noisy_tables import get_units
 from dphmm.html_report import Picture, Section, html_page
-from dphmm.plots.basemap import polygons, shipped_basemap
+from dphmm.plots.basemap import shipped_basemap
 from dphmm.plots.canvas import (
     BLUE,
     GREY,
@@ -31,6 +31,7 @@ from dphmm.plots.canvas import (
 from dphmm.plots.maps import draw_basemap, draw_scale
 from dphmm.plots.webmap import MapLayer, web_map
 from dphmm.space.states import LocalProjection
+from dphmm.space.world_map import polygons
 from dphmm.tables import check_output, write_text
 from dphmm.tables.values import writable
 from dphmm.validation import checked

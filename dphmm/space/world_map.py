@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -11,11 +12,14 @@ import numpy.typing as npt
 import shapely
 
 from dphmm.arrays import FloatArray
+from dphmm.space.states import StateSpace
 
 WORLD = files("dphmm.space").joinpath("ground/world.npz")
 """The bundled map of the world, written by `scripts/make_basemap.py`."""
 CREDIT = "Coast, lakes and borders: Natural Earth. Names: GeoNames, CC BY 4.0."
 """The attribution of the map."""
+LAND_CREDIT = "Coast and lakes: Natural Earth."
+"""The attribution of `compute_land_shares`."""
 
 LINE_STEP = 0.001
 NAME_STEP = 0.002
@@ -98,6 +102,96 @@ def outlines() -> dict[str, Outlines]:
             high = np.maximum.reduceat(points, starts)
             layers[layer] = Outlines(points, starts, low, high, arrays[f"{layer}_holes"])
     return layers
+
+
+def land_within(frame: shapely.Polygon) -> Any:
+    """Return the land in a rectangle without lakes, in degrees, longitude first."""
+    world = outlines()
+    return shapely.difference(_area(world["land"], frame), _area(world["lake"], frame))
+
+
+def _area(layer: Outlines, frame: shapely.Polygon) -> Any:
+    """Return the area of rings within a rectangle."""
+
+    def covered(holes: bool) -> Any:
+        rings = [shapely.Polygon(ring) for ring in layer.within(frame, holes)]
+        return shapely.union_all(shapely.make_valid(shapely.clip_by_rect(rings, *frame.bounds)))
+
+    return shapely.difference(covered(False), covered(True))
+
+
+def polygons(shape: Any) -> list[shapely.Polygon]:
+    """Return the non-empty polygons of a geometry."""
+    parts = shapely.get_parts(shapely.get_parts(shape))
+    return [part for part in np.atleast_1d(parts) if part.geom_type == "Polygon" and not part.is_empty]
+
+
+def get_sea(coast: Sequence[FloatArray], frame: shapely.Polygon) -> list[shapely.Polygon]:
+    """Return the sea in a rectangle, given coastlines with the land on their left.
+
+    It is empty if the coastlines do not separate land and sea.
+    """
+    if not coast:
+        return []
+    boundaries = shapely.union_all([shapely.LineString(line) for line in coast] + [frame.boundary])
+    faces = polygons(shapely.polygonize(shapely.get_parts(boundaries)))
+    tree = shapely.STRtree(faces)
+    sides = np.zeros((2, len(faces)), np.int64)
+    for line in coast:
+        along = np.diff(line, axis=0)
+        middles = line[:-1] + along / 2
+        right = along[:, ::-1] * [1, -1]
+        right *= 1e-7 / np.maximum(np.hypot(*right.T), 1e-12)[:, None]  # a centimetre
+        for side, points in enumerate((middles + right, middles - right)):
+            np.add.at(sides[side], tree.query(shapely.points(points), "within")[1], 1)
+    return [face for face, right, left in zip(faces, *sides.tolist(), strict=True) if right > 20 * left]
+
+
+# The margin around the centres of cells, in degrees: larger than half a cell of 20 km at 84 degrees of latitude.
+_CELL_MARGIN = 1.0
+
+
+def compute_land_shares(
+    space: StateSpace, water: Sequence[shapely.Polygon] = (), coast: Sequence[FloatArray] = ()
+) -> FloatArray:
+    """Return the share of each state's area that is land on the map.
+
+    The map is coarse: 0.2 % to 0.7 % of real locations at coasts lie in cells of 0.5 km that are water on it.
+
+    Parameters
+    ----------
+    space
+        The states.
+    water
+        More water, polygons in degrees, longitude first.
+    coast
+        Coastlines ``(k, 2)`` that replace those of the map, longitude first, with the land on their left.
+
+    Returns
+    -------
+    FloatArray
+        ``(N,)``, from 0 to 1. For states that are points, 1 or 0.
+    """
+    latitude, longitude = space.latlon().T
+    shares = np.zeros(space.size)
+    # On both sides of the date line, longitudes have different signs.
+    sides = [longitude] if np.ptp(longitude) <= 180.0 else [longitude[longitude > 0], longitude[longitude <= 0]]
+    for side in sides:
+        west, east = max(side.min() - _CELL_MARGIN, -180.0), min(side.max() + _CELL_MARGIN, 180.0)
+        south, north = max(latitude.min() - _CELL_MARGIN, -90.0), min(latitude.max() + _CELL_MARGIN, 90.0)
+        land = land_within(shapely.box(west, south, east, north))
+        if coast:
+            # Within the extent of the coastlines, they separate land and sea. Lakes are part of the finer map.
+            extent = shapely.box(*shapely.total_bounds([shapely.LineString(line) for line in coast]))
+            sea = get_sea(coast, extent)
+            if sea:
+                land = shapely.union(
+                    shapely.difference(land, extent), shapely.difference(extent, shapely.union_all(sea))
+                )
+        if len(water):
+            land = shapely.difference(land, shapely.union_all(shapely.make_valid(water)))
+        shares += space.share_within(land)
+    return np.minimum(shares, 1.0)
 
 
 @lru_cache(maxsize=1)

@@ -341,14 +341,18 @@ class Layer(NamedTuple):
     system: str | Mapping[str, Any] | None
 
 
-# Extension → first bytes of such a file. KML is parsed instead. In PBF they follow the four-byte length of a header.
+# Extension → first bytes of such a file. KML and ``.osm`` are parsed instead. In PBF they follow the length of a
+# header, four bytes.
 _FIRST_BYTES: Mapping[str, bytes] = {
     ".gpkg": b"SQLite format 3\0",
     ".kml": b"",
     ".fgb": b"fgb\x03fgb",
     ".shp": b"\0\0\x27\x0a",
     ".pbf": b"\n\tOSMHeader",
+    ".osm": b"",
 }
+OPENSTREETMAP_SUFFIXES = (".pbf", ".osm")
+"""The extensions of extracts in the formats of OpenStreetMap."""
 _DRIVERS = ("GPKG", "LIBKML", "KML", "FlatGeobuf", "ESRI Shapefile", "OSM")
 _TILE_SUFFIXES = (".pmtiles", ".mbtiles", ".mvt")
 _ZIP_SUFFIXES = (".kmz", ".zip")
@@ -398,14 +402,14 @@ def read_layers(
 ) -> list[Layer]:
     """Read the layers of a vector file.
 
-    The format is determined by the extension: GeoPackage, KML, FlatGeobuf, Shapefile, GeoParquet, or ``.osm.pbf``, an
-    extract of OpenStreetMap. Other files are read as GeoJSON. A zip archive (KMZ, a zipped Shapefile) must contain one
-    of these files.
+    The format is determined by the extension: GeoPackage, KML, FlatGeobuf, Shapefile, GeoParquet, or an extract of
+    OpenStreetMap, ``.osm.pbf`` or ``.osm``. Other files are read as GeoJSON. A zip archive (KMZ, a zipped Shapefile)
+    must contain one of these files.
 
     Parameters
     ----------
     path
-        The file; KML and GeoJSON may be gzipped.
+        The file; KML, ``.osm`` and GeoJSON may be gzipped.
     box
         South, west, north, east in degrees: features outside may be omitted.
     names
@@ -437,7 +441,7 @@ def read_layers(
         return [Layer("", *read_collection(read_document(path)))]
     pyogrio = need("pyogrio", "files")
     raw = need("pyogrio.raw", "files")
-    source = _checked_kml(read_document(path)) if suffix == ".kml" else _checked_path(path, suffix)
+    source = _CHECKS[suffix](read_document(path)) if suffix in _CHECKS else _checked_path(path, suffix)
     size = len(source) if isinstance(source, bytes) else path.stat().st_size
     layers = []
     try:
@@ -643,6 +647,26 @@ def _checked_kml(document: Document) -> bytes:
     except (expat.ExpatError, ValueError, LookupError) as problem:
         raise DataFileError(document.source, f"is not well-formed KML ({one_line(problem)}); export it again") from None
     return document.data
+
+
+_OSM_ROOT = re.compile(rb"\s*(?:<\?xml[^>]{0,200}>)?\s*(?:<!--.{0,1000}?-->\s*)*<osm[\s>]", re.DOTALL)
+
+
+def _checked_osm(document: Document) -> bytes:
+    """Return the bytes of an OpenStreetMap XML file without a document type."""
+    try:
+        for _ in decode_xml(document):
+            pass
+        if not _OSM_ROOT.match(document.data.removeprefix(b"\xef\xbb\xbf")):
+            raise ValueError("its root is not osm")
+    except ValueError as problem:
+        raise DataFileError(
+            document.source, f"is not OpenStreetMap XML ({one_line(problem)}); export it again"
+        ) from None
+    return document.data
+
+
+_CHECKS: Mapping[str, Callable[[Document], bytes]] = {".kml": _checked_kml, ".osm": _checked_osm}
 
 
 def _of_kml(feature: Feature) -> Feature:

@@ -57,6 +57,7 @@ from dphmm.serve import incoming
 from dphmm.serve.config import RelayConfig
 from dphmm.space.states import LocalProjection
 from dphmm.tables import Table, TimedTable
+from dphmm.tables.street_map import read_street_map
 from dphmm.writers import read_releases, summarise
 from dphmm.writers.flows import FlowRows
 from dphmm.writers.formats import FORMATS
@@ -266,6 +267,7 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     "budgets": read_numbers,
     "layer": _layer,
     "basemap": _grounded,
+    "streets": read_street_map,
     "graph": _graph,
     "priors": lambda path: read_priors(path, seeds.grid()),
     **{f"releases-{end}": _releases for end in seeds.ENDS},

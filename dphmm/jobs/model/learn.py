@@ -24,6 +24,7 @@ from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.formatting import Result, as_plain, export_fields, exported
 from dphmm.jobs.input_data import Data, DataLike, Dropped, UserTracks
 from dphmm.jobs.model.private import MOVES_PER_USER, PrivateModel, fit_private
+from dphmm.jobs.region_map import COAST, RegionMap, build_region_map, restrict_region
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.model.calibrated_radii import MIN_USERS, compute_calibrated_radii
@@ -334,6 +335,8 @@ class LearnResult:
         The parameters of the differential privacy of a private model; None for any other.
     choice
         The automatically selected region, cells and step; None if a space was provided.
+    warnings
+        Warnings about the region.
     """
 
     model: MarkovModel
@@ -346,6 +349,7 @@ class LearnResult:
     shrunk: ShrunkModel | None = None
     private: PrivateModel | None = None
     choice: Choice | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def dropped(self) -> tuple[Dropped, ...]:
@@ -515,6 +519,18 @@ def _box(bbox: Box | None, town: str | None, extent: str | Path | None) -> Box:
     return south, west, north, east
 
 
+def _prepare_region(
+    space: StateSpace, region_map: str | Path | None, only_on: str | Path | None
+) -> tuple[StateSpace, RegionMap | None, tuple[str, ...]]:
+    """Return the region restricted to a layer, its informative map, and warnings."""
+    mapped_region = None if region_map is None else build_region_map(region_map, space)
+    warnings: tuple[str, ...] = ()
+    if only_on is not None:
+        space, warnings = restrict_region(space, only_on, mapped_region)
+        mapped_region = None if region_map is None else build_region_map(region_map, space)
+    return space, None if mapped_region is None or mapped_region.is_uninformative else mapped_region, warnings
+
+
 @dataclass(frozen=True)
 class RegionModelResult(Result):
     """A mobility model of a region without data of users.
@@ -523,9 +539,12 @@ class RegionModelResult(Result):
     ----------
     model
         The model.
+    warnings
+        Warnings about the region.
     """
 
     model: MarkovModel
+    warnings: tuple[str, ...] = ()
 
     def _derived(self) -> dict[str, Any]:
         return {**_model_size(self.model), **(self.model.provenance or {}), "accuracy": REGION_MODEL_ACCURACY}
@@ -551,6 +570,8 @@ def blank_model(
     bbox: Box | None = None,
     town: str | None = None,
     extent: str | Path | None = None,
+    region_map: str | Path | None = COAST,
+    only_on: str | Path | None = None,
 ) -> RegionModelResult:
     """Build a mobility model of a region without data of users, as ``dphmm model blank`` does.
 
@@ -570,6 +591,13 @@ def blank_model(
         A ``.npz`` file for the model, and whether an existing file may be replaced.
     bbox, town, extent
         One of them instead of the space; see `region`.
+    region_map
+        The map that determines the attraction of each cell (`dphmm.jobs.region_map.build_region_map`); None for equal
+        attraction. Defaults to the bundled coasts and lakes. Named places have equal attraction by default. The map
+        does not change which moves are possible.
+    only_on
+        A public layer of polygons: cells that share no area with it are removed, except those with streets of the map
+        (`dphmm.jobs.region_map.restrict_region`).
 
     Returns
     -------
@@ -600,11 +628,24 @@ def blank_model(
         box = _box(bbox, town, extent)
         space = Grid.over(box, _smallest_cell(box))
     step = parameters.step_seconds if step_seconds is None else step_seconds
-    result = RegionModelResult(region_prior(space, step, kind, max_speed_kmh))
+    is_default_of_places = region_map == COAST and not isinstance(space, Grid)
+    space, mapped_region, warnings = _prepare_region(space, None if is_default_of_places else region_map, only_on)
+    model = region_prior(space, step, kind, max_speed_kmh, None if mapped_region is None else mapped_region.attraction)
+    if mapped_region is not None:
+        model = model.with_provenance(
+            {**(model.provenance or {}), "guarantee": _MAP_GUARANTEE, "map": mapped_region.credit}
+        )
+    result = RegionModelResult(model, warnings)
     if output is not None:
         with new_file(output, overwrite) as part:
             result.model.save(part)
     return result
+
+
+_MAP_GUARANTEE = (
+    "independent of all users' data: it depends on the region, a public map, the step, the speed limit and published "
+    "distributions only"
+)
 
 
 def check_model_output(output: str | Path, overwrite: bool) -> None:
@@ -637,6 +678,8 @@ def learn(
     min_users: PositiveInt | None = None,
     outside_states: bool | None = None,
     calibrate_radii: bool | None = None,
+    region_map: str | Path | None = None,
+    only_on: str | Path | None = None,
 ) -> LearnResult:
     """Learn a mobility model from trajectories, as ``dphmm learn`` does.
 
@@ -686,6 +729,13 @@ def learn(
         of the timesteps of exchangeable users (`dphmm.model.calibrated_radii`). Provide whole days of the training
         users, inside and outside the region, if whole days are released. It takes some seconds. Defaults to true with
         20 users or more, if counts are shrunk without `min_users` and there is no budget.
+    region_map
+        A public map that determines the attraction of cells without data
+        (`dphmm.jobs.region_map.build_region_map`). It does not change which moves are possible. Defaults to equal
+        attraction. Cannot be combined with smoothing.
+    only_on
+        A public layer of polygons: cells that share no area with it are removed, except those with streets of the map
+        (`dphmm.jobs.region_map.restrict_region`).
 
     Returns
     -------
@@ -718,6 +768,7 @@ def learn(
         moves_per_user,
         outside_states,
         calibrate_radii,
+        region_map,
     )
     budget = None if user_epsilon is None else rational(user_epsilon)
     user_tracks = Data.from_any(data).within(space).read(may_be_empty=budget is not None)
@@ -728,6 +779,8 @@ def learn(
         step_seconds = choice.step_seconds
     assert space is not None, "provided or selected"
     step = 60.0 if step_seconds is None else float(step_seconds)
+    space, mapped_region, warnings = _prepare_region(space, region_map, only_on)
+    attraction = None if mapped_region is None else mapped_region.attraction
     classes = None if time_classes is None or zone is None else TimeClasses.from_name(time_classes, step, zone)
     outside = None
     if user_epsilon is not None and outside_states:
@@ -746,7 +799,9 @@ def learn(
         outside_distances = None
         if outside is not None:
             outside_distances = [outside.observe(track, space, step)[1] for track in user_tracks.trajectories]
-        private = fit_private(sequences, space, step, budget, max_moves, speed, outside=outside_distances)
+        private = fit_private(
+            sequences, space, step, budget, max_moves, speed, outside=outside_distances, attraction=attraction
+        )
         private = private.with_spending("region", None if choice is None else choice.epsilon)
         model = private.model
     elif smoothing is not None:
@@ -754,11 +809,15 @@ def learn(
         model = model.with_provenance({"guarantee": _NO_GUARANTEE, "smoothing": smoothing})
     else:
         required_users = 1 if min_users is None else min_users
-        shrunk = fit_shrunk(sequences, space, step, speed, min_users=required_users, outside=outside)
+        shrunk = fit_shrunk(
+            sequences, space, step, speed, min_users=required_users, outside=outside, attraction=attraction
+        )
         provenance = {"guarantee": _NO_GUARANTEE, "max_speed_kmh": speed, "weight": shrunk.weight}
         if required_users > 1:
             provenance |= {"guarantee": _NO_GUARANTEE_MIN_USERS, "min_users": required_users}
         model = shrunk.model.with_provenance(provenance)
+    if mapped_region is not None:
+        model = model.with_provenance({**(model.provenance or {}), "map": mapped_region.credit})
     if classes is not None:  # never with a budget; see `_check_options`
         extension = extend(model, sequences, classes)
         model = extension.model
@@ -767,7 +826,9 @@ def learn(
         def fit(fold: Sequence[Trajectory]) -> MarkovModel:
             fold_outside = None if outside is None else learn_outside_states(fold, space, step)
             fold_sequences = state_sequences(fold, space, step, gap_seconds, fold_outside)
-            fold_model = fit_shrunk(fold_sequences, space, step, speed, outside=fold_outside).model
+            fold_model = fit_shrunk(
+                fold_sequences, space, step, speed, outside=fold_outside, attraction=attraction
+            ).model
             return fold_model if classes is None else extend(fold_model, fold_sequences, classes).model
 
         model = model.with_calibrated_radii(compute_calibrated_radii(fit, user_tracks.trajectories))
@@ -779,7 +840,7 @@ def learn(
             users = [trajectory.user for trajectory in user_tracks.trajectories]
             write_user_list(private_list_path(output), model, users, overwrite)
     counts = _count_states(sequences, space.size)
-    return LearnResult(model, user_tracks, *counts, extension, shrunk, private, choice)
+    return LearnResult(model, user_tracks, *counts, extension, shrunk, private, choice, warnings)
 
 
 def _select_region(
@@ -819,6 +880,7 @@ def _check_options(
     moves_per_user: PositiveInt | None,
     outside_states: bool | None,
     calibrate_radii: bool | None,
+    region_map: str | Path | None,
 ) -> None:
     """Check the combination of options. At most one of the `exclusive` ones may be set."""
     if user_epsilon is not None and time_classes is not None:
@@ -828,6 +890,10 @@ def _check_options(
     if smoothing is not None and max_speed_kmh is not None:
         raise ConfigurationError(
             "--max-speed cannot be combined with --smoothing: smoothing makes only observed moves possible"
+        )
+    if smoothing is not None and region_map is not None:
+        raise ConfigurationError(
+            "--map cannot be combined with --smoothing: smoothing makes only observed moves possible"
         )
     if moves_per_user is not None and user_epsilon is None:
         raise ConfigurationError("moves_per_user requires --user-epsilon")

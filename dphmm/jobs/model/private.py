@@ -182,6 +182,7 @@ def fit_private(
     max_speed_kmh: PositiveNumber = MAX_SPEED_KMH,
     rng: Rng = None,
     outside: Sequence[FloatArray] | None = None,
+    attraction: FloatArray | None = None,
 ) -> PrivateModel:
     """Learn a model with user-level differential privacy.
 
@@ -205,6 +206,9 @@ def fit_private(
         `dphmm.model.outside_states.create_outside_states`. An eighth of the budget is spent on the share of arrivals at
         border states that are outside, and on the distances, with the same parameters for the whole region. Defaults to
         None: all users are treated as inside.
+    attraction
+        ``(N,)``: the attraction of each state without data, positive. It must not depend on the data. Defaults to
+        uniform.
 
     Returns
     -------
@@ -260,7 +264,8 @@ def fit_private(
     rings = noise.add("rings", true.rings, moves_per_user, parts["rings"])
     places = noise.add("places", true.places, moves_per_user, parts["places"])
     scale = moves_per_user / float(parts["places"])
-    kernel = _kernel(reach, rings, places, blocks, scale)
+    base = np.ones(space.size) if attraction is None else attraction
+    kernel = _kernel(reach, rings, places, blocks, scale, base)
     matrix = reach.with_data(kernel.data())
     if true.table is not None:
         table = noise.add("table", true.table, moves_per_user, parts["table"])
@@ -351,19 +356,24 @@ def _blocks(space: StateSpace, weight: float) -> tuple[int, IntArray]:
     return side, np.unique(row * space.columns + column, return_inverse=True)[1].ravel().astype(np.int64)
 
 
-def _kernel(reach: SpeedLimit, rings: IntArray, places: IntArray, blocks: IntArray, scale: float) -> RegionKernel:
-    """Return the region's kernel from noisy counts."""
+def _kernel(
+    reach: SpeedLimit, rings: IntArray, places: IntArray, blocks: IntArray, scale: float, base: FloatArray
+) -> RegionKernel:
+    """Return the region's kernel from noisy counts.
+
+    Within a block, arrivals are divided in proportion to the base.
+    """
     sizes = np.bincount(blocks)
     shares = _decreasing_shares(rings, np.bincount(reach.rings, minlength=reach.ring_count) / reach.size)
     stayed, arrived = np.maximum(places, 0)
     total = float(max(places[1].sum(), 0))
     trust = (1 - UNIFORM_SHARE) * total / (total + scale * len(sizes))
-    uniform = np.full(reach.size, 1.0 / reach.size)
-    attraction = (arrived / sizes)[blocks]
+    prior = base / base.sum()
+    attraction = (arrived / np.bincount(blocks, base))[blocks] * base
     if attraction.any():
-        attraction = (1 - trust) * uniform + trust * attraction / attraction.sum()
+        attraction = (1 - trust) * prior + trust * attraction / attraction.sum()
     else:
-        attraction = uniform
+        attraction = prior
     overall_stay = float(np.clip(shares[0] / shares.sum(), *_STAY_RANGE))
     weight = max(_STAY_WEIGHT * scale, _MIN_KERNEL_WEIGHT)
     stays = (stayed + weight * overall_stay) / (stayed + arrived + weight)
