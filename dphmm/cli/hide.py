@@ -34,11 +34,16 @@ _NUM_NAMED = 3
 )
 @click.option(
     "--within",
-    default="500m",
-    show_default=True,
     metavar="LENGTH",
-    help="Distance to a location in which no point is kept.",
+    help="Distance to a location in which no point is kept. [default: 500m, or as --among requires]",
 )
+@click.option(
+    "--map",
+    "map_file",
+    type=PATH,
+    help="Map of streets, and buildings or addresses: an adversary knows it. Such as .osm.pbf.",
+)
+@click.option("--among", type=float, metavar="N", help="Enlarge the zone to N addresses of --map.")
 @click.option(
     "--kind",
     type=click.Choice(["walking", "cycling", "driving"]),
@@ -59,7 +64,8 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     DATA is a file of one user: GPX, FIT, TCX, KML, KMZ, GeoJSON, CSV, Google Timeline, OwnTracks and others.
 
     A zone is a square of a fixed public grid and a ring around it. It does not depend on where in the square the
-    location lies, and is the same in every recording of the location. Names, descriptions, bounds, totals, heart rate
+    location lies, and is the same in every recording of the location. With --map, an adversary who knows the streets
+    is among those whose inference is printed. Names, descriptions, bounds, totals, heart rate
     and temperature are removed from the file.
 
     Of more than five zones, the five with the highest probability of a cell are described. --json describes all.
@@ -67,8 +73,10 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     from dphmm.jobs.hide import hide
     from dphmm.space.coordinates import parse_coordinates
 
-    length = parse_kilometres(options["within"], "--within")
+    length = None if options["within"] is None else parse_kilometres(options["within"], "--within")
     overwrite = options["overwrite"]
+    if basemap is None and picture is not None:
+        basemap = options["map_file"]
     if basemap is not None:
         from dphmm.tables.vector_files import check_vector_file
 
@@ -98,6 +106,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
         columns=get_columns(options),
         **{name: options[name] for name in ("input_format", "time_unit", "time_zone", "time_format")},
         **{name: options[name] for name in ("hide_endpoints", "kind", "keep", "format", "session", "overwrite")},
+        **{name: options[name] for name in ("map_file", "among")},
     )
     if picture is not None:
         from dphmm.plots.canvas import save_picture

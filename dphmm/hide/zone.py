@@ -85,10 +85,19 @@ class Gate(NamedTuple):
     outwards
         ``(2,)``: a location further along the recording outside, kilometres, which defines the direction. NaN
         without such a location.
+    ahead
+        ``(2,)``: a location much further along, kilometres, at which an adversary with a street map assumes that the
+        user aimed. None for the point itself.
     """
 
     point: FloatArray
     outwards: FloatArray
+    ahead: FloatArray | None = None
+
+    @property
+    def towards(self) -> FloatArray:
+        """``(2,)``: `ahead`, or the point itself."""
+        return self.point if self.ahead is None else self.ahead
 
 
 @dataclass(frozen=True)
@@ -124,7 +133,7 @@ class HiddenZone:
     kind
         The type of movement, one of `dphmm.model.region_priors.KINDS` with a typical speed.
     others
-        Squares of the same size that take precedence, each with a distance in kilometres: a location of the core that
+        Squares that take precedence, each with a distance in kilometres: a location of the core that
         is not farther outside one of them belongs to that square's zone.
 
     Raises
@@ -206,15 +215,35 @@ class HiddenZone:
         """
         steps = self.grid.cell_km * ((np.arange(_SUBCELLS) + 0.5) / _SUBCELLS - 0.5)
         offsets = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
-        near = [(square, reach) for square, reach in self.others if _is_near(square, self.square, reach)]
         weights = np.ones((len(self.core), len(offsets)))
-        if near:
+        if self._near_others:
             points = self.projection.to_latlon((self.grid.points[self.core, None] + offsets).reshape(-1, 2))
-            for square, reach in near:
-                weights[(distance_outside(square, *points.T) <= reach).reshape(weights.shape)] = 0.0
+            weights[self.belongs_to_others(*points.T).reshape(weights.shape)] = 0.0
         areas = weights.sum(axis=1)
         # A remainder of the core between the sampled points: its cell is unknown.
         return np.asarray(areas / areas.sum() if areas.any() else np.full(len(areas), 1 / len(areas)))
+
+    @cached_property
+    def _near_others(self) -> list[tuple[Square, float]]:
+        return [(square, reach) for square, reach in self.others if _is_near(square, self.square, reach)]
+
+    def belongs_to_others(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> BoolArray:
+        """Return which locations of the core belong to the zones of other squares.
+
+        Parameters
+        ----------
+        latitude, longitude
+            ``(n,)``: degrees.
+
+        Returns
+        -------
+        BoolArray
+            ``(n,)``.
+        """
+        belongs = np.zeros(np.shape(latitude), dtype=np.bool_)
+        for square, reach in self._near_others:
+            belongs |= distance_outside(square, latitude, longitude) <= reach
+        return belongs
 
     @property
     def corners(self) -> FloatArray:
@@ -421,6 +450,8 @@ class ZoneInference:
         The root mean square distance from the prior mean, kilometres.
     posterior
         ``(100,)``: the posterior probability of each cell of the core.
+    max_candidate_posterior
+        With a street map, the posterior probability of the most probable candidate, such as an address.
     """
 
     adversary: str
@@ -429,6 +460,7 @@ class ZoneInference:
     error_km: float
     prior_error_km: float
     posterior: FloatArray
+    max_candidate_posterior: float | None = None
 
 
 def infer_location(zone: HiddenZone, stretches: Sequence[Mapping[str, FloatArray]]) -> tuple[ZoneInference, ...]:
@@ -539,8 +571,8 @@ def is_certainly_far(square: Square, latitude: float, longitude: float) -> bool:
 
 
 def _is_near(square: Square, other: Square, reach_km: float) -> bool:
-    """Return whether locations of one square can be within at most a side of the other."""
-    if is_certainly_far(square, *other.centre):
+    """Return whether locations of the second square can be within a distance, at most a side, of the first."""
+    if square.level == other.level and is_certainly_far(square, *other.centre):
         return False
     # Half a side from the centre, and a tenth for sides that differ from their nominal length.
-    return float(distance_outside(square, *other.centre)[0]) < reach_km + 0.6 * square.side_km
+    return float(distance_outside(square, *other.centre)[0]) < reach_km + 0.6 * other.side_km

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, as_floats, content_hash, runs
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats, content_hash, runs
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError
 from dphmm.formatting import Result, metres
 from dphmm.hide.points import (
@@ -38,6 +38,17 @@ from dphmm.hide.points import (
     publish,
 )
 from dphmm.hide.recordings import check_recording, find_losses, write_recording
+from dphmm.hide.streets import (
+    AHEAD_KM,
+    MAP_MARGIN_KM,
+    MAX_CORE_KM,
+    RING_RATIO,
+    STREET,
+    Candidates,
+    ZoneStreets,
+    choose_square,
+    infer_candidates,
+)
 from dphmm.hide.zone import (
     ADVERSARIES,
     CELLS,
@@ -54,12 +65,14 @@ from dphmm.hide.zone import (
 from dphmm.readers.reading import read_recording
 from dphmm.space.coordinates import parse_coordinates
 from dphmm.space.grid import Square
+from dphmm.space.states import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
+from dphmm.tables.street_map import StreetMap, read_street_map
 from dphmm.tables.values import shorten
-from dphmm.tables.vector_files import parse_geometry, read_features
-from dphmm.validation import Kilometres, checked
+from dphmm.tables.vector_files import Box, check_vector_file, parse_geometry, read_features
+from dphmm.validation import Kilometres, PositiveNumber, checked
 
 STEADY_SENSORS = ("cad", "power", "speed", "course")
 """The sensors that are kept by default. They do not depend on the time since the start."""
@@ -67,8 +80,13 @@ STEADY_SENSORS = ("cad", "power", "speed", "course")
 MAX_DESCRIBED_PLACES = 5
 """The largest number of locations that `HideResult.summary_sentences` describes."""
 
+DEFAULT_WITHIN_KM = 0.5
+"""The distance without `within_km` and `among`."""
+
 # The core is at least this multiple of the distance.
 _MIN_CORE_RATIO = 1.5
+# The smallest core that is chosen by its candidates alone.
+_MIN_CORE_KM = 0.2
 _FORMAT = "dphmm-hidden-places-1"
 # The number of recordings like this one for which the cumulative inference is stated.
 _NUM_REPEATS = 10
@@ -102,6 +120,8 @@ class HiddenPlace:
     outside_km
         A bound of the distance from the core of locations outside it that belong to the zone, kilometres; 0 if all
         lie in the core.
+    candidates
+        With a map, the locations that can be the protected one.
     """
 
     zone: HiddenZone
@@ -111,6 +131,12 @@ class HiddenPlace:
     inferences_from_ten: tuple[ZoneInference, ...]
     num_recordings: int
     outside_km: float = 0.0
+    candidates: Candidates | None = None
+
+    @property
+    def strongest(self) -> ZoneInference:
+        """The inference of the adversary with a street map, or else of the most confident one."""
+        return _strongest(self.inferences)
 
 
 @dataclass(frozen=True)
@@ -126,7 +152,7 @@ class HideResult(Result):
     points, hidden
         The number of points of the recording, and of removed points. Private.
     within_km
-        The distance.
+        The distance, the smallest one of the zones.
     removed
         Other removed contents of the file.
     errors
@@ -175,7 +201,7 @@ class HideResult(Result):
         has_times = any(not np.isnat(segment.times).all() for segment in self.public.segments)
         paragraphs: list[str] = []
         for place in places:
-            paragraphs += _describe_disclosure(place, self.within_km, has_times, self.has_session)
+            paragraphs += _describe_disclosure(place, has_times, self.has_session)
         return tuple(paragraphs)
 
     @property
@@ -213,7 +239,7 @@ def _removed_name(text: str) -> str:
 
 def _place_dict(place: HiddenPlace) -> dict[str, Any]:
     south, west, north, east = place.zone.square.box
-    adversaries: dict[str, dict[str, float]] = {name: {} for name in ADVERSARIES}
+    adversaries: dict[str, dict[str, float]] = {inference.adversary: {} for inference in place.inferences}
     for suffix, inferences in (
         ("", place.inferences),
         ("_from_all", place.inferences_from_all),
@@ -224,12 +250,22 @@ def _place_dict(place: HiddenPlace) -> dict[str, Any]:
                 f"max_posterior{suffix}": inference.max_posterior,
                 f"rms_error_m{suffix}": 1000 * inference.error_km,
             }
+            if inference.max_candidate_posterior is not None:
+                adversaries[inference.adversary][f"max_candidate_posterior{suffix}"] = inference.max_candidate_posterior
+    candidates = place.candidates
     return {
         "core_box": [round(side, 6) for side in (south, west, north, east)],
         "zone_km": 2 * place.zone.half_km,
         "crossings": [_crossing(place.zone, stretch) for stretch in place.stretches],
         "num_recordings": place.num_recordings,
         "adversaries": adversaries,
+        "candidates": None
+        if candidates is None
+        else {
+            "kind": candidates.kind,
+            "count": len(candidates.prior),
+            "effective_number": candidates.effective_number,
+        },
     }
 
 
@@ -241,51 +277,65 @@ def _odds(probability: float) -> str:
 _ASSUMPTIONS = {
     "markov": "models movement as a Markov chain",
     "extrapolating": "extrapolates your track in a straight line",
+    STREET: "knows the streets",
 }
 
 
-def _describe_disclosure(place: HiddenPlace, within_km: float, has_times: bool, has_session: bool) -> list[str]:
-    zone = place.zone
-    strongest = max(place.inferences, key=_max_posterior)
+_WITHOUT_MAP = "TODO"
+
+
+def _describe_disclosure(place: HiddenPlace, has_times: bool, has_session: bool) -> list[str]:
+    zone, candidates = place.zone, place.candidates
+    strongest = place.strongest
     latitude, longitude = zone.square.centre
     core, cell, side = (metres(length) for length in (zone.square.side_km, zone.grid.cell_km, 2 * zone.half_km))
     crossings = list(dict.fromkeys(_crossing(zone, stretch) for stretch in place.stretches))
     verbs = " and ".join(filter(None, [", ".join(crossings[:-1]), crossings[-1]]))
     revealed = (
         f"Revealed: You were in the {side} × {side} zone centred on {latitude:.4f}, {longitude:.4f}, and "
-        f"{'when and ' if has_times else ''}where you {verbs} it. From this file alone, the strongest adversary "
-        f"tested, who {_ASSUMPTIONS[strongest.adversary]}, gives no {cell} × {cell} cell of the zone's core a "
-        f"probability above {_odds(strongest.max_posterior)}. Without the file, this probability is "
-        f"{_odds(strongest.prior)}. The adversary's RMS error is {metres(strongest.error_km)}."
+        f"{'when and ' if has_times else ''}where you {verbs} it. "
+    )
+    if candidates is not None:
+        revealed += f"{_describe_candidates(candidates)} "
+    claim = f"gives no {cell} × {cell} cell of the zone's core a probability above {_odds(strongest.max_posterior)}"
+    if strongest.max_candidate_posterior is not None:
+        claim = f"gives none of them a probability above {_odds(strongest.max_candidate_posterior)}, and {claim[6:]}"
+    revealed += (
+        f"From this file alone, the strongest adversary tested, who {_ASSUMPTIONS[strongest.adversary]}, {claim}. "
+        f"Without the file, this probability is {_odds(strongest.prior)}. The adversary's RMS error is "
+        f"{metres(strongest.error_km)}."
     )
     outside = f", or up to {metres(place.outside_km)} outside it," if place.outside_km else ""
     apart = ""
-    if strongest.prior > (1 + 1e-9) / CELLS**2:
+    if zone.prior.max() > (1 + 1e-9) / CELLS**2:
         apart = f" that is farther than {metres(max(reach for _, reach in zone.others))} from the cores of other zones"
+    further = "Knowledge that the map lacks" if candidates is not None else _WITHOUT_MAP
     protected = (
         f"Protected: Where in the {core} × {core} core{outside} your location lies, beyond what the track outside "
         f"suggests. With the same track outside, every location in the core{apart} yields this same file. No point "
-        f"within {metres(within_km)} of your location is kept. Knowledge of the streets or of which buildings are "
-        "homes helps an adversary further, and so does every other file of your movements."
+        f"within {metres(zone.within_km)} of your location is kept. {further} helps an adversary further, and so does "
+        "every other file of your movements."
     )
-    ten = max(place.inferences_from_ten, key=_max_posterior)
-    if ten.max_posterior > strongest.max_posterior and ten.error_km < strongest.error_km:
+    ten = _strongest(place.inferences_from_ten)
+    if _max_posterior(ten) > _max_posterior(strongest) and ten.error_km < strongest.error_km:
         repeated = (
             f"Ten recordings that enter and leave like this one would raise the probability to "
-            f"{_odds(ten.max_posterior)} and lower the RMS error to {metres(ten.error_km)}."
+            f"{_odds_of(ten, candidates)} and lower the RMS error to {metres(ten.error_km)}."
         )
     else:
         repeated = (
-            f"Ten recordings that enter and leave like this one yield a probability of {_odds(ten.max_posterior)} and "
+            f"Ten recordings that enter and leave like this one yield a probability of {_odds_of(ten, candidates)} and "
             f"an RMS error of {metres(ten.error_km)}."
         )
     if has_session:
-        total = max(place.inferences_from_all, key=_max_posterior)
+        total = _strongest(place.inferences_from_all)
         count = place.num_recordings
         subject = f"The {count} recordings of this session" if count > 1 else "The 1 recording of this session"
+        highest = _odds(_max_posterior(total))
+        target = "cell" if candidates is None else _SINGULAR[candidates.kind]
         repeated = (
-            f"{subject} {'give' if count > 1 else 'gives'} a probability of at most {_odds(total.max_posterior)} to "
-            f"any cell. {repeated} Files that were hidden without this session are not counted."
+            f"{subject} {'give' if count > 1 else 'gives'} a probability of at most {highest} to any {target}. "
+            f"{repeated} Files that were hidden without this session are not counted."
         )
     else:
         repeated += (
@@ -300,13 +350,45 @@ def _describe_disclosure(place: HiddenPlace, within_km: float, has_times: bool, 
     return [revealed, protected, f"Repeated: {repeated}"]
 
 
+_SINGULAR = {"addresses": "address", "buildings": "building", "places on streets": "place on a street", "cells": "cell"}
+
+
+def _describe_candidates(candidates: Candidates) -> str:
+    """Return what the map shows in the core, in a sentence."""
+    count = len(candidates.prior)
+    kind = candidates.kind
+    if kind == "cells":
+        return "The map shows no street in the core, so that your home may be in any of its cells."
+    if kind == "places on streets":
+        return (
+            f"The map shows few buildings in the core, and streets with {count:,} places, one per 20 m, of which your "
+            f"home is one."
+        )
+    return f"Your home is one of {count:,} {kind if count > 1 else _SINGULAR[kind]} in the core."
+
+
+def _odds_of(inference: ZoneInference, candidates: Candidates | None) -> str:
+    """Format the highest probability of a candidate, or of a cell without a map."""
+    odds = _odds(_max_posterior(inference))
+    return odds if candidates is None else f"{odds} for the most probable {_SINGULAR[candidates.kind]}"
+
+
+def _strongest(inferences: Sequence[ZoneInference]) -> ZoneInference:
+    """Return the inference of the adversary with a street map, or else of the most confident one."""
+    return next((inference for inference in inferences if inference.adversary == STREET), None) or max(
+        inferences, key=_max_posterior
+    )
+
+
 def _max_posterior(inference: ZoneInference) -> float:
-    return inference.max_posterior
+    """Return the highest probability of a candidate, or of a cell without a map."""
+    candidate = inference.max_candidate_posterior
+    return inference.max_posterior if candidate is None else candidate
 
 
 def _place_max_posterior(place: HiddenPlace) -> float:
     """Return the highest probability of a cell, from the recording and from all recordings."""
-    return max(map(_max_posterior, (*place.inferences, *place.inferences_from_all)))
+    return max(inference.max_posterior for inference in map(_strongest, (place.inferences, place.inferences_from_all)))
 
 
 def _crossing(zone: HiddenZone, stretch: Stretch) -> str:
@@ -325,7 +407,7 @@ Place = tuple[float, float]
 def hide(
     data: str | Path,
     near: str | Path | npt.ArrayLike = (),
-    within_km: Kilometres = 0.5,
+    within_km: Kilometres | None = None,
     output: str | Path | None = None,
     *,
     hide_endpoints: bool = False,
@@ -334,6 +416,8 @@ def hide(
     times: bool = True,
     format: str | None = None,
     session: str | Path | None = None,
+    map_file: str | Path | None = None,
+    among: PositiveNumber | None = None,
     overwrite: bool = False,
     input_format: str | None = None,
     columns: Mapping[str, str] | None = None,
@@ -353,7 +437,7 @@ def hide(
     within_km
         No point within this distance of a location is kept, nor of any other location in the same public square. The
         square is the smallest of 25 m to 12.8 km, in steps of a factor of two, with a side of at least 1.5 times this
-        distance.
+        distance. Defaults to `DEFAULT_WITHIN_KM`, and with `among` to the side divided by `RING_RATIO`.
     output
         The file to write: .gpx, .geojson, .csv, .kml or .tcx.
     hide_endpoints
@@ -371,6 +455,13 @@ def hide(
         extension.
     session
         A file that tracks the cumulative disclosure of recordings of the same locations. Created if it does not exist.
+    map_file
+        A map with streets, and buildings or addresses, as for `dphmm.tables.street_map.read_street_map`. All
+        adversaries know it, and one of them the shortest ways; see `dphmm.hide.streets`. The published recording does
+        not depend on it.
+    among
+        The minimum effective number of addresses, buildings or places on streets in the square; see
+        `dphmm.hide.streets.choose_square`. Requires `map_file`. The square is at least as large as for `within_km`.
     overwrite
         Whether an existing output may be replaced.
     input_format, columns, time_unit, time_zone, time_format
@@ -387,7 +478,8 @@ def hide(
     ConfigurationError
         If there is no location, none is near the recording, no point is left, or options conflict; if more than a tenth
         of the points are out of reach at the speed limit; if the format requires times and a point has none; or if a
-        location is near, but not in, the core of another one of the session, and a point near it would be kept.
+        location is near, but not in, the core of another one of the session, and a point near it would be kept; or if
+        the map has fewer candidates than `among`.
     CoordinateError
         If a location has invalid coordinates.
     OutputError
@@ -415,10 +507,21 @@ def hide(
         raise ConfigurationError(
             "no location to hide: use --near LATITUDE,LONGITUDE, a file of points, or --hide-endpoints"
         )
-    for location in locations:
-        Square.around(*location, min_km=_MIN_CORE_RATIO * within_km)  # before files are read
-    history = _ZoneHistory.read(session, within_km, kind)
-    assignments = [history.assign(location, within_km, is_typed=True) for location in locations]
+    if map_file is not None:
+        check_vector_file(map_file)
+    if among is not None and map_file is None:
+        raise ConfigurationError("--among needs --map FILE: a map of the streets, buildings or addresses")
+    if among is not None and hide_endpoints:
+        raise ConfigurationError("--among needs --near LATITUDE,LONGITUDE, and cannot be used with --hide-endpoints")
+    # Before files are read.
+    squares = [Square.around(*location, min_km=_min_side_km(within_km, among)) for location in locations]
+    street_map = None
+    if map_file is not None and locations:
+        reach = MAP_MARGIN_KM + (squares[0].side_km if among is None else 2 * MAX_CORE_KM)
+        street_map = read_street_map(map_file, _map_bounds(squares, reach))
+    rule = _SquareRule(within_km, among, street_map)
+    history = _ZoneHistory.read(session, rule, kind)
+    assignments = [history.assign(location, is_typed=True) for location in locations]
     recording = read_recording(
         data, input_format, columns=columns, time_unit=time_unit, time_zone=time_zone, time_format=time_format
     )
@@ -431,17 +534,17 @@ def hide(
         check_errors(points, errors, kind)
         ends = find_ends(trips, kind)
         for end in zip(trips.values.latitude[ends], trips.values.longitude[ends], strict=True):
-            assignments.append(history.assign(end, within_km, is_typed=False))
+            assignments.append(history.assign(end, is_typed=False))
     movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
     while True:
         zones = {
-            square: HiddenZone(square, within_km, movement, history.others(square, within_km))
+            square: HiddenZone(square, rule.within_km(square), movement, history.others(square))
             for square in dict.fromkeys(place.square for place in assignments)
         }
         masks = [zone.contains(points.values.latitude, points.values.longitude) for zone in zones.values()]
         removed = np.logical_or.reduce(masks) if masks else np.zeros(len(points), dtype=np.bool_)
         if not removed.any():
-            raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, within_km)}")
+            raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, rule)}")
         kept = np.flatnonzero(~removed)
         public, is_dropped = publish(points.take(kept), list(zones.values()), (*STEADY_SENSORS, *keep), times, kind)
         if not len(public):
@@ -455,8 +558,11 @@ def hide(
         # An old location at the start may be a location of the user: it is hidden like an end.
         for row in wrong:
             end = points.values.latitude[row], points.values.longitude[row]
-            assignments.append(history.assign(end, within_km, is_typed=False))
-    _check_distances(assignments, public, within_km, session)
+            assignments.append(history.assign(end, is_typed=False))
+    _check_distances(assignments, public, rule, session)
+    if map_file is not None and hide_endpoints:
+        reach = max(zone.half_km for zone in zones.values())
+        street_map = read_street_map(map_file, _map_bounds([*zones], reach + MAP_MARGIN_KM))
     # The adversaries recognize the errors that are kept.
     tracked = np.setdiff1d(order, [*dropped, *wrong], assume_unique=True)
     coordinates = (values for segment in public.segments for values in (segment.latitude, segment.longitude))
@@ -466,16 +572,32 @@ def hide(
         crossings = _stretches(zone, points.values.part(tracked), removed[tracked], mask[tracked], times)
         if not crossings:
             continue
-        likelihoods = [zone.log_likelihoods(crossing) for crossing in crossings]
+        likelihoods = [
+            {**zone.log_likelihoods(crossing), _GATES: _gate_places(zone, crossing)} for crossing in crossings
+        ]
         recordings = history.add(zone.square, recording_hash, likelihoods)
         all_likelihoods = [likelihood for recorded in recordings for likelihood in recorded]
         repeated = _NUM_REPEATS * likelihoods
-        from_one, from_all, from_ten = (infer_location(zone, part) for part in (likelihoods, all_likelihoods, repeated))
+        streets = None if street_map is None else ZoneStreets(zone, street_map)
+        from_one, from_all, from_ten = (
+            _infer(zone, streets, part) for part in (likelihoods, all_likelihoods, repeated)
+        )
         outside_km = max(place.outside_km for place in assignments if place.square == zone.square)
-        places.append(HiddenPlace(zone, crossings, from_one, from_all, from_ten, len(recordings), outside_km))
+        places.append(
+            HiddenPlace(
+                zone,
+                crossings,
+                from_one,
+                from_all,
+                from_ten,
+                len(recordings),
+                outside_km,
+                None if streets is None else streets.candidates,
+            )
+        )
     losses = [] if output is None else find_losses(output, public, format)  # raises before anything is written
     if session is not None:
-        history.write(Path(session), within_km, movement)
+        history.write(Path(session), movement)
     if output is not None:
         write_recording(output, public, overwrite, format)
     sensors = [f"{name} of points" for name in points.values.sensors if name not in (*STEADY_SENSORS, *keep)]
@@ -485,12 +607,79 @@ def hide(
         tuple(places),
         len(points),
         int(removed.sum()),
-        within_km,
+        min(zone.within_km for zone in zones.values()),
         tuple(sorted(contents)),
         session is not None,
         tuple(describe_point(points, row) for row in dropped),
         tuple(describe_point(trips, row) for row in find_jumps(trips, kind)),
     )
+
+
+@dataclass(frozen=True)
+class _SquareRule:
+    """The choice of the square of a location from public values.
+
+    Parameters
+    ----------
+    distance_km
+        The distance; None for the default.
+    among
+        The minimum effective number of candidates, or None.
+    street_map
+        The map; required with `among`.
+    """
+
+    distance_km: float | None
+    among: float | None
+    street_map: StreetMap | None
+
+    def square(self, location: Place) -> Square:
+        """Return the square around a location."""
+        min_side_km = _min_side_km(self.distance_km, self.among)
+        if self.among is None or self.street_map is None:
+            return Square.around(*location, min_side_km)
+        return choose_square(self.street_map, *location, self.among, min_side_km)
+
+    def within_km(self, square: Square) -> float:
+        """Return the distance of the zone of a square, kilometres."""
+        if self.among is None:
+            return DEFAULT_WITHIN_KM if self.distance_km is None else self.distance_km
+        return max(self.distance_km or 0.0, square.side_km / RING_RATIO)
+
+
+def _min_side_km(within_km: float | None, among: float | None) -> float:
+    """Return the minimum side of the core, kilometres."""
+    if within_km is None and among is not None:
+        return _MIN_CORE_KM
+    return _MIN_CORE_RATIO * (DEFAULT_WITHIN_KM if within_km is None else within_km)
+
+
+def _map_bounds(squares: Sequence[Square], reach_km: float) -> Box:
+    """Return a box around squares with a margin, degrees."""
+    corners = []
+    for square in squares:
+        offsets = (square.side_km + reach_km) * np.array([[-1, -1], [1, 1]])
+        corners.append(LocalProjection(*square.centre).to_latlon(offsets))
+    (south, west), (north, east) = np.min(corners, axis=(0, 1)).tolist(), np.max(corners, axis=(0, 1)).tolist()
+    return south, west, north, east
+
+
+def _gate_places(zone: HiddenZone, stretch: Stretch) -> FloatArray:
+    """Return the latitude and longitude of each gate of a stop, and of the location ahead of it, ``(k, 4)``."""
+    gates = [gate for gate in (stretch.entered, stretch.left) if gate is not None and zone.is_stop(stretch)]
+    points = np.array([[gate.point, gate.towards] for gate in gates]).reshape(-1, 2)
+    return zone.projection.to_latlon(points).reshape(-1, 4)
+
+
+def _infer(
+    zone: HiddenZone, streets: ZoneStreets | None, likelihoods: Sequence[Mapping[str, FloatArray]]
+) -> tuple[ZoneInference, ...]:
+    if streets is None:
+        return infer_location(zone, likelihoods)
+    places = np.concatenate([np.zeros((0, 4)), *(likelihood[_GATES] for likelihood in likelihoods)])
+    points = zone.projection.to_plane(*places.reshape(-1, 2).T).reshape(-1, 2, 2)
+    stops = [Stretch(None, Gate(point, np.full(2, np.nan), ahead)) for point, ahead in points]
+    return infer_candidates(streets, likelihoods, stops)
 
 
 def _as_locations(near: npt.ArrayLike) -> list[Place]:
@@ -516,7 +705,7 @@ def _read_locations(path: str | Path) -> list[Place]:
 
 
 def _check_distances(
-    assignments: Sequence[_Assignment], public: Recording, within_km: float, session: str | Path | None
+    assignments: Sequence[_Assignment], public: Recording, rule: _SquareRule, session: str | Path | None
 ) -> None:
     """Raise an error if a point near a location outside its core is published.
 
@@ -528,6 +717,7 @@ def _check_distances(
         nearest = min(
             distance_km(*place.location, segment.latitude, segment.longitude).min() for segment in public.segments
         )
+        within_km = rule.within_km(place.square)
         if nearest <= within_km:
             north, east = place.square.centre
             latitude, longitude = place.location
@@ -538,12 +728,13 @@ def _check_distances(
             )
 
 
-def _describe_distance(assignments: Sequence[_Assignment], points: Points, within_km: float) -> str:
+def _describe_distance(assignments: Sequence[_Assignment], points: Points, rule: _SquareRule) -> str:
     """Return why no point is near a location. The points are those without receiver errors."""
     if not len(points):
         return "every point is at latitude 0 and longitude 0, which receivers write without a fix"
     values = points.values
     nearest = min(distance_km(*place.location, values.latitude, values.longitude).min() for place in assignments)
+    within_km = min(rule.within_km(place.square) for place in assignments)
     distance = f"{nearest:,.0f} km" if nearest >= 10 else metres(float(nearest))
     return (
         f"no point lies within {metres(within_km)} of the location: the nearest is {distance} away; check --near, or "
@@ -576,9 +767,9 @@ def _stretches(
             continue
         entered = left = None
         if first > 0 and trip[first - 1] == trip[inside[0]]:
-            entered = _gate(zone, points, range(first - 1, -1, -1))
+            entered = _gate(zone, points, removed, trip, range(first - 1, -1, -1))
         if last + 1 < len(points) and trip[last + 1] == trip[inside[-1]]:
-            left = _gate(zone, points, range(last + 1, len(points)))
+            left = _gate(zone, points, removed, trip, range(last + 1, len(points)))
         seconds = None
         if entered is not None and left is not None:
             taken = (points.times[last + 1] - points.times[first - 1]) / np.timedelta64(1, "s")
@@ -601,15 +792,20 @@ def _has_stop(plane: FloatArray, times: npt.NDArray[np.datetime64]) -> bool:
     return False
 
 
-def _gate(zone: HiddenZone, points: Segment, along: range) -> Gate:
+def _gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: IntArray, along: range) -> Gate:
     """Return the gate at the first of several points.
 
-    Its direction is that to the first point at least 100 m away.
+    Its direction is that to the first point at least 100 m away, and the location ahead is `AHEAD_KM` farther along the
+    track, or its last point of this trip before another removed stretch.
     """
-    rows = list(along)[:_MAX_DIRECTION_POINTS]
+    rows = np.array(along[:_MAX_DIRECTION_POINTS])
+    is_over = removed[rows] | (trip[rows] != trip[rows[0]])
+    rows = rows[: is_over.argmax()] if is_over.any() else rows
     plane = zone.projection.to_plane(points.latitude[rows], points.longitude[rows])
     far = np.flatnonzero(np.hypot(*(plane - plane[0]).T) >= _DIRECTION_KM)
-    return Gate(plane[0], plane[far[0]] if len(far) else np.full(2, np.nan))
+    gone = np.cumsum(np.hypot(*np.diff(plane, axis=0).T))
+    ahead = plane[min(int(np.searchsorted(gone, AHEAD_KM)) + 1, len(plane) - 1)]
+    return Gate(plane[0], plane[far[0]] if len(far) else np.full(2, np.nan), ahead)
 
 
 @dataclass(frozen=True)
@@ -622,7 +818,9 @@ class _Assignment:
 
 
 LogLikelihoods = list[dict[str, FloatArray]]
-"""The log-likelihoods of each stretch of a recording, by adversary."""
+"""The log-likelihoods of each stretch of a recording, by adversary, and `_GATES`."""
+# The places of gates, from which the likelihood of the adversary with a street map is computed.
+_GATES = "gates"
 
 
 class _ZoneHistory:
@@ -640,28 +838,36 @@ class _ZoneHistory:
         than the tolerance of the zone from the other squares with precedence.
     kind
         The type of movement; None without a session file.
+    rule
+        The choice of squares.
     """
 
     def __init__(
-        self, recordings: dict[Square, dict[str, LogLikelihoods]], num_apart: dict[Square, int], kind: str | None
+        self,
+        recordings: dict[Square, dict[str, LogLikelihoods]],
+        num_apart: dict[Square, int],
+        kind: str | None,
+        rule: _SquareRule,
     ) -> None:
+        self.rule = rule
         self.recordings = recordings
         self.num_apart = num_apart
         self.kind = kind
         self.squares = list(recordings)
 
     @classmethod
-    def read(cls, path: str | Path | None, within_km: float, kind: str | None) -> _ZoneHistory:
+    def read(cls, path: str | Path | None, rule: _SquareRule, kind: str | None) -> _ZoneHistory:
         if path is None:
-            return cls({}, {}, None)
+            return cls({}, {}, None, rule)
         if not Path(path).exists():
             check_output(path)
-            return cls({}, {}, None)
+            return cls({}, {}, None, rule)
         try:
             content = read_json(read_document(path))
             stored_format = content["format"]
             if stored_format == _FORMAT:
-                stored = float(content["within_km"]), str(content["kind"])
+                distance_km, among = (None if value is None else float(value) for value in content["zones"])
+                stored = str(content["kind"])
                 squares = [Square(*map(int, place["square"])) for place in content["places"]]
                 num_apart = [int(place["num_apart"]) for place in content["places"]]
                 recordings = [_parse_recordings(place["rides"]) for place in content["places"]]
@@ -671,14 +877,22 @@ class _ZoneHistory:
             raise DataFileError(
                 path, f"must be of format {_FORMAT}, got {shorten(stored_format)}: use a new file with --session"
             )
-        if (within_km, kind or stored[1]) != stored:
+        if (rule.distance_km, rule.among, kind or stored) != (distance_km, among, stored):
+            options = (
+                []
+                if distance_km is None and among is not None
+                else [f"--within {metres(distance_km or DEFAULT_WITHIN_KM)}"]
+            )
+            options += [] if among is None else [f"--among {among:g}"]
             raise ConfigurationError(
-                f"{path} tracks recordings hidden with --within {metres(stored[0])} and --kind {stored[1]}, and zones "
+                f"{path} tracks recordings hidden with {', '.join(options)} and --kind {stored}, and zones "
                 "of several sizes reveal more than each: use the same values, or another --session for another location"
             )
-        return cls(dict(zip(squares, recordings, strict=True)), dict(zip(squares, num_apart, strict=True)), stored[1])
+        return cls(
+            dict(zip(squares, recordings, strict=True)), dict(zip(squares, num_apart, strict=True)), stored, rule
+        )
 
-    def assign(self, location: Place, within_km: float, is_typed: bool) -> _Assignment:
+    def assign(self, location: Place, is_typed: bool) -> _Assignment:
         """Return the square of a location; a new one has the least precedence.
 
         It is the first square in which the location lies, or that it lies outside of by at most `tolerance_km`. A typed
@@ -686,37 +900,39 @@ class _ZoneHistory:
         it may be another location, and points near it must not be kept.
         """
         location = float(location[0]), float(location[1])
-        new_square = Square.around(*location, _MIN_CORE_RATIO * within_km)
-        tolerance = tolerance_km(new_square, within_km)
+        new_square = self.rule.square(location)
         near = []
         for square in self.squares:
             if is_certainly_far(square, *location):
                 continue
+            within_km = self.rule.within_km(square)
+            tolerance = tolerance_km(square, within_km)
             outside = float(distance_outside(square, *location)[0])
             if square == new_square or outside <= tolerance:
                 return _Assignment(location, square, 0.0 if square == new_square else tolerance)
             if is_typed and square in self.recordings and outside <= within_km:
                 near.append((outside, square))
         if near:
-            return _Assignment(location, min(near, key=itemgetter(0))[1], within_km)
+            nearest = min(near, key=itemgetter(0))[1]
+            return _Assignment(location, nearest, self.rule.within_km(nearest))
         self.squares.append(new_square)
         self.num_apart[new_square] = len(self.recordings) if is_typed else 0
         return _Assignment(location, new_square, 0.0)
 
-    def others(self, square: Square, within_km: float) -> list[tuple[Square, float]]:
+    def others(self, square: Square) -> list[tuple[Square, float]]:
         """Return the squares with precedence over a square, as in `HiddenZone`."""
-        first = self.squares.index(square)
-        reaches = [
-            within_km if index < self.num_apart[square] else tolerance_km(square, within_km) for index in range(first)
-        ]
-        return list(zip(self.squares, reaches, strict=False))
+        others = []
+        for index, other in enumerate(self.squares[: self.squares.index(square)]):
+            within_km = self.rule.within_km(other)
+            others.append((other, within_km if index < self.num_apart[square] else tolerance_km(other, within_km)))
+        return others
 
     def add(self, square: Square, recording_hash: str, likelihoods: LogLikelihoods) -> list[LogLikelihoods]:
         """Add a recording, once, and return all recordings of its square."""
         self.recordings.setdefault(square, {})[recording_hash] = likelihoods
         return list(self.recordings[square].values())
 
-    def write(self, path: Path, within_km: float, kind: str) -> None:
+    def write(self, path: Path, kind: str) -> None:
         places = [
             {
                 "square": [square.level, square.row, square.column],
@@ -731,7 +947,8 @@ class _ZoneHistory:
             }
             for square, recordings in self.recordings.items()
         ]
-        content = {"format": _FORMAT, "within_km": within_km, "kind": kind, "places": places}
+        zones = [self.rule.distance_km, self.rule.among]
+        content = {"format": _FORMAT, "zones": zones, "kind": kind, "places": places}
         write_text(path, json.dumps(content, allow_nan=False) + "\n", overwrite=True, private=True)
 
 
@@ -740,10 +957,15 @@ def _parse_recordings(stored: Any) -> dict[str, LogLikelihoods]:
     recordings = {}
     for recording_hash, stretches in stored.items():
         likelihoods = [
-            {name: np.array(stretch[name], dtype=np.float64) for name in ADVERSARIES} for stretch in stretches
+            {name: np.array(stretch[name], dtype=np.float64) for name in (*ADVERSARIES, _GATES)}
+            for stretch in stretches
         ]
-        arrays = [values for stretch in likelihoods for values in stretch.values()]
-        if not all(values.shape == (CELLS**2,) and np.isfinite(values).all() for values in arrays):
-            raise ValueError
+        for likelihood in likelihoods:
+            places = likelihood[_GATES] = likelihood[_GATES].reshape(-1, 4)
+            logs = [likelihood[name] for name in ADVERSARIES]
+            if not all(values.shape == (CELLS**2,) and np.isfinite(values).all() for values in logs):
+                raise ValueError
+            if len(places) > 2 or not (np.abs(places) <= [90, 360, 90, 360]).all():  # also for NaN
+                raise ValueError
         recordings[str(recording_hash)] = likelihoods
     return recordings

@@ -27,7 +27,14 @@ from dphmm.space.world_map import CREDIT, get_sea, land_within, names_within, ou
 from dphmm.space.world_map import PlaceName as PlaceName
 from dphmm.tables.output import check_output, new_file
 from dphmm.tables.source import get_suffix
-from dphmm.tables.vector_files import GEOMETRY_TYPES, Feature, parse_geometry, read_layers, to_degrees
+from dphmm.tables.vector_files import (
+    GEOMETRY_TYPES,
+    OPENSTREETMAP_SUFFIXES,
+    Feature,
+    parse_geometry,
+    read_layers,
+    to_degrees,
+)
 from dphmm.validation import NonNegativeInt, checked
 
 LINES = ("road", "street", "lane", "stream", "border", "line")
@@ -171,9 +178,9 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
     Parameters
     ----------
     path
-        GeoPackage, FlatGeobuf, GeoJSON, Shapefile, KML, or ``.osm.pbf``. Water, roads, streets, borders and places are
-        recognised by the properties and the names of layers of OpenStreetMap extracts and Natural Earth. Lines of
-        unknown type, and outlines of such polygons, are plotted as lines.
+        GeoPackage, FlatGeobuf, GeoJSON, Shapefile, KML, ``.osm.pbf`` or ``.osm``. Water, roads, streets, borders and
+        places are recognised by the properties and the names of layers of OpenStreetMap extracts and Natural Earth.
+        Lines of unknown type, and outlines of such polygons, are plotted as lines.
     box
         South, west, north, east in degrees. The map of a box across the date line is empty.
 
@@ -195,7 +202,7 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
 
 
 def _read(path: Path, box: Box, max_points: int) -> Basemap:
-    is_openstreetmap = get_suffix(path) == ".pbf"
+    is_openstreetmap = get_suffix(path) in OPENSTREETMAP_SUFFIXES
     crosses_date_line = box[3] <= box[1]
     collector = _FeatureCollector(box)
     filters = _OPENSTREETMAP_FILTERS if is_openstreetmap else None

@@ -67,7 +67,7 @@ def _draw_kept(ax: Axes, result: HideResult, plane: LocalProjection) -> None:
 
 def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
     zone = place.zone
-    strongest = max(place.inferences, key=lambda inference: inference.max_posterior)
+    strongest = place.strongest
     _draw_kept(ax, result, zone.projection)
     half = zone.square.side_km / 2
     count = round(len(strongest.posterior) ** 0.5)

@@ -1,0 +1,142 @@
+"""Hidden places with a street map: the adversary who knows it, and zones chosen by candidates."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.hide.recordings import write_recording
+from dphmm.hide.streets import STREET, ZoneStreets, find_candidates
+from dphmm.hide.zone import HiddenZone
+from dphmm.jobs import hide
+from dphmm.readers.reading import read_recording
+from dphmm.space.grid import Square
+from dphmm.space.trajectory import Recording, Segment
+from dphmm.tables.street_map import read_street_map
+from tests.documents import ROOT
+
+RIDE = ROOT / "data/sample/ride.gpx"
+STREETS = ROOT / "data/streets.geojson"
+HOME = (45.01, -30.01)
+WITHIN = 0.5
+
+
+@pytest.fixture(scope="module")
+def result():
+    return hide(RIDE, [HOME], WITHIN, map_file=STREETS)
+
+
+def test_map_adds_street_adversary_and_changes_no_published_point(result):
+    plain = hide(RIDE, [HOME], WITHIN)
+    for segment, other in zip(result.public.segments, plain.public.segments, strict=True):
+        assert np.array_equal(segment.latitude, other.latitude)
+        assert np.array_equal(segment.times, other.times)
+    (place,) = result.places
+    assert [inference.adversary for inference in place.inferences] == ["markov", "extrapolating", STREET]
+    streets = ZoneStreets(place.zone, read_street_map(STREETS))
+    log = streets.log_likelihood(place.stretches)
+    mass = streets.candidates.prior * np.exp(log - log.max())
+    assert place.strongest.max_candidate_posterior == pytest.approx((mass / mass.sum()).max(), rel=1e-4)
+    assert place.candidates is not None
+    assert len(place.candidates.prior) == len(mass)
+
+
+def test_sentences_name_candidates_and_adversary_with_map_and_the_option_without(result):
+    text = " ".join(result.sentences)
+    count = len(result.places[0].candidates.prior)
+    assert f"{count} places" in text
+    assert "who knows the streets, gives none of them a probability above 1 in" in text
+    assert "for the most probable place on a street" in text
+    plain = " ".join(hide(RIDE, [HOME], WITHIN).sentences)
+    assert "--map FILE" in plain
+    assert "who knows the streets" not in plain
+    content = result.to_dict()["places"][0]
+    assert content["candidates"]["kind"] == "places on streets"
+    assert 0 < content["adversaries"][STREET]["max_candidate_posterior"] < 1
+    json.dumps(content)
+
+
+def test_odds_do_not_depend_on_the_removed_points(tmp_path):
+    """The track leaves the zone for 50 m and enters it again: nothing inside changes the odds."""
+    zone = HiddenZone(Square.around(*HOME, 1.5 * WITHIN), WITHIN)
+    half, results = zone.half_km, []
+    for seed in (0, 1):
+        rng = np.random.default_rng(seed)
+        inside = rng.uniform(-0.3, 0.3, (200, 2))
+        again = rng.uniform(-0.3, 0.3, (200, 2))
+        out = np.column_stack([np.linspace(half + 0.01, half + 0.06, 6), np.zeros(6)])
+        away = np.column_stack([np.linspace(half + 0.01, half + 3, 300), np.full(300, 0.2)])
+        points = np.concatenate([inside, out, again, away])
+        latitude, longitude = zone.projection.to_latlon(points).T
+        times = np.datetime64("2024-03-09T10:00:00", "us") + 3 * np.arange(len(points)) * np.timedelta64(
+            1_000_000, "us"
+        )
+        segment = Segment(latitude, longitude, times, np.full(len(points), np.nan))
+        write_recording(tmp_path / f"{seed}.csv", Recording((segment,), None))
+        results.append(hide(tmp_path / f"{seed}.csv", [HOME], WITHIN, map_file=STREETS, kind="driving"))
+    first, second = ([place.to_dict() if hasattr(place, "to_dict") else place for place in r.places] for r in results)
+    for one, other in zip(first[0].stretches, second[0].stretches, strict=True):
+        for gate, other_gate in ((one.left, other.left), (one.entered, other.entered)):
+            assert (gate is None) == (other_gate is None)
+            if gate is not None:
+                np.testing.assert_array_equal(gate.point, other_gate.point)
+                np.testing.assert_array_equal(gate.outwards, other_gate.outwards)
+                np.testing.assert_array_equal(gate.towards, other_gate.towards)
+    assert results[0].sentences == results[1].sentences
+
+
+def test_session_adds_up_recordings_with_a_map_also_those_hidden_without(tmp_path):
+    session = tmp_path / "home.json"
+    ride = read_recording(RIDE)
+    hide(RIDE, [HOME], WITHIN, session=session)
+    (segment,) = ride.segments
+    shifted = Segment(segment.latitude + 1e-5, segment.longitude, segment.times, segment.elevation, segment.sensors)
+    write_recording(tmp_path / "b.gpx", Recording((shifted,), ride.activity))
+    both = hide(tmp_path / "b.gpx", [HOME], WITHIN, session=session, map_file=STREETS).places[0]
+    assert both.num_recordings == 2
+    streets = ZoneStreets(both.zone, read_street_map(STREETS))
+    plain = hide(RIDE, [HOME], WITHIN).places[0]
+    log = streets.log_likelihood([*plain.stretches, *both.stretches])
+    mass = streets.candidates.prior * np.exp(log - log.max())
+    total = both.inferences_from_all[-1]
+    assert total.max_candidate_posterior == pytest.approx((mass / mass.sum()).max(), rel=1e-3)
+
+
+def test_among_enlarges_the_square_to_the_number_and_within_wins_if_larger(tmp_path):
+    few = hide(RIDE, [HOME], among=20, map_file=STREETS).places[0].zone
+    many = hide(RIDE, [HOME], among=150, map_file=STREETS).places[0].zone
+    both = hide(RIDE, [HOME], WITHIN, among=20, map_file=STREETS)
+    assert few.square.side_km < both.places[0].zone.square.side_km == 0.8 < many.square.side_km
+    assert few.within_km == pytest.approx(few.square.side_km / 1.6)
+    assert both.within_km == WITHIN
+    street_map = read_street_map(STREETS)
+    for zone, number in ((few, 20), (many, 150)):
+        assert find_candidates(street_map, zone).effective_number >= number
+    session = tmp_path / "s.json"
+    hide(RIDE, [HOME], among=20, map_file=STREETS, session=session)
+    again = hide(RIDE, [HOME], among=20, map_file=STREETS, session=session)
+    assert again.places[0].num_recordings == 1
+    with pytest.raises(ConfigurationError, match="hidden with --among 20 and --kind"):
+        hide(RIDE, [HOME], among=30, map_file=STREETS, session=session)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"among": 50}, ConfigurationError, "--among needs --map FILE"),
+        ({"among": 50, "map_file": STREETS, "hide_endpoints": True}, ConfigurationError, "--among needs --near"),
+        ({"among": 1e6, "map_file": STREETS}, ConfigurationError, "needs as many addresses"),
+        ({"map_file": "missing.geojson"}, DataFileError, "missing.geojson"),
+    ],
+)
+def test_invalid_options_raise(options, error, match):
+    with pytest.raises(error, match=match):
+        hide(RIDE, [HOME], **options)
+
+
+def test_endpoints_are_hidden_with_a_map():
+    result = hide(RIDE, hide_endpoints=True, within_km=WITHIN, map_file=STREETS)
+    assert all(place.strongest.adversary == STREET for place in result.places)
