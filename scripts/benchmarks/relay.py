@@ -92,12 +92,14 @@ def measure(
     ):
         report.row(f"{name}: from start to first answer", started, "s")
         before = measure_memory(process)
+        cpu_before = measure_cpu(process)
         took, waits = asyncio.run(post_fixes(url, num_users, fixes, box, start))
         report.row(f"{name}: fixes", fixes / took, "a second")
         report.row("    median", 1e3 * median(waits), "ms")
         report.row("    99th percentile", 1e3 * quantiles(waits, n=100)[98], "ms")
         after = measure_memory(process)
         report.row("    memory of the relay before", before, "MiB", {"after": after})
+        report.row("    processor time of the relay for a fix", 1e3 * (measure_cpu(process) - cpu_before) / fixes, "ms")
         report.row("    memory for a user", 1024 * (after - before) / num_users, "KiB")
         if num_recipients:
             late = wait_until_delivered(url)
@@ -224,9 +226,19 @@ async def post_first_fix(client: httpx.AsyncClient, url: str, box: Box, start: i
     (await client.post(f"{url}/owntracks", json=body, auth=("p0", f"{0:040d}"))).raise_for_status()
 
 
+def list_processes(process: subprocess.Popen[bytes]) -> list[int]:
+    """Return the numbers of a process and its workers."""
+    tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [process.pid, *map(int, tasks.read_text().split())] if tasks.exists() else [process.pid]
+
+
+def measure_cpu(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time of a process and its workers in seconds."""
+    fields = [Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split() for number in list_processes(process)]
+    return sum(int(user) + int(system) for *_, user, system in (row[:13] for row in fields)) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_memory(process: subprocess.Popen[bytes]) -> float:
     """Return the memory of a process and its workers in MiB."""
-    tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    processes = [process.pid, *map(int, tasks.read_text().split())] if tasks.exists() else [process.pid]
-    pages = sum(int(Path(f"/proc/{process_id}/statm").read_text().split()[1]) for process_id in processes)
+    pages = sum(int(Path(f"/proc/{number}/statm").read_text().split()[1]) for number in list_processes(process))
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
