@@ -25,6 +25,10 @@ import numpy as np
 import tomli_w
 
 from dphmm import MarkovModel
+from dphmm.release.session_database import is_server
+from dphmm.release.session_store import SessionStore
+from dphmm.serve.access import AccessTable
+from dphmm.serve.config import hash_token
 from dphmm.space import Grid
 from scripts.benchmarks.report import Report
 from scripts.benchmarks.town import walk
@@ -58,7 +62,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         name, load = f"SQLite, {num_users:,} users, {space.size:,} states", (num_users, fixes, box)
         measure(report, folder, name, "users.db", 1, *load)
         measure(report, folder, "SQLite, two recipients", "recipients.db", 1, *load, num_recipients=2)
-        if options.postgres:
+        if options.postgres:  # the devices are in the database, too
             start = START
             speeds: dict[int, list[float]] = {1: [], MANY_WORKERS: []}
             for _ in range(1 if report.small else 2):  # alternating, because the machine may have other load
@@ -100,7 +104,6 @@ def measure(
         after = measure_memory(process)
         report.row("    memory of the relay before", before, "MiB", {"after": after})
         report.row("    processor time of the relay for a fix", 1e3 * (measure_cpu(process) - cpu_before) / fixes, "ms")
-        report.row("    memory for a user", 1024 * (after - before) / num_users, "KiB")
         if num_recipients:
             late = wait_until_delivered(url)
             report.row("    messages to recipients", num_recipients * fixes / (took + late), "a second")
@@ -149,12 +152,16 @@ def run_relay(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
+    devices = {f"p{k}": f"{k:040d}" for k in range(num_users)}
+    if is_server(store):
+        _write_devices(store, devices)
+        devices = {}
     content = {
         "model": "m.npz",
         "store": store,
         "listen": listen,
         "release": {"policy": "utility:1km", "epsilon": 0.5},
-        "device": [{"user": f"p{k}", "token": f"{k:040d}"} for k in range(num_users)],
+        "device": [{"user": user, "token": token} for user, token in devices.items()],
         "recipient": [{"name": f"r{k}", "kind": "webhook", "url": address} for k in range(num_recipients)],
     }
     (folder / "relay.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
@@ -175,6 +182,15 @@ def run_relay(
         finally:
             process.terminate()
             process.wait(30)
+
+
+def _write_devices(store: str, devices: dict[str, str]) -> None:
+    """Write devices to a database that lacks them."""
+    with SessionStore(store) as opened:
+        table = AccessTable(opened)
+        there = table.list_tokens("device").values()
+        for user in set(devices) - set(there):
+            table.add("device", user, hash_token(devices[user]))
 
 
 async def post_fixes(url: str, num_users: int, fixes: int, box: Box, start: int) -> tuple[float, list[float]]:
