@@ -131,7 +131,10 @@ def add_device(file: Path, user: str, url: str | None) -> None:
 @click.option("--page", is_flag=True, help="Replace the token of the page of USER instead, or add one.")
 @click.option("--url", help="Address at which phones reach the relay. [default: url of FILE, else listen]")
 def rotate(file: Path, user: str, number: int | None, page: bool, url: str | None) -> None:
-    """Replace the token of a device of USER in FILE or its database, and print the settings of its apps."""
+    """Replace the token of a device of USER, and print the settings of its apps.
+
+    It is in FILE, or in the database if the store of FILE is PostgreSQL.
+    """
     from dphmm.serve.setup import rotate_token
 
     _echo_lines(rotate_token(file, user, number, url, page))

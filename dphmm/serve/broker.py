@@ -84,6 +84,10 @@ class Shares:
         """Return whether this process has to listen to a share."""
         return share in self._held
 
+    def is_leaving(self, share: int) -> bool:
+        """Return whether this process has to end listening to a share."""
+        return share in self._leaving
+
     def is_empty(self) -> bool:
         """Return whether this process holds no share."""
         return not self._held
@@ -207,6 +211,7 @@ class Listener:
                     if self._has_lost_session:  # at once, two relays would take it from each other in turn
                         self.is_connected = False
                         await asyncio.sleep(MAX_RECONNECT_WAIT_S)
+                        self.is_connected = None
             except Exception as problem:  # no error may end this loop; unacknowledged messages come again
                 _LOG.error("listening at the broker restarts: %s", type(problem).__name__)
             await asyncio.sleep(POLL_INTERVAL_S)
@@ -421,6 +426,6 @@ class SharedListener:
                 with suppress(DphmmError):  # the messages wait at the broker
                     await self._run(self._shares.balance)
                     for share, listener in enumerate(self._listeners):
-                        if listener.is_connected is None:
+                        if listener.is_connected is None and self._shares.is_leaving(share):
                             await self._run(self._shares.leave, share)
                 await asyncio.sleep(POLL_INTERVAL_S)

@@ -25,6 +25,10 @@ import numpy as np
 import tomli_w
 
 from dphmm import MarkovModel
+from dphmm.release.session_database import is_server
+from dphmm.release.session_store import SessionStore
+from dphmm.serve.access import AccessTable
+from dphmm.serve.config import hash_token
 from dphmm.space import Grid
 from scripts.benchmarks.report import Report
 from scripts.benchmarks.town import walk
@@ -58,7 +62,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         name, load = f"SQLite, {num_users:,} users, {space.size:,} states", (num_users, fixes, box)
         measure(report, folder, name, "users.db", 1, *load)
         measure(report, folder, "SQLite, two recipients", "recipients.db", 1, *load, num_recipients=2)
-        if options.postgres:
+        if options.postgres:  # the devices are in the database, too
             start = START
             speeds: dict[int, list[float]] = {1: [], MANY_WORKERS: []}
             for _ in range(1 if report.small else 2):  # alternating, because the machine may have other load
@@ -92,13 +96,14 @@ def measure(
     ):
         report.row(f"{name}: from start to first answer", started, "s")
         before = measure_memory(process)
+        cpu_before = measure_cpu(process)
         took, waits = asyncio.run(post_fixes(url, num_users, fixes, box, start))
         report.row(f"{name}: fixes", fixes / took, "a second")
         report.row("    median", 1e3 * median(waits), "ms")
         report.row("    99th percentile", 1e3 * quantiles(waits, n=100)[98], "ms")
         after = measure_memory(process)
         report.row("    memory of the relay before", before, "MiB", {"after": after})
-        report.row("    memory for a user", 1024 * (after - before) / num_users, "KiB")
+        report.row("    processor time of the relay for a fix", 1e3 * (measure_cpu(process) - cpu_before) / fixes, "ms")
         if num_recipients:
             late = wait_until_delivered(url)
             report.row("    messages to recipients", num_recipients * fixes / (took + late), "a second")
@@ -147,12 +152,16 @@ def run_relay(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
+    devices = {f"p{k}": f"{k:040d}" for k in range(num_users)}
+    if is_server(store):
+        _write_devices(store, devices)
+        devices = {}
     content = {
         "model": "m.npz",
         "store": store,
         "listen": listen,
         "release": {"policy": "utility:1km", "epsilon": 0.5},
-        "device": [{"user": f"p{k}", "token": f"{k:040d}"} for k in range(num_users)],
+        "device": [{"user": user, "token": token} for user, token in devices.items()],
         "recipient": [{"name": f"r{k}", "kind": "webhook", "url": address} for k in range(num_recipients)],
     }
     (folder / "relay.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
@@ -173,6 +182,15 @@ def run_relay(
         finally:
             process.terminate()
             process.wait(30)
+
+
+def _write_devices(store: str, devices: dict[str, str]) -> None:
+    """Write devices to a database that lacks them."""
+    with SessionStore(store) as opened:
+        table = AccessTable(opened)
+        there = table.list_tokens("device").values()
+        for user in set(devices) - set(there):
+            table.add("device", user, hash_token(devices[user]))
 
 
 async def post_fixes(url: str, num_users: int, fixes: int, box: Box, start: int) -> tuple[float, list[float]]:
@@ -224,9 +242,19 @@ async def post_first_fix(client: httpx.AsyncClient, url: str, box: Box, start: i
     (await client.post(f"{url}/owntracks", json=body, auth=("p0", f"{0:040d}"))).raise_for_status()
 
 
+def list_processes(process: subprocess.Popen[bytes]) -> list[int]:
+    """Return the numbers of a process and its workers."""
+    tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [process.pid, *map(int, tasks.read_text().split())] if tasks.exists() else [process.pid]
+
+
+def measure_cpu(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time of a process and its workers in seconds."""
+    fields = [Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split() for number in list_processes(process)]
+    return sum(int(user) + int(system) for *_, user, system in (row[:13] for row in fields)) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_memory(process: subprocess.Popen[bytes]) -> float:
     """Return the memory of a process and its workers in MiB."""
-    tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    processes = [process.pid, *map(int, tasks.read_text().split())] if tasks.exists() else [process.pid]
-    pages = sum(int(Path(f"/proc/{process_id}/statm").read_text().split()[1]) for process_id in processes)
+    pages = sum(int(Path(f"/proc/{number}/statm").read_text().split()[1]) for number in list_processes(process))
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -40,6 +40,7 @@ import tomli_w
 from dphmm.jobs import learn, region
 from dphmm.release.ledger import to_fraction
 from dphmm.release.session_store import SessionStore
+from dphmm.serve.broker import NUM_SHARES
 from dphmm.serve.precision import PrecisionGrid
 from dphmm.tables import iso_time
 from scripts.relay.servers import Mosquitto, Postgres, Server, find_free_port, find_program
@@ -47,6 +48,7 @@ from scripts.relay.servers import Mosquitto, Postgres, Server, find_free_port, f
 STEP_S, START, EPSILON, PRECISION_M = 300, 1_709_802_000, 0.5, 2000
 REGION: dict[str, Any] = {"bbox": (44.97, -30.04, 45.03, -29.96), "cell": 0.5}
 _DISTURBANCE_PROBABILITY = 0.25  # of a disturbance other than a kill of the relay
+_NUM_ANSWERS = 20
 _MAX_UNRELEASED = 50  # timesteps of a phone that wait at the broker
 ROOT = Path(__file__).parents[2]
 Deliveries = dict[tuple[str, str, str], list[bytes]]
@@ -148,8 +150,8 @@ def run(
         phone_rng = random.Random(f"{seed}{user}")
         threads.append(threading.Thread(target=phone, args=(where, user, token, seen, over, phone_rng)))
     process = start(folder, url, workers)
-    while broker is not None and httpx.get(f"{url}/ready").json()["broker"] is not True and workers == 1:
-        time.sleep(0.05)  # the broker keeps no messages that are posted before the relay subscribes
+    while broker is not None and not _is_listening(url, postgres):
+        time.sleep(0.1)  # the broker keeps no messages that are posted before the relay subscribes
     try:
         for thread in threads:
             thread.start()
@@ -187,6 +189,20 @@ def run(
         recipient.shutdown()
         recipient.server_close()
     return seen, store
+
+
+def _is_listening(url: str, postgres: Postgres | None) -> bool:
+    """Return whether the relay has subscribed to the messages of all users."""
+    if postgres is None:
+        return bool(httpx.get(f"{url}/ready").json()["broker"])
+    import psycopg
+
+    with psycopg.connect(postgres.url) as connection:
+        held = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+        if connection.execute(held).fetchone() != (NUM_SHARES,):
+            return False
+    answers = [httpx.get(f"{url}/ready").json()["broker"] for _ in range(_NUM_ANSWERS)]  # each of some worker
+    return False not in answers
 
 
 def _disturb(
