@@ -17,6 +17,7 @@ from dphmm.jobs import (
     AuditTarget,
     CalibrationTargets,
     Data,
+    audit_event,
     audit_policy,
     audit_session,
     blank_model,
@@ -174,6 +175,22 @@ def test_session_audit_and_summary_of_release_with_the_coast(tmp_path):
     for each, name in ((public, "the_model"), (mapped, "a_map")):
         stated = summary[f"smoothed_min_user_median_adversary_error_m_knowing_{name}"]
         assert stated == pytest.approx(1000 * np.median(each.smoothed_metrics.error), rel=1e-6)
+
+
+def test_event_audit_with_the_coast_by_enumeration(tmp_path):
+    """The prior of an event at the first release is the adversary's initial mass of its states."""
+    model = blank_model(region(bbox=COAST, cell=1), region_map=None).model
+    release(_write_user(tmp_path / "data.csv"), model, SETTINGS, tmp_path / "r.csv", rng=4)
+    land = build_region_map("coast", model.space).land
+    state = int(np.flatnonzero(land == 0)[0])
+    audit = audit_event(
+        tmp_path / "r.csv", model, f"at:{state} between 0 and 0", SETTINGS, adversaries=Adversaries(region_map="coast")
+    )
+    public, mapped = audit.audits[0]
+    weights = np.maximum((land > 0) / (land > 0).mean(), 0.02)
+    assert public.prior_probability == pytest.approx(1 / model.size, rel=1e-9)
+    assert mapped.prior_probability == pytest.approx(weights[state] / weights.sum(), rel=1e-9)
+    assert mapped.auxiliary_knowledge == "the coast"
 
 
 def test_calibration_for_an_adversary_with_the_coast():
