@@ -58,7 +58,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @settings_key(
     "--adversary",
     type=click.Choice(["public", "informed", "map"]),
-    help="Adversary of the targets. [default: informed with --auxiliary-data, map with --adversary-map]",
+    help="Adversary of the targets. [default: informed with --auxiliary-data, map with --map]",
 )
 @click.option(
     "--auxiliary-data", multiple=True, type=click.Path(), help="Earlier data of users, known to the adversary."
@@ -76,7 +76,7 @@ def calibrate_command(**arguments: Any) -> None:
     step, with a 99 % interval. --max-posterior and --max-odds-ratio are limits for every output, of one release or,
     with --horizon, of all releases in that time. Limits for a day require a small epsilon.
 
-    With --adversary map, the adversary has a map of land and water: the bundled one, or that of --adversary-map.
+    With --adversary map, the adversary has a map of land and water: the bundled one, or that of --map.
     Simulated users then move by the model weighted with this map.
 
     With --auxiliary-data, the adversary of errors and posteriors has earlier data of users and knows which habits each
@@ -110,7 +110,7 @@ def calibrate_command(**arguments: Any) -> None:
     if arguments["adversary"] == "map":
         adversary_map = adversary_map or "coast"
     elif arguments["adversary"] is not None and adversary_map is not None:
-        raise ConfigurationError(f"--adversary-map needs {named('adversary')} 'map', got {arguments['adversary']!r}")
+        raise ConfigurationError(f"--map needs {named('adversary')} 'map', got {arguments['adversary']!r}")
     report_epsilons = _parse_epsilons(arguments["report_epsilons"])
     if arguments["picture"] is not None and len(report_epsilons) < 2:
         raise ConfigurationError("--picture needs at least two budgets in --report-epsilons, such as 0.01,0.1,1")

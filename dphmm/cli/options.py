@@ -245,7 +245,8 @@ known_format_options = _format_options("auxiliary-data", "Other adversaries")
 """The options that specify the reading of earlier data, for commands with `adversary_options`."""
 
 map_adversary_option = option(
-    "--adversary-map",
+    "--map",
+    "adversary_map",
     heading="Other adversaries",
     metavar="FILE",
     help="Map of an adversary: 'coast' (bundled) or a file with water.",

@@ -439,7 +439,7 @@ _output_options = options.compose(
 @_stream_options
 @options.seed_option
 @options.earlier_option
-@options.map_adversary_option
+@settings_key("--adversary-map", help="Map of an adversary: 'coast' (bundled) or a file with water.")
 @options.release_input_options
 @click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
 @_details_option

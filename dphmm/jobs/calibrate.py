@@ -517,7 +517,7 @@ def calibrate(
             "--event cannot be combined with --auxiliary-data: its limits hold for the public adversary"
         )
     if adversary_map is not None and (auxiliary_data is not None or event is not None):
-        raise ConfigurationError("--adversary-map cannot be combined with --auxiliary-data and --event")
+        raise ConfigurationError("--map cannot be combined with --auxiliary-data and --event")
     steps = _count_steps(engine, horizon_seconds, None if event is None else event.last + 1)
     earlier = tuple(read_tracks_by_user(auxiliary_data).values())
     habits = () if auxiliary_data is None else _build_habit_models(earlier, engine.model, seed)

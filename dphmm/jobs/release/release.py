@@ -387,9 +387,7 @@ def release(
     if session is not None:
         _check_session_options(bool(private_diagnostics), certificate is not None, auxiliary_data is not None)
         if adversary_map is not None:
-            raise ConfigurationError(
-                "--adversary-map cannot be combined with --session: use 'dphmm audit session --adversary-map'"
-            )
+            raise ConfigurationError("adversary_map cannot be combined with --session: use 'dphmm audit session --map'")
     loaded_model = load_model(model)
     space = loaded_model.space
     engine = settings.engine(loaded_model, rng)  # raises for conflicts before anything is read

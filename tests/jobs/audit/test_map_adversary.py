@@ -206,7 +206,7 @@ def test_calibration_for_an_adversary_with_the_coast():
     distances = np.linalg.norm(model.space.points[:, None] - model.space.points[None], axis=2)
     assert mapped.error_without_releases == pytest.approx((distances @ land).min(), rel=0.05)
     assert mapped.error_without_releases < public.error_without_releases
-    with pytest.raises(ConfigurationError, match="--adversary-map cannot be combined"):
+    with pytest.raises(ConfigurationError, match="--map cannot be combined"):
         calibrate(model, SETTINGS, targets, adversary_map="coast", auxiliary_data="missing.csv", **options)
 
 
@@ -220,8 +220,8 @@ _SESSION_AUDIT = ("audit", "session", "r.csv", "--model", "m.npz", "--policy", "
             ("audit", "policy", "--model", "m.npz", "--policy", "utility:2km", "--map", "missing.osm.pbf"),
             "missing.osm.pbf",
         ),
-        ((*_SESSION_AUDIT, "--adversary-map", "missing.osm.pbf"), "missing.osm.pbf"),
-        (("release", "--model", "m.npz", "--adversary-map", "coast"), "--adversary-map needs DATA"),
+        ((*_SESSION_AUDIT, "--map", "missing.osm.pbf"), "missing.osm.pbf"),
+        (("release", "--model", "m.npz", {"adversary_map": "coast"}), "key 'adversary_map' needs DATA"),
     ],
 )
 def test_invalid_maps_are_refused_in_one_line(tmp_path, monkeypatch, arguments, message):
