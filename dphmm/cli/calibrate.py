@@ -76,8 +76,7 @@ def calibrate_command(**arguments: Any) -> None:
     step, with a 99 % interval. --max-posterior and --max-odds-ratio are limits for every output, of one release or,
     with --horizon, of all releases in that time. Limits for a day require a small epsilon.
 
-    With --adversary map, the adversary has a map of land and water: the bundled one, or that of --map.
-    Simulated users then move by the model weighted with this map.
+    With --map, the adversary has a map of land and water, and simulated users move by the model weighted with it.
 
     With --auxiliary-data, the adversary of errors and posteriors has earlier data of users and knows which habits each
     simulated user follows.

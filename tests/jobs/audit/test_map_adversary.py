@@ -178,7 +178,7 @@ def test_session_audit_and_summary_of_release_with_the_coast(tmp_path):
 
 
 def test_event_audit_with_the_coast_by_enumeration(tmp_path):
-    """The prior of an event at the first release is the adversary's initial mass of its states."""
+    """The prior at the first release is the adversary's initial mass of the state."""
     model = blank_model(region(bbox=COAST, cell=1), region_map=None).model
     release(_write_user(tmp_path / "data.csv"), model, SETTINGS, tmp_path / "r.csv", rng=4)
     land = build_region_map("coast", model.space).land
