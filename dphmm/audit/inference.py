@@ -316,6 +316,9 @@ class AdversaryAudit(Result):
     exposed_with_surrogates
         States that the mechanism of this package exposes. It replaces a state outside ``C`` by its surrogate, the
         nearest state in ``C``. No release distinguishes a state from its surrogate.
+    min_degree_of_protection
+        The smallest number of states of ``C^A`` among which a protected state of ``C^A`` is indistinguishable, itself
+        included: the degree of protection on ``C^A`` (Definition 5.2). 0 if all states are unprotected.
     """
 
     support: BoolArray = field(repr=False)
@@ -324,6 +327,7 @@ class AdversaryAudit(Result):
     factor: float = field(metadata=exported())
     exposed: tuple[int, ...] = field(metadata=exported(as_state_names=True))
     exposed_with_surrogates: tuple[int, ...] = field(metadata=exported(as_state_names=True))
+    min_degree_of_protection: int = field(default=0, metadata=exported())
 
     @property
     def is_singleton(self) -> bool:
@@ -383,6 +387,8 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     # Without surrogates, a state outside C would have separate noise.
     if protection.is_shared:
         exposed = believed & (count_within(body(protection.coordinate_hull), believed) == 1)
+    # A lower bound if several states share a surrogate, and exact if none is replaced.
+    degree = (degrees + np.maximum(counts, 1) - 1)[released_as][believed & ~protection.open[released_as]]
     shared = believed & constraint
     factor = 0.0
     if shared.sum() > 1:
@@ -395,6 +401,7 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
         factor=factor,
         exposed=tuple(np.flatnonzero(exposed).tolist()),
         exposed_with_surrogates=tuple(np.flatnonzero(exposed_with_stand_ins).tolist()),
+        min_degree_of_protection=int(degree.min(initial=believed.sum())) if len(degree) else 0,
     )
 
 

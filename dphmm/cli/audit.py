@@ -99,6 +99,12 @@ def audit_command() -> None:
     help="Objective of the exact repair: error or volume.",
 )
 @settings_key("--adversary-prior", type=click.Path(), help="Another adversary's prior: CSV of state, probability.")
+@click.option(
+    "--map",
+    "region_map",
+    metavar="FILE",
+    help="Audit also for an adversary who excludes water: a map file, or 'coast' (bundled).",
+)
 @click.option("--secrets", type=click.Path(), help="CSV with a column 'secret': audit a database policy.")
 @click.option("--count", "counts", multiple=True, metavar="COLUMN=VALUE", help="With --secrets: a count query.")
 @click.option(
@@ -128,7 +134,17 @@ def policy(**arguments: Any) -> None:
 def _audit_secrets(arguments: dict[str, Any]) -> None:
     from dphmm.jobs.audit.policy import audit_secrets
 
-    for name in ("model", "states", "policy", "category", "possible", "steps", "first_states", "adversary_prior"):
+    for name in (
+        "model",
+        "states",
+        "policy",
+        "category",
+        "possible",
+        "steps",
+        "first_states",
+        "adversary_prior",
+        "region_map",
+    ):
         if arguments[name]:
             raise ConfigurationError(f"{named(name)} cannot be combined with --secrets: it belongs to the Markov form")
     if arguments["edges"] is None:
@@ -174,6 +190,7 @@ def _audit_policy(arguments: dict[str, Any]) -> None:
         target,
         constraints,
         prior=arguments["adversary_prior"],
+        region_map=arguments["region_map"],
         watch=progress,
         **{name: arguments[name] for name in ("mechanisms", "epsilon", "repair_objective", "noise_scope")},
     )
@@ -185,6 +202,8 @@ def _audit_policy(arguments: dict[str, Any]) -> None:
     exposed = [_build_exposed_column(index, name) for index, name in enumerate(arguments["mechanisms"])]
     if arguments["adversary_prior"] is not None:
         exposed.append(_EXPOSED_TO_OTHER)
+    if arguments["region_map"] is not None:
+        exposed.append(_EXPOSED_WITH_MAP)
     warn(result.warnings())
     _finish(
         result,
@@ -224,6 +243,11 @@ _EXPOSED_TO_OTHER = Row(
     "adversary",
     "exposed, provided prior",
     lambda other: "" if other is None else _list_states(other["exposed_with_surrogates"]),
+)
+
+
+_EXPOSED_WITH_MAP = Row(
+    "map_adversary", "exposed, map", lambda other: "" if other is None else _list_states(other["exposed"])
 )
 
 

@@ -57,13 +57,14 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @settings_key("--first", help="Time of the first release: 2024-03-04T08:00Z; for events with dates.")
 @settings_key(
     "--adversary",
-    type=click.Choice(["public", "informed"]),
-    help="Adversary of the targets. [default: informed with --auxiliary-data]",
+    type=click.Choice(["public", "informed", "map"]),
+    help="Adversary of the targets. [default: informed with --auxiliary-data, map with --map]",
 )
 @click.option(
     "--auxiliary-data", multiple=True, type=click.Path(), help="Earlier data of users, known to the adversary."
 )
 @options.known_format_options
+@options.map_adversary_option
 @options.noise_options
 @click.option("--picture", type=FILE, help="Plot errors by epsilon, with attacks; needs --report-epsilons.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -74,6 +75,8 @@ def calibrate_command(**arguments: Any) -> None:
     --estimate-error and --adversary-error are means over simulated users who follow the model with one release per
     step, with a 99 % interval. --max-posterior and --max-odds-ratio are limits for every output, of one release or,
     with --horizon, of all releases in that time. Limits for a day require a small epsilon.
+
+    With --map, the adversary has a map of land and water, and simulated users move by the model weighted with it.
 
     With --auxiliary-data, the adversary of errors and posteriors has earlier data of users and knows which habits each
     simulated user follows.
@@ -102,6 +105,11 @@ def calibrate_command(**arguments: Any) -> None:
     auxiliary_data = options.true_data(arguments, "auxiliary_data")
     if arguments["adversary"] == "informed" and auxiliary_data is None:
         raise ConfigurationError(f"{named('adversary')} 'informed' needs --auxiliary-data")
+    adversary_map = arguments["adversary_map"]
+    if arguments["adversary"] == "map":
+        adversary_map = adversary_map or "coast"
+    elif arguments["adversary"] is not None and adversary_map is not None:
+        raise ConfigurationError(f"--map needs {named('adversary')} 'map', got {arguments['adversary']!r}")
     report_epsilons = _parse_epsilons(arguments["report_epsilons"])
     if arguments["picture"] is not None and len(report_epsilons) < 2:
         raise ConfigurationError("--picture needs at least two budgets in --report-epsilons, such as 0.01,0.1,1")
@@ -117,6 +125,7 @@ def calibrate_command(**arguments: Any) -> None:
         seed=arguments["seed"],
         first=None if arguments["first"] is None else parse_first_slot(arguments["model"], arguments["first"]),
         auxiliary_data=None if arguments["adversary"] == "public" else auxiliary_data,
+        adversary_map=adversary_map,
         compare=() if arguments["picture"] is None else COMPARED_CHANNELS,
         watch=progress,
     )

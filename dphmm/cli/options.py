@@ -244,6 +244,14 @@ known_options = _build_data_options("auxiliary-data", "Earlier data of the candi
 known_format_options = _format_options("auxiliary-data", "Other adversaries")
 """The options that specify the reading of earlier data, for commands with `adversary_options`."""
 
+map_adversary_option = option(
+    "--map",
+    "adversary_map",
+    heading="Other adversaries",
+    metavar="FILE",
+    help="Map of an adversary: 'coast' (bundled) or a file with water.",
+)
+
 adversary_options = compose(
     settings_key("--adversary-prior", type=click.Path(), help="Another prior: a .csv with columns state, probability."),
     click.option(
@@ -258,6 +266,7 @@ adversary_options = compose(
         metavar="PLACE",
         help="Location known to an adversary: home, work or a place of an event.",
     ),
+    map_adversary_option,
     heading="Other adversaries",
 )
 """The options of `build_adversaries`."""
@@ -412,7 +421,12 @@ def build_adversaries(values: Mapping[str, Any]) -> Adversaries:
     """Return the adversaries of the `adversary_options`, in addition to the public adversary."""
     from dphmm.jobs.audit.adversaries import Adversaries
 
-    return Adversaries(true_data(values, "auxiliary_data"), values["adversary_model"], values["auxiliary_location"])
+    return Adversaries(
+        true_data(values, "auxiliary_data"),
+        values["adversary_model"],
+        values["auxiliary_location"],
+        values["adversary_map"],
+    )
 
 
 def build_space(values: Mapping[str, Any]) -> StateSpace:

@@ -439,6 +439,7 @@ _output_options = options.compose(
 @_stream_options
 @options.seed_option
 @options.earlier_option
+@settings_key("--adversary-map", help="Map of an adversary: 'coast' (bundled) or a file with water.")
 @options.release_input_options
 @click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
 @_details_option
@@ -485,6 +486,7 @@ def _release_files(
         settings,
         private_diagnostics=values["private_diagnostics"] or False,
         auxiliary_data=options.build_data(values["auxiliary_data"], values) if values["auxiliary_data"] else None,
+        adversary_map=values["adversary_map"],
         rng=values["seed"],
         watch=progress,
         **session,
@@ -502,6 +504,7 @@ def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], value
     for name in ("output", "summary", "daily", "private_diagnostics", "certificate"):
         if values[name] is not None:
             raise ConfigurationError(f"{named(name)} needs DATA: without DATA, releases are written to standard output")
+    options.refuse(("adversary_map",), "needs DATA")
     skew = values["clock_skew"]
     accepted: dict[str, Any] = {"max_requested_epsilon": values["max_requested_epsilon"]}
     if skew is not None:

@@ -41,6 +41,7 @@ from dphmm.jobs.audit.adversaries import (
     HabitModels,
     LocationHistory,
     build_habit_model,
+    build_map_adversary,
     history_before,
     read_tracks_by_user,
 )
@@ -285,7 +286,7 @@ class CalibrationResult:
         """Description of the users in `channel_results`."""
         count = len(self.channel_results[0].outcomes) if self.channel_results else 0
         users = "user" if count == 1 else "users"
-        if self.auxiliary_knowledge == PUBLIC.auxiliary_knowledge:
+        if self.auxiliary_knowledge != HABITS:
             return f"{count} simulated {users}"
         return f"{count} {users} in the later half of their earlier data"
 
@@ -422,6 +423,7 @@ def calibrate(
     seed: NonNegativeInt = 0,
     first: int | None = None,
     auxiliary_data: DataLike | None = None,
+    adversary_map: str | Path | None = None,
     compare: Sequence[str | Channel] = (),
     watch: ProgressCallback = unwatched,
 ) -> CalibrationResult:
@@ -464,6 +466,10 @@ def calibrate(
         Earlier data of users, known to the adversary. Simulated users move by the habits of one of these users each, in
         turn, and the adversary knows which; see `dphmm.model.habits.with_habits`. The seed selects 64 users if there
         are more. The result is then private.
+    adversary_map
+        A map that the adversary has, ``"coast"`` or a file (`dphmm.jobs.region_map.build_region_map`). Simulated users
+        move by the model weighted with its land (`dphmm.model.map_attraction.with_map`), and the adversary knows this.
+        Cannot be combined with auxiliary data or an event.
     compare
         Channels, or their specifications (see `dphmm.attack.parse_channel`), such as `COMPARED_CHANNELS`. At most 16
         users are released by these channels and at the budgets, and attacked: `CalibrationResult.channel_results`. The
@@ -510,9 +516,16 @@ def calibrate(
         raise ConfigurationError(
             "--event cannot be combined with --auxiliary-data: its limits hold for the public adversary"
         )
+    if adversary_map is not None and (auxiliary_data is not None or event is not None):
+        raise ConfigurationError("--map cannot be combined with --auxiliary-data and --event")
     steps = _count_steps(engine, horizon_seconds, None if event is None else event.last + 1)
     earlier = tuple(read_tracks_by_user(auxiliary_data).values())
     habits = () if auxiliary_data is None else _build_habit_models(earlier, engine.model, seed)
+    knowledge = HABITS if habits else PUBLIC.auxiliary_knowledge
+    if adversary_map is not None:
+        adversary = build_map_adversary(adversary_map, engine.model)
+        assert adversary.model is not None, "an adversary with a map has a model"
+        knowledge, habits = adversary.auxiliary_knowledge, (adversary.model,)
     guaranteed = 1 if horizon_seconds is None else steps
     can_add_users = num_users is None
     if num_users is None:
@@ -540,7 +553,7 @@ def calibrate(
         job.without_releases[0],
         str(model) if isinstance(model, str | Path) else None,
         None if event is None else job.evaluate_event_limit(event, achieved),
-        HABITS if habits else PUBLIC.auxiliary_knowledge,
+        knowledge,
         job.attack_channels([outcome.epsilon for outcome in (*others, achieved)], compare),
         len((find_training_users(model, learned) or frozenset()) & {track.user for track in earlier}),
     )

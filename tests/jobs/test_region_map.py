@@ -14,6 +14,7 @@ from dphmm.jobs import Data, blank_model, learn, region
 from dphmm.jobs.region_map import build_region_map, restrict_region
 from dphmm.space.grid import Grid
 from dphmm.space.world_map import compute_land_shares, land_within
+from tests import command_line
 
 # San Francisco: the ocean, the city and the bay.
 COAST = (37.70, -122.55, 37.80, -122.35)
@@ -80,7 +81,7 @@ def test_map_of_a_blank_model_changes_probabilities_only():
 def test_blank_model_has_the_bundled_coast_by_default_and_states_it(tmp_path):
     result = blank_model(bbox=COAST, output=tmp_path / "m.npz")
     loaded = MarkovModel.load(tmp_path / "m.npz")
-    assert loaded.provenance["map"] == "Coast and lakes: Natural Earth."
+    assert loaded.provenance["map_credit"] == "Coast and lakes: Natural Earth."
     assert "a public map" in result.to_dict()["guarantee"]
     # Where the map has no coast, nothing changes: the town of the sample lies in the Atlantic.
     plain, default = (
@@ -155,7 +156,7 @@ def test_learned_models_with_map_have_the_same_possible_moves_and_state_the_map(
     plain = learn(TRAINING, space, 300)
     sea = learn(TRAINING, space, 300, region_map="coast").model
     assert sea.content_hash == plain.model.content_hash
-    assert "map" not in sea.provenance
+    assert "map_credit" not in sea.provenance
     street = shapely.LineString([(-30.04, 45.0), (-29.96, 45.0)]), {"highway": "primary"}
     border = shapely.LineString([(-30.04, 44.97), (-30.04, 45.03)]), {"highway": "residential"}
     file = _write(tmp_path / "m.geojson", street, border)
@@ -164,13 +165,17 @@ def test_learned_models_with_map_have_the_same_possible_moves_and_state_the_map(
     mapped = learn(TRAINING, space, 300, region_map=file, output=tmp_path / "model.npz").model
     assert ((plain.model.transition != 0) != (mapped.transition != 0)).nnz == 0
     assert (
-        MarkovModel.load(tmp_path / "model.npz").provenance["map"] == "Map: m.geojson. Coast and lakes: Natural Earth."
+        MarkovModel.load(tmp_path / "model.npz").provenance["map_credit"]
+        == "Map: m.geojson. Coast and lakes: Natural Earth."
     )
     change = mapped.initial - plain.model.initial
     assert change == pytest.approx(0.3 * (attraction / attraction.sum() - 1 / space.size), abs=1e-12)
     private = learn(TRAINING, space, 300, user_epsilon=1, region_map=file).model
-    assert private.provenance["map"] == mapped.provenance["map"]
+    assert private.provenance["map_credit"] == mapped.provenance["map_credit"]
     assert private.provenance["epsilon"] == "1"
+    shown = command_line.run("model", "show", tmp_path / "model.npz", "-o", tmp_path / "model.png")
+    assert "Map: m.geojson. Coast and lakes: Natural Earth." in shown.output
+    assert "model.png" in shown.output
 
 
 @pytest.mark.parametrize(

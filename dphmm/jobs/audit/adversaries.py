@@ -15,8 +15,10 @@ from dphmm.errors import ConfigurationError
 from dphmm.events.expression import parse_place
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.region_map import COAST, build_region_map
 from dphmm.model import MarkovModel, state_sequence
 from dphmm.model.habits import find_usual_state, with_habits, with_return_bias
+from dphmm.model.map_attraction import with_map
 from dphmm.release.ledger import steps_per_day
 from dphmm.space.trajectory import Trajectory
 from dphmm.validation import checked
@@ -47,6 +49,9 @@ class Adversaries:
         Locations that one informed adversary each knows for every user and expects the user to return to
         (`dphmm.model.habits.with_return_bias`): ``home`` or ``work``, inferred from `auxiliary_data`, or a location
         such as ``clinic.geojson``, ``at:95,99`` or a name.
+    region_map
+        A public map that one adversary has: ``"coast"`` or a map file; see `dphmm.jobs.region_map.build_region_map`.
+        This adversary weights the model by land (`dphmm.model.map_attraction.with_map`).
 
     Raises
     ------
@@ -57,6 +62,7 @@ class Adversaries:
     auxiliary_data: DataLike | None = None
     model: Model | None = None
     auxiliary_locations: tuple[str, ...] = ()
+    region_map: str | Path | None = None
 
     def __post_init__(self) -> None:
         if self.auxiliary_data is None and _INFERRED_LOCATIONS & set(self.auxiliary_locations):
@@ -101,6 +107,8 @@ class Adversaries:
         if self.model is not None:
             name = f"another model, {self.model}" if isinstance(self.model, str | Path) else "another model"
             shared.append(Adversary(name, _check_same_space(load_model(self.model), public)))
+        if self.region_map is not None:
+            shared.append(build_map_adversary(self.region_map, public))
         location_adversaries = {
             place: _build_location_adversary(place, public)
             for place in self.auxiliary_locations
@@ -141,6 +149,19 @@ class _UserAdversaries(Mapping[str, tuple[Adversary, ...]]):
             for place in self.auxiliary_locations
         ]
         return (*self.shared, *with_data, *with_location)
+
+
+def build_map_adversary(region_map: str | Path, public: MarkovModel) -> Adversary:
+    """Build the adversary who combines the public model with land and water of a map.
+
+    Raises
+    ------
+    ConfigurationError, DataFileError
+        See `dphmm.jobs.region_map.build_region_map`.
+    """
+    name = "the coast" if region_map == COAST else f"the map {Path(region_map).name}"
+    weights = build_region_map(region_map, public.space).land_attraction
+    return Adversary(name, with_map(public, weights))
 
 
 HABITS = "user habits"

@@ -21,11 +21,13 @@ from dphmm.audit.policy import (
     audit_entries,
 )
 from dphmm.audit.tables import read_edges, read_secrets
+from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, as_plain, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint, Prior, check_prior
 from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.region_map import build_region_map
 from dphmm.jobs.release.costly_repair import CostlyRepair, describe_costly_repair
-from dphmm.policy import Objective, protect
+from dphmm.policy import Objective, Protection, protect
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.validation import Epsilon, checked
 
@@ -36,6 +38,35 @@ _MAX_NAMED = 5
 
 def _is_or_are(items: Sized) -> str:
     return "is" if len(items) == 1 else "are"
+
+
+@dataclass(frozen=True, eq=False)
+class MapAudit(Result):
+    """The states exposed to an adversary who excludes states without land.
+
+    Parameters
+    ----------
+    audit
+        The guarantee on the possible states with land (Definition 5.2 on these instead of the constraint set).
+    neighbours
+        The states that the repaired graph connects to each exposed state, in the order of ``audit.exposed``. The map
+        excludes all of them.
+    num_excluded
+        The number of possible states that the map excludes.
+    """
+
+    audit: AdversaryAudit
+    neighbours: tuple[tuple[int, ...], ...] = field(metadata=exported("excluded_neighbours", as_state_names=True))
+    num_excluded: int = field(metadata=exported())
+
+    def _derived(self, names: Sequence[str]) -> dict[str, Any]:
+        audit = self.audit
+        return {
+            "num_land_states": int(audit.support.sum()),
+            "exposed": [names[state] for state in audit.exposed_with_surrogates],
+            "singleton": audit.is_singleton,
+            "min_degree_of_protection": audit.min_degree_of_protection,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +86,11 @@ class PolicyAudit(Result):
         an adversary, or for a single possible state.
     entries
         The audit of entries into zones. None without unprotected states or without a model.
+    map_audits
+        For each constraint set, the audit for an adversary with a map. None without a map, for a single possible state,
+        or if the map excludes all possible states.
+    map_credit
+        The attribution of the map. Empty without one.
     """
 
     target: AuditTarget
@@ -63,11 +99,14 @@ class PolicyAudit(Result):
     audits: tuple[ConstraintAudit, ...] = field(repr=False)
     others: tuple[AdversaryAudit | None, ...] = field(repr=False)
     entries: EntryAudit | None = field(default=None, repr=False, metadata=exported())
+    map_audits: tuple[MapAudit | None, ...] = field(default=(), repr=False)
+    map_credit: str = field(default="", metadata=exported("map"))
 
     @property
     def is_exposed(self) -> bool:
-        """Whether any state is exposed, to the public adversary or to the other one."""
-        exposed_to_others = (other is not None and bool(other.exposed or other.is_singleton) for other in self.others)
+        """Whether any state is exposed, to the public adversary or to another one."""
+        others = (*self.others, *(mapped.audit for mapped in self.map_audits if mapped is not None))
+        exposed_to_others = (other is not None and bool(other.exposed or other.is_singleton) for other in others)
         return any(audit.is_exposed for audit in self.audits) or any(exposed_to_others)
 
     def summary_sentences(self) -> list[str]:
@@ -76,12 +115,12 @@ class PolicyAudit(Result):
         Returns
         -------
         list of str
-            One sentence for the public adversary, and one for the other adversary, if there is one.
+            One sentence for the public adversary, and some for each other adversary.
         """
         exposed = {
             (label, state) for label, audit in self._by_label() for body in audit.bodies for state in body.exposed
         }
-        about_other = self._sentences_about_other()
+        about_other = [*self._sentences_about_other(), *self._sentences_about_map()]
         name = "To an adversary who knows the policy and the constraint set"
         if exposed:
             public = f"{name}, the policy without a repair leaves {self._list_exposed(exposed)} exposed."
@@ -111,6 +150,42 @@ class PolicyAudit(Result):
                 "which 'dphmm release' does not use."
             )
         return sentences or [f"{name}, no state is exposed by a single release."]
+
+    def _sentences_about_map(self) -> list[str]:
+        """Name the adversary, exposed states, their neighbours, and the least protection."""
+        if not self.map_credit:
+            return []
+        name = f"To an adversary who excludes cells without land ({self.map_credit.rstrip('.')})"
+        labelled = zip(self.constraints, self.map_audits, strict=True)
+        audited = [(constraint.label, mapped) for constraint, mapped in labelled if mapped is not None]
+        if not audited:
+            return [f"{name}, no constraint set has two possible states of which one is land."]
+        names = self.target.names
+        sentences = []
+        exposed = {(label, state) for label, mapped in audited for state in mapped.audit.exposed_with_surrogates}
+        if exposed:
+            neighbours = {
+                (label, state): adjacent
+                for label, mapped in audited
+                for state, adjacent in zip(mapped.audit.exposed_with_surrogates, mapped.neighbours, strict=True)
+            }
+            first = min(exposed)
+            listed = ", ".join(repr(names[state]) for state in neighbours[first][:_MAX_NAMED])
+            more = len(neighbours[first]) - _MAX_NAMED
+            and_more = f" and {more:,} more" if more > 0 else ""
+            sentences.append(
+                f"{name}, {self._list_exposed(exposed)} {_is_or_are(exposed)} exposed after the repair: "
+                f"the neighbours of {names[first[1]]!r} ({listed or 'none'}{and_more}) are excluded."
+            )
+        label, weakest = min(audited, key=lambda pair: pair[1].audit.min_degree_of_protection)
+        where = f" ({label})" if len(self.constraints) > 1 else ""
+        sentences.append(
+            f"{name}, each protected land state is indistinguishable from at least "
+            f"{weakest.audit.min_degree_of_protection - 1:,} of the {int(weakest.audit.support.sum()) - 1:,} other "
+            f"possible land states by a single release{where}. The map excludes {weakest.num_excluded:,} possible "
+            "states."
+        )
+        return sentences
 
     def _list_exposed(self, exposed: set[tuple[str, int]]) -> str:
         """Name up to five exposed states, with their constraint sets if there are several."""
@@ -154,19 +229,21 @@ class PolicyAudit(Result):
         return super().to_dict(self.target.names)
 
     def _derived(self, names: Sequence[str]) -> dict[str, Any]:
-        each = zip(self.constraints, self.audits, self.others, strict=True)
+        map_audits = self.map_audits or (None,) * len(self.constraints)
+        each = zip(self.constraints, self.audits, self.others, map_audits, strict=True)
         constraints = [
             {
                 "label": constraint.label,
                 **audit.to_dict(names, self.epsilon),
                 "adversary": as_plain(other, names),
+                "map_adversary": as_plain(mapped, names),
                 "costly_repairs": [
                     {"mechanism": repair.mechanism, **costly.to_dict()}
                     for repair in audit.repairs
                     if (costly := self._costly_repair(audit, repair)) is not None
                 ],
             }
-            for constraint, audit, other in each
+            for constraint, audit, other, mapped in each
         ]
         return {"form": "markov", "num_states": len(names), "exposed": self.is_exposed, "constraints": constraints}
 
@@ -181,6 +258,7 @@ def audit_policy(
     repair_objective: Objective = "error",
     noise_scope: NoiseScope = "graph",
     prior: Prior | None = None,
+    region_map: str | Path | None = None,
     watch: ProgressCallback = unwatched,
 ) -> PolicyAudit:
     """Audit the exposed states of a policy and all repairs, as ``dphmm audit policy`` does.
@@ -201,6 +279,9 @@ def audit_policy(
         Whether the noise is calibrated to the whole graph or to each component.
     prior
         The prior of another adversary, for whom the repaired K-norm release is also audited.
+    region_map
+        A map, see `dphmm.jobs.region_map.build_region_map`: the repaired K-norm release is also audited for an
+        adversary who excludes states without land. Requires a target with a model of a grid.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -214,7 +295,7 @@ def audit_policy(
     BudgetError
         If epsilon is not positive and finite.
     DphmmError
-        See `dphmm.audit.policy.audit_constraint`, and if the table of the prior is invalid.
+        See `dphmm.audit.policy.audit_constraint`, and if the table of the prior or the map is invalid.
 
     Examples
     --------
@@ -232,17 +313,45 @@ def audit_policy(
     f = target.measurements
     sets = [constraint.states for constraint in chosen]
 
+    mapped = None
+    if region_map is not None:
+        if target.model is None:
+            raise ConfigurationError("a map requires --model: states of a table have no locations")
+        mapped = build_region_map(region_map, target.model.space)
+
+    def repair(audit: ConstraintAudit) -> Protection:
+        return protect(policy, f, audit.constraint, objective=repair_objective, noise_scope=noise_scope)
+
     def other(audit: ConstraintAudit) -> AdversaryAudit | None:
         if believed is None or audit.num_possible_states <= 1:
             return None
-        repaired = protect(policy, f, audit.constraint, objective=repair_objective, noise_scope=noise_scope)
-        return audit_support(repaired, f, believed > 0)
+        return audit_support(repair(audit), f, believed > 0)
+
+    def with_map(audit: ConstraintAudit) -> MapAudit | None:
+        if mapped is None or audit.num_possible_states <= 1:
+            return None
+        land = audit.constraint & ~mapped.excluded
+        if not land.any():
+            return None
+        repaired = repair(audit)
+        result = audit_support(repaired, f, land)
+        neighbours = tuple(tuple(sorted(repaired.graph.neighbors(state))) for state in result.exposed_with_surrogates)
+        return MapAudit(result, neighbours, audit.num_possible_states - int(land.sum()))
 
     audited = audit_constraints(policy, f, sets, mechanisms, repair_objective, noise_scope)
     audits = tuple(watch(audited, "Auditing", len(chosen)))
     model = target.model if policy.open.any() else None
     entries = None if model is None else audit_entries(policy, f, model, epsilon)
-    return PolicyAudit(target, float(epsilon), chosen, audits, tuple(map(other, audits)), entries)
+    return PolicyAudit(
+        target,
+        float(epsilon),
+        chosen,
+        audits,
+        tuple(map(other, audits)),
+        entries,
+        tuple(map(with_map, audits)),
+        "" if mapped is None else mapped.credit,
+    )
 
 
 @checked

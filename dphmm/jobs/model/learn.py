@@ -388,6 +388,8 @@ class LearnResult:
             assert model.time_classes is not None, "an extension has classes of time"
             summary |= {"num_time_classes": model.time_classes.count, "zone": model.time_classes.zone}
             summary["class_weight_moves"] = as_plain(extension.class_weight)
+        if "map_credit" in (model.provenance or {}):
+            summary["map_credit"] = (model.provenance or {})["map_credit"]
         if self.private is not None:
             return summary | self.private.to_dict()
         return summary if self.shrunk is None else summary | export_fields(self.shrunk)
@@ -633,7 +635,7 @@ def blank_model(
     model = region_prior(space, step, kind, max_speed_kmh, None if mapped_region is None else mapped_region.attraction)
     if mapped_region is not None:
         model = model.with_provenance(
-            {**(model.provenance or {}), "guarantee": _MAP_GUARANTEE, "map": mapped_region.credit}
+            {**(model.provenance or {}), "guarantee": _MAP_GUARANTEE, "map_credit": mapped_region.credit}
         )
     result = RegionModelResult(model, warnings)
     if output is not None:
@@ -817,7 +819,7 @@ def learn(
             provenance |= {"guarantee": _NO_GUARANTEE_MIN_USERS, "min_users": required_users}
         model = shrunk.model.with_provenance(provenance)
     if mapped_region is not None:
-        model = model.with_provenance({**(model.provenance or {}), "map": mapped_region.credit})
+        model = model.with_provenance({**(model.provenance or {}), "map_credit": mapped_region.credit})
     if classes is not None:  # never with a budget; see `_check_options`
         extension = extend(model, sequences, classes)
         model = extension.model

@@ -19,7 +19,13 @@ from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import BudgetExceededError, ConfigurationError, DphmmError, SingletonConstraintError
 from dphmm.formatting import Result, likelihood_ratios
-from dphmm.jobs.audit.adversaries import HABITS, HabitModels, read_histories, read_tracks_by_user
+from dphmm.jobs.audit.adversaries import (
+    HABITS,
+    HabitModels,
+    build_map_adversary,
+    read_histories,
+    read_tracks_by_user,
+)
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.certificate import certified
 from dphmm.jobs.input_data import DataLike, Dropped, UserTracks
@@ -31,6 +37,7 @@ from dphmm.jobs.release.guarantees import Scope, collect_warnings, summarize_gua
 from dphmm.jobs.release.prediction import PredictionCheck
 from dphmm.jobs.release.sampling import SamplingSummary, summarize_sampling
 from dphmm.jobs.release.stored import publishable_settings
+from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import describe_isolated_states
 from dphmm.random import Rng
@@ -101,6 +108,8 @@ class ReleaseResult(Result):
         Input fixes that were dropped or moved, and why. Private.
     habits
         As `hindsight`, for an adversary who knows each user's habits. None if not computed. Private.
+    map_hindsight
+        As `hindsight`, for an adversary who has a map. None if not computed.
     costly_repair
         The repair of the policy that raised the expected error of releases most, if by more than a tenth. Public.
     scope
@@ -122,6 +131,7 @@ class ReleaseResult(Result):
     hindsight: Hindsight | None = None
     dropped: tuple[Dropped, ...] = ()
     habits: Hindsight | None = None
+    map_hindsight: Hindsight | None = None
     costly_repair: CostlyRepair | None = None
     scope: Scope = "file"
     prediction_ratio: float | None = None
@@ -240,10 +250,12 @@ class ReleaseResult(Result):
 
     def _by_adversary(self) -> dict[str, Any]:
         """The smoothed metrics of the most exposed user, for each adversary."""
-        if self.habits is None:
+        informed = [(HABITS, self.habits), ("a map", self.map_hindsight)]
+        computed = [(knowledge, hindsight) for knowledge, hindsight in informed if hindsight is not None]
+        if not computed:
             return {}
         metrics: dict[str, Any] = {}
-        for knowledge, hindsight in ((PUBLIC.auxiliary_knowledge, self.hindsight), (HABITS, self.habits)):
+        for knowledge, hindsight in ((PUBLIC.auxiliary_knowledge, self.hindsight), *computed):
             exposure = summarize_exposure(summarise(self.table, hindsight=hindsight))
             for key in SMOOTHED_METRICS:
                 metrics[f"{key}_knowing_{knowledge.replace(' ', '_')}"] = exposure[key]
@@ -284,6 +296,7 @@ def release(
     overwrite: bool = False,
     geometry: Geometry = "estimate",
     auxiliary_data: DataLike | None = None,
+    adversary_map: str | Path | None = None,
     certificate: str | Path | None = None,
     watch: ProgressCallback = unwatched,
 ) -> ReleaseResult:
@@ -326,6 +339,9 @@ def release(
         Earlier data of the users, from which an adversary may have learned their habits. The disclosure to this
         adversary is computed too; it is private and takes some seconds per user. Users without earlier data are
         assumed to move as the model states.
+    adversary_map
+        A map that an adversary has, ``"coast"`` or a file (`dphmm.jobs.region_map.build_region_map`). The disclosure to
+        this adversary is computed too.
     certificate
         A file for the certificate of the guarantee, for `scripts/dphmm-verify`: JSON lines, public.
     watch
@@ -370,6 +386,8 @@ def release(
     _check_limits(session, limits)
     if session is not None:
         _check_session_options(bool(private_diagnostics), certificate is not None, auxiliary_data is not None)
+        if adversary_map is not None:
+            raise ConfigurationError("adversary_map cannot be combined with --session: use 'dphmm audit session --map'")
     loaded_model = load_model(model)
     space = loaded_model.space
     engine = settings.engine(loaded_model, rng)  # raises for conflicts before anything is read
@@ -387,12 +405,14 @@ def release(
         first_slots = {track.user: int(track.slots[0]) for track in tracks}
         earlier = read_histories(read_tracks_by_user(auxiliary_data), loaded_model, first_slots)
         habit_models = None if auxiliary_data is None else HabitModels(loaded_model, tuple(earlier.values()))
-        releases, public_hindsight, informed_hindsight, prediction_ratio = _release_tracks(
+        map_model = None if adversary_map is None else build_map_adversary(adversary_map, loaded_model).model
+        releases, public_hindsight, informed_hindsight, map_hindsight, prediction_ratio = _release_tracks(
             tracks,
             engine,
             sessions,
             diagnostics if private_diagnostics else None,
             habit_models,
+            map_model,
             certificate_writer,
             watch,
         )
@@ -409,6 +429,7 @@ def release(
         public_hindsight,
         user_tracks.dropped(space, loaded_model.step, settings.outside == "clamp"),
         informed_hindsight,
+        map_hindsight,
         find_costly_repair(engine, get_state_names(space)),
         "file" if session is None else "session",
         prediction_ratio,
@@ -548,15 +569,17 @@ def _release_tracks(
     sessions: RecordedReleaseStream | None,
     diagnostics: list[TimedDiagnostics] | None,
     habit_models: HabitModels | None,
+    map_model: MarkovModel | None,
     certificate_writer: CertificateWriter | None,
     watch: ProgressCallback,
-) -> tuple[list[TimedRelease], Hindsight | None, Hindsight | None, float | None]:
+) -> tuple[list[TimedRelease], Hindsight | None, Hindsight | None, Hindsight | None, float | None]:
     private = None if diagnostics is None else diagnostics.append
     model = engine.model
     points = engine.measurements.points
     releases = list[TimedRelease]()
     public_hindsight: list[tuple[FloatArray, FloatArray]] = []
     informed_hindsight: list[tuple[FloatArray, FloatArray]] = []
+    map_hindsight: list[tuple[FloatArray, FloatArray]] = []
     ratios: list[float] = []
 
     def release_all() -> Iterator[TimedRecord]:
@@ -596,6 +619,8 @@ def _release_tracks(
                 if habit_models is not None:
                     habit_model = habit_models[index] or model
                     informed_hindsight.append(recorder.compute_smoothed_inference(points, engine.cell, habit_model))
+                if map_model is not None:
+                    map_hindsight.append(recorder.compute_smoothed_inference(points, engine.cell, map_model))
             if recorder is not None:
                 recorder.close()
             if check.ratio is not None:
@@ -603,7 +628,8 @@ def _release_tracks(
 
     for _ in watch(release_all(), "Releasing", sum(len(track) for track in tracks)):
         pass
-    return releases, _in_metres(public_hindsight), _in_metres(informed_hindsight), fmean(ratios) if ratios else None
+    public, informed, mapped = map(_in_metres, (public_hindsight, informed_hindsight, map_hindsight))
+    return releases, public, informed, mapped, fmean(ratios) if ratios else None
 
 
 def _in_metres(hindsight: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | None:
