@@ -18,7 +18,7 @@ after or before an unknown time. The adversaries are assumed to know which recor
 - The *extrapolating* adversary weights the angle between the direction at the border and the direction to the location
   by a normal density with standard deviation `TURN_STD`.
 
-Neither knows streets and buildings.
+Neither knows streets and buildings; see `dphmm.hide.streets` for an adversary who does.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def build_map(points, edges, classes=None, addresses=(), buildings=()):
 
 
 def random_town(rng):
-    """Return corners of a bent grid of 4 × 4 that crosses the border, and its streets without some."""
+    """Return corners of a bent grid of 4 × 4 across the border, and most of its streets."""
     steps = np.array([-0.62, -0.17, 0.16, 0.64])
     corners = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) + rng.uniform(-0.03, 0.03, (16, 2))
     edges = [(at, at + 1) for at in range(16) if at % 4 < 3] + [(at, at + 4) for at in range(12)]
@@ -86,7 +86,7 @@ def enumerate_gates(corners, edges, home, target, scale, wandering):
 
 
 def compare_with_enumeration(streets_class):
-    """Return the largest error of gate probabilities over random towns, homes and targets (seed 0)."""
+    """Return the largest error of gate probabilities over six random towns (seed 0)."""
     rng, error = np.random.default_rng(0), 0.0
     for _ in range(6):
         corners, edges = random_town(rng)
@@ -215,7 +215,7 @@ def test_every_home_in_chosen_square_yields_it(town):
 
 
 def test_smallest_square_by_its_own_count_would_differ_between_homes(town):
-    """The broken twin: the smallest square with 50 candidates around each home reveals more than itself."""
+    """The broken twin: the smallest square with 50 candidates around each home."""
     homes = town.addresses[::80]
 
     def smallest(home):
