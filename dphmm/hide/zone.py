@@ -571,7 +571,7 @@ def is_certainly_far(square: Square, latitude: float, longitude: float) -> bool:
 
 
 def _is_near(square: Square, other: Square, reach_km: float) -> bool:
-    """Return whether locations of the second square can be within a distance, at most a side, of the first."""
+    """Return whether a square can be within a distance, at most a side, of another."""
     if square.level == other.level and is_certainly_far(square, *other.centre):
         return False
     # Half a side from the centre, and a tenth for sides that differ from their nominal length.

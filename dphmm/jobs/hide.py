@@ -322,15 +322,16 @@ def _describe_disclosure(place: HiddenPlace, has_times: bool, has_session: bool)
         "an adversary further."
     )
     ten = _strongest(place.inferences_from_ten)
+    odds = _format_odds(ten, candidates)
     if _max_posterior(ten) > _max_posterior(strongest) and ten.error_km < strongest.error_km:
         repeated = (
             f"Ten recordings that enter and leave like this one would raise the probability to "
-            f"{_odds_of(ten, candidates)} and lower the RMS error to {metres(ten.error_km)}."
+            f"{odds} and lower the RMS error to {metres(ten.error_km)}."
         )
     else:
         repeated = (
-            f"Ten recordings that enter and leave like this one yield a probability of {_odds_of(ten, candidates)} and "
-            f"an RMS error of {metres(ten.error_km)}."
+            f"Ten recordings that enter and leave like this one yield a probability of {odds} and an RMS error of "
+            f"{metres(ten.error_km)}."
         )
     if has_session:
         total = _strongest(place.inferences_from_all)
@@ -372,14 +373,14 @@ def _describe_candidates(candidates: Candidates) -> str:
     return f"Your home is one of {count:,} {kind if count > 1 else _SINGULAR[kind]} in the core."
 
 
-def _odds_of(inference: ZoneInference, candidates: Candidates | None) -> str:
+def _format_odds(inference: ZoneInference, candidates: Candidates | None) -> str:
     """Format the highest probability of a candidate, or of a cell without a map."""
     odds = _odds(_max_posterior(inference))
     return odds if candidates is None else f"{odds} for the most probable {_SINGULAR[candidates.kind]}"
 
 
 def _strongest(inferences: Sequence[ZoneInference]) -> ZoneInference:
-    """Return the inference of the adversary with a street map, or else of the most confident one."""
+    """Return the inference with a street map, or else the most confident one."""
     return next((inference for inference in inferences if inference.adversary == STREET), None) or max(
         inferences, key=_max_posterior
     )
@@ -670,7 +671,7 @@ def _map_bounds(squares: Sequence[Square], reach_km: float) -> Box:
 
 
 def _gate_places(zone: HiddenZone, stretch: Stretch) -> FloatArray:
-    """Return the latitude and longitude of each gate of a stop, and of the location ahead of it, ``(k, 4)``."""
+    """Return the places of the gates of a stop and of the locations ahead, ``(k, 4)``."""
     gates = [gate for gate in (stretch.entered, stretch.left) if gate is not None and zone.is_stop(stretch)]
     points = np.array([[gate.point, gate.towards] for gate in gates]).reshape(-1, 2)
     return zone.projection.to_latlon(points).reshape(-1, 4)

@@ -51,8 +51,8 @@ def random_town(rng):
 def enumerate_gates(corners, edges, home, target, scale, wandering):
     """Return the probability of each gate from all simple ways that leave the zone once.
 
-    The gates are points at which streets cross the border, in an order of their own, with their probabilities. Homes
-    and targets are corners.
+    The gates are points at which streets cross the border, in another order than those of the package. Homes and
+    targets are corners.
     """
     graph, gates = nx.Graph(), []
     for start, end in edges:
@@ -71,8 +71,8 @@ def enumerate_gates(corners, edges, home, target, scale, wandering):
             nodes.append(("gate", len(gates) - 1))
         nodes.append(end)
         places = [gates[node[1]] if isinstance(node, tuple) else corners[node] for node in nodes]
-        for (one, other), (place, next_place) in zip(pairwise(nodes), pairwise(places), strict=True):
-            graph.add_edge(one, other, length=float(np.hypot(*(place - next_place))))
+        for (node, next_node), (place, next_place) in zip(pairwise(nodes), pairwise(places), strict=True):
+            graph.add_edge(node, next_node, length=float(np.hypot(*(place - next_place))))
     shortest = np.full(len(gates), np.inf)
     for way in nx.all_simple_paths(graph, home, target):
         crossed = [node[1] for node in way if isinstance(node, tuple)]
@@ -98,9 +98,9 @@ def compare_with_enumeration(streets_class):
         probabilities = streets.gate_probabilities(corners[target])
         for number, home in enumerate(homes):
             gates, expected = enumerate_gates(corners, edges, home, target, SCALE, WANDERING)
-            found = streets.points[streets.gates]
-            order = [np.hypot(*(found - gate).T).argmin() for gate in gates]
-            assert sorted(order) == list(range(len(found)))
+            own_gates = streets.points[streets.gates]
+            order = [np.hypot(*(own_gates - gate).T).argmin() for gate in gates]
+            assert sorted(order) == list(range(len(gates)))
             error = max(error, np.abs(probabilities[number][order] - expected).max())
     return error
 
