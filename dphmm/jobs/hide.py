@@ -370,7 +370,9 @@ def _describe_candidates(candidates: Candidates) -> str:
             f"The map shows few buildings in the core. Your home is one of {count:,} places on its streets, one per "
             "20 m."
         )
-    return f"Your home is one of {count:,} {kind if count > 1 else _SINGULAR[kind]} in the core."
+    return (
+        f"Your home is one of {count:,} {kind if count > 1 else _SINGULAR[kind]} in the core, if the map contains it."
+    )
 
 
 def _format_odds(inference: ZoneInference, candidates: Candidates | None) -> str:
