@@ -1,4 +1,4 @@
-"""Fit the adversary with a street map of ``dphmm hide``, and measure its calibration on real streets.
+"""Fit and measure the adversary of ``dphmm hide`` who has a street map.
 
 Usage: python -m scripts.street_adversary fit|measure|report FOLDER [--homes N] [--output FILE] [--picture FILE]
 
@@ -91,7 +91,7 @@ class Network:
         return csr_array((self.lengths * np.exp(log_factors), self.edges.T), shape=(size, size))
 
     def sample_places(self, rng: np.random.Generator) -> Iterator[FloatArray]:
-        """Yield random latitudes and longitudes of buildings, or of streets if few buildings are mapped."""
+        """Yield random places of buildings, or of streets if few buildings are mapped."""
         is_street = np.isin(self.classes, [STREET_CLASSES.index(name) for name in ("road", "street")])
         lengths = np.where(is_street, self.lengths, 0.0)
         places = self.map.buildings
@@ -108,7 +108,7 @@ class Network:
         return np.asarray(field[tuple(self._quarters.T)])
 
     def sample_rides(self, home: FloatArray, rng: np.random.Generator, count: int) -> list[list[FloatArray]]:
-        """Return rides: the fixes of the ways from home to a destination, and of those back, from home."""
+        """Return rides: the fixes of the ways to a destination and back, both from home."""
         point = self.projection.to_plane(*home[None].T)[0]
         start = self.nodes[self._tree.query(point)[1]]
         away = np.hypot(*(self.points[self.nodes] - self.points[start]).T)
@@ -194,7 +194,7 @@ def _nearest(streets: ZoneStreets, home: FloatArray) -> int:
 
 
 def fit(folder: Path, homes: int) -> dict[str, float]:
-    """Return the constants that maximise the likelihood of gates, and of homes after several rides.
+    """Return the constants of the greatest likelihood of gates, and of homes after rides.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def _measure_home(network: Network, number: int) -> dict[str, Any]:
 
 
 def _score(streets: ZoneStreets, posterior: FloatArray, at: int) -> dict[str, Any]:
-    """Return the stated probabilities of the best candidate and of the best disc of 100 m, and the truth."""
+    """Return the probabilities of the best candidate and the best 100 m, and the truth."""
     points = streets.candidates.points
     top = int(posterior.argmax())
     near = np.array([posterior[members].sum() for members in KDTree(points).query_ball_point(points, NEAR_KM)])
@@ -346,7 +346,7 @@ def interval(hits: int, count: int) -> tuple[float, float]:
 
 
 def reliability(stated: Sequence[float], hits: Sequence[bool]) -> list[tuple[float, float, float, float]]:
-    """Return for each of five bins the mean stated probability, the share that is right, and its interval."""
+    """Return for each of five bins the mean stated probability, the true share, its interval."""
     order = np.argsort(stated, kind="stable")
     rows = []
     for members in np.array_split(order, _NUM_BINS):

@@ -13,7 +13,10 @@ their distance from its first point.
 
 A user has habits, so that gates depend on each other given the location. The log-likelihoods of n gates are multiplied
 by ``1 / (1 + r (n - 1))``, the weight of observations with a correlation r, `DEPENDENCE`. More regular habits than
-those simulated would make the stated probabilities too high. ``scripts/street_adversary.py`` fits the three constants.
+those simulated would make the stated probabilities too high.
+
+``scripts/street_adversary.py fit`` yields s = 0.143 km, w = 0 and r = 0.29 from 1,600 gates of 80 homes in two real
+networks (Campo Grande, north of Bayreuth). Its ``measure`` uses other homes, and a third network.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ SCALE_KM = 0.14
 """The excess at which a way is less probable by a factor of e, kilometres."""
 
 WANDERING = 0.01
-"""The share of ways that do not depend on their length."""
+"""The share of ways that do not depend on their length. Simulated ways have none; with some, no way excludes a home."""
 
 DEPENDENCE = 0.3
 """The dependence of gates. Together, n gates count as ``n / (1 + DEPENDENCE (n - 1))`` independent ones."""
@@ -159,7 +162,7 @@ def _uniform(points: FloatArray, kind: str) -> Candidates:
 
 
 def _crossings(ends: FloatArray, half: float) -> dict[int, FloatArray]:
-    """Return the points at which edges ``(m, 2, 2)`` cross the border of a square, in the order of each edge."""
+    """Return edge → its crossings with the border of a square, in its order."""
     crossings = dict[int, FloatArray]()
     near = np.flatnonzero((ends.min(axis=1) <= half).all(axis=1) & (ends.max(axis=1) >= -half).all(axis=1))
     depth = np.abs(ends[near]).max(axis=2) - half
@@ -265,9 +268,10 @@ class ZoneStreets:
 
     @cached_property
     def gate_distances(self) -> FloatArray:
-        """``(n, k)``: the way within the zone from each candidate to each gate, kilometres; infinite if there is none.
+        """``(n, k)``: the way in the zone from each candidate to each gate, kilometres.
 
-        The way from the candidate to the nearest point of a street is the same for all gates, and is omitted.
+        Infinite without a way. The way from the candidate to the nearest point of a street is the same for all gates,
+        and is omitted.
         """
         from scipy.sparse.csgraph import dijkstra
         from scipy.spatial import KDTree
@@ -311,7 +315,7 @@ class ZoneStreets:
         return np.asarray(np.exp(-0.5 * (squared - squared.min()) / max(_GATE_STD_KM**2, squared.min())))
 
     def gate_log_likelihood(self, gate: Gate) -> FloatArray:
-        """Return the log-likelihood of a gate of a stretch with a stop for each candidate, ``(n,)``."""
+        """Return the log-likelihood of a gate of a stop for each candidate, ``(n,)``."""
         key = gate.point.tobytes() + gate.towards.tobytes()
         if key not in self._gate_logs:
             likelihood = self.gate_probabilities(gate.towards) @ self.gate_weights(gate.point)

@@ -18,7 +18,7 @@ after or before an unknown time. The adversaries are assumed to know which recor
 - The *extrapolating* adversary weights the angle between the direction at the border and the direction to the location
   by a normal density with standard deviation `TURN_STD`.
 
-Neither knows streets and buildings.
+Neither knows streets and buildings; see `dphmm.hide.streets` for an adversary who does.
 """
 
 from __future__ import annotations
@@ -571,7 +571,7 @@ def is_certainly_far(square: Square, latitude: float, longitude: float) -> bool:
 
 
 def _is_near(square: Square, other: Square, reach_km: float) -> bool:
-    """Return whether locations of the second square can be within a distance, at most a side, of the first."""
+    """Return whether a square can be within a distance, at most a side, of another."""
     if square.level == other.level and is_certainly_far(square, *other.centre):
         return False
     # Half a side from the centre, and a tenth for sides that differ from their nominal length.

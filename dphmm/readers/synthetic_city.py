@@ -103,35 +103,47 @@ class City:
         return {"type": "FeatureCollection", "features": features}
 
 
-def build_city(rng: Rng = 1) -> City:
-    """Build the city; the same seed gives the same city.
+def build_city(rng: Rng = 1, blocks: int = _BLOCKS) -> City:
+    """Build the city; the same seed and number of blocks give the same city.
 
     Parameters
     ----------
     rng
         Determines the bends of the streets and which are closed. Nothing private depends on it.
+    blocks
+        The number of blocks along each side of 6 km, a multiple of 12. With 12 they are 500 m wide, with 60 they are
+        100 m wide, as in many real cities.
 
     Returns
     -------
     City
         The map.
+
+    Raises
+    ------
+    ConfigurationError
+        If `blocks` is not a positive multiple of 12.
     """
+    if blocks < 1 or blocks % _BLOCKS:
+        raise ConfigurationError(f"blocks must be a positive multiple of {_BLOCKS}, got {blocks}")
     source = random_source(rng)
-    return City(CENTRE, _streets(source), _districts())
+    return City(CENTRE, _streets(source, blocks // _BLOCKS), _districts())
 
 
-def _streets(source: RandomSource) -> Any:
+def _streets(source: RandomSource, finer: int) -> Any:
     """Build a square plan of bent streets, some of them closed; the graph stays connected."""
-    count = _BLOCKS + 1
+    count = _BLOCKS * finer + 1
     regular = np.linspace(-HALF_WIDTH_KM, HALF_WIDTH_KM, count)
-    bends = (2 * source.uniform((count, count, 2)) - 1) * _JITTER_KM
+    bends = (2 * source.uniform((count, count, 2)) - 1) * _JITTER_KM / finer
+    bridges, avenues = ([finer * row for row in rows] for rows in (_BRIDGES, _AVENUES))
+    river_row = finer * _RIVER_ROW + finer // 2
     streets: Any = nx.grid_2d_graph(count, count)
     for (column, row), corner in streets.nodes.items():
         corner["point"] = np.array([regular[column], regular[row]]) + bends[column, row]
-    ways = [(column, _RIVER_ROW) for column in range(count) if column not in _BRIDGES]
+    ways = [(column, river_row) for column in range(count) if column not in bridges]
     streets.remove_edges_from([((column, row), (column, row + 1)) for column, row in ways])
     for crossing, other, street in streets.edges(data=True):
-        street["avenue"] = (crossing[0] if crossing[0] == other[0] else crossing[1]) in _AVENUES
+        street["avenue"] = (crossing[0] if crossing[0] == other[0] else crossing[1]) in avenues
         length = float(np.hypot(*(streets.nodes[crossing]["point"] - streets.nodes[other]["point"])))
         street["effort"] = length / (1.6 if street["avenue"] else 1.0)
     lanes = sorted((crossing, other) for crossing, other, avenue in streets.edges(data="avenue") if not avenue)

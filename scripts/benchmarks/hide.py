@@ -1,14 +1,14 @@
 """Inference of a hidden home from rides, compared with trimmed ends and circular zones.
 
-Rides in the streets of the synthetic city start and end at a home and pass a corner at least two kilometres away, with
-a fix every second. The adversary knows the method but not the streets, has a uniform prior over places, and weights
-each place by the likelihood of the ends of the published track. It uses the angle at the ends (normal with a standard
-deviation of 30 degrees), and
+Rides in the streets of the synthetic city, with blocks of 100 m, start and end at a home and pass a corner at least two
+kilometres away, with a fix every second. The adversary knows the method, has a uniform prior over places, and weights
+each place by the likelihood of the ends of the published track. Only the last one knows the streets. It
+uses the angle at the ends (normal with a standard deviation of 30 degrees), and
 
 - for trimmed ends the distance: 500 m were removed along the track, 0.5 to 1 times that as the crow flies;
 - for a circle around the home the radius, to 15 m (Hassan et al., USENIX Security 2018);
 - for a circle with a centre that was moved once by up to 250 m, every centre;
-- for a zone of ``dphmm hide`` the likelihoods of its two adversaries.
+- for a zone of ``dphmm hide`` the likelihoods of its adversaries. The last one knows the streets.
 
 The estimate is the posterior mean, and the error its distance from the home.
 
@@ -19,6 +19,7 @@ locations, or that stop at the home for five minutes.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,15 +28,18 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.hide.recordings import write_recording
+from dphmm.hide.streets import AHEAD_KM, STREET, ZoneStreets, candidate_posteriors
 from dphmm.hide.zone import TURN_STD, Gate, HiddenZone, Stretch, infer_location
 from dphmm.jobs.hide import hide
 from dphmm.readers.synthetic_city import City, build_city
 from dphmm.space.grid import Square
 from dphmm.space.states import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
+from dphmm.tables.street_map import StreetMap, read_street_map
 from scripts.benchmarks.report import Report
-from scripts.make_sample import synthetic_ride
+from scripts.make_sample import streets_geojson, synthetic_ride
 
+BLOCKS = 60
 RADIUS, MOVED, AHEAD = 0.5, 0.25, 0.1
 RIDES = (1, 3, 10)
 _RASTER = 0.025
@@ -49,7 +53,8 @@ Ends = list[tuple[FloatArray, FloatArray]]
 def run(report: Report, _: argparse.Namespace) -> None:
     _time_many(report, 10 if report.small else 300)
     homes = 4 if report.small else 40
-    city, rng = build_city(), np.random.default_rng(0)
+    city, rng = build_city(blocks=BLOCKS), np.random.default_rng(0)
+    street_map = _street_map(city)
     corners = sorted(city.streets)
     inner = [corner for corner in corners if np.abs(city.point(corner)).max() < 1.3]
     chosen = [inner[at] for at in rng.choice(len(inner), homes, replace=homes > len(inner))]
@@ -61,7 +66,7 @@ def run(report: Report, _: argparse.Namespace) -> None:
         middle = point + MOVED * np.sqrt(rng.random()) * np.array([np.cos(a := 2 * np.pi * rng.random()), np.sin(a)])
         for name, way in WAYS.items():
             off[name].append(_guesses(point, [way(ride, point, middle) for ride in rides], name))
-        for name, distances in zip(HIDDEN, _zone(city, point, rides), strict=True):
+        for name, distances in zip(HIDDEN, _zone(city, street_map, point, rides), strict=True):
             off[name].append(distances)
     distances = {name: 1000 * np.array(values) for name, values in off.items()}
     for name, errors_of in distances.items():
@@ -133,7 +138,7 @@ WAYS: dict[str, Callable[[FloatArray, FloatArray, FloatArray], Ends]] = {
     "circle of 500 m": lambda ride, home, _: _outside(ride, home),
     "circle of 500 m, moved": lambda ride, _, middle: _outside(ride, middle),
 }
-HIDDEN = ("hide, Markov adversary", "hide, extrapolating adversary")
+HIDDEN = ("hide, Markov adversary", "hide, extrapolating adversary", "hide, adversary with a street map")
 
 
 def _guesses(home: FloatArray, rides: Sequence[Ends], name: str) -> list[float]:
@@ -172,22 +177,42 @@ def _near(middles: FloatArray, side: int) -> FloatArray:
     return np.maximum(fftconvolve(middles.reshape(side, side), disc.astype(float), mode="same").ravel(), 0.0)
 
 
-def _zone(city: City, home: FloatArray, rides: Sequence[FloatArray]) -> list[list[float]]:
+def _street_map(city: City) -> StreetMap:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "streets.geojson"
+        path.write_text(json.dumps(streets_geojson(city)))
+        return read_street_map(path)
+
+
+def _zone(city: City, street_map: StreetMap, home: FloatArray, rides: Sequence[FloatArray]) -> list[list[float]]:
     (place,) = city.projection.to_latlon(home)
     zone = HiddenZone(Square.around(float(place[0]), float(place[1]), 1.5 * RADIUS), RADIUS)
+    streets = ZoneStreets(zone, street_map)
 
     def plane(points: FloatArray) -> FloatArray:
         return zone.projection.to_plane(*city.projection.to_latlon(points).T)
 
-    (true_point,), likelihoods = plane(home), list[dict[str, FloatArray]]()
+    (true_point,), likelihoods, stretches = plane(home), list[dict[str, FloatArray]](), list[Stretch]()
     results: list[list[float]] = [[] for _ in HIDDEN]
     for number, ride in enumerate(rides, start=1):
         track = plane(ride)
-        beyond = np.flatnonzero(np.abs(track).max(axis=1) > zone.half_km)
-        out, back = (Gate(*end) for end in _ends(track, int(beyond[0]), int(beyond[-1])))
-        likelihoods += [zone.log_likelihoods(Stretch(None, out)), zone.log_likelihoods(Stretch(back, None))]
+        outside = np.abs(track).max(axis=1) > zone.half_km
+        beyond = np.flatnonzero(outside)
+        ends = _ends(track, int(beyond[0]), int(beyond[-1]))
+        # Up to the first return into the zone.
+        first, last = int(beyond[0]), int(beyond[-1])
+        until = first + int(np.argmin([*outside[first:], False]))
+        since = last + 1 - int(np.argmin([*outside[last::-1], False]))
+        step = round(AHEAD_KM / np.hypot(*np.diff(track, axis=0).T).mean())
+        ahead = track[min(first + step, until - 1)], track[max(last - step, since)]
+        out, back = (Gate(*end, towards) for end, towards in zip(ends, ahead, strict=True))
+        ride_stretches = [Stretch(None, out), Stretch(back, None)]
+        stretches += ride_stretches
+        likelihoods += [zone.log_likelihoods(stretch) for stretch in ride_stretches]
         if number in RIDES:
-            for errors, error in zip(results, infer_location(zone, likelihoods), strict=True):
-                guess = error.posterior @ zone.grid.points[zone.core]
+            guesses = [error.posterior @ zone.grid.points[zone.core] for error in infer_location(zone, likelihoods)]
+            posterior = candidate_posteriors(streets, likelihoods, stretches)[STREET]
+            guesses.append(posterior @ streets.candidates.points)
+            for errors, guess in zip(results, guesses, strict=True):
                 errors.append(float(np.hypot(*(guess - true_point))))
     return results

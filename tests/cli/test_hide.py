@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dphmm import MarkovModel
@@ -154,3 +158,23 @@ def test_town_is_printed_with_country_and_coordinates(run, folder):
     assert done.exit_code == 2
     assert "'Roma, IT' is Rome, Italy" in done.stderr
     assert not (folder / "n.npz").exists()
+
+
+REAL_MAP = Path(os.environ.get("DPHMM_REAL_DATA", "")) / "streets/north-bayreuth.osm.gz"
+
+
+@pytest.mark.skipif(not REAL_MAP.is_file(), reason="needs DPHMM_REAL_DATA")
+def test_real_map_prints_odds_of_buildings(run, tmp_path):
+    start, end = (49.992409, 11.546994), (50.03, 11.55)
+    rows = [
+        f"{start[0] + share * (end[0] - start[0])},{start[1] + share * (end[1] - start[1])},"
+        f"2024-03-09T10:{int(15 * share):02d}:{int(900 * share) % 60:02d}Z"
+        for share in np.linspace(0, 0.99, 300)
+    ]
+    path = tmp_path / "ride.csv"
+    path.write_text("\n".join(["latitude,longitude,time", *rows]) + "\n")
+    done = run("hide", path, f"--near={start[0]},{start[1]}", "--map", REAL_MAP, "-o", tmp_path / "public.csv")
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert re.search(r"Your home is one of \d+ (buildings|addresses) in the core", text)
+    assert "who knows the streets, gives none of them a probability above" in text

@@ -41,7 +41,7 @@ def build_map(points, edges, classes=None, addresses=(), buildings=()):
 
 
 def random_town(rng):
-    """Return corners of a bent grid of 4 × 4 that crosses the border, and its streets without some."""
+    """Return corners of a bent grid of 4 × 4 across the border, and most of its streets."""
     steps = np.array([-0.62, -0.17, 0.16, 0.64])
     corners = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) + rng.uniform(-0.03, 0.03, (16, 2))
     edges = [(at, at + 1) for at in range(16) if at % 4 < 3] + [(at, at + 4) for at in range(12)]
@@ -51,8 +51,8 @@ def random_town(rng):
 def enumerate_gates(corners, edges, home, target, scale, wandering):
     """Return the probability of each gate from all simple ways that leave the zone once.
 
-    The gates are points at which streets cross the border, in an order of their own, with their probabilities. Homes
-    and targets are corners.
+    The gates are points at which streets cross the border, in another order than those of the package. Homes and
+    targets are corners.
     """
     graph, gates = nx.Graph(), []
     for start, end in edges:
@@ -71,8 +71,8 @@ def enumerate_gates(corners, edges, home, target, scale, wandering):
             nodes.append(("gate", len(gates) - 1))
         nodes.append(end)
         places = [gates[node[1]] if isinstance(node, tuple) else corners[node] for node in nodes]
-        for (one, other), (place, next_place) in zip(pairwise(nodes), pairwise(places), strict=True):
-            graph.add_edge(one, other, length=float(np.hypot(*(place - next_place))))
+        for (node, next_node), (place, next_place) in zip(pairwise(nodes), pairwise(places), strict=True):
+            graph.add_edge(node, next_node, length=float(np.hypot(*(place - next_place))))
     shortest = np.full(len(gates), np.inf)
     for way in nx.all_simple_paths(graph, home, target):
         crossed = [node[1] for node in way if isinstance(node, tuple)]
@@ -86,7 +86,7 @@ def enumerate_gates(corners, edges, home, target, scale, wandering):
 
 
 def compare_with_enumeration(streets_class):
-    """Return the largest error of gate probabilities over random towns, homes and targets (seed 0)."""
+    """Return the largest error of gate probabilities over six random towns (seed 0)."""
     rng, error = np.random.default_rng(0), 0.0
     for _ in range(6):
         corners, edges = random_town(rng)
@@ -98,9 +98,9 @@ def compare_with_enumeration(streets_class):
         probabilities = streets.gate_probabilities(corners[target])
         for number, home in enumerate(homes):
             gates, expected = enumerate_gates(corners, edges, home, target, SCALE, WANDERING)
-            found = streets.points[streets.gates]
-            order = [np.hypot(*(found - gate).T).argmin() for gate in gates]
-            assert sorted(order) == list(range(len(found)))
+            own_gates = streets.points[streets.gates]
+            order = [np.hypot(*(own_gates - gate).T).argmin() for gate in gates]
+            assert sorted(order) == list(range(len(gates)))
             error = max(error, np.abs(probabilities[number][order] - expected).max())
     return error
 
@@ -215,7 +215,7 @@ def test_every_home_in_chosen_square_yields_it(town):
 
 
 def test_smallest_square_by_its_own_count_would_differ_between_homes(town):
-    """The broken twin: the smallest square with 50 candidates around each home reveals more than itself."""
+    """The broken twin: the smallest square with 50 candidates around each home."""
     homes = town.addresses[::80]
 
     def smallest(home):

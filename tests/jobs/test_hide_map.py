@@ -1,4 +1,4 @@
-"""Hidden places with a street map: the adversary who knows it, and zones chosen by candidates."""
+"""Hidden places with a street map: an adversary who knows it, and zones by candidates."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def test_odds_do_not_depend_on_the_removed_points(tmp_path):
         segment = Segment(latitude, longitude, times, np.full(len(points), np.nan))
         write_recording(tmp_path / f"{seed}.csv", Recording((segment,), None))
         results.append(hide(tmp_path / f"{seed}.csv", [HOME], WITHIN, map_file=STREETS, kind="driving"))
-    first, second = ([place.to_dict() if hasattr(place, "to_dict") else place for place in r.places] for r in results)
-    for one, other in zip(first[0].stretches, second[0].stretches, strict=True):
-        for gate, other_gate in ((one.left, other.left), (one.entered, other.entered)):
+    first, second = (result.places[0] for result in results)
+    for stretch, other in zip(first.stretches, second.stretches, strict=True):
+        for gate, other_gate in ((stretch.left, other.left), (stretch.entered, other.entered)):
             assert (gate is None) == (other_gate is None)
             if gate is not None:
                 np.testing.assert_array_equal(gate.point, other_gate.point)
@@ -117,8 +117,6 @@ def test_among_enlarges_the_square_to_the_number_and_within_wins_if_larger(tmp_p
         assert find_candidates(street_map, zone).effective_number >= number
     session = tmp_path / "s.json"
     hide(RIDE, [HOME], among=20, map_file=STREETS, session=session)
-    again = hide(RIDE, [HOME], among=20, map_file=STREETS, session=session)
-    assert again.places[0].num_recordings == 1
     with pytest.raises(ConfigurationError, match="hidden with --among 20 and --kind"):
         hide(RIDE, [HOME], among=30, map_file=STREETS, session=session)
 

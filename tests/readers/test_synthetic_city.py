@@ -103,3 +103,14 @@ def test_nights_are_spent_at_one_location():
 def test_out_of_range_arguments_raise(wrong):
     with pytest.raises(ConfigurationError):
         synthetic_trajectories(**wrong)
+
+
+def test_finer_blocks_keep_the_shape_of_the_city():
+    city = build_city(blocks=36)
+    assert nx.is_connected(city.streets)
+    lengths = [np.hypot(*(city.point(start) - city.point(end))) for start, end in city.streets.edges]
+    assert np.median(lengths) == pytest.approx(6 / 36, rel=0.05)
+    crossings = [start for start, end in city.streets.edges if {start[1], end[1]} == {16, 17}]
+    assert [round(city.point(corner)[0]) for corner in sorted(crossings)] == [-2, 0, 2]
+    with pytest.raises(ConfigurationError, match="multiple of 12, got 13"):
+        build_city(blocks=13)
