@@ -95,9 +95,24 @@ class Gap(Operator):
             return self._step_through(logs, True)
         return np.full(len(logs), log_sum(self._limit + logs))
 
+    @property
+    def max_seconds(self) -> float:
+        """An estimate of the largest time that `forward` takes, in seconds, on any machine."""
+        if self._limit is not None:
+            return 0.0
+        if self._powers is not None:
+            return self._powers.estimate_seconds(self._num_steps)
+        return sum(
+            times * count * _estimate_step_seconds(operator) for runs, times in self.periods for operator, count in runs
+        )
+
+    @property
+    def _num_steps(self) -> int:
+        return sum(count * times for runs, times in self.periods for _, count in runs)
+
     def _step_through(self, logs: FloatArray, back: bool) -> FloatArray:
         if self._powers is not None:
-            later = self._powers.apply(logs, sum(count * n for runs, n in self.periods for _, count in runs), back)
+            later = self._powers.apply(logs, self._num_steps, back)
             if later is not None:
                 return later
         for runs, times in reversed(self.periods) if back else self.periods:
@@ -107,6 +122,10 @@ class Gap(Operator):
             ]
             logs = _repeat_period(logs, sides, times)
         return logs
+
+
+def _estimate_step_seconds(operator: TransitionOperator) -> float:
+    return _STEP_COST + _ENTRY_COST * float(operator.matrix.nnz)
 
 
 def homogeneous_gap(operator: TransitionOperator, steps: int, powers: Powers | None = None) -> Gap:
@@ -134,8 +153,12 @@ class Powers:
         """Return whether powers are faster than stepping for a gap of this length."""
         if self._size > POWERS_MAX_STATES:
             return False
-        stepping_cost = steps * (_STEP_COST + _ENTRY_COST * self._operator.matrix.nnz)
+        stepping_cost = steps * _estimate_step_seconds(self._operator)
         return stepping_cost > _MIN_STEPPING_SHARE * log2(steps) * self._size**3 * _POWER_COST + 20 * _STEP_COST
+
+    def estimate_seconds(self, steps: int) -> float:
+        """Return the seconds for applying powers, without computing them."""
+        return (_BASE - 1) * log2(steps) / log2(_BASE) * self._size**2 * _ENTRY_COST
 
     def apply(self, logs: FloatArray, steps: int, back: bool) -> FloatArray | None:
         """Return log masses ``(N,)`` after the steps, or log likelihoods before them.
