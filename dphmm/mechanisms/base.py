@@ -80,9 +80,9 @@ class PlanarLaw(NamedTuple):
     is_exact: bool = False
 
     def log_densities(self, z: npt.NDArray[Any], columns: FloatArray) -> FloatArray:
-        """Return ``log p(z | x)`` of a release ``(2,)`` or ``c`` releases ``(c, 2)`` for points ``(2, N)``.
+        """Return ``log p(z | x)`` of releases for points ``(2, N)``.
 
-        The result is ``(N,)`` or ``(c, N)``.
+        One release ``(2,)`` gives ``(N,)``, several ``(c, 2)`` give ``(c, N)``.
         """
         logs = np.empty((*z.shape[:-1], columns.shape[1]))
         # A matrix product may fuse products and sums, a compiled loop does not. Both have the same bits if every
@@ -121,7 +121,7 @@ def _fill_norms(forms: FloatArray, shares: FloatArray, z: FloatArray, columns: F
 def _fill_norm_table(
     forms: FloatArray, shares: FloatArray, z: FloatArray, columns: FloatArray, norms: FloatArray
 ) -> None:
-    """Write the norms ``(c, N)`` of the differences of releases ``(c, 2)`` and points ``(2, N)``."""
+    """Write the norms ``(c, N)`` of releases ``(c, 2)`` minus points ``(2, N)``."""
     norms[:] = 0.0
     heights = np.empty_like(norms)
     # The height of a difference is a difference of heights: a subtraction for each pair instead of two products.

@@ -211,7 +211,10 @@ class Powers:
             return np.asarray(np.log(values) + top)
 
     def _apply_strides(self, values: FloatArray, top: float, steps: int, back: bool) -> FloatArray | None:
-        """Return the logs of masses, relative to ``e**top``, after the steps; None if there are no strides."""
+        """Return log masses after the steps, None if there are no strides.
+
+        `values` are relative to ``e**top``.
+        """
         matrix, side = self._stride, self._operator.backward_product if back else self._operator.forward_product
         if matrix is None:
             return None
@@ -232,7 +235,10 @@ class Powers:
 
     @cached_property
     def _stride(self) -> FloatArray | None:
-        """The matrix of a stride; None if it is not positive, except in the columns of states without inflow."""
+        """The matrix of a stride, None unless it is positive.
+
+        The columns of states without inflow are zero.
+        """
         power = self._operator.matrix.toarray()
         has_inflow = power.any(axis=0)
         with one_thread():

@@ -484,7 +484,7 @@ class BudgetEffects:
         return BudgetEffect(epsilon, error, max(1.0, self._scheduler.growth.steps_between(error, self._level)))
 
     def is_far_from(self, goal: float, epsilon: float) -> bool:
-        """Return whether the error after a release with a given budget exceeds a goal by far, from few outputs."""
+        """Return whether the error after a release exceeds a goal by far, from few outputs."""
         noise = self._planner.build_noise(self._plan, epsilon)
         if noise.is_tabular:
             return False

@@ -175,7 +175,7 @@ def test_search_ends_early_only_if_timestep_is_withheld(seed):
 
 
 def test_few_outputs_reject_only_insufficient_budgets():
-    """A quarter of the outputs is far from a goal only if all outputs exceed it; 300 beliefs, seed 4."""
+    """Few outputs are far from a goal only if all exceed it; 300 beliefs, seed 4."""
     releaser = engine(Schedule(0.9))
     scheduler = Scheduler(Schedule(0.9), releaser.model, F)
     rng, num_rejected = np.random.default_rng(4), 0
