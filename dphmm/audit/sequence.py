@@ -28,6 +28,7 @@ from dphmm.model import (
     smooth_releases,
 )
 from dphmm.model.forward_backward import Beliefs, smooth_in_blocks
+from dphmm.model.gaps import Gap
 from dphmm.model.row_file import RowFile
 from dphmm.policy.repair import exposed_states
 from dphmm.release.engine import Releaser
@@ -616,6 +617,21 @@ class SmoothingRecorder:
         slots = np.array(self._slots)
         gaps = np.diff(slots, prepend=slots[0])
         return _summarize_smoothed(model or self._model, self._log_likelihoods, gaps, int(slots[0]), points, cell)
+
+    def estimate_gap_seconds(self, model: MarkovModel | None = None) -> float:
+        """Estimate the seconds for propagating a distribution through all gaps once.
+
+        The estimate follows from the model and the times alone, and counts every step. Gaps often end sooner, in a
+        steady state.
+
+        Parameters
+        ----------
+        model
+            The adversary's model. Defaults to the model of the releases.
+        """
+        slots = np.array(self._slots)
+        operators = (model or self._model).operators(np.diff(slots, prepend=slots[0]), slots)
+        return sum(operator.max_seconds for operator in operators if isinstance(operator, Gap))
 
     def close(self) -> None:
         """Delete the recorded releases."""

@@ -395,10 +395,11 @@ def _say_blocks(
 
 def _inference_cell(result: Mapping[str, Any], statistic: Statistic) -> str | None:
     """Return a statistic for each adversary that it was computed for. None if there is none."""
-    from dphmm.jobs.release.exposure import VIEW_PREFIXES, InferenceFigure, name_extreme
+    from dphmm.jobs.release.exposure import RESTARTS, VIEW_PREFIXES, InferenceFigure, name_extreme
 
     keys = (prefix + statistic for prefix in VIEW_PREFIXES.values())
     row = {key: result[name_extreme(key)] for key in keys if name_extreme(key) in result}
+    row[RESTARTS] = result.get(RESTARTS, 0)
     figures = (InferenceFigure.find([row], statistic, view) for view in VIEW_PREFIXES)
     return "; ".join(figure.in_table() for figure in figures if figure is not None) or None
 

@@ -80,11 +80,14 @@ class PlanarLaw(NamedTuple):
     is_exact: bool = False
 
     def log_densities(self, z: npt.NDArray[Any], columns: FloatArray) -> FloatArray:
-        """Return ``log p(z | x)``, ``(N,)``, of a release ``(2,)`` for points ``(2, N)``."""
-        logs = np.empty(columns.shape[1])
+        """Return ``log p(z | x)`` of releases for points ``(2, N)``.
+
+        One release ``(2,)`` gives ``(N,)``, several ``(c, 2)`` give ``(c, N)``.
+        """
+        logs = np.empty((*z.shape[:-1], columns.shape[1]))
         # A matrix product may fuse products and sums, a compiled loop does not. Both have the same bits if every
         # intermediate result is an integer; the faster one may be chosen only then.
-        fill = _fill_norms if self.is_exact else _fill_norms.plain
+        fill = _fill_norm_table if z.ndim == 2 else _fill_norms if self.is_exact else _fill_norms.plain
         fill(self.forms, 1.0 / self.offsets, z.astype(np.float64), columns, logs)
         logs *= -self.decay
         logs -= self.shift
@@ -113,6 +116,20 @@ def _fill_norms(forms: FloatArray, shares: FloatArray, z: FloatArray, columns: F
         np.abs(heights, out=heights)
         heights *= shares[:, np.newaxis]
         heights.max(axis=0, out=norms[block])
+
+
+def _fill_norm_table(
+    forms: FloatArray, shares: FloatArray, z: FloatArray, columns: FloatArray, norms: FloatArray
+) -> None:
+    """Write the norms ``(c, N)`` of releases ``(c, 2)`` minus points ``(2, N)``."""
+    norms[:] = 0.0
+    heights = np.empty_like(norms)
+    # The height of a difference is a difference of heights: a subtraction for each pair instead of two products.
+    for of_releases, of_points, share in zip(forms @ z.T, forms @ columns, shares.tolist(), strict=True):
+        np.subtract.outer(of_releases, of_points, out=heights)
+        np.abs(heights, out=heights)
+        heights *= share
+        np.maximum(norms, heights, out=norms)
 
 
 @dataclass(frozen=True, eq=False)

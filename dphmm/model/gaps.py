@@ -1,10 +1,12 @@
 """Operators of gaps: many steps of a model in one operation, forward or backward.
 
-One of four methods is used. The model and the length of the gap alone determine it, so the result never depends on
+One of five methods is used. The model and the length of the gap alone determine it, so the result never depends on
 earlier calls:
 
 - *Powers* of one matrix, computed by squaring and cached. Once all rows of a power are equal, so are the rows of all
   higher powers.
+- *Strides* of 16 steps of a larger dense matrix. Their matrix is computed and cached if it is positive. A gap ends once
+  it is steady.
 - *Steady state.* A gap is stepped through in equal periods (days or weeks if there are classes of time). Let D be the
   matrix of a period. If ``|v D - v| <= e v`` in every state, m further periods change no mass by more than about
   ``m e`` of itself, because D is non-negative. This holds for the given masses, also for chains with several closed
@@ -18,7 +20,7 @@ earlier calls:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from math import log2
 from typing import Any
 
@@ -37,7 +39,17 @@ from dphmm.model.transition_operator import (
 from dphmm.threads import one_thread
 
 POWERS_MAX_STATES = 2048
-"""Powers, which are dense, are used for models with at most this number of states."""
+"""Powers of any number of steps, which are dense, are used for models with at most this number of states."""
+# Larger dense matrices up to this size have one power, of up to 128 MiB, for strides of this many steps.
+_STRIDES_MAX_STATES = 4096
+_STRIDE_SQUARINGS = 4
+_STRIDE_STEPS = 1 << _STRIDE_SQUARINGS
+# Smallest share of positive entries of such a matrix.
+_STRIDE_MIN_FILL = 0.25
+# Number of strides between two checks for a steady state.
+_STRIDES_PER_CHECK = 4
+# Smallest entry of a power that is used for strides. Masses that underflow then are negligible in every state.
+_MIN_STRIDE_SHARE = 2.0**-100
 # One power is cached for each digit of a number of steps to this base.
 _BASE = 4
 # Seconds for one multiplication and addition of a product of dense matrices.
@@ -47,6 +59,8 @@ _STEP_COST = 5e-6
 _ENTRY_COST = 1.5e-9
 # Powers are used if stepping would take more than this share of the time for computing them.
 _MIN_STEPPING_SHARE = 0.05
+# As above, for strides: a few gaps must pay for the power, which takes up to half a minute.
+_MIN_STEPPING_SHARE_OF_STRIDES = 0.25
 # Steps of one matrix between two checks for a steady state, in gaps up to 512 periods and in longer ones. They are
 # multiples of small numbers, so that short cycles are complete.
 _PERIOD_STEPS = 60
@@ -95,9 +109,24 @@ class Gap(Operator):
             return self._step_through(logs, True)
         return np.full(len(logs), log_sum(self._limit + logs))
 
+    @property
+    def max_seconds(self) -> float:
+        """An estimate of the largest time that `forward` takes, in seconds, on any machine."""
+        if self._limit is not None:
+            return 0.0
+        if self._powers is not None:
+            return self._powers.estimate_seconds(self._num_steps)
+        return sum(
+            times * count * _estimate_step_seconds(operator) for runs, times in self.periods for operator, count in runs
+        )
+
+    @property
+    def _num_steps(self) -> int:
+        return sum(count * times for runs, times in self.periods for _, count in runs)
+
     def _step_through(self, logs: FloatArray, back: bool) -> FloatArray:
         if self._powers is not None:
-            later = self._powers.apply(logs, sum(count * n for runs, n in self.periods for _, count in runs), back)
+            later = self._powers.apply(logs, self._num_steps, back)
             if later is not None:
                 return later
         for runs, times in reversed(self.periods) if back else self.periods:
@@ -107,6 +136,10 @@ class Gap(Operator):
             ]
             logs = _repeat_period(logs, sides, times)
         return logs
+
+
+def _estimate_step_seconds(operator: TransitionOperator) -> float:
+    return _STEP_COST + _ENTRY_COST * float(operator.matrix.nnz)
 
 
 def homogeneous_gap(operator: TransitionOperator, steps: int, powers: Powers | None = None) -> Gap:
@@ -132,10 +165,20 @@ class Powers:
 
     def is_worthwhile(self, steps: int) -> bool:
         """Return whether powers are faster than stepping for a gap of this length."""
-        if self._size > POWERS_MAX_STATES:
+        stepping_cost = steps * _estimate_step_seconds(self._operator)
+        product_cost = self._size**3 * _POWER_COST
+        if self._size <= POWERS_MAX_STATES:
+            return stepping_cost > _MIN_STEPPING_SHARE * log2(steps) * product_cost + 20 * _STEP_COST
+        is_dense = self._operator.matrix.nnz >= _STRIDE_MIN_FILL * self._size**2
+        if self._size > _STRIDES_MAX_STATES or not is_dense:
             return False
-        stepping_cost = steps * (_STEP_COST + _ENTRY_COST * self._operator.matrix.nnz)
-        return stepping_cost > _MIN_STEPPING_SHARE * log2(steps) * self._size**3 * _POWER_COST + 20 * _STEP_COST
+        return stepping_cost > _MIN_STEPPING_SHARE_OF_STRIDES * _STRIDE_SQUARINGS * product_cost
+
+    def estimate_seconds(self, steps: int) -> float:
+        """Return the seconds for applying powers, without computing them."""
+        if self._size > POWERS_MAX_STATES:
+            return steps / _STRIDE_STEPS * self._size**2 * _ENTRY_COST
+        return (_BASE - 1) * log2(steps) / log2(_BASE) * self._size**2 * _ENTRY_COST
 
     def apply(self, logs: FloatArray, steps: int, back: bool) -> FloatArray | None:
         """Return log masses ``(N,)`` after the steps, or log likelihoods before them.
@@ -148,6 +191,8 @@ class Powers:
         if top == -np.inf:
             return logs
         values = np.exp(logs - top)
+        if self._size > POWERS_MAX_STATES:
+            return self._apply_strides(values, top, steps, back)
         left = steps
         k = 0
         with one_thread():
@@ -164,6 +209,43 @@ class Powers:
             values = np.where(low, 0.0, values)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(values) + top)
+
+    def _apply_strides(self, values: FloatArray, top: float, steps: int, back: bool) -> FloatArray | None:
+        """Return log masses after the steps, None if there are no strides.
+
+        `values` are relative to ``e**top``.
+        """
+        matrix, side = self._stride, self._operator.backward_product if back else self._operator.forward_product
+        if matrix is None:
+            return None
+        strides, left = divmod(steps, _STRIDE_STEPS)
+        before = values
+        with one_thread():
+            for number in range(1, strides + 1):
+                values = matrix @ values if back else values @ matrix
+                if number % _STRIDES_PER_CHECK == 0:
+                    if (np.abs(values - before) <= _STEADY_TOLERANCE * values).all():
+                        break
+                    before = values
+        # A state without inflow may be the only one in which an observation is probable. Stepping keeps its likelihood.
+        if back and values.min() < _MIN_STRIDE_SHARE:
+            return None
+        with np.errstate(divide="ignore"):
+            return walk(np.asarray(np.log(values) + top), [(side, left)])
+
+    @cached_property
+    def _stride(self) -> FloatArray | None:
+        """The matrix of a stride, None unless it is positive.
+
+        The columns of states without inflow are zero.
+        """
+        power = self._operator.matrix.toarray()
+        has_inflow = power.any(axis=0)
+        with one_thread():
+            for _ in range(_STRIDE_SQUARINGS):
+                power = power @ power
+                power /= power.sum(axis=1, keepdims=True)  # otherwise rounding grows with every square
+        return locked(power) if power[:, has_inflow].min() >= _MIN_STRIDE_SHARE else None
 
     def _power(self, k: int) -> FloatArray:
         """Return the matrix of ``_BASE**k`` steps."""

@@ -180,11 +180,16 @@ class StepNoise:
         """
         logs = np.full((len(outputs), len(states)), -inf)
         part_of = self.part_of[states]
+        max_distance = self.query.max_abs_coordinate + float(np.abs(outputs).max(initial=0.0))
         for index in np.unique(part_of[part_of >= 0]).tolist():
             in_part = np.flatnonzero(part_of == index)
-            values = np.tile(self.query.values[states[in_part]], (len(outputs), 1))
-            densities = self.parts[index].log_density(np.repeat(outputs, len(in_part), axis=0), values)
-            logs[:, in_part] = densities.reshape(len(outputs), -1)
+            law = self.parts[index].planar_law(max_distance)
+            if law is not None:
+                logs[:, in_part] = law.log_densities(outputs, self.query.columns.take(states[in_part], axis=1))
+            else:
+                values = np.tile(self.query.values[states[in_part]], (len(outputs), 1))
+                densities = self.parts[index].log_density(np.repeat(outputs, len(in_part), axis=0), values)
+                logs[:, in_part] = densities.reshape(len(outputs), -1)
             if self._missing_dimensions[index]:
                 widths = self._log_flat_width(np.abs(outputs).max(axis=1, keepdims=True))
                 logs[:, in_part] -= self._missing_dimensions[index] * widths

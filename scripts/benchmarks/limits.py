@@ -34,6 +34,7 @@ from dphmm.model import (
     learn_from_releases,
     smooth_releases,
 )
+from dphmm.model.gaps import homogeneous_gap
 from dphmm.model.time_classes import ClassScheme
 from scripts.benchmarks.lattice import HULLS
 from scripts.benchmarks.peers import NAMES as PEERS
@@ -238,6 +239,9 @@ def gaps(report: Report, by: ClassScheme | None, step: float, cell: float) -> No
     report.row(f"{what}, the first", once(partial(belief.predict, moves, year, slot), process_time), "s")
     steps = [partial(belief.predict, moves, 1, slot + k) for k in range(day)]
     beside = {"the steps of a day separately": sum(once(step, process_time) for step in steps)}
+    if by is None:
+        walked = homogeneous_gap(moves.one_step_operators[0], year)
+        beside["without powers, until it is steady"] = once(partial(walked.forward, belief.chain_logs), process_time)
     taken = seconds(partial(belief.predict, moves, year, slot), 1 if report.small else 3, process_time)
     report.row(f"{what}, later ones", taken, "s", beside)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, product
+
 import numpy as np
 import pytest
 
-from dphmm import Grid, MarkovModel, ReleaseSettings
+from dphmm import Grid, MarkovModel, Places, ReleaseSettings
 from dphmm.audit.sequence import ReleasedSequence, SmoothingRecorder, compute_smoothed_inference, replay_sequence
 from dphmm.errors import InvalidInputError
-from dphmm.model import Observations, filter_releases, smooth_releases
+from dphmm.model import Observations, filter_releases, forward_backward, smooth_releases
 from dphmm.model.point_estimate import Inference
+from dphmm.release.ledger import Account
 from dphmm.release.settings import Schedule
 from dphmm.release.trajectory import release_records
 from dphmm.space.trajectory import SlottedTrajectory
@@ -94,6 +97,69 @@ def test_replayed_posterior_matches_filtering_from_scratch(begins):
         np.array([(inference.error_lower_bound, inference.max_probability) for inference in wanted]).T,
         rtol=1e-9,
     )
+
+
+STOPS = Places(["a", "b", "c"], [45.0, 45.006, 45.0], [7.0, 7.006, 7.012])
+MOVES = np.array([[0.9, 0.08, 0.02], [0.1, 0.8, 0.1], [0.01, 0.09, 0.9]])
+FIRST = np.array([0.5, 0.3, 0.2])
+SESSIONS = [1000, 1001, 1003], [1043, 1044], [1747, 1748, 1750]
+PATH = [0, 0, 1, 2, 2, 0, 1, 1]
+SMALL_SETTINGS = {
+    "constant": ReleaseSettings("complete", 0.7),
+    "target": ReleaseSettings("complete", 0.7, schedule=Schedule(target_error=0.47)),
+    "budget": ReleaseSettings("complete", 1.0, schedule=Schedule(window_epsilon=1.0, window_seconds=7200.0)),
+}
+
+
+def smooth_by_enumeration(slots: list[int], likelihoods: np.ndarray) -> np.ndarray:
+    """Return ``Pr(s_t | z_1..T)``, ``(T, 3)``, by enumeration of all paths."""
+    moves = [np.linalg.matrix_power(MOVES, count) for count in np.diff(slots)]
+    beliefs = np.zeros((len(slots), 3))
+    for path in product(range(3), repeat=len(slots)):
+        weight = FIRST[path[0]] * np.prod([likelihoods[t, state] for t, state in enumerate(path)])
+        weight *= np.prod([move[pair] for move, pair in zip(moves, pairwise(path), strict=True)])
+        beliefs[np.arange(len(slots)), path] += weight
+    return beliefs / beliefs.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["one session", "three sessions"])
+@pytest.mark.parametrize("name", SMALL_SETTINGS)
+def test_posterior_over_gaps_and_restarts_matches_enumeration(name, forgets, monkeypatch):
+    """The adversary keeps the releases before a restart. Blocks have two releases."""
+    monkeypatch.setattr(forward_backward, "_BLOCK_ENTRIES", 6)
+    model = MarkovModel(MOVES, FIRST, states=STOPS, step_seconds=3600.0)
+    engine, recorder, records, begins = SMALL_SETTINGS[name].engine(model, 5), SmoothingRecorder(model), [], []
+    sessions = SESSIONS if forgets else [[slot for slots in SESSIONS for slot in slots]]
+    states, account = iter(PATH), Account()
+    for slots in sessions:
+        path = [next(states) for _ in slots]
+        track = SlottedTrajectory("ann", 3600.0, slots, STOPS.latitude[path], STOPS.longitude[path])
+        begins.append(len(records))
+        for _, record in release_records(engine, STOPS, track, before=account):
+            recorder.record(engine)
+            records.append(record)
+        account = engine.filter_state.account
+    slots = [slot for slots in SESSIONS for slot in slots]
+    withheld = np.array([record.withheld for record in records])
+    assert withheld.any() == (name != "constant")
+    assert not withheld.all()
+    sequence = ReleasedSequence(
+        "ann",
+        np.array([record.released or (0.0, 0.0) for record in records]),
+        np.array([record.epsilon for record in records]),
+        np.diff(slots, prepend=slots[0]),
+        restarts=np.isin(np.arange(len(slots)), begins),
+        first_slot=slots[0],
+    )
+    replays = list(replay_sequence(SMALL_SETTINGS[name].engine(model), sequence))
+    exact = smooth_by_enumeration(slots, np.exp([replay.log_likelihood for replay in replays]))
+    error, certainty = recorder.compute_smoothed_inference(engine.measurements.points)
+    np.testing.assert_allclose(certainty, exact.max(axis=1), rtol=1e-9)
+    wanted = [Inference(belief, engine.measurements.points).error_lower_bound for belief in exact]
+    np.testing.assert_allclose(error, wanted, rtol=1e-9)
+    if forgets:  # an adversary who ignores earlier sessions has another posterior
+        alone = smooth_by_enumeration(SESSIONS[1], np.exp([replay.log_likelihood for replay in replays[3:5]]))
+        assert np.abs(alone - exact[3:5]).max() > 1e-3
 
 
 def test_recording_engine_without_release_raises():

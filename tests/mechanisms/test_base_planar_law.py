@@ -19,6 +19,10 @@ def test_planar_log_densities_match_mechanisms(seed):
     for noise in (KNormMechanism(wall, 0.7), PlanarIsotropicMechanism(wall, 0.7), LatticeKNormMechanism(wall, 0.7)):
         log_densities = noise.planar_law(3000.0).log_densities(z, np.ascontiguousarray(points.T, dtype=float))
         np.testing.assert_allclose(log_densities, noise.log_density(z, points), rtol=1e-13)
+        outputs = rng.integers(-2000, 2001, (3, 2))
+        table = noise.planar_law(3000.0).log_densities(outputs, np.ascontiguousarray(points.T, dtype=float))
+        wanted = [noise.log_density(output, points) for output in outputs]
+        np.testing.assert_allclose(table, wanted, rtol=1e-12)
 
 
 def test_planar_law_is_missing_for_large_values_and_flat_bodies():

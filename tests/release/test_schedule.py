@@ -147,32 +147,46 @@ def test_half_budget_fails_error_comparison():
     assert enumerated(prior, 4.0) != pytest.approx(enumerated(prior, 2.0), rel=0.12)
 
 
-def search_fully(errors, budgets, goal):
-    """Return the index that bisection without an early end chooses."""
-    low, high = 0, len(budgets)
-    while errors[0] <= goal and high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if errors[middle] <= goal else (low, middle)
-    return low
-
-
 @given(st.integers(0, 10_000))
 def test_search_ends_early_only_if_timestep_is_withheld(seed):
-    """Random errors, not always increasing."""
+    """For increasing errors the result is that of a full search; others are met in part."""
     rng = np.random.default_rng(seed)
     budgets = [6.0 / 2 ** (rung / 2) for rung in range(11)]
-    errors = np.sort(rng.random(11)) if seed % 2 else rng.random(11)
+    is_sorted = seed % 4 > 0
+    errors = np.sort(rng.random(11)) if is_sorted else rng.random(11)
     rest, most, goal = rng.choice([0.0, *budgets]), float(rng.exponential(2.0)), rng.random()
     effects = BudgetEffects.__new__(BudgetEffects)
+    effects.is_far_from = lambda goal, budget: errors[budgets.index(budget)] > 1.15 * goal
     computed = []
     effects.compute = lambda budget: computed.append(budget) or BudgetEffect(budget, errors[budgets.index(budget)], 1)
-    best = effects.smallest_budget(goal, budgets, lambda budget: min(budget, rest) > most or rest < 0.5 * budget)
-    expected = budgets[search_fully(errors, budgets, goal)]
+
+    def exceeds(budget):
+        return min(budget, rest) > most or rest < 0.5 * budget
+
+    best = effects.smallest_budget(goal, budgets, exceeds)
+    smallest = max((k for k in range(11) if errors[k] <= goal), default=0)
     if best is None:
-        assert rest < 0.5 * expected or min(expected, rest) > most
+        assert exceeds(budgets[smallest]) or not is_sorted
     else:
-        assert best.epsilon == expected
-    assert len(computed) <= 5
+        assert not exceeds(best.epsilon)
+        assert best.epsilon == budgets[smallest] or not is_sorted
+        assert best.error <= goal or best.epsilon == budgets[0]
+    assert len(computed) <= (1 if best is None else 5)
+
+
+def test_few_outputs_reject_only_insufficient_budgets():
+    """Few outputs are far from a goal only if all exceed it; 300 beliefs, seed 4."""
+    releaser = engine(Schedule(0.9))
+    scheduler = Scheduler(Schedule(0.9), releaser.model, F)
+    rng, num_rejected = np.random.default_rng(4), 0
+    for prior in rng.dirichlet(np.ones(6), 300):
+        plan = releaser.planner.build_plan(Belief.from_probabilities(prior))
+        effects = BudgetEffects(scheduler, plan, releaser.planner, away(prior))
+        epsilon, goal = float(rng.choice([0.5, 1.0, 2.0])), rng.uniform(0.3, 1.0) * away(prior)
+        if effects.is_far_from(goal, epsilon):
+            num_rejected += 1
+            assert effects.compute(epsilon).error > goal
+    assert num_rejected > 50
 
 
 def test_large_belief_is_represented_by_subset_of_equal_spread():

@@ -27,7 +27,7 @@ from dphmm.jobs.input_data import OUTSIDE_REGION, SAME_TIMESTEP, Data, DataLike,
 from dphmm.jobs.model.learn import find_training_users, load_model, refuse_training_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
-from dphmm.jobs.release.exposure import most_exposed_users, summarize_exposure
+from dphmm.jobs.release.exposure import RESTARTS, most_exposed_users, summarize_exposure
 from dphmm.jobs.release.guarantees import collect_warnings, summarize_guarantee
 from dphmm.jobs.release.prediction import PredictionCheck
 from dphmm.jobs.release.sampling import SamplingSummary, average_users, summarize_sampling
@@ -244,7 +244,7 @@ class Batch(Result):
             "num_users": tally.users["timesteps"],
             "num_users_outside_region": tally.never_inside,
             "num_users_released_before": self.before,
-            "num_releases_after_gap": tally.sums["after_gap"],
+            RESTARTS: tally.sums["after_gap"],
             "num_users_with_gap": tally.users["after_gap"],
             **({"num_users_after_capped_event": tally.users["ended_events"]} if settings.caps else {}),
             "sampling": self.sampling,
@@ -291,6 +291,9 @@ FILE_KINDS = {"parquet": ("pyarrow.parquet",), "csv": (), "geojson": (), "gpkg":
 _MAX_GAP = 10**12
 # 500 steps of five minutes are 42 hours.
 _DEFAULT_GAP = 500
+# A user's metrics are not smoothed if the gaps need more seconds than this. The bound is an estimate from the model and
+# the times alone, so it does not depend on the machine.
+_MAX_GAP_SECONDS = 600.0
 # Longer than the years 1 to 9999, so that no trajectory is split.
 _MAX_SECONDS = 3e11
 
@@ -410,8 +413,9 @@ def batch(
         without transitions between them, the states of another part do not protect a user from such an adversary. The
         column ``num_ignored_releases`` contains the number of earlier releases that a session ignores. A gap as long
         as the data keeps one session per user. Event caps require this. An event that had ended before a user's first
-        release is ignored for this user, unless the model starts at rest. Smoothed metrics are computed for users with
-        one session; the batch states them if it has no others.
+        release is ignored for this user, unless the model starts at rest. Smoothed metrics use the releases of all
+        sessions. The batch states them unless the steps of a user's gaps are estimated to need more than ten minutes,
+        or the model excludes a user's sessions together.
     workers
         The number of processes on this machine. Defaults to one per processor. With one, everything happens in this
         process.
@@ -605,8 +609,7 @@ def _release_user(work: UserTask) -> UserResult:
     account = Account()
     history = None if work.earlier is None else history_before(work.earlier, model, int(whole.slots[0]))
     sessions = list(whole.split(min(job.gap * model.step, _MAX_SECONDS)))
-    # Smoothing over a gap that ends a session would cost many times as much as the releases.
-    recorder = SmoothingRecorder(model) if len(sessions) == 1 or history is not None else None
+    recorder = SmoothingRecorder(model)
     check = PredictionCheck()
     try:
         for track in sessions:
@@ -615,8 +618,7 @@ def _release_user(work: UserTask) -> UserResult:
             for record in release_records(releaser, model.space, track, before=account):
                 records.append(record)
                 check.add(releaser)
-                if recorder is not None:
-                    recorder.record(releaser)
+                recorder.record(releaser)
             releases += locate_releases(user, records, model.space, num_ignored)
     except SingletonConstraintError as problem:
         raise SingletonConstraintError(f"user {user}: {problem}, with allow_singleton = true") from None
@@ -628,26 +630,26 @@ def _release_user(work: UserTask) -> UserResult:
     table = ReleaseTable.from_releases(releases)
     settings = publishable_settings(job.settings)
     write_releases(work.part, table, overwrite=True, is_private=job.seed is None, settings=settings)
-    hindsight = None if recorder is None else _infer_smoothed(recorder, releaser, model)
-    # Whether the public summary contains smoothed metrics must not depend on earlier data of the user.
-    (summary,) = summarise(table, hindsight=hindsight if len(sessions) == 1 else None)
+    hindsight = _infer_smoothed(recorder, releaser, model)
+    (summary,) = summarise(table, hindsight=hindsight)
     counts |= {
         "timesteps": len(releases),
         "released": summary["num_releases"],
         "withheld": summary["num_withheld"],
         **{f"withheld_{reason}": int((table["withheld_reason"] == reason).sum()) for reason in WITHHELD_MESSAGES},
         "unprotected": summary["num_unprotected"],
-        "after_gap": sum(release.num_ignored_releases > 0 for release in releases),
+        "after_gap": summary[RESTARTS],
     }
     if job.settings.caps:
         counts["ended_events"] = len(releaser.event_caps.find_past_caps(int(whole.slots[0])))
     constrained_epsilon = max(release.record.constrained_epsilon for release in releases)
     entry = Entry(user, len(releases), file_hash(work.part))
     smoothed: tuple[tuple[float, float], ...] = ()
-    if recorder is not None and history is not None:
+    if history is not None:
         informed = _infer_smoothed(recorder, releaser, build_habit_model(model, history))
         smoothed = _compare_adversaries(table, hindsight, informed)
     sampling = summarize_sampling(table, job.settings)
+    recorder.close()
     repair = find_costly_repair(first, get_state_names(model.space))
     return UserResult(entry, counts, summary, constrained_epsilon, smoothed, sampling, repair, check.ratio)
 
@@ -655,9 +657,11 @@ def _release_user(work: UserTask) -> UserResult:
 def _infer_smoothed(recorder: SmoothingRecorder, engine: Releaser, model: MarkovModel) -> Hindsight | None:
     """Return the metrics of an adversary with a model who has all releases.
 
-    This includes those of earlier sessions. None if the model excludes the releases together. This can happen after a
-    gap, where a session ignores that states are out of reach.
+    This includes those of earlier sessions. None if the gaps need too much time. None also if the model excludes the
+    releases together. This can happen after a gap, where a session ignores that states are out of reach.
     """
+    if recorder.estimate_gap_seconds(model) > _MAX_GAP_SECONDS:
+        return None
     try:
         error, posterior = recorder.compute_smoothed_inference(engine.measurements.points, engine.cell, model)
     except StochasticError:

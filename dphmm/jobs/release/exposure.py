@@ -14,20 +14,25 @@ from typing import Any, Literal
 from dphmm.audit.sequence import PUBLIC
 from dphmm.formatting import percent
 
-View = Literal["filtered", "smoothed"]
-"""The releases that an adversary sees: those up to each timestep, or all of them."""
+View = Literal["filtered", "filtered since a gap", "smoothed"]
+"""The releases that an adversary uses: those up to each timestep, those since a gap restarted the belief, or all."""
 
 Statistic = Literal["median_adversary_error_m", "min_adversary_error_m", "median_max_posterior", "max_posterior"]
 """A statistic over a user's timesteps."""
 
-VIEW_PREFIXES: Mapping[View, str] = {"filtered": "", "smoothed": "smoothed_"}
+VIEW_PREFIXES: Mapping[View, str] = {"filtered": "", "filtered since a gap": "", "smoothed": "smoothed_"}
 """The prefix of a statistic's key in a row of `dphmm.writers.summarise`."""
 
-VIEW_LABELS: Mapping[View, str] = {"filtered": "using past releases", "smoothed": "using all releases"}
+VIEW_LABELS: Mapping[View, str] = {
+    "filtered": "using past releases",
+    "filtered since a gap": "using past releases since a long gap",
+    "smoothed": "using all releases",
+}
 """The words that follow a figure in a table."""
 
 _SEEN: Mapping[View, str] = {
     "filtered": "sees only the releases up to each timestep",
+    "filtered since a gap": "sees only the releases since the last long gap, up to each timestep",
     "smoothed": "sees all releases",
 }
 
@@ -43,6 +48,9 @@ _EXTREMES: Mapping[str, Callable[..., Any]] = {
     "smoothed_min_adversary_error_m": min,
     "smoothed_max_posterior": max,
 }
+
+RESTARTS = "num_releases_after_gap"
+"""The key of the number of releases with metrics that ignore the releases before a gap."""
 
 _SMOOTHED_KEYS = frozenset(key for key in _EXTREMES if key.startswith(VIEW_PREFIXES["smoothed"]))
 
@@ -69,6 +77,7 @@ def most_exposed_users(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
     kept = {id(row) for key in _EXTREMES if (row := most_exposed_user(rows, key)) is not None}
     # One user without smoothed metrics suffices that they are not stated for all.
     kept |= {id(row) for row in [row for row in rows if not row.keys() & _SMOOTHED_KEYS][:1]}
+    kept |= {id(row) for row in [row for row in rows if row.get(RESTARTS)][:1]}  # it suffices for the words, too
     return [row for row in rows if id(row) in kept]
 
 
@@ -122,8 +131,11 @@ class InferenceFigure:
     def find(cls, rows: Sequence[Mapping[str, Any]], statistic: Statistic, view: View) -> InferenceFigure | None:
         """Return a figure of the most exposed user.
 
-        None unless all rows contain the statistic, and one of them is a number.
+        None unless all rows contain the statistic, and one of them is a number. The two filtered views exclude each
+        other: the values of a row with restarts ignore the releases before a gap.
         """
+        if view != "smoothed" and (view == "filtered") == any(row.get(RESTARTS) for row in rows):
+            return None
         key = VIEW_PREFIXES[view] + statistic
         row = most_exposed_user(rows, key)
         if row is None or any(key not in other for other in rows):
@@ -136,7 +148,8 @@ class InferenceFigure:
 
         None without either.
         """
-        return cls.find(rows, statistic, "smoothed") or cls.find(rows, statistic, "filtered")
+        views: tuple[View, ...] = ("smoothed", "filtered", "filtered since a gap")
+        return next((figure for view in views if (figure := cls.find(rows, statistic, view)) is not None), None)
 
     @property
     def adversary(self) -> str:

@@ -36,7 +36,7 @@ from dphmm.jobs.release.exposure import SMOOTHED_METRICS, summarize_exposure
 from dphmm.jobs.release.guarantees import Scope, collect_warnings, summarize_guarantee
 from dphmm.jobs.release.prediction import PredictionCheck
 from dphmm.jobs.release.sampling import SamplingSummary, summarize_sampling
-from dphmm.jobs.release.stored import publishable_settings
+from dphmm.jobs.release.stored import compute_session_hindsight, publishable_settings
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import describe_isolated_states
@@ -416,8 +416,11 @@ def release(
             certificate_writer,
             watch,
         )
+    table = ReleaseTable.from_releases(releases)
+    if session is not None:
+        public_hindsight = compute_session_hindsight(session, table, engine)
     result = ReleaseResult(
-        ReleaseTable.from_releases(releases),
+        table,
         user_tracks,
         tuple(diagnostics),
         engine.is_private,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import groupby, islice, pairwise
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -42,6 +42,10 @@ from dphmm.writers import COLUMNS, Hindsight, ReleaseTable, read_releases, write
 from dphmm.writers.geopackage import read_settings_text
 
 clock = time.time  # replaceable in tests
+
+MAX_REPLAYED_RELEASES = 5_000
+"""The largest number of releases of a session for which a release job computes smoothed metrics: 17 days of five-minute
+steps. The replay takes as long as the releases did."""
 
 SettingsLike: TypeAlias = "ReleaseSettings | str | PolicyLike"
 """The settings of releases, or their policy only, as a string or a graph."""
@@ -476,7 +480,11 @@ def _is_session_store(path: str | Path) -> bool:
 
 
 def _from_store(
-    path: str | Path, model: MarkovModel, requested: SettingsLike | None, users: Sequence[str]
+    path: str | Path,
+    model: MarkovModel,
+    requested: SettingsLike | None,
+    users: Sequence[str],
+    max_releases: float = inf,
 ) -> Iterator[ReplayResult]:
     get_engine = cache(lambda settings: settings.engine(model))
     for content in read_sessions(path, users):
@@ -485,6 +493,8 @@ def _from_store(
         name = content.session.name
         if set(session.terms) != {MAIN_QUERY}:
             raise ConfigurationError(f"session {name!r} has several queries, which audits do not support")
+        if len(stored) > max_releases:
+            raise ConfigurationError(f"session {name!r} must have at most {max_releases} releases, got {len(stored)}")
         if content.pruned.count:
             raise ConfigurationError(
                 f"the first {content.pruned.count} releases of session {name!r} were pruned, and an audit replays all: "
@@ -614,6 +624,45 @@ def compute_hindsight(table: ReleaseTable, engine: Releaser) -> Hindsight:
         hindsight.error_m[is_user] = 1000.0 * error
         hindsight.certainty[is_user] = certainty
     return hindsight
+
+
+def compute_session_hindsight(
+    path: str | Path, table: ReleaseTable, engine: Releaser, max_releases: int = MAX_REPLAYED_RELEASES
+) -> Hindsight | None:
+    """Compute the metrics of each row for an adversary who has the user's whole session.
+
+    The session may contain earlier releases, and is replayed from the first. None if a session cannot be replayed: it
+    has more than `max_releases` releases, or it was pruned, rewound or amended.
+
+    Parameters
+    ----------
+    path
+        The file of the sessions, or the address of their server.
+    table
+        Releases of the sessions.
+    engine
+        An engine of their model and settings.
+    max_releases
+        The largest number of releases of a session.
+
+    Returns
+    -------
+    Hindsight or None
+        Its arrays have an entry for each row.
+    """
+    users = table["user"].astype(str)
+    names = list(dict.fromkeys(users.tolist()))
+    hindsight = Hindsight(np.empty(len(table)), np.empty(len(table)))
+    # The releases are stored already. A session that an audit refuses must not prevent their output.
+    with suppress(DphmmError):
+        for result in _from_store(path, engine.model, engine.settings, names, max_releases):
+            is_user = users == result.sequence.user
+            error, certainty = compute_smoothed_inference(result.engine.spawn(), result.sequence)
+            at = np.searchsorted(result.slots, compute_slots(table.select(is_user), engine.model))
+            hindsight.error_m[is_user] = 1000.0 * error[at]
+            hindsight.certainty[is_user] = certainty[at]
+        return hindsight
+    return None
 
 
 def choose_settings(

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from dphmm import MarkovModel, PolicyGraph, Releaser
+from dphmm import MarkovModel, PolicyGraph, Releaser, read
 from dphmm.audit.sequence import SmoothingRecorder
+from dphmm.cli.release import _inference_cell
 from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.batch.batch import _infer_smoothed, batch
 from dphmm.jobs.input_data import Data
-from dphmm.jobs.model.learn import learn, region
-from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_users, summarize_exposure
+from dphmm.jobs.model.learn import learn, load_model, region
+from dphmm.jobs.release.exposure import (
+    VIEW_LABELS,
+    InferenceFigure,
+    most_exposed_users,
+    name_extreme,
+    summarize_exposure,
+)
 from dphmm.jobs.release.guarantees import collect_warnings
 from dphmm.jobs.release.release import release
+from dphmm.jobs.release.stored import compute_session_hindsight
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.settings import Schedule
 from dphmm.writers.formats import read_releases
 
 TOWN = "data/sample/geolife"
 USERS = ("000", "001")
 SETTINGS = ReleaseSettings("utility:1km", 1.0)
-WORDS = {"filtered": "sees only the releases up to each timestep", "smoothed": "sees all releases"}
+SCHEDULED = ReleaseSettings("utility:1km", 1.0, schedule=Schedule(target_error=1.2))
+WORDS = {
+    "filtered": "sees only the releases up to each timestep",
+    "filtered since a gap": "sees only the releases since the last long gap, up to each timestep",
+    "smoothed": "sees all releases",
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +59,12 @@ def release_by(way, world):
     return release(data, model, SETTINGS, folder / f"{way}.csv", session=session, rng=1), [folder / f"{way}.csv"]
 
 
-def audited_figures(model, files):
+def audited_figures(model, files, settings=SETTINGS):
     """Audit the files.
 
     Return each view's smallest median error over users, metres, and largest posterior.
     """
-    audits = [audit for file in files for audit in audit_session(file, model, SETTINGS).audits]
+    audits = [audit for file in files for audit in audit_session(file, model, settings).audits]
     views = {"filtered": "filtered_metrics", "smoothed": "smoothed_metrics"}
     return {
         view: (
@@ -59,7 +75,7 @@ def audited_figures(model, files):
     }
 
 
-@pytest.mark.parametrize(("way", "view"), [("release", "smoothed"), ("batch", "smoothed"), ("session", "filtered")])
+@pytest.mark.parametrize(("way", "view"), [("release", "smoothed"), ("batch", "smoothed"), ("session", "smoothed")])
 def test_sentence_names_releases_of_its_figure(way, view, world):
     result, files = release_by(way, world)
     figures = audited_figures(world[1], files)
@@ -75,22 +91,54 @@ def test_sentence_names_releases_of_its_figure(way, view, world):
             assert [name for name, words in WORDS.items() if words in warning] == [view]
 
 
+@pytest.mark.parametrize("settings", [SETTINGS, SCHEDULED], ids=["constant", "scheduled"])
 @pytest.mark.parametrize("session_gap", [None, 3])
-def test_batch_figures_match_session_audit(session_gap, world, tmp_path):
-    """With restarts after a gap they are filtered, and the sentence says so."""
+def test_batch_figures_match_session_audit(session_gap, settings, world, tmp_path):
+    """They use the releases before a gap that restarted the belief, too."""
     _, model, data = world
-    done = batch(data, tmp_path / "b", model, SETTINGS, kind="csv", workers=1, seed=2, session_gap=session_gap)
+    done = batch(data, tmp_path / "b", model, settings, kind="csv", workers=1, seed=2, session_gap=session_gap)
     files = sorted((tmp_path / "b").glob("??/*.csv"))
     restarts = [np.any(np.diff(read_releases(file)["num_ignored_releases"])) for file in files]
     assert any(restarts) == (session_gap is not None)
+    assert any(read_releases(file)["withheld"].any() for file in files) == (settings is SCHEDULED)
     result = done.to_dict()
-    if session_gap is not None:
-        assert not any(key.startswith("smoothed_") for key in result)
-        assert WORDS["filtered"] in done.summary_sentences()[1]
-        return
-    wanted = audited_figures(model, files)["smoothed"]
+    wanted = audited_figures(model, files, settings)["smoothed"]
     figures = result["smoothed_min_user_median_adversary_error_m"], result["smoothed_max_posterior"]
     np.testing.assert_allclose(figures, wanted, rtol=1e-5)  # the file has 7 digits
+    assert WORDS["smoothed"] in done.summary_sentences()[1]
+
+
+@pytest.mark.parametrize("session_gap", [None, 3])
+def test_batch_with_costly_gaps_is_filtered(session_gap, world, tmp_path, monkeypatch):
+    """The sentence states that the releases since a gap are used if a gap restarted."""
+    _, model, data = world
+    monkeypatch.setattr(sys.modules[batch.__module__], "_MAX_GAP_SECONDS", -1.0)
+    done = batch(data, tmp_path / "b", model, SETTINGS, kind="csv", workers=1, seed=2, session_gap=session_gap)
+    result = done.to_dict()
+    view = "filtered" if session_gap is None else "filtered since a gap"
+    assert (result["num_releases_after_gap"] > 0) == (session_gap is not None)
+    assert not any(key.startswith("smoothed_") for key in result)
+    assert [name for name, words in WORDS.items() if words in done.summary_sentences()[1]] == [view]
+    row = {**result, **{name_extreme(key): 1.0 for key in ("median_adversary_error_m",)}}
+    assert _inference_cell(row, "median_adversary_error_m") == f"1 m {VIEW_LABELS[view]}"
+
+
+def test_session_figures_use_releases_of_earlier_runs(world, tmp_path):
+    """They equal those of an audit of the whole session at the timesteps of the second run."""
+    model = world[1]
+    track = next(track for track in read(TOWN).trajectories if track.user == USERS[0])
+    columns = {"user": track.user, "time": track.times, "latitude": track.latitude, "longitude": track.longitude}
+    for number, half in enumerate(np.array_split(np.arange(len(track)), 2)):
+        frame = pd.DataFrame(columns).iloc[half]
+        done = release(Data((frame,)), model, SCHEDULED, session=tmp_path / "s.db", rng=number)
+    (audit,) = audit_session(tmp_path / "s.db", model, SCHEDULED).audits
+    count = len(done.table)
+    assert 0 < count < len(audit.steps)
+    np.testing.assert_allclose(done.hindsight.error_m, 1000 * audit.smoothed_metrics.error[-count:], rtol=1e-9)
+    np.testing.assert_allclose(done.hindsight.certainty, audit.smoothed_metrics.top_1_probability[-count:], rtol=1e-9)
+    engine = SCHEDULED.engine(load_model(model))
+    assert compute_session_hindsight(tmp_path / "s.db", done.table, engine, len(audit.steps) - 1) is None
+    assert compute_session_hindsight(tmp_path / "s.db", done.table, engine, len(audit.steps)) is not None
 
 
 def test_batch_of_excluded_releases_is_filtered():
