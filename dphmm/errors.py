@@ -21,6 +21,7 @@
     │   │   ├── EmptyDataError                input without a fix
     │   │   └── NotRecordingError             a file with another content than locations and times
     │   └── ConfigurationError                an invalid job or option
+    │       ├── MissingExtensionError         an own mechanism or state space that is not installed
     │       └── SessionMismatchError          a session with other terms
     ├── DownloadError                         a public data set that cannot be downloaded
     ├── OutputError                           an output that exists or cannot be written
@@ -172,6 +173,36 @@ class NotRecordingError(DataFileError):
 
 class ConfigurationError(InvalidInputError):
     """An invalid job or option."""
+
+
+class MissingExtensionError(ConfigurationError):
+    """A mechanism or state space of another package that is neither installed nor registered.
+
+    Parameters
+    ----------
+    group
+        The group of entry points.
+    name
+        The name of the extension.
+    version
+        The required version; None for any.
+    reason
+        The reason, if it is installed. Defaults to none.
+    provider
+        The module that provides it, if it is known.
+    """
+
+    def __init__(
+        self, group: str, name: str, version: str | None = None, reason: str = "", provider: str | None = None
+    ) -> None:
+        self.name = name
+        self.version = version
+        wanted = f"{name!r}" if version is None else f"{name!r} {version}"
+        hint = "" if provider is None else f" of {provider}"
+        super().__init__(
+            f"{group}: {wanted} must be installed or registered{f', but {reason}' if reason else ''}; install the "
+            f"package{hint} that has this entry point, or import the module that registers it"
+        )
 
 
 class SessionMismatchError(ConfigurationError):

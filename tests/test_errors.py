@@ -8,7 +8,14 @@ import pickle
 import pytest
 
 from dphmm import errors
-from dphmm.errors import DataFileError, DphmmError, EmptyDataError, MissingDependencyError, NotRecordingError
+from dphmm.errors import (
+    DataFileError,
+    DphmmError,
+    EmptyDataError,
+    MissingDependencyError,
+    MissingExtensionError,
+    NotRecordingError,
+)
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, DphmmError)]
 ARGUMENTS = {
@@ -16,6 +23,7 @@ ARGUMENTS = {
     EmptyDataError: ("a.csv", "is empty", 7),
     NotRecordingError: ("a.csv", "is a picture", 7),
     MissingDependencyError: ("pyarrow", "files"),
+    MissingExtensionError: ("dphmm.spaces", "what was found"),
 }
 
 

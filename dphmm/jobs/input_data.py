@@ -430,7 +430,7 @@ class Data:
 
 
 class SupportsArrow(Protocol):
-    """A table with the Arrow PyCapsule interface, such as those of Polars, DuckDB, pyarrow and pandas."""
+    """A table with the Arrow PyCapsule interface, as of Polars, DuckDB or pandas."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return a stream of the rows."""

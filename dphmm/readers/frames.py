@@ -125,7 +125,7 @@ def are_trajectories(value: object) -> bool:
 
 
 def has_arrow(value: object) -> bool:
-    """Return whether a value has the Arrow PyCapsule interface or the DataFrame interchange protocol."""
+    """Return whether a value has the Arrow or the DataFrame interchange protocol."""
     return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__dataframe__")
 
 
@@ -190,14 +190,14 @@ def _as_arrow(frame: Any) -> Any:
             table = need("pyarrow.interchange", "files").from_dataframe(frame)
         for index, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type):
-                words = [_words_of(chunk) for chunk in table.column(index).chunks]
+                words = [_decode_words(chunk) for chunk in table.column(index).chunks]
                 table = table.set_column(index, field.name, pa.chunked_array(words or [pa.array([], pa.string())]))
     except Exception as problem:
         raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({one_line(problem)})") from None
     return table
 
 
-def _words_of(chunk: Any) -> Any:
+def _decode_words(chunk: Any) -> Any:
     """Return the values of a dictionary array."""
     types = need("pyarrow", "files").types
     words = chunk.dictionary
@@ -217,7 +217,7 @@ def _extension(field: Any) -> str:
 
 
 def _reference_system(field: Any) -> Any:
-    """Return the reference system in the metadata of a GeoArrow column; None for WGS 84 degrees."""
+    """Return the reference system of a GeoArrow column; None for WGS 84 degrees."""
     plain = (field.metadata or {}).get(b"ARROW:extension:metadata", b"{}")
     if hasattr(field.type, "__arrow_ext_serialize__"):
         plain = field.type.__arrow_ext_serialize__()

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from functools import wraps
+from functools import cache, wraps
 from math import nan
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from dphmm.arrays import BoolArray, FloatArray, as_floats, check_budget, content
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.cap import CapTracker
 from dphmm.geometry.measurements import Measurements
-from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.base import MECHANISMS, MechanismLike
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
@@ -162,7 +162,7 @@ class Releaser:
     mechanism
         Name of the mechanism; see `ReleaseSettings`. Laplace and planar Laplace noise is shaped by the smallest
         cross-polytope or disc around the sensitivity hull. All mechanisms but ``"lattice"`` sample real-valued noise.
-        Their guarantee is limited by floating-point arithmetic; see `dphmm.mechanisms.base.NormMechanism`.
+        Their guarantee is limited by floating-point arithmetic; see `dphmm.mechanisms.NormMechanism`.
     rng
         Source of randomness. Defaults to the operating system's. A seed or generator makes releases reproducible and
         provides no privacy.
@@ -211,7 +211,7 @@ class Releaser:
         f: npt.ArrayLike | Measurements,
         policy: PolicyLike,
         epsilon: float,
-        mechanism: MechanismName = "lattice",
+        mechanism: MechanismLike = "lattice",
         *,
         rng: Rng = None,
         **settings: Any,
@@ -274,7 +274,9 @@ class Releaser:
         self.cell = cell
         self.measurements = self.query.measurements
         # query.values are the measurements; with exact noise, they are rounded to the published lattice.
-        self.soundness = SoundnessCheck(policy, self.query.values, settings.delta, settings.allow_singleton)
+        self.soundness = SoundnessCheck(
+            policy, self.query.values, settings.delta, settings.allow_singleton, settings.mechanism
+        )
         self.event_caps = EventCaps(settings, model)
         self.planner = Planner(settings, policy, self.query)
         self.source = random_source(rng)
@@ -337,7 +339,7 @@ class Releaser:
         """
         unchanged = {name: getattr(self.settings, name) for name in SETTING_NAMES}
         settings = ReleaseSettings.from_dict({**unchanged, **changes, "policy": GRAPH_POLICY_PREFIX, "layers": ()})
-        other = Releaser.__new__(Releaser)
+        other = type(self).__new__(type(self))
         other._initialize(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
         return other.join(self)
 
@@ -790,6 +792,21 @@ class Releaser:
         self._last = (record, plan, released_state)
         return record
 
+    @property
+    def published_mechanism(self) -> str:
+        """The name of the mechanism in records.
+
+        A subclass that replaces methods of this class may sample other noise. Its name is therefore added.
+        """
+        return self.settings.mechanism + _name_replacement(cast(Any, type(self)))
+
+    @property
+    def settings_hash(self) -> str:
+        """The hash of the settings in records; another one for a subclass that replaces methods."""
+        replacement = _name_replacement(cast(Any, type(self)))
+        own_hash = self.settings.content_hash
+        return content_hash(own_hash, replacement) if replacement else own_hash
+
     def _record(
         self,
         plan: StepPlan,
@@ -821,11 +838,11 @@ class Releaser:
             constrained_dp_factor=protection.diameter,
             repair_is_optimal=protection.is_optimal,
             repair_optimality_gap=protection.optimality_gap,
-            mechanism=self.settings.mechanism,
+            mechanism=self.published_mechanism,
             is_exact=self.query.is_exact,
             expected_error=plan.noise.expected_error(plan.prior),
             is_singleton=plan.is_singleton or (plan.withheld and plan.num_possible == 1),
-            settings_hash=self.settings.content_hash,
+            settings_hash=self.settings_hash,
             model_hash=self.model.content_hash,
             expected_estimate_error=expected_error,
             adversary_error=estimate.error_lower_bound,
@@ -835,6 +852,7 @@ class Releaser:
             max_event_probabilities=plan.max_event_probabilities,
             withheld_reason=plan.reason,
             calibrated_radius_90=calibrated_radius_90,
+            soundness="verified" if self.published_mechanism in MECHANISMS else "trusted",
             **vars(self.planner.summarize_likeliest_component(plan, posterior)),
             **plan.noise.compare_with_knorm(plan.prior),
         )
@@ -916,6 +934,18 @@ class Releaser:
             degree_of_protection=int(plan.protection.degrees[released_state]),
             expected_error=plan.noise.error_at(released_state),
         )
+
+
+@cache
+def _name_replacement(kind: Any) -> str:
+    """Return ``+`` and the name of a subclass that replaces methods, or an empty string."""
+    methods = {
+        name
+        for name, value in vars(Releaser).items()
+        if not name.startswith("__") and (callable(value) or isinstance(value, property | classmethod))
+    }
+    replaced = {name for base in kind.__mro__[: kind.__mro__.index(Releaser)] for name in vars(base)}
+    return "" if methods.isdisjoint(replaced) else f"+{kind.__module__}.{kind.__qualname__}"
 
 
 class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its fields)

@@ -408,7 +408,7 @@ class ReleaseTable:
         return frame
 
     def to_geopandas(self, geometry: Geometry = "estimate") -> geopandas.GeoDataFrame:
-        """Return the table as a `geopandas.GeoDataFrame` of points, for trackintel and movingpandas.
+        """Return the table as a `geopandas.GeoDataFrame` of points.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint
 from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.base import MechanismLike
 from dphmm.mechanisms.exact import Rational
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope
@@ -69,7 +69,7 @@ class MechanismAudit(Result):
 @checked
 def audit_mechanism(
     target: AuditTarget,
-    mechanism: MechanismName = "lattice",
+    mechanism: MechanismLike = "lattice",
     epsilon: NoiseEpsilon = 1.0,
     constraint: Constraint | None = None,
     *,
