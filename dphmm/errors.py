@@ -176,33 +176,7 @@ class ConfigurationError(InvalidInputError):
 
 
 class MissingExtensionError(ConfigurationError):
-    """A mechanism or state space of another package that is neither installed nor registered.
-
-    Parameters
-    ----------
-    group
-        The group of entry points.
-    name
-        The name of the extension.
-    version
-        The required version; None for any.
-    reason
-        The reason, if it is installed. Defaults to none.
-    provider
-        The module that provides it, if it is known.
-    """
-
-    def __init__(
-        self, group: str, name: str, version: str | None = None, reason: str = "", provider: str | None = None
-    ) -> None:
-        self.name = name
-        self.version = version
-        wanted = f"{name!r}" if version is None else f"{name!r} {version}"
-        hint = "" if provider is None else f" of {provider}"
-        super().__init__(
-            f"{group}: {wanted} must be installed or registered{f', but {reason}' if reason else ''}; install the "
-            f"package{hint} that has this entry point, or import the module that registers it"
-        )
+    """A mechanism or state space of another package that is neither installed nor registered."""
 
 
 class SessionMismatchError(ConfigurationError):

@@ -97,28 +97,54 @@ class Registry(Generic[Base]):
         ConfigurationError
             If the class of an entry point is invalid, or its name is another one.
         """
-        extension = self._classes.get(name) or self._load(name)
+        extension = self._classes.get(name) or self._load(name, version)
         installed: Any = vars(extension)["version"]
         if version not in (None, installed):
-            raise MissingExtensionError(self._group, name, version, f"version {installed} is installed")
+            raise build_missing_error(self._group, name, version, f"version {installed} is installed")
         return extension
 
     def names(self) -> list[str]:
         """Return the sorted names of registered and installed extensions, without imports."""
         return sorted({*self._classes, *(point.name for point in entry_points(group=self._group))})
 
-    def _load(self, name: str) -> type[Base]:
+    def _load(self, name: str, version: str | None) -> type[Base]:
         points = tuple(entry_points(group=self._group, name=name))
         if not points:
-            raise MissingExtensionError(self._group, name)
+            raise build_missing_error(self._group, name, version)
         try:
             extension: type[Base] = points[0].load()
         except (ImportError, AttributeError) as problem:
-            raise MissingExtensionError(
-                self._group, name, None, f"{points[0].value} cannot be imported: {problem}"
+            raise build_missing_error(
+                self._group, name, version, f"{points[0].value} cannot be imported: {problem}"
             ) from None
         self.register(extension)
         if vars(extension)["name"] != name:
             del self._classes[vars(extension)["name"]]
             raise ConfigurationError(f"entry point {name!r} of {self._group} must be a class of this name")
         return extension
+
+
+def build_missing_error(
+    group: str, name: str, version: str | None = None, reason: str = "", provider: str | None = None
+) -> MissingExtensionError:
+    """Build the error for an extension that is missing, or installed in another version.
+
+    Parameters
+    ----------
+    group
+        The group of entry points.
+    name, version
+        The name and the required version; None for any.
+    reason
+        The reason, if an extension of this name is installed.
+    provider
+        The module that provides it, if it is known.
+    """
+    kind = group.removeprefix("dphmm.").removesuffix("s")
+    wanted = f"{name!r}" if version is None else f"{name!r} {version}"
+    but = f", but {reason}" if reason else ""
+    module = "the module that registers it" if provider is None else provider
+    return MissingExtensionError(
+        f"{kind} {wanted} must be installed or registered{but}; install the package that declares it as an entry "
+        f"point of {group}, or import {module}"
+    )

@@ -13,7 +13,6 @@ from dphmm.errors import (
     DphmmError,
     EmptyDataError,
     MissingDependencyError,
-    MissingExtensionError,
     NotRecordingError,
 )
 
@@ -23,7 +22,6 @@ ARGUMENTS = {
     EmptyDataError: ("a.csv", "is empty", 7),
     NotRecordingError: ("a.csv", "is a picture", 7),
     MissingDependencyError: ("pyarrow", "files"),
-    MissingExtensionError: ("dphmm.spaces", "what was found"),
 }
 
 

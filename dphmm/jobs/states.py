@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from dphmm.policy.graph import PolicyLike, as_policy
 from dphmm.random import Rng, random_source
 from dphmm.release.engine import Releaser
 from dphmm.release.record import ReleaseRecord
+from dphmm.release.settings import NoiseKeywords
 from dphmm.tables.values import shorten
 from dphmm.validation import NoiseEpsilon, NonNegativeNumber, checked
 
@@ -113,7 +114,7 @@ def release_states(
     *,
     measurements: npt.ArrayLike | None = None,
     rng: Rng = None,
-    **settings: Any,
+    **settings: Unpack[NoiseKeywords],
 ) -> Iterator[StateRelease]:
     """Release sequences of named states, each user with a separate engine.
 

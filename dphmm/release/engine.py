@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cache, wraps
 from math import nan
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,16 @@ from dphmm.release.planning import Planner, Reason, StepPlan, as_state, check_st
 from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.schedule import Scheduler, max_window_steps
-from dphmm.release.settings import DEFAULT_DAILY_EPSILON, GRAPH_POLICY_PREFIX, SETTING_NAMES, Schedule, Settings
+from dphmm.release.settings import (
+    DEFAULT_DAILY_EPSILON,
+    GRAPH_POLICY_PREFIX,
+    SETTING_NAMES,
+    DayKeywords,
+    NoiseKeywords,
+    QueryKeywords,
+    Schedule,
+    Settings,
+)
 from dphmm.release.soundness import SoundnessCheck
 from dphmm.space.states import StateSpace
 from dphmm.tables.values import shorten
@@ -214,7 +223,7 @@ class Releaser:
         mechanism: MechanismLike = "lattice",
         *,
         rng: Rng = None,
-        **settings: Any,
+        **settings: Unpack[NoiseKeywords],
     ) -> None:
         chosen = {"policy": GRAPH_POLICY_PREFIX, "epsilon": epsilon, "mechanism": mechanism, **settings}
         graph = as_policy(policy, model.size, get_state_names(model.states))
@@ -313,7 +322,7 @@ class Releaser:
         return engine
 
     @checked
-    def for_query(self, f: npt.ArrayLike | Measurements, **changes: Any) -> Releaser:
+    def for_query(self, f: npt.ArrayLike | Measurements, **changes: Unpack[QueryKeywords]) -> Releaser:
         """Create an engine for another query about the same user, for use with `release_together`.
 
         Both engines share the model, the policy, the randomness and the belief. A release of either updates that
@@ -952,7 +961,7 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
     __doc__ = Settings.__doc__
 
     @classmethod
-    def for_a_day(cls, epsilon: float = DEFAULT_DAILY_EPSILON, **settings: Any) -> ReleaseSettings:
+    def for_a_day(cls, epsilon: float = DEFAULT_DAILY_EPSILON, **settings: Unpack[DayKeywords]) -> ReleaseSettings:
         """Create settings that bound the total epsilon of any 24 hours.
 
         A `Schedule` spends it.
@@ -979,7 +988,8 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
         >>> ReleaseSettings.for_a_day().schedule.to_dict()
         {'window_epsilon': 3.0, 'window_seconds': 86400.0}
         """
-        return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **settings)
+        values: dict[str, Any] = {**settings}
+        return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **values)
 
     def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
         """Create an engine that releases the locations of a model's states.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
 
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap import Cap
@@ -530,6 +530,45 @@ class Settings:
         if self.policy.startswith(GRAPH_POLICY_PREFIX):
             raise ConfigurationError(f"policy {self.policy[:24]}… stands for a graph: pass that graph, or its text")
         return parse_policy(self.policy, model.space, model.structure, self.layers)
+
+
+class _SharedKeywords(TypedDict, total=False):
+    """The settings as keywords, except policy, epsilon, mechanism and schedule."""
+
+    repair: Method
+    repair_objective: Objective
+    membership: Membership
+    delta: float | None
+    allow_singleton: bool
+    spacing: Rational
+    outside: Outside
+    repair_max_work: int
+    caps: Iterable[Cap | Mapping[str, Any]]
+    event_cap_priors: str | None
+    noise_scope: NoiseScope
+    optimal_max_states: int
+    optimal_fallback: Fallback
+    layers: Iterable[PolygonLayer | Mapping[str, Any]]
+
+
+class NoiseKeywords(_SharedKeywords, total=False):
+    """The settings of `dphmm.Releaser` as keywords, except policy, epsilon and mechanism."""
+
+    schedule: Schedule | Mapping[str, Any] | None
+
+
+class QueryKeywords(NoiseKeywords, total=False):
+    """The settings of another query as keywords."""
+
+    epsilon: float
+    mechanism: str
+
+
+class DayKeywords(_SharedKeywords, total=False):
+    """The settings of releases with a daily budget as keywords."""
+
+    policy: str | PolicyLike
+    mechanism: str
 
 
 SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings))

@@ -17,7 +17,7 @@ import shapely
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, MissingExtensionError, StateError
-from dphmm.extensions import Registry
+from dphmm.extensions import Registry, build_missing_error
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.trajectory import check_places
 from dphmm.tables.values import is_text, shorten
@@ -468,10 +468,10 @@ def _find_space(kind: str, data: Mapping[str, Any]) -> type[StateSpace]:
     try:
         space = SPACE_REGISTRY.find(name)
     except MissingExtensionError:
-        raise MissingExtensionError("dphmm.spaces", name, version, provider=module) from None
+        raise build_missing_error("dphmm.spaces", name, version, provider=module) from None
     if version not in (space.version, *space.reads):
         reason = f"version {space.version} is installed"
-        raise MissingExtensionError("dphmm.spaces", name, version, reason, module)
+        raise build_missing_error("dphmm.spaces", name, version, reason, module)
     return space
 
 

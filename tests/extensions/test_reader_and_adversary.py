@@ -69,7 +69,7 @@ def test_malformed_line_is_named(fleet, tmp_path):
         fleet.read_fleet_log(tmp_path / "bad.log")
 
 
-def test_broken_reader_is_caught(fleet, tmp_path, monkeypatch):
+def test_wrong_order_and_swapped_coordinates_are_caught(fleet, tmp_path, monkeypatch):
     """One does not sort, one swaps latitude and longitude."""
     write_both(tmp_path)
     expected = read(tmp_path / "fleet.csv").trajectories

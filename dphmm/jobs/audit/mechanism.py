@@ -159,5 +159,13 @@ def _build_engine(subject: AuditTarget, possible: BoolArray, settings: ReleaseSe
     chain = MarkovModel(csr_array(eye_array(len(subject.names))), np.asarray(possible / possible.sum()))
     if subject.model is not None:
         return Releaser.from_space(settings, chain, subject.model.space, subject.policy, rng)
-    more = {"spacing": settings.spacing, "noise_scope": settings.noise_scope}
-    return Releaser(chain, subject.measurements, subject.policy, settings.epsilon, settings.mechanism, rng=rng, **more)
+    return Releaser(
+        chain,
+        subject.measurements,
+        subject.policy,
+        settings.epsilon,
+        settings.mechanism,
+        rng=rng,
+        spacing=settings.spacing,
+        noise_scope=settings.noise_scope,
+    )
