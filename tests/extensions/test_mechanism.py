@@ -14,11 +14,13 @@ from scipy import integrate, stats
 from dphmm import KNormMechanism, LatticeKNormMechanism, MarkovModel, Releaser, ReleaseSettings
 from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.errors import ConfigurationError, GuaranteeError, MissingExtensionError
+from dphmm.evaluation import parse_config
 from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms import check_mechanism, register_mechanism
 from dphmm.mechanisms.base import MECHANISM_REGISTRY, Mechanism
 from dphmm.mechanisms.conformance import is_shipped
 from dphmm.release.record import ReleaseRecord
+from tests.command_line import run
 from tests.extensions.pages import forget, install, read_file
 from tests.mechanisms.test_base_catalogue import EPSILON, EVERY, HULL
 from tests.running_example import F, graph
@@ -104,6 +106,22 @@ def test_unknown_name_is_refused():
     for name in ("eliptic", "elliptic@1.0"):
         with pytest.raises(ConfigurationError, match=r"eliptic|elliptic"):
             ReleaseSettings("complete", 1.0, name)
+
+
+def test_evaluation_accepts_registered_mechanism(elliptic):
+    keys = {"data": ["x"], "grid": "geolife"}
+    config = parse_config({**keys, "mechanisms": ["k-norm", "elliptic"]})
+    names = {setting.release_settings.mechanism for setting in config.settings()}
+    assert names == {"lattice", "k-norm", "elliptic@1.0"}
+    with pytest.raises(ConfigurationError, match=r"mechanisms.*'eliptic' must be installed"):
+        parse_config({**keys, "mechanisms": ["eliptic"]})
+
+
+def test_command_names_missing_mechanism():
+    arguments = ["release", "a.csv", "--model", "m.npz", "--mechanism", "absent@1.0", "-o", "b.csv"]
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "--mechanism 'absent' 1.0 must be installed or registered" in result.output
 
 
 def test_pickled_engine_continues_equally(elliptic):
