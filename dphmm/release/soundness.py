@@ -163,7 +163,8 @@ class SoundnessCheck:
                 # Samples are checked once, densities for each new body.
                 samples = 0 if type(mechanism) in self._sampled else NUM_SAMPLES
                 check_mechanism(mechanism, self._values[members], samples=samples)
-                self._sampled.add(type(mechanism))
+                if int(members.sum()) > 1:  # a single state has no pair to compare
+                    self._sampled.add(type(mechanism))
                 self._conforming.add(mechanism)
 
     def _check_noise(self, plan: StepPlan) -> None:

@@ -192,6 +192,24 @@ def test_broken_variants_are_caught_before_the_release(elliptic):
             build_engine("broken").release(4)
 
 
+def test_samples_are_checked_after_a_singleton_too(elliptic):
+    """The first constraint set has a single state, which gives no pair of points."""
+
+    class Short(elliptic):
+        name, version = "short", "1"
+
+        def noise(self, count, source):
+            return super().noise(count, source) / 2
+
+    register_mechanism(Short)
+    start = np.eye(6)[4]
+    model = MarkovModel(np.full((6, 6), 1 / 6), start)
+    engine = Releaser(model, F, graph(), 0.7, "short", rng=3, allow_singleton=True)
+    assert engine.release(4).is_singleton
+    with pytest.raises(GuaranteeError, match="^Short samples"):
+        engine.release(4)
+
+
 def test_undetectable_lie_is_stated_as_trusted(elliptic):
     """A backdoor escapes every sample; the record does not call such noise verified."""
 

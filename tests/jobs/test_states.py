@@ -45,7 +45,7 @@ def find_violations(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def test_frequencies_of_neighbours_differ_by_at_most_epsilon():
-    rounds = 250
+    rounds = 120
     home, news, clinic = (count_released(page, rounds) for page in ("home", "news", "clinic"))
     for first, second in ((home, news), (news, home)):
         assert not len(find_violations(first, second))
