@@ -206,7 +206,7 @@ def test_samples_are_checked_after_a_singleton_too(elliptic):
     model = MarkovModel(np.full((6, 6), 1 / 6), start)
     engine = Releaser(model, F, graph(), 0.7, "short", rng=3, allow_singleton=True)
     assert engine.release(4).is_singleton
-    with pytest.raises(GuaranteeError, match="^Short samples"):
+    with pytest.raises(GuaranteeError, match=r"^Short samples"):
         engine.release(4)
 
 
