@@ -21,6 +21,7 @@
     │   │   ├── EmptyDataError                input without a fix
     │   │   └── NotRecordingError             a file with another content than locations and times
     │   └── ConfigurationError                an invalid job or option
+    │       ├── MissingExtensionError         an own mechanism or state space that is not installed
     │       └── SessionMismatchError          a session with other terms
     ├── DownloadError                         a public data set that cannot be downloaded
     ├── OutputError                           an output that exists or cannot be written
@@ -172,6 +173,10 @@ class NotRecordingError(DataFileError):
 
 class ConfigurationError(InvalidInputError):
     """An invalid job or option."""
+
+
+class MissingExtensionError(ConfigurationError):
+    """A mechanism or state space of another package that is neither installed nor registered."""
 
 
 class SessionMismatchError(ConfigurationError):

@@ -344,12 +344,25 @@ def _all(*annotations: str) -> tuple[Requirement, ...]:
     return tuple(requirement for annotation in annotations for requirement in _REQUIREMENTS[annotation])
 
 
-_PATHS = Requirement("a list of paths", _is_paths, (None, 1, [1]))
+def _is_input(value: Any) -> bool:
+    is_table = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__dataframe__")
+    return _is_path(value) or is_table or _named("Data", "Trajectory", "TrajectoryCollection", "DataFrame")(value)
+
+
+def _are_inputs(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str) and all(map(_is_input, value))
+
+
+_DATA = Requirement(
+    "a path, a table with __arrow_c_stream__ or __dataframe__, a Trajectory, a list of these, or a Data",
+    lambda value: _is_input(value) or _are_inputs(value),
+    (None, 1, b"a", object(), [1]),
+)
 _REQUIREMENTS |= {
     "Model": _all("MarkovModel", "Path"),
     "Matrix": _all("Path", "npt.ArrayLike"),
     "SettingsLike": _all("ReleaseSettings", "str", "PolicyLike"),
-    "DataLike": (*_all("Data", "Path"), _PATHS, *_all("DataFrame", "Trajectory", "TrajectoryCollection")),
+    "DataLike": (_DATA,),
 }
 
 
@@ -611,4 +624,8 @@ def _described(value: Any) -> str:
         text = " ".join((str(value) if isinstance(value, np.generic) else repr(value)).split())
     except (ValueError, RecursionError):  # thousands of digits, a thousand brackets
         return f"a very long {type(value).__name__}"
+    kind = type(value)
+    # The content or the address of an object does not identify it, as that of a frame.
+    if kind.__module__ != "builtins" and (" at 0x" in text.lower() or hasattr(kind, "collect")):
+        return f"an object of type {kind.__module__}.{kind.__qualname__}"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import networkx
 import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array
@@ -320,6 +321,10 @@ def policies_and_mechanisms() -> None:
         add_call(f"mechanisms.{name}.log_density", made_of.log_density, z=[1, 2], x=[[1, 2], [2, 3]])
         add_call(f"mechanisms.{name}.privacy_loss", made_of.privacy_loss, x=[1, 2], y=[[1, 2], [2, 3]])
         add_call(f"mechanisms.{name}.gauge", made_of.gauge, loss=1.0, rounding=0.0)
+    noise = all_mechanisms["KNormMechanism"]
+    add_call(
+        "mechanisms.check_mechanism", mechanisms.check_mechanism, "mechanism", mechanism=noise, points=F, samples=9
+    )
     exact = all_mechanisms["LatticeKNormMechanism"]
     add_call("mechanisms.LatticeKNormMechanism.exponent", exact.exponent, z=[1, 2], x=[1, 1])
     add_call("mechanisms.LatticeKNormMechanism.probability", exact.probability, z=[1, 2], x=[1, 1], digits=5)
@@ -586,6 +591,10 @@ def audits_and_jobs() -> None:
         prior=EVEN, truth=[0], k=2
     )  # fmt: skip
     add_call(
+        "audit.audit_adversaries", audit.audit_adversaries, "releaser sequence adversaries", releaser=RELEASER,
+        sequence=sequence, adversaries=[], truth=[0], k=2
+    )  # fmt: skip
+    add_call(
         "audit.audit_events", audit.audit_events, "releaser sequence events", releaser=RELEASER, sequence=sequence,
         events=[("a", events.Presence([0], 0, 0))], prior=EVEN
     )  # fmt: skip
@@ -632,6 +641,12 @@ def audits_and_jobs() -> None:
     add_call("writers.read_releases", writers.read_releases, path="missing.csv")
 
     town = ROOT / "data/sample/geolife"
+    visits, names = {"ann": ["a", "b"]}, [str(number) for number in range(SIZE - 2)] + ["a", "b"]
+    add_call("jobs.learn_states", jobs.learn_states, "sequences", sequences=visits, names=names, smoothing=1.0)
+    add_call(
+        "jobs.release_states", jobs.release_states, "sequences model policy", sequences=visits, names=names,
+        model=MODEL, policy=networkx.complete_graph(SIZE), epsilon=1.0, mechanism="graph-exponential", rng=0
+    )  # fmt: skip
     add_call("jobs.Budgets", jobs.Budgets, epsilon=1.0)
     add_call("jobs.DayAlignment", jobs.DayAlignment, hours=(0.0, 24.0), utc_offset=1.0, min_coverage=0.5)
     areas = flows.Areas.from_space(GRID, block=2)

@@ -34,6 +34,7 @@ BASE = {
     "compilation",
     "caching",
     "formatting",
+    "extensions",
 }
 ENGINE = BASE | {"geometry", "space", "readers", "model", "policy", "mechanisms", "events", "release"}
 JOINED = ENGINE | {"audit", "calibrate", "attack", "leakage", "landmarks", "counts", "flows"}
@@ -48,6 +49,7 @@ MAY_IMPORT = {
     "threads": set(),
     "processes": set(),
     "formatting": set(),
+    "extensions": {"errors"},
     "compilation": set(),
     "caching": set(),
     "tables": {"errors", "validation", "arrays"},

@@ -8,7 +8,13 @@ import pickle
 import pytest
 
 from dphmm import errors
-from dphmm.errors import DataFileError, DphmmError, EmptyDataError, MissingDependencyError, NotRecordingError
+from dphmm.errors import (
+    DataFileError,
+    DphmmError,
+    EmptyDataError,
+    MissingDependencyError,
+    NotRecordingError,
+)
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, DphmmError)]
 ARGUMENTS = {

@@ -107,7 +107,7 @@ class MeshMovement:
     Raises
     ------
     ConfigurationError
-        If the model has time classes or named places, or more than `MAX_STATES` states.
+        If the model has time classes or other states than cells, or more than `MAX_STATES` states.
     """
 
     @checked
@@ -115,7 +115,7 @@ class MeshMovement:
         if model.time_classes is not None:
             raise ConfigurationError("model must not have time classes; train one without --time-classes")
         if not isinstance(model.space, Grid):
-            raise ConfigurationError("model must have the cells of a grid as states, got named places")
+            raise ConfigurationError(f"model must have the cells of a grid as states, got {type(model.space).__name__}")
         if model.size > MAX_STATES:
             raise ConfigurationError(
                 f"model must have at most {MAX_STATES:,} states for an attack, got {model.size:,}; train one for a "

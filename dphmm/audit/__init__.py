@@ -2,7 +2,14 @@
 
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, select_hardest_edges
-from dphmm.audit.inference import AdversaryAudit, audit_support
+from dphmm.audit.inference import (
+    Accuracy,
+    AdversaryAudit,
+    InferenceMetrics,
+    audit_support,
+    compute_accuracy,
+    compute_inference_metrics,
+)
 from dphmm.audit.policy import (
     ConstraintAudit,
     Entry,
@@ -14,15 +21,27 @@ from dphmm.audit.policy import (
     support_sequence,
 )
 from dphmm.audit.realized import EventAudit, audit_events
-from dphmm.audit.sequence import ReleasedSequence, Replay, SequenceAudit, Thresholds, audit_sequence, replay_sequence
+from dphmm.audit.sequence import (
+    Adversary,
+    ReleasedSequence,
+    Replay,
+    SequenceAudit,
+    Thresholds,
+    audit_adversaries,
+    audit_sequence,
+    replay_sequence,
+)
 
 __all__ = [
+    "Accuracy",
+    "Adversary",
     "AdversaryAudit",
     "BlowfishPolicy",
     "ConstraintAudit",
     "Entry",
     "EntryAudit",
     "EventAudit",
+    "InferenceMetrics",
     "PairAudit",
     "ReleasedSequence",
     "Replay",
@@ -30,6 +49,7 @@ __all__ = [
     "SequenceAudit",
     "Thresholds",
     "Witness",
+    "audit_adversaries",
     "audit_blowfish",
     "audit_constraint",
     "audit_constraints",
@@ -39,6 +59,8 @@ __all__ = [
     "audit_pairs",
     "audit_sequence",
     "audit_support",
+    "compute_accuracy",
+    "compute_inference_metrics",
     "replay_sequence",
     "select_hardest_edges",
     "support_sequence",

@@ -127,6 +127,11 @@ def compute_inference_metrics(
     cell
         Side of the cell centred on each point, see `dphmm.model.point_estimate`. 0 for points.
 
+    Returns
+    -------
+    InferenceMetrics
+        The metrics of each belief.
+
     Raises
     ------
     InvalidInputError
@@ -144,9 +149,23 @@ def compute_inference_metrics(
 def compute_accuracy(
     beliefs: Sequence[Belief], points: npt.ArrayLike, truth: npt.ArrayLike, k: int = DEFAULT_TOP_K
 ) -> Accuracy:
-    """Compute the errors of a sequence of beliefs with respect to the true states ``(T,)``.
+    """Compute the errors of a sequence of beliefs with respect to the true states.
 
-    The other parameters and errors are those of `compute_inference_metrics`.
+    Parameters
+    ----------
+    beliefs
+        One belief for each of ``T`` releases.
+    points
+        ``(N, d)``: the measurement of each state.
+    truth
+        ``(T,)``: the true states.
+    k
+        Number of states that count as a hit; see `Accuracy`.
+
+    Returns
+    -------
+    Accuracy
+        The errors at each release.
 
     Raises
     ------

@@ -7,13 +7,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.input_data import Data
-from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.base import resolve_mechanism
 from dphmm.model.time_classes import ClassScheme
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonical_policy
@@ -24,6 +24,8 @@ from dphmm.release.settings import Schedule
 from dphmm.space.grid import PRESETS as GRIDS
 from dphmm.tables.json_toml import first_flaw, read_keys
 from dphmm.validation import checked
+
+_Mechanism = Annotated[str, AfterValidator(resolve_mechanism)]
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Setting:
     policy: str
     radius_km: float
     epsilon: float
-    mechanism: MechanismName
+    mechanism: str
     repair: Method
     repair_objective: Objective
     delta: float
@@ -206,14 +208,14 @@ class EvaluationConfig(BaseModel):
     radius_km: float = Field(default=1.0, gt=0)
     epsilon: float = Field(default=1.0, gt=0)
     delta: float = Field(default=0.01, gt=0, lt=1)
-    mechanism: MechanismName = "lattice"
+    mechanism: _Mechanism = "lattice"
     repair: Method = "exact"
     repair_objective: Objective = "error"
     noise_scope: NoiseScope = "graph"
     epsilons: tuple[float, ...] = Field(default=(), strict=False)
     radii_km: tuple[float, ...] = Field(default=(), strict=False)
     repairs: tuple[Method, ...] = Field(default=(), strict=False)
-    mechanisms: tuple[MechanismName, ...] = Field(default=(), strict=False)
+    mechanisms: tuple[_Mechanism, ...] = Field(default=(), strict=False)
     noise_scopes: tuple[NoiseScope, ...] = Field(default=(), strict=False)
     target_errors_km: tuple[float, ...] = Field(default=(), strict=False)
     window_epsilons: tuple[float, ...] = Field(default=(), strict=False)

@@ -39,12 +39,15 @@ class Gauge:
         ``(m, d)`` and ``(m,)``: the body is ``|normals v| <= limits``. ``None`` for a ball.
     order, radius
         If `normals` is None, the body is the ball of this radius in the norm of this order.
+    axes
+        ``(m, d)``: the ball is that of ``axes v``, an ellipsoid. None for a ball of ``v``.
     """
 
     normals: FloatArray | None
     limits: FloatArray = field(default_factory=lambda: np.zeros(0))
     order: int = 2
     radius: float = 0.0
+    axes: FloatArray | None = None
 
     @classmethod
     def of_cones(cls, cones: npt.NDArray[Any], scale: float, rounding: float) -> Gauge:
@@ -85,10 +88,38 @@ class Gauge:
             return cls(signs, np.full(len(signs), outer))
         return cls(None, np.zeros(0), order, outer)
 
+    @classmethod
+    def of_ellipsoid(cls, axes: npt.ArrayLike, radius: float, rounding: float) -> Gauge:
+        """Build the ellipsoid ``‖axes v‖ <= radius`` of the Euclidean norm.
+
+        Parameters
+        ----------
+        axes
+            ``(d, d)``, invertible.
+        radius
+            The bound, not negative.
+        rounding
+            A length by which differences may miss the body because coordinates are rounded.
+
+        Raises
+        ------
+        InvalidInputError
+            If `axes` is not an invertible square matrix.
+        """
+        matrix = read_only(np.array(axes, dtype=np.float64))
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.linalg.matrix_rank(matrix) == len(matrix):
+            raise InvalidInputError(f"axes must be an invertible square matrix, got shape {matrix.shape}")
+        _check_lengths(radius, rounding)
+        longest = float(np.linalg.norm(matrix, 2))
+        return cls(
+            None, np.zeros(0), 2, radius * (1 + 2 * RELATIVE_TOLERANCE) + rounding * len(matrix) * longest, matrix
+        )
+
     def __call__(self, vectors: FloatArray) -> FloatArray:
         """Return the gauge ``(n,)`` of vectors ``(n, d)``."""
         if self.normals is None:
-            return np.asarray(np.linalg.norm(vectors, ord=self.order, axis=1) / max(self.radius, _MIN_LENGTH))
+            mapped = vectors if self.axes is None else vectors @ self.axes.T
+            return np.asarray(np.linalg.norm(mapped, ord=self.order, axis=1) / max(self.radius, _MIN_LENGTH))
         return np.asarray(np.abs(self.heights(vectors)).max(axis=1, initial=0.0))
 
     def heights(self, points: FloatArray) -> FloatArray:
@@ -102,14 +133,16 @@ class Gauge:
     def embedded(self, points: FloatArray) -> tuple[FloatArray, float]:
         """Map points so that distances are gauges of differences; also return the norm's order."""
         if self.normals is None:
-            return points / max(self.radius, _MIN_LENGTH), float(self.order)
+            mapped = points if self.axes is None else points @ self.axes.T
+            return mapped / max(self.radius, _MIN_LENGTH), float(self.order)
         return self.heights(points), np.inf
 
     @cached_property
     def inner(self) -> float:
         """A Euclidean length below which every vector lies in the body."""
         if self.normals is None:
-            return self.radius if self.order == 2 else 0.0
+            longest = 1.0 if self.axes is None else float(np.linalg.norm(self.axes, 2))
+            return self.radius / longest if self.order == 2 else 0.0
         lengths = np.sqrt(np.add.reduce(self.normals * self.normals, axis=1))
         return float((self.limits / lengths).min(initial=np.inf))
 
@@ -117,7 +150,7 @@ class Gauge:
     def key(self) -> bytes:
         """An identifier of the body."""
         if self.normals is None:
-            return repr((self.order, self.radius)).encode()
+            return repr((self.order, self.radius)).encode() + (b"" if self.axes is None else self.axes.tobytes())
         return self.normals.tobytes() + self.limits.tobytes()
 
 

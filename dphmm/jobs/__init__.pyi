@@ -27,6 +27,7 @@ from .model.synthesis import Comparison, SynthesisResult, compare_users, synthes
 from .progress import ProgressCallback
 from .release.release import ReleaseResult, live, release
 from .release.stored import ReplayResult, StoredReleases, export_sessions, read_released, read_sessions, replay
+from .states import StateRelease, learn_states, release_states
 
 __all__ = [
     "Adversaries",
@@ -68,6 +69,7 @@ __all__ = [
     "Scheme",
     "SecretsAudit",
     "SessionAudit",
+    "StateRelease",
     "StoredReleases",
     "SynthesisResult",
     "TableAttackResult",
@@ -101,6 +103,7 @@ __all__ = [
     "landmark_planar",
     "landmark_series",
     "learn",
+    "learn_states",
     "live",
     "load_model",
     "plan_flows",
@@ -109,6 +112,7 @@ __all__ = [
     "realized_leakage",
     "region",
     "release",
+    "release_states",
     "repair_counts",
     "replay",
     "synthesize",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dphmm.readers import ReadResult, read, recognise
 from dphmm.readers import table as parquet
 from dphmm.readers.fixes import Fixes, ReadOptions, build_unnamed_user_error, same_file_name, trajectories
 from dphmm.readers.fixes_on_disk import FixesOnDisk
-from dphmm.readers.frames import is_frame, read_frame
+from dphmm.readers.frames import SOURCE, is_frame, read_frame
 from dphmm.readers.instants import Instants
 from dphmm.readers.table import ParquetFixes, fixes_in
 from dphmm.space import OUTSIDE, StateSpace, Trajectory
@@ -133,8 +133,8 @@ class Data:
     Parameters
     ----------
     paths
-        Files, folders or archives in any format of `dphmm.readers.FORMATS`; or frames, as for
-        `dphmm.readers.read_frame`. A user in several of them is one user.
+        Files, folders or archives in any format of `dphmm.readers.FORMATS`; or tables and trajectories in memory, as
+        for `dphmm.readers.read_frame`. A user in several of them is one user.
     input_format
         As in `dphmm.read`. Defaults to detection.
     columns
@@ -182,18 +182,20 @@ class Data:
 
     def __post_init__(self) -> None:
         paths: object = self.paths
-        if isinstance(paths, str | Path):  # a string is a sequence too: each letter would be a path
+        # A string is a sequence too: each letter would be a path. Trajectories are one input, so that a user may have
+        # several of them.
+        if isinstance(paths, str | Path) or is_frame(paths):
             object.__setattr__(self, "paths", (paths,))
 
     @classmethod
     @checked
     def from_any(cls, data: DataLike) -> Data:
-        """Convert paths or a frame to data with all users.
+        """Convert paths, a table or trajectories to data with all users.
 
         Parameters
         ----------
         data
-            Data, the paths of files, folders or archives, or a frame.
+            Data; the paths of files, folders or archives; or a table or trajectories in memory.
 
         Returns
         -------
@@ -202,7 +204,8 @@ class Data:
         """
         if isinstance(data, Data):
             return data
-        return cls((data,) if isinstance(data, str | Path) or is_frame(data) else tuple(data))
+        is_single = isinstance(data, str | Path) or is_frame(data)
+        return cls((data,) if is_single else tuple(cast(Sequence[str | Path], data)))
 
     def within(self, region: Region | None) -> Data:
         """Return the same data with the region of a model.
@@ -426,17 +429,32 @@ class Data:
         return (not self.users or user in self.users) and user not in self.exclude_users
 
 
+class SupportsArrow(Protocol):
+    """A table with the Arrow PyCapsule interface, as of Polars, DuckDB or pandas."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return a stream of the rows."""
+
+
+class SupportsDataFrame(Protocol):
+    """A table with the DataFrame interchange protocol."""
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any:
+        """Return the interchange object."""
+
+
 Frame = Any
 """An argument of `dphmm.readers.read_frame`."""
 
-DataLike = Data | str | Path | Sequence[str | Path]
-"""Data, or paths or a frame with all users."""
+DataLike = Data | str | Path | Trajectory | SupportsArrow | SupportsDataFrame | Sequence[str | Path | Trajectory]
+"""Data; paths; or tables or trajectories in memory, with all users."""
 
 
 def _add_user(user: str, names: set[str], path: str | Path | Frame) -> None:
     """Add a user of a path, or raise if the user is in a previous path."""
     if user in names:
-        raise ConfigurationError(f"{path}: user {user!r} is in an earlier input too; a user must be in one input")
+        source = path if isinstance(path, str | Path) else SOURCE
+        raise ConfigurationError(f"{source}: user {user!r} is in an earlier input too; a user must be in one input")
     names.add(user)
 
 

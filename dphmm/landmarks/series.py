@@ -17,7 +17,8 @@ from dphmm.arrays import BoolArray, FloatArray, as_numbers, as_points
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import SensitivityHull
 from dphmm.landmarks.schemes import Adaptive, LandmarkBudget
-from dphmm.mechanisms import EXACT_COLUMN, LatticeKNormMechanism, MechanismName, PlanarLaplaceMechanism
+from dphmm.mechanisms import LatticeKNormMechanism, PlanarLaplaceMechanism
+from dphmm.mechanisms.base import MechanismLike, is_exact_mechanism
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice import STEP_LIMIT, Spacing
 from dphmm.mechanisms.lattice_noise import laplace_steps
@@ -52,13 +53,13 @@ class Noise:
         A function from a true value ``(d,)`` and a budget to a release ``(d,)``. A budget denotes its shortest decimal.
     """
 
-    name: MechanismName
+    name: MechanismLike
     draw: Callable[[FloatArray, float], FloatArray]
 
     @property
     def exact(self) -> bool:
         """Whether noise is sampled with integers only: the guarantee is exact in finite precision."""
-        return self.name in EXACT_COLUMN
+        return is_exact_mechanism(self.name)
 
     @checked
     def __call__(self, value: npt.ArrayLike, epsilon: Epsilon) -> FloatArray:

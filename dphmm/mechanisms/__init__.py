@@ -8,11 +8,14 @@ from dphmm.mechanisms.base import (
     TABLE_MECHANISMS,
     Mechanism,
     MechanismName,
+    register_mechanism,
 )
+from dphmm.mechanisms.conformance import check_mechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.norm_noise import (
     KNormMechanism,
     LaplaceMechanism,
+    NormMechanism,
     PlanarIsotropicMechanism,
     PlanarLaplaceMechanism,
 )
@@ -29,7 +32,10 @@ __all__ = [
     "LatticeKNormMechanism",
     "Mechanism",
     "MechanismName",
+    "NormMechanism",
     "PlanarIsotropicMechanism",
     "PlanarLaplaceMechanism",
     "TableMechanism",
+    "check_mechanism",
+    "register_mechanism",
 ]

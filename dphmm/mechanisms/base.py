@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.compilation import compile_if_hot
+from dphmm.errors import ConfigurationError
+from dphmm.extensions import Registry
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import Body
+from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.random import RandomSource, Rng
-from dphmm.validation import Integers
+from dphmm.validation import Choice, Integers
 
 MechanismName = Literal[
     "lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace", "optimal", "graph-exponential"
@@ -153,12 +155,50 @@ class Mechanism(ABC):
 
     Values are ``(d,)`` or ``(n, d)``. Values of a mechanism on a lattice are lattice points. The output distribution is
     that of the noise shifted by the true value, except for a table, the true values of which are its points.
+
+    A mechanism of another package inherits from this class or from `NormMechanism`, states `name` and `version`, and
+    implements `from_hull`. It is registered by `register_mechanism` or by an entry point of the group
+    ``dphmm.mechanisms``.
     """
+
+    name: ClassVar[str] = ""
+    """The name of a registered mechanism in settings; empty for those of this package."""
+    version: ClassVar[str] = ""
+    """The version of a registered mechanism. Records and the settings' hash contain it."""
+    noise_body: ClassVar[Body] = "hull"
+    """The noise body of a registered mechanism, which determines the degrees of protection: ``"hull"``,
+    ``"cross-polytope"`` or ``"disc"``. The body of the mechanism's gauge must contain it."""
+    is_exact: ClassVar[bool] = False
+    """Whether a registered mechanism samples with integers only. Its values are then integer lattice coordinates."""
 
     epsilon: float | Fraction
     """The budget, positive and finite."""
     dimension: int
     """The number of coordinates ``d``."""
+
+    @classmethod
+    def from_hull(cls, hull: SensitivityHull, epsilon: float) -> Self:  # noqa: ARG003
+        """Build the noise of a hull, for a registered mechanism.
+
+        Parameters
+        ----------
+        hull
+            The noise body, in lattice steps if the mechanism is exact. It may have fewer dimensions than its space, but
+            is not a point.
+        epsilon
+            The budget.
+
+        Returns
+        -------
+        Mechanism
+            Noise with a privacy loss of at most `epsilon` for true values that differ by a vector of the hull.
+
+        Raises
+        ------
+        ConfigurationError
+            If the mechanism does not implement it.
+        """
+        raise ConfigurationError(f"{cls.__name__} must implement from_hull to be used by settings")
 
     @property
     def rank(self) -> int:
@@ -357,3 +397,98 @@ class Mechanism(ABC):
         InvalidInputError
             For a table: its privacy loss is not a function of the difference of two locations.
         """
+
+
+# ---- registered mechanisms -----------------------------------------------------------------------------------------
+
+MECHANISM_REGISTRY: Registry[Mechanism] = Registry(Mechanism, "dphmm.mechanisms", MECHANISMS)  # type: ignore[type-abstract]
+"""The mechanisms of other packages."""
+
+
+def register_mechanism(mechanism: type[Mechanism]) -> type[Mechanism]:
+    """Register a mechanism under its `name` and `version`; usable as a decorator.
+
+    Parameters
+    ----------
+    mechanism
+        The class.
+
+    Returns
+    -------
+    type
+        The class.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not a mechanism, its name or version is invalid, or the name belongs to another mechanism.
+    """
+    return MECHANISM_REGISTRY.register(mechanism)
+
+
+def resolve_mechanism(setting: str) -> str:
+    """Return the name of a mechanism in records, with the version of a registered one.
+
+    A name of this package is unchanged, another one becomes ``name@version``.
+
+    Parameters
+    ----------
+    setting
+        A name of this package's, or the name of a registered or installed mechanism with or without its version.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Raises
+    ------
+    MissingExtensionError
+        If no such mechanism is registered or installed, or in another version.
+    """
+    if setting in MECHANISMS:
+        return setting
+    mechanism = find_mechanism(setting)
+    return f"{mechanism.name}@{mechanism.version}"
+
+
+def find_mechanism(setting: str) -> type[Mechanism]:
+    """Return the class of a registered mechanism by its name, with or without ``@version``."""
+    name, _, version = setting.partition("@")
+    return MECHANISM_REGISTRY.find(name, version or None)
+
+
+class _MechanismChoice(Choice):
+    """A name of this package's, or one of the form of a registered mechanism's."""
+
+    def __init__(self) -> None:
+        super().__init__(*MECHANISMS)
+        object.__setattr__(self, "text", f"{self.text}, or a registered mechanism")
+        object.__setattr__(self, "accepts", _is_known)
+
+
+def _is_known(value: Any) -> bool:
+    # One with a version, as in a file, is refused later with the reason: it is missing, or of another version.
+    if not isinstance(value, str) or value in MECHANISMS:
+        return isinstance(value, str)
+    return "@" in value or value in MECHANISM_REGISTRY.names()
+
+
+MechanismLike = Annotated[str, _MechanismChoice()]
+"""A `MechanismName`, or the name of a registered mechanism, with or without its version: ``"elliptic@1.0"``."""
+
+
+def get_noise_body(mechanism: str) -> Body:
+    """Return the noise body of a mechanism by its name in settings."""
+    shipped = {str(name): body for name, body in BODY_BY_MECHANISM.items()}
+    return shipped.get(mechanism) or find_mechanism(mechanism).noise_body
+
+
+def is_exact_mechanism(mechanism: str) -> bool:
+    """Return whether a mechanism samples with integers only, by its name in settings."""
+    return mechanism in EXACT_COLUMN if mechanism in MECHANISMS else find_mechanism(mechanism).is_exact
+
+
+def is_lattice_mechanism(mechanism: str) -> bool:
+    """Return whether values are lattice coordinates, by the mechanism's name in settings."""
+    return mechanism == "lattice" or (mechanism not in MECHANISMS and is_exact_mechanism(mechanism))

@@ -47,9 +47,19 @@ class NormMechanism(Mechanism):
 
     @abstractmethod
     def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
-        """Return the norms ``(n,)`` of vectors ``(n, d)``; infinite if no release is possible.
+        """Return the norms of vectors; infinite if no release is possible.
 
-        A vector within ``rounding``, a length, of the body's span is treated as lying in it.
+        Parameters
+        ----------
+        vectors
+            ``(n, d)``.
+        rounding
+            A length: a vector within it of the body's span is treated as lying in it.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            The norms.
         """
 
     @property
@@ -59,7 +69,20 @@ class NormMechanism(Mechanism):
 
     @abstractmethod
     def noise(self, count: int, source: RandomSource) -> FloatArray:
-        """Sample independent noise vectors, ``(count, d)``."""
+        """Sample independent noise vectors.
+
+        Parameters
+        ----------
+        count
+            Their number.
+        source
+            The source of random bytes.
+
+        Returns
+        -------
+        ndarray, shape (count, d)
+            The vectors.
+        """
 
     @checked
     def sample(self, x: npt.ArrayLike, rng: Rng = None, size: SampleSize | None = None) -> FloatArray:

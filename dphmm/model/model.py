@@ -15,7 +15,14 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dphmm.arrays import MAX_SCALE, FloatArray, IntArray, as_distribution, as_floats, as_integers, content_hash, locked
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, StateError, StochasticError
+from dphmm.errors import (
+    ConfigurationError,
+    DataFileError,
+    InvalidInputError,
+    MissingExtensionError,
+    StateError,
+    StochasticError,
+)
 from dphmm.model.gaps import Gap, LimitDistributions, Powers, homogeneous_gap
 from dphmm.model.moves import StateSequence, check_states, concatenate_moves, extract_moves, pair_counts
 from dphmm.model.outside_states import OutsideStates
@@ -571,7 +578,7 @@ class MarkovModel:
         """
         about: dict[str, Any] = {
             "format": _FORMAT,
-            "states": None if self.states is None else self.states.to_json(),
+            "states": None if self.states is None else self.states.to_document(),
             "step_seconds": self.step_seconds,
         }
         arrays: dict[str, npt.NDArray[Any]]
@@ -611,6 +618,8 @@ class MarkovModel:
         ------
         DataFileError
             If the file is missing, truncated, or not a model file of this format.
+        MissingExtensionError
+            If its state space is that of a package that is not installed.
         """
         try:
             arrays = read_npz(path)
@@ -622,6 +631,8 @@ class MarkovModel:
             size, arguments = _read_parts(arrays, about)
             states = None if described is None else StateSpace.from_json(described, size)
             return _add_provenance(cls(arguments[0], arguments[1], states, step, *arguments[2:]), about)
+        except MissingExtensionError:
+            raise
         except DataFileError as problem:
             raise DataFileError(
                 path, f"is not a Markov model ({problem.problem}): create one with 'dphmm learn'"

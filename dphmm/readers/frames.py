@@ -1,7 +1,8 @@
-"""Fixes from pandas and geopandas data frames, as trackintel and other libraries write."""
+"""Fixes from tables in memory: Arrow, Polars, DuckDB, pandas, geopandas, and trajectories."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,13 @@ import shapely
 
 from dphmm.errors import DataFileError, EmptyDataError, InvalidInputError, need
 from dphmm.readers.columns import build_fixes, resolve, warn_of_trips, warn_of_unit
-from dphmm.readers.fixes import ReadOptions, ReadResult, trajectories
+from dphmm.readers.fixes import Fixes, ReadOptions, ReadResult, trajectories
 from dphmm.readers.instants import Instants
+from dphmm.readers.table import arrow_cells
 from dphmm.space.fix_quality import Region
+from dphmm.space.trajectory import Trajectory
 from dphmm.tables.table import TRIPS, find_column
+from dphmm.tables.values import one_line
 from dphmm.validation import checked
 
 SOURCE = "the frame"
@@ -34,7 +38,7 @@ def read_frame(
     may_be_empty: bool = False,
     region: Region | None = None,
 ) -> ReadResult:
-    """Read trajectories from a data frame with one row per fix.
+    """Read trajectories from a table in memory with one row per fix.
 
     Columns are recognised by the same names as in files. These include positionfixes of trackintel (``user_id``,
     ``tracked_at`` and points), frames of scikit-mobility (``uid``, ``datetime``, ``lat``, ``lng``), and of movingpandas
@@ -44,8 +48,10 @@ def read_frame(
     Parameters
     ----------
     frame
-        A `pandas.DataFrame`, a `geopandas.GeoDataFrame` (points in another reference system are converted), a
-        `movingpandas.Trajectory` or a `movingpandas.TrajectoryCollection`.
+        An object with ``__arrow_c_stream__`` or ``__dataframe__``, such as a table of Arrow, a frame of Polars, a
+        relation of DuckDB, a `pandas.DataFrame` or a `geopandas.GeoDataFrame`. GeoArrow points and points in another
+        reference system are converted. Also a `movingpandas.Trajectory` or `movingpandas.TrajectoryCollection`, and
+        one or a list of `dphmm.Trajectory`, to which `columns` and times do not apply.
     user
         The user of all fixes. Defaults to the users in a column. If a frame has trajectories instead, as in
         movingpandas, each is treated as a separate user, with a warning in the log.
@@ -69,7 +75,7 @@ def read_frame(
     Raises
     ------
     InvalidInputError
-        If `frame` is not a data frame.
+        If `frame` is not a table, or columns or times are set for trajectories.
     DataFileError
         If a column is missing, a row is malformed (with its number, from 1), or the frame does not specify users and
         no `user` is passed.
@@ -78,7 +84,7 @@ def read_frame(
     ConfigurationError
         For columns of other quantities, an unknown unit or an unknown zone.
     MissingDependencyError
-        Without pandas or pyarrow.
+        Without pyarrow; for a frame of pandas without pandas.
 
     Examples
     --------
@@ -90,12 +96,15 @@ def read_frame(
     ('1', '2024-03-07T08:00:00.000000')
     """
     options = ReadOptions(skip_bad, user, columns or {}, Instants(time_unit, time_zone, time_format))
-    cells = _cells(*_plain(frame, options))
-    fixes = build_fixes(cells, SOURCE, options)
-    warn_of_unit(fixes, options)
-    if user is None and None in fixes.names:
-        raise DataFileError(SOURCE, "does not specify users; set user=, or name its column of users")
-    result = trajectories([fixes], region=region)
+    if are_trajectories(frame):
+        blocks = _of_trajectories((frame,) if isinstance(frame, Trajectory) else frame, options)
+    else:
+        blocks = [build_fixes(_cells(frame, options), SOURCE, options)]
+        warn_of_unit(blocks[0], options)
+        if user is None and None in blocks[0].names:
+            raise DataFileError(SOURCE, "does not specify users; set user=, or name its column of users")
+    fixes = blocks[0]
+    result = trajectories(blocks, region=region)
     if not result.trajectories and not may_be_empty:
         raise EmptyDataError(
             SOURCE, f"contains no usable fix ({fixes.skipped} malformed rows skipped); check its columns"
@@ -105,16 +114,122 @@ def read_frame(
 
 def is_frame(value: object) -> bool:
     """Return whether `read_frame` accepts a value, judged by its class."""
-    return any(base.__name__ in FRAMES for base in type(value).__mro__)
+    return has_arrow(value) or are_trajectories(value) or hasattr(value, "to_point_gdf") or _is_pandas(value)
 
 
-FRAMES = ("DataFrame", "TrajectoryCollection", "Trajectory")
-"""The classes that `read_frame` accepts, with subclasses. Names, so that no library has to be installed."""
+def are_trajectories(value: object) -> bool:
+    """Return whether a value is a `dphmm.Trajectory` or a non-empty list of them."""
+    if isinstance(value, list | tuple):
+        return len(value) > 0 and all(isinstance(element, Trajectory) for element in value)
+    return isinstance(value, Trajectory)
+
+
+def has_arrow(value: object) -> bool:
+    """Return whether a value has the Arrow or the DataFrame interchange protocol."""
+    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__dataframe__")
+
+
+def _is_pandas(value: object) -> bool:
+    # By name: pandas need not be installed, and is not imported for other frames.
+    return any((base.__module__.partition(".")[0], base.__name__) == _PANDAS for base in type(value).__mro__)
+
+
+_PANDAS = ("pandas", "DataFrame")
+
+
+def _of_trajectories(frame: Sequence[Trajectory], options: ReadOptions) -> list[Fixes]:
+    if options.columns or options.instants != Instants():
+        raise InvalidInputError("columns, time_unit, time_zone and time_format cannot be combined with trajectories")
+    return [
+        Fixes(
+            SOURCE,
+            (options.user or track.user,),
+            np.zeros(len(track), np.int64),
+            track.times,
+            track.latitude,
+            track.longitude,
+            accuracy_m=track.accuracy_m,
+        )
+        for track in frame
+    ]
+
+
+def _cells(frame: Any, options: ReadOptions) -> dict[str, Any]:
+    """Return quantity → values of its column."""
+    if hasattr(frame, "to_point_gdf") or _is_pandas(frame):
+        return _pandas_cells(*_plain(frame, options))
+    if not has_arrow(frame):
+        kind = type(frame)
+        hint = "; call its collect() first" if hasattr(frame, "collect") else ""
+        raise InvalidInputError(
+            "frame must be a table with __arrow_c_stream__ or __dataframe__, or a list of dphmm.Trajectory, got "
+            f"{kind.__module__}.{kind.__qualname__}{hint}"
+        )
+    table = _as_arrow(frame)
+    names = list(table.column_names)
+    if len(set(names)) < len(names):
+        raise DataFileError(SOURCE, "must have unique column names")
+    columns = resolve(names, SOURCE, options, _geo_column(table.schema))
+    shapes = columns.get("geometry")
+    return arrow_cells(
+        table.select(list(dict.fromkeys(columns.values()))),
+        columns,
+        None if shapes is None else _reference_system(table.schema.field(shapes)),
+        SOURCE,
+    )
+
+
+def _as_arrow(frame: Any) -> Any:
+    """Return a table as `pyarrow.Table`, with words in place of the codes of categories."""
+    pa = need("pyarrow", "files")
+    try:
+        # An interface raises whatever its library raises.
+        if hasattr(frame, "__arrow_c_stream__"):
+            table = pa.RecordBatchReader.from_stream(frame).read_all()  # pa.table would import pandas
+        else:
+            table = need("pyarrow.interchange", "files").from_dataframe(frame)
+        for index, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type):
+                words = [_decode_words(chunk) for chunk in table.column(index).chunks]
+                table = table.set_column(index, field.name, pa.chunked_array(words or [pa.array([], pa.string())]))
+    except Exception as problem:
+        raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({one_line(problem)})") from None
+    return table
+
+
+def _decode_words(chunk: Any) -> Any:
+    """Return the values of a dictionary array."""
+    types = need("pyarrow", "files").types
+    words = chunk.dictionary
+    if types.is_string_view(words.type):  # of Polars; Arrow cannot take from views
+        words = words.cast("large_string")
+    return words.take(chunk.indices)
+
+
+def _geo_column(schema: Any) -> str | None:
+    """Return the first column with an extension type of GeoArrow, or None."""
+    return next((field.name for field in schema if _extension(field).startswith("geoarrow.")), None)
+
+
+def _extension(field: Any) -> str:
+    name = getattr(field.type, "extension_name", None) or (field.metadata or {}).get(b"ARROW:extension:name", b"")
+    return name if isinstance(name, str) else name.decode("utf-8", "replace")
+
+
+def _reference_system(field: Any) -> Any:
+    """Return the reference system of a GeoArrow column; None for WGS 84 degrees."""
+    plain = (field.metadata or {}).get(b"ARROW:extension:metadata", b"{}")
+    if hasattr(field.type, "__arrow_ext_serialize__"):
+        plain = field.type.__arrow_ext_serialize__()
+    try:
+        about = json.loads(plain or b"{}")
+    except ValueError:
+        raise DataFileError(SOURCE, f"has invalid GeoArrow metadata in {field.name!r}") from None
+    return about.get("crs") if isinstance(about, dict) else None
 
 
 def _plain(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
     """Return a frame with its index levels as columns, and quantity → column name."""
-    pandas = need("pandas", "files")
     if hasattr(frame, "to_point_gdf"):
         trips = frame.get_traj_id_col()
         frame = frame.to_point_gdf(return_orig_tz=True)
@@ -123,8 +238,6 @@ def _plain(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
         if not user_is_named and user_column in (None, trips, TRIPS) and trips not in _USER_COLUMNS:
             warn_of_trips(SOURCE, trips)
             options = replace(options, columns={**options.columns, "user": trips})
-    if not isinstance(frame, pandas.DataFrame):
-        raise InvalidInputError(f"frame must be a DataFrame of pandas or geopandas, got {type(frame).__name__}")
     named = [name for name in frame.index.names if name is not None and name not in frame.columns]
     table = frame.reset_index(level=named) if named else frame
     names = [str(name) for name in table.columns]
@@ -137,10 +250,10 @@ def _plain(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
 _USER_COLUMNS = frozenset({"user_id", "uid", "user"})
 
 
-def _cells(table: Any, columns: Mapping[str, str]) -> dict[str, Sequence[Any]]:
+def _pandas_cells(table: Any, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return quantity → values of its column, None where pandas has missing values."""
     at = {str(name): place for place, name in enumerate(table.columns)}
-    cells: dict[str, Sequence[Any]] = {}
+    cells: dict[str, Any] = {}
     for what, name in columns.items():
         values = table.iloc[:, at[name]]
         missing = values.isna()

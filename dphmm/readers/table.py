@@ -186,38 +186,64 @@ class ParquetFixes:
         """Whether the file contains user information that the caller does not override."""
         return self._options.user is None and "user" in self._names
 
-    def _check_plain(self, what: str, column: Any) -> None:
-        if not is_plain(column.type):
-            problem_text = f"contains {column.type} values in {self._names[what]!r}, which must be a {what}"
-            raise DataFileError(self._file.source, problem_text)
-
     def _cells(self, table: Any) -> dict[str, Any]:
-        """Return quantity → Arrow array; a geometry becomes longitude and latitude."""
-        pa = need("pyarrow", "files")
-        held = {what: _without_decimals(table[name].combine_chunks(), what) for what, name in self._names.items()}
-        if "time" in held and pa.types.is_timestamp(held["time"].type):
-            stamps = held.pop("time")
+        system = get_column_system(self._file.metadata, self._names.get("geometry", ""))
+        return arrow_cells(table, self._names, system, self._file.source)
+
+
+def arrow_cells(table: Any, names: Mapping[str, str], system: Any, source: str) -> dict[str, Any]:
+    """Return the cells of an Arrow table for `dphmm.readers.columns.build_fixes`.
+
+    Parameters
+    ----------
+    table
+        The table, a `pyarrow.Table`.
+    names
+        Quantity → name of its column.
+    system
+        The reference system of geometries, as for `dphmm.tables.vector_files.to_degrees`.
+    source
+        The file or frame, for messages.
+
+    Returns
+    -------
+    dict
+        Quantity → Arrow array. A geometry becomes longitude and latitude, a timestamp ``clock`` or ``microseconds``.
+
+    Raises
+    ------
+    DataFileError
+        If a column is of another type, or the reference system is unknown.
+    """
+    pa = need("pyarrow", "files")
+    held = {what: _without_decimals(table[name].combine_chunks(), what) for what, name in names.items()}
+    if "time" in held and pa.types.is_timestamp(held["time"].type):
+        stamps = held.pop("time")
+        try:
+            kind = "clock" if stamps.type.tz is None else "microseconds"
+            held[kind] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False).cast(pa.int64())
+        except (pa.ArrowInvalid, UnicodeDecodeError) as problem:
+            what = "beyond the year 9999" if isinstance(problem, pa.ArrowInvalid) else "with an invalid zone name"
+            raise DataFileError(source, f"has times in {names['time']!r} {what}") from None
+    if "geometry" in held:
+        shapes = held.pop("geometry")
+        if is_point_type(shapes.type):
+            points = _arrow_points(shapes)
+        else:
+            _check_plain("geometry", shapes, names, source)
             try:
-                kind = "clock" if stamps.type.tz is None else "microseconds"
-                held[kind] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False).cast(pa.int64())
-            except (pa.ArrowInvalid, UnicodeDecodeError) as problem:
-                what = "beyond the year 9999" if isinstance(problem, pa.ArrowInvalid) else "with an invalid zone name"
-                raise DataFileError(self._file.source, f"has times in {self._names['time']!r} {what}") from None
-        if "geometry" in held:
-            shapes = held.pop("geometry")
-            if is_point_type(shapes.type):
-                points = _arrow_points(shapes)
-            else:
-                self._check_plain("geometry", shapes)
-                try:
-                    points = parse_points(shapes.to_pylist())
-                except ValueError as problem:
-                    raise DataFileError(self._file.source, f"has an unknown reference system ({problem})") from None
-            degrees = _in_degrees(points, self._file.metadata, self._names["geometry"], self._file.source)
-            held["longitude"], held["latitude"] = (pa.array(part) for part in degrees.T)
-        for what, column in held.items():
-            self._check_plain(what, column)
-        return held
+                points = parse_points(shapes.to_pylist())
+            except ValueError as problem:
+                raise DataFileError(source, f"has an unknown reference system ({problem})") from None
+        held["longitude"], held["latitude"] = (pa.array(part) for part in _in_degrees(points, system, source).T)
+    for what, column in held.items():
+        _check_plain(what, column, names, source)
+    return held
+
+
+def _check_plain(what: str, column: Any, names: Mapping[str, str], source: str) -> None:
+    if not is_plain(column.type):
+        raise DataFileError(source, f"contains {column.type} values in {names[what]!r}, which must be a {what}")
 
 
 def _without_decimals(column: Any, what: str) -> Any:
@@ -259,11 +285,11 @@ def _read_ahead(parts: Iterator[Any]) -> Iterator[Any]:
             yield part
 
 
-def _in_degrees(points: FloatArray, metadata: Mapping[bytes, bytes], column: str, source: str) -> FloatArray:
-    """Convert points to WGS 84 from the reference system in the GeoParquet metadata."""
+def _in_degrees(points: FloatArray, system: Any, source: str) -> FloatArray:
+    """Convert points to WGS 84 from a reference system."""
     # Without one, the specification prescribes WGS 84 degrees.
     try:
-        convert = to_degrees(get_column_system(metadata, column))
+        convert = to_degrees(system)
     except ValueError as problem:
         reason = f"has an unknown reference system ({one_line(problem)})"
         raise DataFileError(source, f"{reason}; export it in EPSG:4326") from None

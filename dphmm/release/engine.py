@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from functools import wraps
+from functools import cache, wraps
 from math import nan
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from dphmm.arrays import BoolArray, FloatArray, as_floats, check_budget, content
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.cap import CapTracker
 from dphmm.geometry.measurements import Measurements
-from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.base import MECHANISMS, MechanismLike
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
@@ -38,7 +38,16 @@ from dphmm.release.planning import Planner, Reason, StepPlan, as_state, check_st
 from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.schedule import Scheduler, max_window_steps
-from dphmm.release.settings import DEFAULT_DAILY_EPSILON, GRAPH_POLICY_PREFIX, SETTING_NAMES, Schedule, Settings
+from dphmm.release.settings import (
+    DEFAULT_DAILY_EPSILON,
+    GRAPH_POLICY_PREFIX,
+    SETTING_NAMES,
+    DayKeywords,
+    NoiseKeywords,
+    QueryKeywords,
+    Schedule,
+    Settings,
+)
 from dphmm.release.soundness import SoundnessCheck
 from dphmm.space.states import StateSpace
 from dphmm.tables.values import shorten
@@ -162,7 +171,7 @@ class Releaser:
     mechanism
         Name of the mechanism; see `ReleaseSettings`. Laplace and planar Laplace noise is shaped by the smallest
         cross-polytope or disc around the sensitivity hull. All mechanisms but ``"lattice"`` sample real-valued noise.
-        Their guarantee is limited by floating-point arithmetic; see `dphmm.mechanisms.base.NormMechanism`.
+        Their guarantee is limited by floating-point arithmetic; see `dphmm.mechanisms.NormMechanism`.
     rng
         Source of randomness. Defaults to the operating system's. A seed or generator makes releases reproducible and
         provides no privacy.
@@ -211,10 +220,10 @@ class Releaser:
         f: npt.ArrayLike | Measurements,
         policy: PolicyLike,
         epsilon: float,
-        mechanism: MechanismName = "lattice",
+        mechanism: MechanismLike = "lattice",
         *,
         rng: Rng = None,
-        **settings: Any,
+        **settings: Unpack[NoiseKeywords],
     ) -> None:
         chosen = {"policy": GRAPH_POLICY_PREFIX, "epsilon": epsilon, "mechanism": mechanism, **settings}
         graph = as_policy(policy, model.size, get_state_names(model.states))
@@ -274,7 +283,9 @@ class Releaser:
         self.cell = cell
         self.measurements = self.query.measurements
         # query.values are the measurements; with exact noise, they are rounded to the published lattice.
-        self.soundness = SoundnessCheck(policy, self.query.values, settings.delta, settings.allow_singleton)
+        self.soundness = SoundnessCheck(
+            policy, self.query.values, settings.delta, settings.allow_singleton, settings.mechanism
+        )
         self.event_caps = EventCaps(settings, model)
         self.planner = Planner(settings, policy, self.query)
         self.source = random_source(rng)
@@ -311,7 +322,7 @@ class Releaser:
         return engine
 
     @checked
-    def for_query(self, f: npt.ArrayLike | Measurements, **changes: Any) -> Releaser:
+    def for_query(self, f: npt.ArrayLike | Measurements, **changes: Unpack[QueryKeywords]) -> Releaser:
         """Create an engine for another query about the same user, for use with `release_together`.
 
         Both engines share the model, the policy, the randomness and the belief. A release of either updates that
@@ -337,7 +348,7 @@ class Releaser:
         """
         unchanged = {name: getattr(self.settings, name) for name in SETTING_NAMES}
         settings = ReleaseSettings.from_dict({**unchanged, **changes, "policy": GRAPH_POLICY_PREFIX, "layers": ()})
-        other = Releaser.__new__(Releaser)
+        other = type(self).__new__(type(self))
         other._initialize(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
         return other.join(self)
 
@@ -790,6 +801,21 @@ class Releaser:
         self._last = (record, plan, released_state)
         return record
 
+    @property
+    def published_mechanism(self) -> str:
+        """The name of the mechanism in records.
+
+        A subclass that replaces methods of this class may sample other noise. Its name is therefore added.
+        """
+        return self.settings.mechanism + _name_replacement(cast(Any, type(self)))
+
+    @property
+    def settings_hash(self) -> str:
+        """The hash of the settings in records; another one for a subclass that replaces methods."""
+        replacement = _name_replacement(cast(Any, type(self)))
+        own_hash = self.settings.content_hash
+        return content_hash(own_hash, replacement) if replacement else own_hash
+
     def _record(
         self,
         plan: StepPlan,
@@ -821,11 +847,11 @@ class Releaser:
             constrained_dp_factor=protection.diameter,
             repair_is_optimal=protection.is_optimal,
             repair_optimality_gap=protection.optimality_gap,
-            mechanism=self.settings.mechanism,
+            mechanism=self.published_mechanism,
             is_exact=self.query.is_exact,
             expected_error=plan.noise.expected_error(plan.prior),
             is_singleton=plan.is_singleton or (plan.withheld and plan.num_possible == 1),
-            settings_hash=self.settings.content_hash,
+            settings_hash=self.settings_hash,
             model_hash=self.model.content_hash,
             expected_estimate_error=expected_error,
             adversary_error=estimate.error_lower_bound,
@@ -835,6 +861,7 @@ class Releaser:
             max_event_probabilities=plan.max_event_probabilities,
             withheld_reason=plan.reason,
             calibrated_radius_90=calibrated_radius_90,
+            soundness="verified" if self.published_mechanism in MECHANISMS else "trusted",
             **vars(self.planner.summarize_likeliest_component(plan, posterior)),
             **plan.noise.compare_with_knorm(plan.prior),
         )
@@ -918,11 +945,23 @@ class Releaser:
         )
 
 
+@cache
+def _name_replacement(kind: Any) -> str:
+    """Return ``+`` and the name of a subclass that replaces methods, or an empty string."""
+    methods = {
+        name
+        for name, value in vars(Releaser).items()
+        if not name.startswith("__") and (callable(value) or isinstance(value, property | classmethod))
+    }
+    replaced = {name for base in kind.__mro__[: kind.__mro__.index(Releaser)] for name in vars(base)}
+    return "" if methods.isdisjoint(replaced) else f"+{kind.__module__}.{kind.__qualname__}"
+
+
 class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its fields)
     __doc__ = Settings.__doc__
 
     @classmethod
-    def for_a_day(cls, epsilon: float = DEFAULT_DAILY_EPSILON, **settings: Any) -> ReleaseSettings:
+    def for_a_day(cls, epsilon: float = DEFAULT_DAILY_EPSILON, **settings: Unpack[DayKeywords]) -> ReleaseSettings:
         """Create settings that bound the total epsilon of any 24 hours.
 
         A `Schedule` spends it.
@@ -949,7 +988,8 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
         >>> ReleaseSettings.for_a_day().schedule.to_dict()
         {'window_epsilon': 3.0, 'window_seconds': 86400.0}
         """
-        return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **settings)
+        values: dict[str, Any] = {**settings}
+        return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **values)
 
     def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
         """Create an engine that releases the locations of a model's states.

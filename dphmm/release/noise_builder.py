@@ -12,7 +12,7 @@ from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import norm_noise
-from dphmm.mechanisms.base import TABLE_MECHANISMS, Mechanism
+from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, Mechanism, find_mechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.optimal_table import (
     MAX_PROGRAM_LOCATIONS,
@@ -94,6 +94,11 @@ class NoiseBuilder:
         return self._mechanisms.get_or_make(key, lambda: self._build_mechanism(body, epsilon))
 
     def _build_mechanism(self, body: NoiseBody, epsilon: float) -> Mechanism:
+        if self._mechanism_name not in MECHANISMS and body.hull.dimension > 0:
+            hull = body.hull
+            if self._query.lattice is not None:
+                hull = body.coordinate_hull.in_steps(self._query.measurements.steps_per_coordinate)
+            return find_mechanism(self._mechanism_name).from_hull(hull, epsilon)
         if self._query.lattice is not None:
             hull = body.coordinate_hull.in_steps(self._query.measurements.steps_per_coordinate)
             return LatticeKNormMechanism(hull, epsilon)

@@ -18,7 +18,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.caching import BoundedCache
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.outputs import Outputs, PartedOutputs, TableOutputs, make_outputs
-from dphmm.mechanisms.base import BODY_BY_MECHANISM, TABLE_MECHANISMS
+from dphmm.mechanisms.base import TABLE_MECHANISMS, get_noise_body
 from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.repair import Protection, Protector
@@ -216,7 +216,7 @@ class Planner:
             query.measurements,
             settings.repair,
             settings.repair_objective,
-            BODY_BY_MECHANISM[settings.mechanism],
+            get_noise_body(settings.mechanism),
             settings.membership,
             settings.repair_max_work,
             settings.noise_scope,

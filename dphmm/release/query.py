@@ -13,7 +13,7 @@ from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, as_floats
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.span import exact_span
-from dphmm.mechanisms.base import PLANAR_MECHANISMS, TABLE_MECHANISMS
+from dphmm.mechanisms.base import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattice_mechanism
 from dphmm.mechanisms.lattice import Spacing
 from dphmm.release.settings import Settings
 
@@ -59,7 +59,7 @@ class Query:
         self.unit = 1.0
         # The published lattice; None without one.
         self.lattice: Spacing | None = None
-        if settings.mechanism == "lattice":
+        if is_lattice_mechanism(settings.mechanism):
             self.lattice = Spacing(settings.spacing)
             self.values = self.lattice.nearest(measurements.points, "measurements")
             self.unit = float(self.lattice.step)
@@ -67,8 +67,8 @@ class Query:
             rank = len(exact_span(self.values - self.values[:1]).axes) if measurements.dimension > 2 else 0
             if rank > 2:
                 raise InvalidInputError(
-                    f"mechanism 'lattice' must have measurements that span at most 2 dimensions, got {rank}; use "
-                    "mechanism 'k-norm'"
+                    f"mechanism {settings.mechanism!r} must have measurements that span at most 2 dimensions, got "
+                    f"{rank}; use mechanism 'k-norm'"
                 )
             self.measurements = Measurements.on_lattice(self.values, self.unit)
 

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 from dphmm.errors import InvalidInputError
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import as_number, one_line, shorten
 from dphmm.validation import checked
+
+Soundness = Literal["verified", "trusted"]
+"""The evidence of a record's guarantee."""
 
 NO_GAIN = 0.05
 """A relative gain of tables below this is negligible."""
@@ -48,6 +51,10 @@ class ReleaseRecord:
         Budget of this release; 0 if the timestep was withheld.
     mechanism
         Name of the mechanism.
+    soundness
+        ``"verified"`` if the guarantee was checked from the parameters of noise of this package; ``"trusted"`` if it
+        follows from the statements of a registered mechanism or of an engine with replaced methods, which were checked
+        on samples at most; see `dphmm.mechanisms.check_mechanism`. The name of such a mechanism contains its version.
     is_exact
         Whether the mechanism samples with integer arithmetic only. If so, the two statements above hold for the
         published numbers. Otherwise they hold for real-valued noise.
@@ -159,6 +166,7 @@ class ReleaseRecord:
     knorm_estimate_error: float | None = None
     table_gain: float | None = None
     calibrated_radius_90: float | None = None
+    soundness: Soundness = "verified"
 
     @property
     def withheld(self) -> bool:
@@ -185,7 +193,9 @@ class ReleaseRecord:
         str
             The JSON text.
         """
-        return json.dumps(vars(self))
+        # Records of this package's noise are as they were before the field existed.
+        values = {name: value for name, value in vars(self).items() if (name, value) != ("soundness", "verified")}
+        return json.dumps(values)
 
     @classmethod
     @checked
@@ -210,7 +220,7 @@ class ReleaseRecord:
         try:
             values = parse_json(text)
             read = _get_parsers()
-            if not isinstance(values, dict) or values.keys() != read.keys():
+            if not isinstance(values, dict) or {"soundness", *values} != read.keys():
                 raise ValueError("it has other fields")
             return cls(**{name: read[name](value, name) for name, value in values.items()})
         except ValueError as problem:
@@ -252,6 +262,12 @@ def _get_parsers() -> dict[str, Callable[[Any, str], Any]]:
         name: _parse_factor if name in _UNBOUNDED_FIELDS else _PARSERS_BY_TYPE[type_name]
         for name, type_name in types.items()
     }
+
+
+def _parse_soundness(value: Any, name: str) -> str:
+    if value not in ("verified", "trusted"):
+        raise ValueError(f"{name} must be 'verified' or 'trusted', got {shorten(value)}")
+    return str(value)
 
 
 def _parse_integer(value: Any, name: str) -> int:
@@ -313,6 +329,7 @@ _PARSERS_BY_TYPE: Mapping[str, Callable[[Any, str], Any]] = {
     "float": _parse_finite_number,
     "float | None": _parse_optional_number,
     "str": _parse_string,
+    "Soundness": _parse_soundness,
     "bool": _parse_flag,
     "tuple[float, ...]": _parse_point,
     "tuple[float, ...] | None": _parse_optional_point,

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
 
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap import Cap
 from dphmm.geometry.hull import Membership
-from dphmm.mechanisms.base import EXACT_COLUMN, TABLE_MECHANISMS, MechanismName
+from dphmm.mechanisms.base import TABLE_MECHANISMS, MechanismLike, is_exact_mechanism, resolve_mechanism
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.optimal_table import MAX_TABLE_LOCATIONS
 from dphmm.model.model import MarkovModel
@@ -216,7 +216,8 @@ class Settings:
     mechanism
         The noise: ``"lattice"`` (exact in finite precision), ``"k-norm"``, ``"laplace"``, ``"planar-isotropic"``,
         ``"planar-laplace"``, ``"optimal"`` (for each component, the table with the smallest expected error under the
-        belief; exact) or ``"graph-exponential"`` (a table based on graph distances; exact).
+        belief; exact) or ``"graph-exponential"`` (a table based on graph distances; exact). Also the name of a
+        registered mechanism of another package, which becomes ``name@version``.
     repair
         Algorithm that gives exposed states partners, so that the graph becomes protectable: ``"greedy"`` (Algorithm 1),
         ``"sequential"`` (Algorithm 3) or ``"exact"``; see `dphmm.protect`.
@@ -302,7 +303,7 @@ class Settings:
         "Indistinguishable locations: utility:1km, complete, transition, categorical:LAYER.geojson, zone:…",
     )
     epsilon: NoiseEpsilon = setting(1.0, "Privacy budget of each release.")
-    mechanism: MechanismName = setting(
+    mechanism: MechanismLike = setting(
         "lattice",
         "Noise: lattice (exact), k-norm, laplace, planar-isotropic, planar-laplace, optimal, graph-exponential.",
         shows_default=True,
@@ -378,6 +379,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         self._set("policy", policy_text(self.policy))
+        self._set("mechanism", resolve_mechanism(self.mechanism))
         self._set("epsilon", float(self.epsilon))
         self._set("delta", None if self.delta is None else float(self.delta))
         try:
@@ -402,7 +404,7 @@ class Settings:
 
         If so, the guarantee holds for the published numbers.
         """
-        return self.mechanism in EXACT_COLUMN
+        return is_exact_mechanism(self.mechanism)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -528,6 +530,45 @@ class Settings:
         if self.policy.startswith(GRAPH_POLICY_PREFIX):
             raise ConfigurationError(f"policy {self.policy[:24]}… stands for a graph: pass that graph, or its text")
         return parse_policy(self.policy, model.space, model.structure, self.layers)
+
+
+class _SharedKeywords(TypedDict, total=False):
+    """The settings as keywords, except policy, epsilon, mechanism and schedule."""
+
+    repair: Method
+    repair_objective: Objective
+    membership: Membership
+    delta: float | None
+    allow_singleton: bool
+    spacing: Rational
+    outside: Outside
+    repair_max_work: int
+    caps: Iterable[Cap | Mapping[str, Any]]
+    event_cap_priors: str | None
+    noise_scope: NoiseScope
+    optimal_max_states: int
+    optimal_fallback: Fallback
+    layers: Iterable[PolygonLayer | Mapping[str, Any]]
+
+
+class NoiseKeywords(_SharedKeywords, total=False):
+    """The settings of `dphmm.Releaser` as keywords, except policy, epsilon and mechanism."""
+
+    schedule: Schedule | Mapping[str, Any] | None
+
+
+class QueryKeywords(NoiseKeywords, total=False):
+    """The settings of another query as keywords."""
+
+    epsilon: float
+    mechanism: str
+
+
+class DayKeywords(_SharedKeywords, total=False):
+    """The settings of releases with a daily budget as keywords."""
+
+    policy: str | PolicyLike
+    mechanism: str
 
 
 SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,8 @@ from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError
 from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
-from dphmm.mechanisms.base import Table
+from dphmm.mechanisms.base import Mechanism, Table
+from dphmm.mechanisms.conformance import NUM_SAMPLES, check_mechanism, check_origin
 from dphmm.mechanisms.optimal_table import ROW_WEIGHT
 from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
@@ -88,6 +91,8 @@ class SoundnessCheck:
         Probability mass that a constraint set may omit; None if it may omit none.
     allow_singleton
         Whether a single possible state may be released exactly.
+    mechanism
+        The name under which the noise is published; empty to accept any noise.
     """
 
     def __init__(
@@ -96,7 +101,12 @@ class SoundnessCheck:
         values: npt.NDArray[Any],
         delta: float | None = None,
         allow_singleton: bool = False,
+        mechanism: str = "",
     ) -> None:
+        self._mechanism = mechanism
+        # Registered mechanisms the samples of which were checked.
+        self._sampled: set[type[Mechanism]] = set()
+        self._conforming: WeakSet[Mechanism] = WeakSet()
         self._policy = policy
         self._values = values
         self._delta = delta
@@ -108,6 +118,13 @@ class SoundnessCheck:
         self._near = NearStates(self._points)
         self._verified_edges: BoundedCache[bytes, _VerifiedEdges] = BoundedCache(_CACHE_SIZE)
         self._last: _Evidence | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Weak references cannot be pickled. A copy checks registered mechanisms again.
+        return {name: value for name, value in vars(self).items() if name != "_conforming"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _conforming=WeakSet())
 
     def clear(self) -> None:
         """Forget the last plan. An equal one is then verified again."""
@@ -125,6 +142,8 @@ class SoundnessCheck:
             return
         self.check_constraint_set(plan.prior, plan.constraint)
         noise = plan.noise
+        if self._mechanism:
+            self._check_origin(plan)
         evidence = _Evidence(noise.parts, noise.part_of, plan.constraint, plan.protection.added, plan.epsilon)
         if self._last is not None and self._last.equals(evidence):
             return
@@ -136,6 +155,17 @@ class SoundnessCheck:
         if not is_single:
             self._check_noise(plan)
         self._last = evidence
+
+    def _check_origin(self, plan: StepPlan) -> None:
+        """Check the name of the noise, and the statements of a registered mechanism."""
+        for mechanism, members in plan.noise.iter_parts():
+            if check_origin(mechanism, self._mechanism) and mechanism not in self._conforming:
+                # Samples are checked once, densities for each new body.
+                samples = 0 if type(mechanism) in self._sampled else NUM_SAMPLES
+                check_mechanism(mechanism, self._values[members], samples=samples)
+                if int(members.sum()) > 1:  # a single state has no pair to compare
+                    self._sampled.add(type(mechanism))
+                self._conforming.add(mechanism)
 
     def _check_noise(self, plan: StepPlan) -> None:
         constraint = plan.constraint
@@ -339,6 +369,8 @@ _MAX_TERMS = 200
 _PRECISION = 1 << 400
 
 
+# Consecutive steps mostly have one budget, and the fractions take longer than the comparison of a small table.
+@lru_cache(maxsize=64)
 def _lower_bound_exp(epsilon: float) -> Fraction:
     """Return a fraction that is at most ``exp(epsilon)``.
 

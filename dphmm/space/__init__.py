@@ -1,7 +1,16 @@
 """Locations of a user: trajectories, a local projection, state spaces."""
 
 from dphmm.space.grid import Grid
-from dphmm.space.states import OUTSIDE, LocalProjection, Places, StateSpace
+from dphmm.space.states import OUTSIDE, LocalProjection, Places, StateSpace, register_space
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 
-__all__ = ["OUTSIDE", "Grid", "LocalProjection", "Places", "SlottedTrajectory", "StateSpace", "Trajectory"]
+__all__ = [
+    "OUTSIDE",
+    "Grid",
+    "LocalProjection",
+    "Places",
+    "SlottedTrajectory",
+    "StateSpace",
+    "Trajectory",
+    "register_space",
+]

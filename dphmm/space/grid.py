@@ -276,7 +276,8 @@ class Grid(StateSpace):
         """Return column and row of points; a border belongs to the cell east or north."""
         return np.floor((plane - self.origin) / self.cell_km + 0.5).astype(np.int64)
 
-    def _locate_plane(self, plane: FloatArray) -> IntArray:
+    def locate_plane(self, plane: FloatArray) -> IntArray:
+        """Return the cells that contain points; see `StateSpace.locate_plane`."""
         return self.state_at(self._position(plane))
 
     def _nearest_plane(self, plane: FloatArray) -> IntArray:
@@ -302,7 +303,8 @@ class Grid(StateSpace):
         }
 
     @classmethod
-    def _from_json(cls, data: Mapping[str, Any], size: int | None) -> Grid:
+    def build(cls, data: Mapping[str, Any], size: int | None) -> Grid:
+        """Build a grid from the dictionary of `to_json`; see `StateSpace.build`."""
         columns, rows = _check_shape(data["columns"], data["rows"])
         runs = np.array(data["runs"] or np.zeros((0, 2), dtype=np.int64))
         if runs.dtype != np.int64 or runs.ndim != 2 or runs.shape[1] != 2:

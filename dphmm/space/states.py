@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from math import inf
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import shapely
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, StateError
+from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, MissingExtensionError, StateError
+from dphmm.extensions import Registry, build_missing_error
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.trajectory import check_places
 from dphmm.tables.values import is_text, shorten
@@ -140,6 +141,10 @@ class StateSpace(ABC):
 
     States are the integers ``0`` to ``size - 1``. Each has a point in a local plane, in kilometres.
 
+    A space of another package inherits from this class, states `name` and `version`, sets `projection` and `points`,
+    and implements `locate_plane`, `to_json` and `build`. It is registered by `register_space` or by an entry point of
+    the group ``dphmm.spaces``; its saved models can then be opened where the package is installed.
+
     Attributes
     ----------
     projection
@@ -150,7 +155,13 @@ class StateSpace(ABC):
         The side of the square cell around each state, in kilometres; 0 if states are points.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    """The name of a registered space; empty for those of this package."""
+    version: ClassVar[str] = ""
+    """The version of a registered space. Files of models contain it."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Other versions, the dictionaries of which `build` accepts."""
     projection: LocalProjection
     points: FloatArray
     cell_km: float = 0.0
@@ -250,7 +261,7 @@ class StateSpace(ABC):
         plane = self.projection.to_plane(latitude, longitude)
         states = np.full(plane.shape[0], OUTSIDE, dtype=np.int64)
         near = np.abs(plane).max(axis=1) <= 2 * REACH_KM
-        states[near] = self._locate_plane(plane[near])
+        states[near] = self.locate_plane(plane[near])
         return states
 
     def share_within(self, polygon: shapely.Geometry) -> FloatArray:
@@ -305,12 +316,47 @@ class StateSpace(ABC):
         return cKDTree(self.points)
 
     @abstractmethod
-    def _locate_plane(self, plane: FloatArray) -> IntArray:
-        """Return the states of points of the plane, -1 for none."""
+    def locate_plane(self, plane: FloatArray) -> IntArray:
+        """Return the states of points of the plane.
+
+        Parameters
+        ----------
+        plane
+            ``(n, 2)``: kilometres east and north of the projection's centre.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            The states, -1 for a point that belongs to none.
+        """
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dictionary, from which `from_json` builds an equal space."""
+        """Return a JSON-serializable dictionary, from which `build` creates an equal space."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the dictionary that files contain, from which `from_json` builds an equal space.
+
+        Returns
+        -------
+        dict
+            `to_json` for spaces of this package. For a registered space also its name, its version, and the module
+            that provides it.
+
+        Raises
+        ------
+        ConfigurationError
+            If the space is neither one of this package nor registered.
+        """
+        if self.kind in _SHIPPED_KINDS and type(self).__module__.startswith("dphmm.space."):
+            return self.to_json()
+        kind = type(self)
+        name = vars(kind).get("name", "")
+        if SPACE_REGISTRY.find(name) is not kind:
+            label = kind.__qualname__
+            raise ConfigurationError(f"{label} must be registered under its own name to be saved, got {name!r}")
+        provider = f"{kind.__module__}:{kind.__qualname__}"
+        return {"kind": f"{name}@{kind.version}", "provider": provider, "space": self.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], size: int | None = None) -> StateSpace:
@@ -327,16 +373,27 @@ class StateSpace(ABC):
         Raises
         ------
         ConfigurationError
-            If the dictionary is not one of this package, or a value is missing or has the wrong type.
+            If the dictionary is not that of a space, or a value is missing or has the wrong type.
+        MissingExtensionError
+            If it is that of a space that is neither registered nor installed. A module that the dictionary names is
+            never imported.
         StateError
             If it has another number of states.
         """
         kind = data.get("kind") if isinstance(data, Mapping) else None
-        kinds = {space.kind: space for space in StateSpace.__subclasses__()}
-        if not isinstance(kind, str) or kind not in kinds:
-            raise ConfigurationError(f"kind of state space must be one of {sorted(kinds)}, got {shorten(repr(kind))}")
+        if isinstance(kind, str) and "@" in kind:
+            space, content = _find_space(kind, data), data.get("space")
+        else:
+            kinds = {space.kind: space for space in StateSpace.__subclasses__() if space.kind in _SHIPPED_KINDS}
+            if not isinstance(kind, str) or kind not in kinds:
+                raise ConfigurationError(
+                    f"kind of state space must be one of {sorted(kinds)} or a registered one, got {shorten(repr(kind))}"
+                )
+            space, content = kinds[kind], data
         try:
-            return kinds[kind]._from_json(data, size)
+            built = space.build(cast(Mapping[str, Any], content), size)
+            check_size(built.size, size)
+            return built
         except DphmmError:
             raise
         except (KeyError, TypeError, IndexError, OverflowError, ValueError) as problem:
@@ -346,13 +403,27 @@ class StateSpace(ABC):
 
     @classmethod
     @abstractmethod
-    def _from_json(cls, data: Mapping[str, Any], size: int | None) -> StateSpace:
-        """Build a space of this type, see `from_json`."""
+    def build(cls, data: Mapping[str, Any], size: int | None) -> StateSpace:
+        """Build a space of this type.
+
+        Parameters
+        ----------
+        data
+            The dictionary of `to_json`.
+        size
+            The required number of states, to be checked before memory is allocated; None if it is unknown.
+
+        Returns
+        -------
+        StateSpace
+            The space.
+        """
 
     @cached_property
     def content_hash(self) -> str:
         """The SHA-256 of the canonical JSON text, in hexadecimal; equal for equal spaces."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        document = self.to_json() if self.kind in _SHIPPED_KINDS else self.to_document()
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -360,6 +431,48 @@ class StateSpace(ABC):
 
     def __hash__(self) -> int:
         return hash(self.content_hash)
+
+
+_SHIPPED_KINDS = ("grid", "places")
+
+SPACE_REGISTRY: Registry[StateSpace] = Registry(StateSpace, "dphmm.spaces", _SHIPPED_KINDS)  # type: ignore[type-abstract]
+"""The state spaces of other packages."""
+
+
+def register_space(space: type[StateSpace]) -> type[StateSpace]:
+    """Register a state space under its `name` and `version`; usable as a decorator.
+
+    Parameters
+    ----------
+    space
+        The class.
+
+    Returns
+    -------
+    type
+        The class.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not a state space, its name or version is invalid, or the name belongs to another space.
+    """
+    return SPACE_REGISTRY.register(space)
+
+
+def _find_space(kind: str, data: Mapping[str, Any]) -> type[StateSpace]:
+    """Return the class of a registered space by the name and version in a file."""
+    name, _, version = kind.partition("@")
+    provider = data.get("provider")
+    module = shorten(provider) if isinstance(provider, str) else None
+    try:
+        space = SPACE_REGISTRY.find(name)
+    except MissingExtensionError:
+        raise build_missing_error("dphmm.spaces", name, version, provider=module) from None
+    if version not in (space.version, *space.reads):
+        reason = f"version {space.version} is installed"
+        raise build_missing_error("dphmm.spaces", name, version, reason, module)
+    return space
 
 
 def _centre(latitude: FloatArray, longitude: FloatArray) -> LocalProjection:
@@ -452,7 +565,8 @@ class Places(StateSpace):
         places = np.column_stack([self.latitude, self.longitude])
         return places if states is None else places[self.check(states)]
 
-    def _locate_plane(self, plane: FloatArray) -> IntArray:
+    def locate_plane(self, plane: FloatArray) -> IntArray:
+        """Return the nearest places of points within the distance; see `StateSpace.locate_plane`."""
         distance, state = self._tree.query(plane)
         return np.where(distance <= self.within_km, state, OUTSIDE).astype(np.int64)
 
@@ -468,7 +582,8 @@ class Places(StateSpace):
         }
 
     @classmethod
-    def _from_json(cls, data: Mapping[str, Any], size: int | None) -> Places:
+    def build(cls, data: Mapping[str, Any], size: int | None) -> Places:
+        """Build places from the dictionary of `to_json`; see `StateSpace.build`."""
         check_size(len(data["names"]), size)
         within = float("inf") if data["within_km"] is None else data["within_km"]
         projection = LocalProjection(**data["projection"])

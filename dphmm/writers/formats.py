@@ -24,8 +24,8 @@ from dphmm.tables.values import one_line, since_epoch
 from dphmm.tables.vector_files import read_gpx
 from dphmm.validation import checked
 from dphmm.writers import geopackage
-from dphmm.writers.geopackage import Geometry, describe_content, places
-from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
+from dphmm.writers.geopackage import describe_content
+from dphmm.writers.table import COLUMNS, CRS, Column, Geometry, ReleaseTable, places
 
 
 def write_delimited(path: Path, table: ReleaseTable, *_: object) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.tables.values import one_line
 from dphmm.tables.vector_files import read_layers
 from dphmm.validation import checked
-from dphmm.writers.table import COLUMNS, CRS, Column, ReleaseTable
+from dphmm.writers.table import COLUMNS, CRS, NAMES, Column, Geometry, ReleaseTable, places
 
 LAYERS: Mapping[str, str] = {
     "estimates": "The estimate at each timestep; its radius is the expected error under the model.",
@@ -68,12 +68,6 @@ def style_rows(changed: str, layers: Mapping[str, str]) -> list[dict[str, Any]]:
         for layer, description in layers.items()
     ]
 
-
-Geometry = Literal["estimate", "released"]
-"""The geometry of a release: the estimate given all releases so far, or the sampled location."""
-
-NAMES = {"user": "user_id", "time": "tracked_at"}
-"""Columns that have other names in frames, as movingpandas and trackintel read them."""
 
 GROUP_ROWS = 100_000
 """The largest number of rows of a row group in a Parquet file. A reader has one row group in memory."""
@@ -267,12 +261,7 @@ def to_geodataframe(table: ReleaseTable, geometry: Geometry = "estimate") -> Any
     MissingDependencyError
         If geopandas is not installed.
     """
-    geopandas = need("geopandas", "files")
-    frame = geopandas.GeoDataFrame({NAMES.get(column.name, column.name): table[column.name] for column in COLUMNS})
-    frame["tracked_at"] = frame["tracked_at"].dt.tz_localize("UTC")
-    latitude, longitude, is_located = places(table, geometry)
-    points = geopandas.points_from_xy(longitude, latitude)
-    return frame.set_geometry(geopandas.GeoSeries(points, crs=CRS).where(is_located, None))
+    return table.to_geopandas(geometry)
 
 
 @checked
@@ -340,34 +329,6 @@ def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> 
     other_columns = {renamed.get(name, name): table[name] for name in others}
     frame = pandas.DataFrame({**columns, **other_columns})[is_located]
     return frame.sort_values(["uid", "datetime"], kind="stable", ignore_index=True)
-
-
-def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return the geometry of each release.
-
-    Parameters
-    ----------
-    table
-        The releases.
-    geometry
-        ``"estimate"`` or ``"released"``.
-
-    Returns
-    -------
-    latitude, longitude, is_located
-        ``(n,)`` each; degrees, and whether there is a location.
-
-    Raises
-    ------
-    InvalidInputError
-        If `geometry` is invalid.
-    """
-    if not isinstance(geometry, str) or geometry not in ("estimate", "released"):
-        raise InvalidInputError(f"geometry must be 'estimate' or 'released', got {one_line(ValueError(geometry))!r}")
-    prefix = "estimate_" if geometry == "estimate" else ""
-    latitude = table[f"{prefix}latitude"]
-    longitude = table[f"{prefix}longitude"]
-    return latitude, longitude, np.isfinite(latitude) & np.isfinite(longitude)
 
 
 @checked

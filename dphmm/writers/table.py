@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import InvalidInputError, need
 from dphmm.space.trajectory import TimeArray, microseconds
 from dphmm.tables import iso_time
 from dphmm.tables.arrow_columns import build_column
-from dphmm.tables.values import is_text, parse_number, parse_time, shorten
+from dphmm.tables.values import is_text, one_line, parse_number, parse_time, shorten
 from dphmm.validation import Seconds, checked
 
 if TYPE_CHECKING:
+    import geopandas
     import pandas
     import pyarrow
 
@@ -231,6 +232,12 @@ WITHHELD_MESSAGES: Mapping[str, str] = {
 CRS = "EPSG:4326"
 """The reference system of all latitudes and longitudes in files: WGS 84."""
 
+Geometry = Literal["estimate", "released"]
+"""The geometry of a release: the estimate given all releases so far, or the sampled location."""
+
+NAMES = {"user": "user_id", "time": "tracked_at"}
+"""Columns that have other names in frames, as movingpandas and trackintel read them."""
+
 _COLUMNS_BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
 
@@ -400,6 +407,33 @@ class ReleaseTable:
         frame: pandas.DataFrame = library.DataFrame({**self.columns, "time": time})
         return frame
 
+    def to_geopandas(self, geometry: Geometry = "estimate") -> geopandas.GeoDataFrame:
+        """Return the table as a `geopandas.GeoDataFrame` of points.
+
+        Parameters
+        ----------
+        geometry
+            The geometry of a row: the ``"estimate"``, or the ``"released"`` location, which withheld timesteps lack.
+
+        Returns
+        -------
+        geopandas.GeoDataFrame
+            The rows and columns of the table, with ``user`` and ``time`` renamed to ``user_id`` and ``tracked_at``.
+
+        Raises
+        ------
+        InvalidInputError
+            For another `geometry`.
+        MissingDependencyError
+            Without geopandas.
+        """
+        library = need("geopandas", "files")
+        frame = library.GeoDataFrame({NAMES.get(column.name, column.name): self[column.name] for column in COLUMNS})
+        frame["tracked_at"] = frame["tracked_at"].dt.tz_localize("UTC")
+        latitude, longitude, is_located = places(self, geometry)
+        points = library.points_from_xy(longitude, latitude)
+        return frame.set_geometry(library.GeoSeries(points, crs=CRS).where(is_located, None))
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a stream of the Arrow PyCapsule interface, which Polars, DuckDB and others read."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
@@ -485,3 +519,31 @@ def _plain(value: Any, kind: Kind) -> Any:
     if kind == "number" and not math.isfinite(value):
         return None
     return value
+
+
+def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return the geometry of each release.
+
+    Parameters
+    ----------
+    table
+        The releases.
+    geometry
+        ``"estimate"`` or ``"released"``.
+
+    Returns
+    -------
+    latitude, longitude, is_located
+        ``(n,)`` each; degrees, and whether there is a location.
+
+    Raises
+    ------
+    InvalidInputError
+        If `geometry` is invalid.
+    """
+    if not isinstance(geometry, str) or geometry not in ("estimate", "released"):
+        raise InvalidInputError(f"geometry must be 'estimate' or 'released', got {one_line(ValueError(geometry))!r}")
+    prefix = "estimate_" if geometry == "estimate" else ""
+    latitude = table[f"{prefix}latitude"]
+    longitude = table[f"{prefix}longitude"]
+    return latitude, longitude, np.isfinite(latitude) & np.isfinite(longitude)

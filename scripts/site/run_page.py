@@ -71,6 +71,8 @@ class PageRun:
         """
         if block.file is not None:
             (self.work / block.file).write_text(block.body, encoding="utf-8")
+            if block.file.endswith(".py"):  # a module, which later blocks import
+                return {}
         if block.language == "check":
             claim = f"{block.body} {block.remark}"
             if not eval(claim, {"dphmm": dphmm, "Path": Path, "printed": self.was_printed, **self.names}):
@@ -203,6 +205,7 @@ def run_page(page: Path, folder: Path) -> list[dict[str, Any]]:
         (tools / "dphmm").chmod(0o755)
         os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
         os.environ["PYTHONPATH"], os.environ["RETICULATE_PYTHON"] = str(ROOT), sys.executable
+        sys.path.insert(0, str(work))  # modules that are files of the page
         with contextlib.chdir(work):
             text = page.read_text(encoding="utf-8")
             run, done = PageRun(page.stem, work, folder, text), []

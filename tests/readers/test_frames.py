@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from dphmm import ReleaseSettings
+from dphmm import ReleaseSettings, Trajectory
 from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.jobs import Data, learn, region, release
 from dphmm.readers import read, read_frame
@@ -172,3 +174,123 @@ def test_column_parsing_matches_row_parsing(monkeypatch, kind):
         assert trajectory.user == other.user
         for name in ("times", "latitude", "longitude"):
             assert (getattr(trajectory, name) == getattr(other, name)).all()
+
+
+def town_columns() -> dict[str, list]:
+    tracks = read("data/sample/geolife").trajectories
+    return {
+        "user": [track.user for track in tracks for _ in range(len(track))],
+        "time": np.concatenate([track.times for track in tracks]),
+        "latitude": np.concatenate([track.latitude for track in tracks]),
+        "longitude": np.concatenate([track.longitude for track in tracks]),
+    }
+
+
+def build_forms() -> dict[str, object]:
+    """The sample as every form that a job accepts."""
+    duckdb, polars, pyarrow = (pytest.importorskip(name) for name in ("duckdb", "polars", "pyarrow"))
+    columns = town_columns()
+    pandas_frame = pd.DataFrame(columns).assign(time=pd.DatetimeIndex(columns["time"], tz="UTC"))
+    arrow = pyarrow.table({**columns, "time": pyarrow.array(columns["time"], pyarrow.timestamp("us", "UTC"))})
+    frame = polars.from_arrow(arrow)
+    points = geopandas.GeoDataFrame(
+        pandas_frame[["user", "time"]],
+        geometry=geopandas.points_from_xy(columns["longitude"], columns["latitude"]),
+        crs="EPSG:4326",
+    )
+    tracks = read("data/sample/geolife").trajectories
+    return {
+        "pandas": pandas_frame,
+        "pyarrow": arrow,
+        "record batches": arrow.to_reader(max_chunksize=100),
+        "polars": frame,
+        "polars categories": frame.with_columns(polars.col("user").cast(polars.Categorical)),
+        "duckdb": duckdb.sql("SELECT * FROM arrow"),
+        "geopandas": points,
+        "geoarrow": points.to_arrow(geometry_encoding="geoarrow"),
+        "separated geoarrow": points.to_arrow(geometry_encoding="geoarrow", interleaved=False),
+        "binary geoarrow": points.to_arrow(),
+        "trajectories": tracks,
+        "list of trajectories": list(tracks),
+        "interchange": Interchange(arrow),
+    }
+
+
+class Interchange:
+    """A table with the interchange protocol alone."""
+
+    def __init__(self, table) -> None:
+        self._table = table
+
+    def __dataframe__(self, nan_as_null=False, allow_copy=True):
+        return self._table.__dataframe__(nan_as_null, allow_copy)
+
+
+def test_all_forms_of_a_table_are_the_same_data():
+    reference = read("data/sample/geolife").trajectories
+    for name, form in build_forms().items():
+        result = Data.from_any(form).read().trajectories
+        assert result == reference, name
+
+
+def test_jobs_have_equal_results_for_all_forms():
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    expected = learn("data/sample/geolife", space, step_seconds=300).model.content_hash
+    track = read("data/sample/geolife").trajectories[0]
+    forms = build_forms()
+    for name in ("polars", "duckdb", "geoarrow", "trajectories"):
+        form = forms[name]
+        assert learn(form, space, step_seconds=300).model.content_hash == expected, name
+    model = learn(Data(("data/sample/geolife",), exclude_users=("000",)), space, step_seconds=300).model
+    table = release(track, model, ReleaseSettings("utility:2km", 1.0), rng=0).table
+    other = release(Data("data/sample/geolife", users=("000",)), model, ReleaseSettings("utility:2km", 1.0), rng=0)
+    pd.testing.assert_frame_equal(table.to_pandas(), other.table.to_pandas())
+    assert list(table.to_geopandas()["user_id"]) == ["000"] * len(table)
+
+
+def test_other_reference_system_of_geoarrow_is_converted():
+    frame = build_points(user_id=USERS, tracked_at=TIMES).to_crs("EPSG:32626")
+    for interleaved in (True, False):
+        check(read_frame(frame.to_arrow(geometry_encoding="geoarrow", interleaved=interleaved)))
+    check(read_frame(frame.to_arrow()))
+
+
+def test_two_trajectories_of_a_user_are_that_user():
+    (track, *_) = read("data/sample/geolife").trajectories
+    parts = [
+        Trajectory(track.user, track.times[rows], track.latitude[rows], track.longitude[rows])
+        for rows in (slice(None, 9), slice(9, None))
+    ]
+    assert Data.from_any(parts).read().trajectories == (track,)
+    assert list(Data.from_any(parts).one_after_another()) == [track]
+    assert read_frame(parts, user="bob").trajectories[0].user == "bob"
+    with pytest.raises(InvalidInputError, match=r"columns.*trajectories"):
+        read_frame(parts, columns={"user": "name"})
+
+
+def test_frames_of_arrow_do_not_need_pandas():
+    pytest.importorskip("polars")
+    program = """
+import sys
+sys.modules["pandas"] = None  # an import raises an error
+import polars
+from dphmm.jobs import Data
+frame = polars.DataFrame({"user": ["a", "a"], "time": ["2024-03-07 09:00", "2024-03-07 09:05"],
+    "lat": [45.0, 45.1], "lng": [-30.0, -30.1]})
+print(Data.from_any(frame).read().fixes)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "2\n", done.stderr
+
+
+def test_messages_name_the_given_object():
+    polars = pytest.importorskip("polars")
+    lazy = polars.DataFrame({"user": ["a"]}).lazy()
+    with pytest.raises(InvalidInputError, match=r"^frame .*, got polars\.\S*LazyFrame; call its collect\(\) first$"):
+        read_frame(lazy)
+    with pytest.raises(InvalidInputError, match=r"^data must be .*__arrow_c_stream__.*, got .*polars\.\S*LazyFrame$"):
+        learn(lazy, region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1))
+    with pytest.raises(DataFileError, match=r"no column of times.* user"):
+        read_frame(lazy.collect())
+    with pytest.raises(DataFileError, match="'time', which must be a time"):
+        read_frame(polars.DataFrame({"user": ["a"], "time": [[1]], "lat": [1.0], "lng": [1.0]}))

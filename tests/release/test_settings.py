@@ -16,6 +16,7 @@ from dphmm.errors import BudgetError, ConfigurationError, DataFileError, DphmmEr
 from dphmm.events import Cap
 from dphmm.mechanisms import MECHANISMS, TABLE_MECHANISMS
 from dphmm.policy import PolygonLayer
+from dphmm.release.settings import SETTING_NAMES, DayKeywords, NoiseKeywords, QueryKeywords
 from dphmm.space import Grid, Places
 
 GRID = Grid.over((44.99, -30.02, 45.01, -29.98), cell_km=0.3333)
@@ -227,3 +228,12 @@ def test_non_ascii_policy_is_written_unescaped():
     settings = ReleaseSettings(policy="graph:Küste.json")
     assert "Küste" in settings.to_json()
     assert ReleaseSettings.from_json(settings.to_json()) == settings
+
+
+def test_keywords_for_type_checkers_are_all_settings():
+    names = set(SETTING_NAMES)
+    keywords = (NoiseKeywords, QueryKeywords, DayKeywords)
+    noise, query, day = (kind.__optional_keys__ for kind in keywords)
+    assert noise == names - {"policy", "epsilon", "mechanism"}
+    assert query == names - {"policy"}
+    assert day == names - {"epsilon", "schedule"}

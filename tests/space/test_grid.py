@@ -100,7 +100,7 @@ def test_nearest_outside_rectangle_equals_brute_force():
 
 def test_border_point_belongs_to_east_or_north_cell():
     grid = Grid(LocalProjection(45, 7), (0, 0), 1.0, 2, 2)
-    assert grid._locate_plane(np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, -0.5], [1.5, 0.0]])).tolist() == [1, 2, 0, -1]
+    assert grid.locate_plane(np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, -0.5], [1.5, 0.0]])).tolist() == [1, 2, 0, -1]
 
 
 @pytest.mark.parametrize("region", [(45.0, 7.5, 45.1, 7.6), triangle], ids=["box", "polygon"])

@@ -16,7 +16,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint
 from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.base import MechanismLike
 from dphmm.mechanisms.exact import Rational
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope
@@ -69,7 +69,7 @@ class MechanismAudit(Result):
 @checked
 def audit_mechanism(
     target: AuditTarget,
-    mechanism: MechanismName = "lattice",
+    mechanism: MechanismLike = "lattice",
     epsilon: NoiseEpsilon = 1.0,
     constraint: Constraint | None = None,
     *,
@@ -159,5 +159,13 @@ def _build_engine(subject: AuditTarget, possible: BoolArray, settings: ReleaseSe
     chain = MarkovModel(csr_array(eye_array(len(subject.names))), np.asarray(possible / possible.sum()))
     if subject.model is not None:
         return Releaser.from_space(settings, chain, subject.model.space, subject.policy, rng)
-    more = {"spacing": settings.spacing, "noise_scope": settings.noise_scope}
-    return Releaser(chain, subject.measurements, subject.policy, settings.epsilon, settings.mechanism, rng=rng, **more)
+    return Releaser(
+        chain,
+        subject.measurements,
+        subject.policy,
+        settings.epsilon,
+        settings.mechanism,
+        rng=rng,
+        spacing=settings.spacing,
+        noise_scope=settings.noise_scope,
+    )

@@ -19,6 +19,7 @@ from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
 from dphmm.jobs.release.prediction import MAX_DISTANCE_RATIO, describe_deviation
 from dphmm.jobs.release.stored import compute_hindsight
+from dphmm.mechanisms.base import MECHANISMS
 from dphmm.policy.expression import policy_in_words, policy_label, policy_radius
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
@@ -422,13 +423,14 @@ def _provenance(table: ReleaseTable, engine: Releaser) -> Rows:
     names = ", ".join(users[:_MAX_LISTED_USERS])
     more = f" and {len(users) - _MAX_LISTED_USERS:,} more" if len(users) > _MAX_LISTED_USERS else ""
     precision = "exact in finite precision" if table["is_exact"].all() else "in floating point"
+    trust = "" if settings.mechanism in MECHANISMS else "; its privacy loss is trusted, not proven"
     return (
         ("users", f"{len(users):,}: {names}{more}"),
         ("from, to (UTC)", f"{iso_time(table['time'].min())}, {iso_time(table['time'].max())}"),
         ("released points", f"{len(sampled):,}; {len(table) - len(sampled):,} timesteps were withheld"),
         ("policy", f"{policy_label(settings.policy)}: connects {_connected(settings)}"),
         ("ε of a release", budgets),
-        ("noise", f"{settings.mechanism}, {precision}"),
+        ("noise", f"{settings.mechanism}, {precision}{trust}"),
         ("states of the model", f"{model.size:,} ({type(model.space).__name__.lower()}), every {model.step:g} s"),
         ("guarantee for the training users", guarantee if isinstance(guarantee, str) else "unknown"),
         ("hashes of settings and model", f"SHA-256 {settings.content_hash[:16]}, {model.content_hash[:16]}"),

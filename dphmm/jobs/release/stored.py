@@ -759,7 +759,7 @@ def _settings_candidates(
 ) -> Iterator[ReleaseSettings]:
     if stored is not None:
         yield replace(stored, **policy)
-    mechanisms = set(rows["mechanism"].tolist()) & set(BODY_BY_MECHANISM)
+    mechanisms = {name for name in rows["mechanism"].tolist() if name in BODY_BY_MECHANISM or "@" in name}
     epsilons = set(rows["epsilon"][~rows["withheld"]].tolist())
     if len(mechanisms) == 1:
         mechanism = mechanisms.pop()

@@ -1,0 +1,170 @@
+"""A state space outside the package behaves as shipped ones; broken variants fail."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, PolicyGraph, ReleaseSettings, Trajectory
+from dphmm.errors import ConfigurationError, DphmmError, MissingExtensionError, StateError
+from dphmm.jobs import learn, release
+from dphmm.space import Grid, Places, StateSpace, register_space
+from dphmm.space.states import SPACE_REGISTRY
+from tests.extensions.pages import forget, install, read_file
+
+CODE = read_file("own_space.md", "ring_road.py")
+
+
+@pytest.fixture
+def ring(tmp_path, monkeypatch):
+    """Install the space of the page in a folder, and return its class."""
+    install(tmp_path, "ring_road", CODE, "dphmm.spaces", "ring-road", "RingRoad")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(SPACE_REGISTRY, "_classes", {})
+    forget("ring_road")
+    yield SPACE_REGISTRY.find("ring-road")
+    forget("ring_road")
+
+
+def check_space(space: StateSpace) -> None:
+    """The suite of every state space."""
+    assert len(space) == space.size == len(space.points)
+    places = space.latlon()
+    assert space.locate(places[:, 0], places[:, 1]).tolist() == list(range(space.size))
+    assert space.nearest(places[:, 0], places[:, 1]).tolist() == list(range(space.size))
+    assert space.locate(-45.0, 150.0).tolist() == [-1]
+    assert space.measurements().points == pytest.approx(space.points)
+    with pytest.raises(StateError):
+        space.check([space.size])
+    copy = StateSpace.from_json(json.loads(json.dumps(space.to_document(), allow_nan=False)), space.size)
+    assert copy == space
+    assert copy.content_hash == space.content_hash
+    assert (copy.points == space.points).all()
+    assert copy.latlon() == pytest.approx(places)
+    assert pickle.loads(pickle.dumps(space)) == space
+    with pytest.raises(DphmmError):
+        StateSpace.from_json(space.to_document(), space.size + 1)
+
+
+def build_spaces(ring) -> list[StateSpace]:
+    return [
+        Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.5),
+        Places(["a", "b"], [45.0, 45.02], [7.0, 7.05], within_km=0.5),
+        ring(45.0, -30.0, 2.0, 40),
+    ]
+
+
+def test_shipped_and_registered_spaces_pass_the_same_suite(ring):
+    assert len(CODE.splitlines()) <= 60
+    for space in build_spaces(ring):
+        check_space(space)
+
+
+def test_broken_variants_fail_the_suite(ring):
+    class OffByOne(ring):
+        def locate_plane(self, plane):
+            return (super().locate_plane(plane) + 1) % self.segments
+
+    class Forgetful(ring):
+        @classmethod
+        def build(cls, data, size):
+            return cls(*data["centre"], *data["road"][:2], width_km=0.1)
+
+    class Smaller(ring):
+        @classmethod
+        def build(cls, data, size):
+            return cls(*data["centre"], data["road"][0], data["road"][1] - 1)
+
+    for number, broken in enumerate((OffByOne, Forgetful, Smaller)):
+        broken.name, broken.version = f"broken-{number}", "1"
+        register_space(broken)
+        with pytest.raises((AssertionError, DphmmError)):
+            check_space(broken(45.0, -30.0, 2.0, 40))
+
+
+def drive(space, seed) -> Trajectory:
+    turns = np.random.default_rng(seed).uniform(0, 2, 60).cumsum() / 40
+    places = space.projection.to_latlon(2 * np.column_stack([np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)]))
+    times = np.datetime64("2024-03-07T08:00") + np.arange(60) * np.timedelta64(60, "s")
+    return Trajectory(f"user {seed}", times, places[:, 0], places[:, 1])
+
+
+def learn_ring(ring) -> MarkovModel:
+    space = ring(45.0, -30.0, 2.0, 40)
+    return learn([drive(space, seed) for seed in range(4)], space, step_seconds=60).model
+
+
+def test_saved_model_opens_in_another_process(ring, tmp_path):
+    model = learn_ring(ring)
+    model.save(tmp_path / "ring.npz")
+    assert MarkovModel.load(tmp_path / "ring.npz").content_hash == model.content_hash
+    program = """
+import sys
+from dphmm import MarkovModel
+print(type(MarkovModel.load(sys.argv[1]).space).__name__)
+"""
+    folders = {"installed": tmp_path, "missing": tmp_path / "elsewhere"}
+    done = {
+        name: subprocess.run(
+            [sys.executable, "-c", program, tmp_path / "ring.npz"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PYTHONPATH": ":".join([str(folder), *(path for path in sys.path if path != str(tmp_path))])},
+        )
+        for name, folder in folders.items()
+    }
+    assert done["installed"].stdout == "RingRoad\n", done["installed"].stderr
+    message = done["missing"].stderr.splitlines()[-1]
+    assert "MissingExtensionError" in message
+    assert "'ring-road' 1.0" in message
+    assert "ring_road:RingRoad" in message
+
+
+def test_file_does_not_cause_an_import(monkeypatch):
+    """A module that a dictionary names is not imported without registration."""
+    monkeypatch.setattr(SPACE_REGISTRY, "_classes", {})
+    monkeypatch.delitem(sys.modules, "antigravity", raising=False)
+    document = {"kind": "evil@1", "provider": "antigravity:Space", "space": {}}
+    with pytest.raises(MissingExtensionError, match=r"'evil' 1 .*antigravity:Space"):
+        StateSpace.from_json(document)
+    assert "antigravity" not in sys.modules
+
+
+def test_other_version_is_refused_unless_it_is_read(ring):
+    document = ring(45.0, -30.0, 2.0, 40).to_document()
+    ring.version = "1.1"
+    with pytest.raises(MissingExtensionError, match=r"'ring-road' 1\.0.*version 1\.1 is installed"):
+        StateSpace.from_json(document)
+    ring.reads = ("1.0",)
+    assert StateSpace.from_json(document).size == 40
+
+
+def test_unregistered_space_is_not_saved(ring, tmp_path):
+    class Unregistered(ring):
+        pass
+
+    space = Unregistered(45.0, -30.0, 2.0, 2)
+    with pytest.raises(ConfigurationError, match="registered"):
+        MarkovModel(np.full((2, 2), 0.5), [0.5, 0.5], space).save(tmp_path / "a.npz")
+
+
+def test_policy_graph_is_a_policy_of_settings(ring):
+    model = learn_ring(ring)
+    policy = PolicyGraph.from_edges(40, [(i, (i + 1) % 40) for i in range(40)])
+    track = drive(model.space, 99)
+    done = release(track, model, ReleaseSettings(policy, 1.0), rng=0)
+    assert len(done.table) == 60
+
+
+def test_broken_entry_point_is_named(tmp_path, monkeypatch):
+    install(tmp_path, "no_road", "raise ImportError('no map')", "dphmm.spaces", "no-road", "Road")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(SPACE_REGISTRY, "_classes", {})
+    with pytest.raises(MissingExtensionError, match=r"no_road:Road cannot be imported: no map"):
+        SPACE_REGISTRY.find("no-road")
