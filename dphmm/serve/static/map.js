@@ -20,8 +20,8 @@ function decodeLine(moves) {
   return points;
 }
 
-export function makeMap(bounds, tiles, basemap) {
-  const map = L.map("map", { preferCanvas: true, zoomSnap: 0.25, zoomControl: false });
+export function makeMap(bounds, tiles, basemap, container = "map") {
+  const map = L.map(container, { preferCanvas: true, zoomSnap: 0.25, zoomControl: false });
   L.control.zoom({ zoomInTitle: translate("zoom_in"), zoomOutTitle: translate("zoom_out") }).addTo(map);
   map.attributionControl.setPrefix("Leaflet");
   L.control.scale({ imperial: false }).addTo(map);
