@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from dphmm.cli import options
 from dphmm.cli.console import PATH, Once, echo
 from dphmm.cli.options import print_town
 
@@ -38,7 +37,9 @@ def explore_command(
     port: int,
     no_browser: bool,
 ) -> None:
-    """Show a policy at work, to choose one and to find exposed states before anything is released.
+    """Show a policy at work, on a page on this machine.
+
+    Choose a policy and find exposed states before anything is released.
 
     MODEL is a file of 'dphmm learn' or 'dphmm model blank'. Without MODEL and region, the page shows an invented city.
     The page is served on 127.0.0.1 only and loads nothing from other hosts. Without --data, a user is sampled from the

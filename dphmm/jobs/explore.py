@@ -1,4 +1,4 @@
-"""A policy at work: everything that the page of ``dphmm explore`` shows for settings and a timestep.
+"""A policy at work: what the page of ``dphmm explore`` shows at a timestep.
 
 Nothing is computed here that a release or an audit would compute differently: steps are those of `dphmm.Releaser`,
 degrees of protection and hulls those of `dphmm.audit.policy.audit_constraint`.
@@ -22,12 +22,12 @@ from dphmm.audit.policy import AuditedMechanism, ConstraintAudit, audit_constrai
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError, PolicyError, SingletonConstraintError
 from dphmm.geometry.hull import Disc, SensitivityHull
-from dphmm.jobs.audit.adversaries import LocationHistory, build_habit_model
+from dphmm.jobs.audit.adversaries import LocationHistory, build_habit_model, history_before
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.learn import Model, blank_model, learn, load_model, read_unseen_users, region
 from dphmm.mechanisms.base import BODY_BY_MECHANISM
-from dphmm.model import Belief, MarkovModel, state_sequence
+from dphmm.model import Belief, MarkovModel
 from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
@@ -87,6 +87,10 @@ _CITY_PREPARATION = "dphmm demo"
 
 Progress = Callable[[int, int], None]
 """Called with the number of computed timesteps and their total."""
+
+
+def _ignore(_done: int, _total: int) -> None:
+    """Report no progress."""
 
 
 def build_city_model() -> MarkovModel:
@@ -178,7 +182,7 @@ def _move_inside(model: MarkovModel, states: IntArray) -> IntArray:
     return np.asarray(states[last])
 
 
-def read_user(
+def select_user(
     model: MarkovModel, source: Model | None, data: DataLike, user: str | None = None, num_steps: int = NUM_STEPS
 ) -> ExploredUser:
     """Read a user's last timesteps, and the history before them.
@@ -215,10 +219,9 @@ def read_user(
     track = tracks[0 if user is None else names.index(user)]
     slotted = track.resample(model.step)
     states, _ = locate_states(model.space, slotted.latitude, slotted.longitude, "clamp")
-    slots, known = state_sequence(track, model.space, model.step, outside=model.outside)
-    earlier = slots < slotted.slots[-num_steps:][0]
-    history = (slots[earlier], known[earlier]) if (known[earlier] >= 0).any() else None
-    return ExploredUser(track.user or "recording", slotted.slots[-num_steps:], states[-num_steps:], history)
+    slots = slotted.slots[-num_steps:]
+    history = history_before(track, model, int(slots[0]))
+    return ExploredUser(track.user or "recording", slots, states[-num_steps:], history)
 
 
 # ---- settings as typed -----------------------------------------------------------------------------------------------
@@ -320,7 +323,10 @@ class _Run:
         return self.steps[step]
 
     def _update_informed(self, index: int, since: int) -> Belief | None:
-        """Return the belief of an adversary with the user's habits: the likelihood is public, the model is not."""
+        """Return the belief of an adversary with the user's habits.
+
+        The likelihood is that of the public adversary, the prior follows from the habits.
+        """
         if self._habits is None:
             return None
         likelihood = self.engine.filter_state.last_log_likelihood
@@ -334,7 +340,7 @@ class _Run:
         return prior.update(likelihood)
 
     def audit(self, plan: StepPlan) -> ConstraintAudit:
-        """Audit the policy under a plan's constraint set, with the alternative to the chosen repair."""
+        """Audit the policy under a constraint set, with the alternative to the repair."""
         settings = self.engine.settings
         body = BODY_BY_MECHANISM[settings.mechanism]
         mechanism: AuditedMechanism = next(name for name, other in BODY_BY_AUDITED.items() if other == body)
@@ -366,7 +372,7 @@ class Explorer:
     user
         The user.
     source
-        The words of the command line that create or name the model: ``("--model", "model.npz")``.
+        The model's file in command lines.
     preparation
         The command line that creates the model's file; empty if it exists.
     """
@@ -448,9 +454,7 @@ class Explorer:
             words = ["--town", town] if town is not None else ["--bbox", *(f"{side:g}" for side in bbox or ())]
             preparation = shlex.join(["dphmm", "model", "blank", *words, "-o", source])
         chosen = (
-            sample_user(loaded, num_steps, seed)
-            if data is None
-            else read_user(loaded, model, data, user, num_steps)
+            sample_user(loaded, num_steps, seed) if data is None else select_user(loaded, model, data, user, num_steps)
         )
         return cls(loaded, chosen, source, preparation)
 
@@ -475,9 +479,7 @@ class Explorer:
             "has_habits": self._habits is not None,
         }
 
-    def view(
-        self, values: Mapping[str, Any], step: int, seed: int = 1, progress: Progress = lambda done, total: None
-    ) -> dict[str, Any]:
+    def view(self, values: Mapping[str, Any], step: int, seed: int = 1, progress: Progress = _ignore) -> dict[str, Any]:
         """Return what the page shows, as plain JSON values.
 
         Parameters
@@ -537,7 +539,9 @@ class Explorer:
 
     @checked
     def write_policy(self, values: Mapping[str, Any], path: str | Path) -> None:
-        """Write the policy graph over all states as node-link JSON, which ``graph:FILE.json`` reads.
+        """Write the policy graph over all states as node-link JSON.
+
+        The policy ``graph:FILE.json`` reads it.
 
         Parameters
         ----------
@@ -563,7 +567,7 @@ class Explorer:
         graph.to_json(path)
 
     def _parse(self, values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
-        """Return the settings of the fields, and what is wrong with each, also with the policy for these states."""
+        """Return the settings of the fields and the errors, including those of the graph."""
         settings, errors = parse_fields(values)
         text = values.get("policy", DEFAULT_FIELDS["policy"])
         if "policy" not in errors:
@@ -617,12 +621,16 @@ class Explorer:
         """Return the edges of the restricted policy, or None if there are too many to draw."""
         if np.count_nonzero(constraint) > MAX_EDGE_STATES:
             return None
-        edges: list[list[int]] = engine.policy.restrict(constraint).edge_array().tolist()
+        # Pairs are tested rather than edges listed: a policy of many cliques would list each edge many times.
+        states = np.flatnonzero(constraint)
+        first, second = (states[rows] for rows in np.triu_indices(len(states), 1))
+        adjacent = engine.policy.connects(first, second)
+        edges: list[list[int]] = np.column_stack([first, second])[adjacent].tolist()
         return edges if len(edges) <= _MAX_EDGES else None
 
     def _show_repair(self, plan: StepPlan, audit: ConstraintAudit) -> dict[str, Any]:
         protection = plan.protection
-        effect = protection.effect
+        effect = None if plan.withheld else protection.effect
         points = self.model.space.points
         return {
             "added": [
@@ -630,9 +638,8 @@ class Explorer:
                 for edge in protection.added
             ],
             "is_optimal": protection.is_optimal,
-            "error_without_m": None if effect is None or plan.withheld else _metres(effect.error_without / plan.epsilon),
-            "error_m": None if effect is None or plan.withheld else _metres(effect.error / plan.epsilon),
-            "costliest_edge": None if effect is None else list(effect.edge),
+            "error_without_m": None if effect is None else _metres(effect.error_without / plan.epsilon),
+            "error_m": None if effect is None else _metres(effect.error / plan.epsilon),
             "alternative": None
             if not audit.repairs or plan.withheld
             else {
@@ -650,9 +657,8 @@ class Explorer:
         centre = self.model.space.points[released.private.released_state]
         alternative = audit.repairs[0].protection.body if audit.repairs else None
         hulls = {"before": audit.bodies[0].body, "after": after, "alternative": alternative}
-        return {
-            name: None if hull is None else self._to_degrees(centre + _list_corners(hull)) for name, hull in hulls.items()
-        }
+        corners = {name: None if hull is None else centre + _list_corners(hull) for name, hull in hulls.items()}
+        return {name: None if places is None else self._to_degrees(places) for name, places in corners.items()}
 
     def _sample(self, engine: Releaser, released: _Step) -> list[Any]:
         """Return samples of the noise around the released state, in degrees."""

@@ -12,7 +12,6 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import compare_digest, token_urlsafe
 from tempfile import TemporaryDirectory
@@ -222,19 +221,23 @@ def make_explore_app(explorer: Explorer, token: str, basemap: str | None = None)
     return Starlette(routes=routes, middleware=middleware, exception_handlers=EXCEPTION_HANDLERS)
 
 
-@dataclass(frozen=True, eq=False)
 class ExploreServer:
     """A page that is being served on this machine.
 
     Parameters
     ----------
-    url
+    url : str
         The address, which contains the page's token.
+    server : uvicorn.Server
+        The server.
+    thread : threading.Thread
+        The thread that runs it.
     """
 
-    url: str
-    _server: uvicorn.Server
-    _thread: threading.Thread
+    def __init__(self, url: str, server: uvicorn.Server, thread: threading.Thread) -> None:
+        self.url = url
+        self._server = server
+        self._thread = thread
 
     def wait(self) -> None:
         """Serve until the process is interrupted or the server is closed."""

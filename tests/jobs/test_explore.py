@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import networkx
@@ -14,10 +15,11 @@ from dphmm.cli import main
 from dphmm.cli.options import build_settings
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.jobs import AuditTarget, Constraint, audit_policy
-from dphmm.jobs.explore import MAX_EDGE_STATES, ExploredUser, Explorer, parse_fields, read_user, sample_user
+from dphmm.jobs.explore import MAX_EDGE_STATES, ExploredUser, Explorer, parse_fields, sample_user, select_user
 from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.expression import parse_policy
 from dphmm.space.states import LocalProjection, Places
+from tests.documents import page
 
 STEP_S = 300
 
@@ -70,7 +72,10 @@ def compare(view, explorer, fields, policy=None):
         "num_components": view["num_components"],
         "degrees": {names[state]: degree for state, degree in zip(view["constraint"], view["degrees"], strict=True)},
     }
-    audited = {"exposed": body["exposed"], "degrees": body["degrees"], **{k: audit[k] for k in ("isolated", "num_components")}}
+    audited = {
+        **{name: body[name] for name in ("exposed", "degrees")},
+        **{name: audit[name] for name in ("isolated", "num_components")},
+    }
     if fields["noise_scope"] == "graph":  # the error of one body; those of components differ between them
         repairs = {repair["method"]: repair for repair in audit["repairs"]}
         # For a cross-polytope and a disc all methods agree, and the audit lists one.
@@ -161,7 +166,8 @@ def test_adversaries_differ_by_habits(explorer):
 
 
 def test_every_invalid_field_is_described():
-    values = {"epsilon": "-1", "delta": "x", "mechanism": "<b>", "target_error": "5", "window_epsilon": "0", "policy": " "}
+    values = {"epsilon": "-1", "delta": "x", "mechanism": "<b>", "target_error": "5", "window_epsilon": "0"}
+    values["policy"] = " "
     settings, errors = parse_fields(values)
     assert settings is None
     assert set(errors) == set(values)
@@ -209,7 +215,7 @@ def test_edges_of_large_constraint_sets_are_not_listed():
     "fields",
     [
         {},
-        {"policy": "utility:1.5km | complete", "epsilon": "0.3", "delta": "", "mechanism": "laplace", "repair": "greedy"},
+        {"policy": "transition | complete", "epsilon": "0.3", "delta": "", "mechanism": "laplace", "repair": "greedy"},
         {"target_error": "500m", "window_epsilon": "3", "epsilon": "2", "noise_scope": "component"},
     ],
 )
@@ -243,17 +249,18 @@ def test_policy_file_contains_edges(explorer, tmp_path):
 def test_recording_is_private_and_its_earlier_days_are_history(tmp_path):
     model = make_model(np.random.default_rng(3))
     places = model.space.latlon()
-    rows = [f"ann,2024-03-{7 + k // 12:02d}T09:{5 * (k % 12):02d}:00Z,{places[k % 9, 0]},{places[k % 9, 1]}" for k in range(36)]
+    times = [f"2024-03-{7 + k // 12:02d}T09:{5 * (k % 12):02d}:00Z" for k in range(36)]
+    rows = [f"ann,{time},{places[k % 9, 0]},{places[k % 9, 1]}" for k, time in enumerate(times)]
     path = tmp_path / "ann.csv"
     path.write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n", encoding="utf-8")
-    user = read_user(model, None, path, num_steps=5)
+    user = select_user(model, None, path, num_steps=5)
     assert user.is_private
     assert user.states.tolist() == [k % 9 for k in range(31, 36)]
     assert len(user.history[0]) == 31
     assert Explorer(model, user).describe()["user"] == "ann"
     assert "errors" not in Explorer(model, user).view({}, 4)
     with pytest.raises(ConfigurationError, match="user must be one of ann, got 'bob'"):
-        read_user(model, None, path, "bob")
+        select_user(model, None, path, "bob")
 
 
 def test_arguments_are_checked():
@@ -263,3 +270,16 @@ def test_arguments_are_checked():
         Explorer.open(user="ann")
     with pytest.raises(ConfigurationError, match="--steps must be an integer from 1 to 2000, got 0"):
         Explorer.open(num_steps=0)
+
+
+def test_page_of_documentation_states_what_page_shows():
+    """The rows of the comparison on the page 'Choosing a policy', recomputed in the invented city."""
+    city = Explorer.open()
+    rows = re.findall(r"^\| `(.+?)` \| (\d+) \| (\d+) \| ([\d,]+) m; ([\d,]+) m \|$", page("choose.md"), re.MULTILINE)
+    assert len(rows) == 2
+    for policy, *figures in rows:
+        view = city.view({"policy": policy, "delta": "0.1"}, 3)
+        errors = view["repair"]["error_without_m"], view["repair"]["error_m"]
+        shown = [str(len(view["constraint"])), str(len(view["exposed"])), *(f"{error:,.0f}" for error in errors)]
+        assert shown == figures
+    assert max(view["degrees"]) == 5  # "a state has a degree of protection of at most 5"

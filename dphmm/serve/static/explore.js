@@ -3,7 +3,7 @@ import { COLOUR, STATIC_LAYER, makeMap } from "./map.js";
 import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_LIVE_MS = 1500, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
+const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_LIVE_MS = 1000, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
 const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "noise_scope", "repair", "target_error", "window_epsilon"];
 const DEGREE_RAMP = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
 const PROBABILITY_RAMP = [[255, 245, 235], [253, 174, 107], [230, 85, 13], [127, 39, 4]];

@@ -33,7 +33,9 @@ export function makeMap(bounds, tiles, basemap, container = "map") {
   } else drawBasemap(map, basemap, bounds);
   map.on("moveend zoomend resize", () => separateLabels(map));
   L.rectangle(bounds, { color: "#8b97a3", weight: 1, dashArray: "4 4", fill: false, ...STATIC_LAYER }).addTo(map);
-  new ResizeObserver(() => map.invalidateSize()).observe(map.getContainer());
+  const observer = new ResizeObserver(() => map.invalidateSize());
+  observer.observe(map.getContainer());
+  map.on("unload", () => observer.disconnect());
   return map;
 }
 
