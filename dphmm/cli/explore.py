@@ -11,6 +11,7 @@ from dphmm.cli.options import print_town
 
 # As in `dphmm.jobs.explore` and `dphmm.serve.explore_page`, which help does not import.
 _NUM_STEPS = 48
+_MAX_STEPS = 2_000
 _PORT = 8788
 
 
@@ -20,7 +21,13 @@ _PORT = 8788
 @click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="Region instead of MODEL, in degrees.")
 @click.option("--data", multiple=True, type=click.Path(), help="Your recording, which stays here. Repeatable.")
 @click.option("--user", help="User of --data. [default: the first one]")
-@click.option("--steps", default=_NUM_STEPS, show_default=True, help="Number of timesteps, the last ones of --data.")
+@click.option(
+    "--steps",
+    default=_NUM_STEPS,
+    show_default=True,
+    type=click.IntRange(1, _MAX_STEPS),
+    help="Number of timesteps, the last ones of --data.",
+)
 @click.option("--basemap", type=PATH, help="Background map of 'dphmm basemap'.")
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Seed of the sampled user.")
 @click.option("--port", default=_PORT, show_default=True, type=click.IntRange(0, 65535), help="Port on this machine.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from dphmm.release.trajectory import locate_states, to_degrees
 from dphmm.space.grid import Box
 from dphmm.tables import iso_time
 from dphmm.tables.table import write_csv
-from dphmm.validation import checked
+from dphmm.validation import Integers, NonNegativeInt, checked
 
 DEFAULT_FIELDS: Mapping[str, str] = {
     "policy": "utility:1km",
@@ -60,6 +60,11 @@ DEFAULT_FIELDS: Mapping[str, str] = {
 NUM_STEPS = 48
 """The default number of timesteps on the time axis."""
 
+MAX_STEPS = 2_000
+"""The maximum number of timesteps, each of which is computed once per settings and kept."""
+
+NumSteps = Annotated[int, Integers(1, MAX_STEPS, error=ConfigurationError)]
+
 MAX_EDGE_STATES = 500
 """The edges of a policy are listed in full for constraint sets of at most this many states."""
 
@@ -69,8 +74,6 @@ _NUM_SAMPLES = 200
 _NUM_RUNS = 6  # settings whose steps are kept, so that the time axis and Undo answer at once
 _NUM_CIRCLE_POINTS = 72
 _SAMPLE_SEED = 5
-# Each timestep is computed once per settings and kept.
-_MAX_STEPS = 2_000
 # A sampled user has this history, from which an adversary learns habits.
 _HISTORY_DAYS = 5
 _MAX_HISTORY_STEPS = 5_000
@@ -404,8 +407,8 @@ class Explorer:
         bbox: Box | None = None,
         data: DataLike | None = None,
         user: str | None = None,
-        num_steps: int = NUM_STEPS,
-        seed: int = 1,
+        num_steps: NumSteps = NUM_STEPS,
+        seed: NonNegativeInt = 1,
     ) -> Explorer:
         """Open a model, or build one, and read or sample a user.
 
@@ -440,8 +443,6 @@ class Explorer:
             raise ConfigurationError("at most one of MODEL, --town and --bbox is allowed")
         if user is not None and data is None:
             raise ConfigurationError("--user needs --data: without a recording, a user is sampled from the model")
-        if not 1 <= num_steps <= _MAX_STEPS:
-            raise ConfigurationError(f"--steps must be an integer from 1 to {_MAX_STEPS}, got {num_steps}")
         source = "model.npz"
         preparation = ""
         if model is not None:

@@ -29,7 +29,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError
-from dphmm.jobs.explore import NUM_STEPS, Explorer
+from dphmm.jobs.explore import NUM_STEPS, Explorer, NumSteps
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.learn import Model
 from dphmm.plots.basemap import MAX_EXTRACT_POINTS, Basemap, around, build_basemap, coded_basemap
@@ -38,7 +38,7 @@ from dphmm.serve.demo import build_city_basemap
 from dphmm.serve.page import STATIC, VENDOR, SecurityHeaders, fill_template
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
-from dphmm.validation import Integers, checked
+from dphmm.validation import Integers, NonNegativeInt, checked
 
 try:
     import uvicorn
@@ -261,8 +261,8 @@ def explore(
     bbox: Box | None = None,
     data: DataLike | None = None,
     user: str | None = None,
-    num_steps: int = NUM_STEPS,
-    seed: int = 1,
+    num_steps: NumSteps = NUM_STEPS,
+    seed: NonNegativeInt = 1,
     basemap: str | None = None,
     port: Annotated[int, Integers(0, 65535)] = 0,
     open_browser: bool = True,

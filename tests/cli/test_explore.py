@@ -38,7 +38,7 @@ def test_page_is_served_on_this_machine_until_interrupt(world):
         (("m.npz", "--town", "Wien"), "at most one of MODEL, --town and --bbox"),
         (("m.npz", "--user", "a"), "--user needs --data"),
         (("m.npz", "--data", "walk.csv", "--user", "zoe"), "user must be one of a, b, got 'zoe'"),
-        (("m.npz", "--steps", "0"), "--steps must be an integer from 1 to 2000, got 0"),
+        (("m.npz", "--steps", "0"), "'--steps': 0 is not in the range 1<=x<=2000"),
         (("m.npz", "--basemap", "absent.geojson"), "absent.geojson"),
     ],
 )

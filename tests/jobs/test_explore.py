@@ -268,7 +268,7 @@ def test_arguments_are_checked():
         Explorer.open("m.npz", town="Wien")
     with pytest.raises(ConfigurationError, match="--user needs --data"):
         Explorer.open(user="ann")
-    with pytest.raises(ConfigurationError, match="--steps must be an integer from 1 to 2000, got 0"):
+    with pytest.raises(ConfigurationError, match="num_steps must be an integer in"):
         Explorer.open(num_steps=0)
 
 
