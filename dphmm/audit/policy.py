@@ -253,9 +253,8 @@ def audit_constraint(
     mechanisms
         The mechanisms to audit. A state may be exposed under one and protected under another.
     objective
-        Objective of the exact repair. If a state is exposed, the repairs of all methods are computed, see
-        `dphmm.policy.repair.protect`. For bodies other than the hull all methods agree, and only the exact repair is
-        listed.
+        Objective of the exact repair, see `dphmm.policy.repair.protect`. For bodies other than the hull all methods
+        agree, and only the exact repair is listed.
     noise_scope
         Whether the noise is calibrated to the whole graph or to each component.
     methods

@@ -64,7 +64,10 @@ class _Superseded(Exception):
 
 
 class _Guard:
-    """An application that answers only requests with the cookie, which the address with the token sets."""
+    """An application that answers only requests with the cookie of the page.
+
+    The address with the token sets the cookie.
+    """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -127,7 +130,10 @@ class _ExplorePage:
         return JSONResponse({"done": done, "total": total})
 
     async def view(self, request: Request) -> Response:
-        """Answer the view of settings at a timestep; 409 if the panel has asked for another one since."""
+        """Answer the view of settings at a timestep.
+
+        The answer is 409 if the panel has requested another view since.
+        """
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
         panel, number = (_parse_integer(body, name, 2**53) for name in ("panel", "number"))
@@ -267,7 +273,7 @@ def explore(
     port: Annotated[int, Integers(0, 65535)] = 0,
     open_browser: bool = True,
 ) -> ExploreServer:
-    """Serve a page on this machine that shows a policy graph at work, as ``dphmm explore`` does.
+    """Serve a page on this machine that shows a policy at work, as ``dphmm explore``.
 
     Parameters
     ----------

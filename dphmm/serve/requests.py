@@ -63,7 +63,10 @@ async def read_body(request: Request) -> bytes:
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """Return the JSON object in the body. Another site's page cannot send its content type without permission."""
+    """Return the JSON object in the body.
+
+    Its content type is required: a page of another site cannot send it without permission.
+    """
     try:
         body = parse_json(await read_body(request))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Tests of what the page of ``dphmm explore`` shows: audits, releases and commands report the same."""
+"""Tests of what the page of ``dphmm explore`` shows: audits and releases agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP_S = 300
 
 
 def make_model(rng, size=9):
-    """Return a model of places at random positions on a lattice of 100 m, with moves to some of them."""
+    """Return a model of places on a lattice of 100 m, with random moves."""
     cells = rng.choice(400, size, replace=False)
     degrees = 45 + 0.0009 * (cells // 20), 7 + 0.00127 * (cells % 20)
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.6) + np.eye(size)
@@ -34,7 +34,7 @@ def make_model(rng, size=9):
 
 
 def choose_fields(rng, size):
-    """Return random fields: half of the policies are random graphs, in which states are often exposed."""
+    """Return random fields. In random graphs, states are often exposed."""
     edges = [sorted(rng.choice(size, 2, replace=False).tolist()) for _ in range(int(rng.integers(1, 5)))]
     links = [{"source": f"s{first}", "target": f"s{second}"} for first, second in edges]
     graph = {"directed": False, "multigraph": False, "nodes": [], "edges": links}
@@ -53,7 +53,7 @@ AUDITED = {"lattice": "k-norm", "k-norm": "k-norm", "laplace": "laplace", "plana
 
 
 def compare(view, explorer, fields, policy=None):
-    """Return the fields of a view that differ from those of ``dphmm audit policy`` under the same constraint set."""
+    """Return the figures of a view that differ from those of ``dphmm audit policy``."""
     target = AuditTarget.from_model(explorer.model, policy or fields["policy"])
     possible = np.zeros(explorer.model.size, dtype=np.bool_)
     possible[view["constraint"]] = True
@@ -142,7 +142,7 @@ def test_releases_are_those_of_engine(explorer):
 
 
 def test_informed_adversary_is_exact_bayes_rule(explorer):
-    """Oracle: the forward recursion in probabilities, with densities of the engine of the public adversary."""
+    """Oracle: the forward recursion in probabilities, with the engine's densities."""
     fields = {"policy": "complete", "epsilon": "2", "delta": "", "mechanism": "k-norm"}
     habits = explorer._habits
     engine = ReleaseSettings("complete", 2.0, mechanism="k-norm").engine(explorer.model, rng=1)
@@ -273,7 +273,7 @@ def test_arguments_are_checked():
 
 
 def test_page_of_documentation_states_what_page_shows():
-    """The rows of the comparison on the page 'Choosing a policy', recomputed in the invented city."""
+    """Recompute the comparison on the page 'Choosing a policy' in the invented city."""
     city = Explorer.open()
     rows = re.findall(r"^\| `(.+?)` \| (\d+) \| (\d+) \| ([\d,]+) m; ([\d,]+) m \|$", page("choose.md"), re.MULTILINE)
     assert len(rows) == 2

@@ -1,4 +1,4 @@
-"""Tests of the page of ``dphmm explore``: over HTTP, and every control in a headless browser."""
+"""Tests of the page of ``dphmm explore``, over HTTP and in a headless browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DESK, PHONE = (1280, 900), (390, 844)
 
 @pytest.fixture(scope="module")
 def model():
-    """Return a model of twelve places on a 3 × 4 grid 700 m apart, the first with hostile names."""
+    """Return a model of twelve places 700 m apart, the first with hostile names."""
     rows, columns = np.divmod(np.arange(12), 4)
     matrix = np.full((12, 12), 0.02) + 0.76 * np.eye(12)
     return MarkovModel(matrix, np.full(12, 1 / 12), Places(NAMES, 45 + 0.0063 * rows, 7 + 0.0089 * columns), 300)
