@@ -42,6 +42,7 @@ from .release.record import PrivateDiagnostics, ReleaseRecord
 from .release.session import Session
 from .release.settings import Schedule
 from .release.trajectory import release_trajectory
+from .serve.explore_page import explore
 from .space.grid import Grid
 from .space.states import Places
 from .space.trajectory import Trajectory
@@ -72,6 +73,7 @@ __all__ = [
     "SingletonConstraintError",
     "Trajectory",
     "degree_of_protection",
+    "explore",
     "exposed_states",
     "parse_policy",
     "protect",

@@ -20,6 +20,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "counts": ("count", "counting"),
     "evaluation": ("evaluate", "evaluations"),
     "events": ("event",),
+    "explore": ("explorer", "exploration"),
     "flows": ("flow",),
     "hide": ("hidden", "hiding"),
     "landmarks": ("landmark",),
@@ -48,7 +49,7 @@ ASPECTS = {
     "attack": {"flows"},
     "certificate": {"events"},
     "evaluation": {"counts", "landmarks", "leakage"},
-    "serve": {"hide"},
+    "serve": {"explore", "hide"},
 }
 """Subject → other subjects that may name its modules: an audit of policies is `audit/policy.py`."""
 

@@ -82,6 +82,8 @@ NOT_VARIED = {
     "plots.leakage_over_time": "takes only axes and a leakage",
     "plots.model_figure": "takes only a model",
     "serve.serve": "serves until interrupted",
+    "serve.ExploreServer": "takes only a server and its thread",
+    "serve.explore": "serves until closed; tests/jobs/test_explore.py and tests/cli/test_explore.py vary its arguments",
     "serve.reload_relay": "signals a running process",
     "tables.read_features": "takes only a document",
     "writers.summarise": "takes only a table",

@@ -241,6 +241,7 @@ def audit_constraint(
     mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace"),
     objective: Objective = "error",
     noise_scope: NoiseScope = "graph",
+    methods: Sequence[Method] = get_args(Method),
 ) -> ConstraintAudit:
     """Audit a policy under a constraint set (§5.1, §5.2) and evaluate every repair (§6.1).
 
@@ -252,11 +253,12 @@ def audit_constraint(
     mechanisms
         The mechanisms to audit. A state may be exposed under one and protected under another.
     objective
-        Objective of the exact repair. If a state is exposed, the repairs of all methods are computed, see
-        `dphmm.policy.repair.protect`. For bodies other than the hull all methods agree, and only the exact repair is
-        listed.
+        Objective of the exact repair, see `dphmm.policy.repair.protect`. For bodies other than the hull all methods
+        agree, and only the exact repair is listed.
     noise_scope
         Whether the noise is calibrated to the whole graph or to each component.
+    methods
+        The repair methods to evaluate. Without any, no repair is computed.
 
     Returns
     -------
@@ -291,8 +293,8 @@ def audit_constraint(
     bodies = tuple(_audit_body(restricted, measurements, noise_scope, name) for name in mechanisms)
     repairs = []
     for name in (body.mechanism for body in bodies if body.exposed and possible.sum() > 1):
-        methods: tuple[Method, ...] = get_args(Method) if name == "k-norm" else ("exact",)
-        for method in methods:
+        evaluated: Sequence[Method] = methods if name == "k-norm" else ("exact",) if methods else ()
+        for method in evaluated:
             protection = protect(
                 policy, measurements, possible, method, objective, BODY_BY_MECHANISM[name], noise_scope=noise_scope
             )

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Relay locations from phones to recipients, live.",
     "session": "List, show and export durable sessions.",
     "batch": "Release every user of a data set, one file per user.",
+    "explore": "Show a policy at work, on a page on this machine.",
     "certify": "Write a certificate of existing releases for verification.",
     "evaluate": "Compare policies, mechanisms and budgets on a data set.",
     "figures": "Compute the figures and claims of the four papers.",

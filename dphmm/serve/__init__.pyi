@@ -1,6 +1,17 @@
 # The public names, imported on first use (lazy_loader reads this file); type checkers read it too.
 from .config import RelayConfig
+from .explore_page import ExploreServer, explore
 from .server import reload_relay, serve
 from .setup import add_device, prune_relay, rotate_token, write_relay
 
-__all__ = ["RelayConfig", "add_device", "prune_relay", "reload_relay", "rotate_token", "serve", "write_relay"]
+__all__ = [
+    "ExploreServer",
+    "RelayConfig",
+    "add_device",
+    "explore",
+    "prune_relay",
+    "reload_relay",
+    "rotate_token",
+    "serve",
+    "write_relay",
+]

@@ -30,9 +30,8 @@ from dphmm.release.drawn_zones import Zones, clean_zones_error
 from dphmm.serve.config import RelayConfig, find_user
 from dphmm.serve.content import PageContent, compute_policy_effects
 from dphmm.serve.recipients import FOREVER, Login, now
-from dphmm.serve.requests import parse_bearer_token, read_body
+from dphmm.serve.requests import parse_bearer_token, read_object
 from dphmm.serve.sessions import Sessions
-from dphmm.tables.json_toml import parse_json
 
 STATIC = Path(__file__).parent / "static"
 VENDOR = Path(__file__).parents[1] / "vendor"
@@ -85,13 +84,17 @@ def choose_language(request: Request) -> str:
     return next((language for language in candidates if language in TEXTS), next(iter(TEXTS)))
 
 
-@lru_cache(maxsize=32)
-def _render_page(name: str, language: str) -> str:
-    """Render a page in a language, including the texts for its script."""
-    texts = TEXTS[language]
+def fill_template(name: str, language: str, texts: Mapping[str, str]) -> str:
+    """Return a page with texts in a language, which its script reads too."""
     values = {"lang": language, "texts": json.dumps(texts, ensure_ascii=False), **texts}
     template = (STATIC / name).read_text(encoding="utf-8")
-    page = re.sub(r"{{(\w+)}}", lambda key: html.escape(values[key[1]]), template)
+    return re.sub(r"{{(\w+)}}", lambda key: html.escape(values[key[1]]), template)
+
+
+@lru_cache(maxsize=32)
+def _render_page(name: str, language: str) -> str:
+    """Render a page of the relay in a language."""
+    page = fill_template(name, language, TEXTS[language])
     options = ""
     for code, translation in TEXTS.items():
         chosen = " selected" if code == language else ""
@@ -146,7 +149,7 @@ class _Page:
 
     async def log_in(self, request: Request) -> Response:
         """Set a cookie for the token of a page. With ``add``, the present login is extended."""
-        body = await _read_object(request)
+        body = await read_object(request)
         token = body.get("token")
         if not isinstance(token, str) or find_user(self._sessions.access.pages, token) is None:
             raise HTTPException(401, "the token is unknown")
@@ -233,7 +236,7 @@ class _Page:
         """Answer the effects of zones that are being drawn."""
         await self._authenticate(request, changes=True)
         try:
-            zones = Zones.from_page(await _read_object(request))
+            zones = Zones.from_page(await read_object(request))
             async with self._work_lock:
                 return JSONResponse(await asyncio.to_thread(self._compute_effects, zones))
         except DphmmError as problem:
@@ -243,7 +246,7 @@ class _Page:
         """Set the user's zones from the next release on."""
         user, _ = await self._authenticate(request, changes=True)
         try:
-            zones = Zones.from_page(await _read_object(request))
+            zones = Zones.from_page(await read_object(request))
             async with self._work_lock:  # the sessions' thread, which releases for all users, uses the cached engine
                 await asyncio.to_thread(self._sessions.engines.engine, zones.note)
             await self._run(self._content.set_zones, user, zones)
@@ -254,7 +257,7 @@ class _Page:
     async def pause(self, request: Request) -> Response:
         """Pause a recipient or link, or resume it."""
         user, _ = await self._authenticate(request, changes=True)
-        body = await _read_object(request)
+        body = await read_object(request)
         name = body.get("recipient")
         paused = body.get("paused")
         until = body.get("until", FOREVER)
@@ -267,7 +270,7 @@ class _Page:
     async def link(self, request: Request) -> Response:
         """Create a link for one recipient and answer its token, which is not shown again."""
         user, _ = await self._authenticate(request, changes=True)
-        body = await _read_object(request)
+        body = await read_object(request)
         name = body.get("name")
         precision_m = body.get("precision_m", 0)
         ends = body.get("ends")
@@ -286,7 +289,7 @@ class _Page:
     async def unlink(self, request: Request) -> Response:
         """End a link now, or delete one that has expired."""
         user, _ = await self._authenticate(request, changes=True)
-        key = (await _read_object(request)).get("link")
+        key = (await read_object(request)).get("link")
         if not isinstance(key, str):
             raise HTTPException(400, "link must be the key of a link")
         await self._run(self._content.end_link, user, key)
@@ -385,13 +388,3 @@ def _build_content_policy(tiles: str | None) -> str:
 
 def _answer_ok() -> JSONResponse:
     return JSONResponse({"result": "ok"})
-
-
-async def _read_object(request: Request) -> dict[str, Any]:
-    try:
-        body = parse_json(await read_body(request))
-    except ValueError:
-        body = None
-    if not isinstance(body, dict) or request.headers.get("content-type", "").partition(";")[0] != "application/json":
-        raise HTTPException(400, "the body must be a JSON object")
-    return body

@@ -7,6 +7,7 @@ import base64
 import binascii
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
@@ -14,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from dphmm.errors import DphmmError, InvalidInputError
+from dphmm.tables.json_toml import parse_json
 
 # A batch of Overland has two hundred points, some hundred kilobytes.
 _MAX_BODY_BYTES = 1 << 20
@@ -58,6 +60,20 @@ async def read_body(request: Request) -> bytes:
         raise HTTPException(400, "the body was cut off") from None
     request.state.content = b"".join(parts)
     return bytes(request.state.content)
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the body.
+
+    Its content type is required: a page of another site cannot send it without permission.
+    """
+    try:
+        body = parse_json(await read_body(request))
+    except ValueError:
+        body = None
+    if not isinstance(body, dict) or request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise HTTPException(400, "the body must be a JSON object")
+    return body
 
 
 async def read_fields(request: Request) -> Mapping[str, str]:

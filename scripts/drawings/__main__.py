@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.drawings import budgets, flow_rows, flows, noises, policies
+from scripts.drawings import budgets, explore, flow_rows, flows, noises, policies
 
 FIGURES = {
     "budgets": budgets,
+    "explore": explore,
     "flow_rows": flow_rows,
     "flows": flows,
     "noises": noises,

@@ -203,7 +203,7 @@ PUBLISHED = {"figures"}
 EXACT = {"hide"}
 """Commands that write most true locations by design. Their own tests search the output."""
 
-SERVING = {"serve"}
+SERVING = {"explore", "serve"}
 """Commands that run until they are stopped. Their own tests search their files."""
 
 REFUSED = {("session", "rewind")}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ DISTRICTS = str(SAMPLE.parent / "districts.geojson")
 IN_THE_SAMPLE = ["--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1"]
 CASES = {
     "budgets": ([], [], {"budgets.csv", "budgets.png"}),
+    "explore": ([], [], {"explore.png"}),
     "flow_rows": ([CHECKINS, GEOLIFE], ["--areas", DISTRICTS, DISTRICTS], {"flow_rows.csv"}),
     "flows": (
         [CHECKINS, GEOLIFE],
@@ -38,6 +41,10 @@ def test_small_figure_is_plotted_with_table(figure, tmp_path):
     pytest.importorskip("matplotlib")
     from scripts.drawings.__main__ import main
 
+    if figure == "explore":
+        pytest.importorskip("playwright")
+        if not (os.environ.get("DPHMM_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")):
+            pytest.skip("no Chromium: install one, or set DPHMM_CHROMIUM")
     data, options, files = CASES[figure]
     main([figure, *data, str(tmp_path / "out"), "--small", *options])
     outputs = {path.name: path for path in (tmp_path / "out").iterdir()}

@@ -20,8 +20,8 @@ function decodeLine(moves) {
   return points;
 }
 
-export function makeMap(bounds, tiles, basemap) {
-  const map = L.map("map", { preferCanvas: true, zoomSnap: 0.25, zoomControl: false });
+export function makeMap(bounds, tiles, basemap, container = "map") {
+  const map = L.map(container, { preferCanvas: true, zoomSnap: 0.25, zoomControl: false });
   L.control.zoom({ zoomInTitle: translate("zoom_in"), zoomOutTitle: translate("zoom_out") }).addTo(map);
   map.attributionControl.setPrefix("Leaflet");
   L.control.scale({ imperial: false }).addTo(map);
@@ -33,7 +33,9 @@ export function makeMap(bounds, tiles, basemap) {
   } else drawBasemap(map, basemap, bounds);
   map.on("moveend zoomend resize", () => separateLabels(map));
   L.rectangle(bounds, { color: "#8b97a3", weight: 1, dashArray: "4 4", fill: false, ...STATIC_LAYER }).addTo(map);
-  new ResizeObserver(() => map.invalidateSize()).observe(map.getContainer());
+  const observer = new ResizeObserver(() => map.invalidateSize());
+  observer.observe(map.getContainer());
+  map.on("unload", () => observer.disconnect());
   return map;
 }
 

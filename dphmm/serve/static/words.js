@@ -32,7 +32,7 @@ export function describeLocation(inference) {
   return translate("where_within", { town: inference.town, distance: formatLength(inference.within_m) });
 }
 
-document.getElementById("language").addEventListener("change", ({ target }) => {
+document.getElementById("language")?.addEventListener("change", ({ target }) => {
   document.cookie = `dphmm-language=${target.value}; samesite=strict; max-age=31536000`;
   location.reload();
 });

@@ -1,0 +1,754 @@
+"""A policy at work: what the page of ``dphmm explore`` shows at a timestep.
+
+Nothing is computed here that a release or an audit would compute differently: steps are those of `dphmm.Releaser`,
+degrees of protection and hulls those of `dphmm.audit.policy.audit_constraint`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.audit.policy import BODY_BY_MECHANISM as BODY_BY_AUDITED
+from dphmm.audit.policy import AuditedMechanism, ConstraintAudit, audit_constraint
+from dphmm.caching import BoundedCache
+from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError, PolicyError, SingletonConstraintError
+from dphmm.geometry.hull import Disc, SensitivityHull
+from dphmm.jobs.audit.adversaries import LocationHistory, build_habit_model, history_before
+from dphmm.jobs.audit.target import get_state_names
+from dphmm.jobs.input_data import DataLike
+from dphmm.jobs.model.learn import Model, blank_model, learn, load_model, read_unseen_users, region
+from dphmm.mechanisms.base import BODY_BY_MECHANISM
+from dphmm.model import Belief, MarkovModel
+from dphmm.model.path_sampling import sample_paths
+from dphmm.policy.graph import PolicyGraph
+from dphmm.policy.graph_text import MAX_TEXT_EDGES
+from dphmm.policy.lengths import kilometres
+from dphmm.policy.repair import Method
+from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.ledger import steps_per_day
+from dphmm.release.planning import StepPlan
+from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
+from dphmm.release.settings import Schedule
+from dphmm.release.trajectory import locate_states, to_degrees
+from dphmm.space.grid import Box
+from dphmm.tables import iso_time
+from dphmm.tables.table import write_csv
+from dphmm.validation import Integers, NonNegativeInt, checked
+
+DEFAULT_FIELDS: Mapping[str, str] = {
+    "policy": "utility:1km",
+    "epsilon": "1",
+    "delta": "0.01",
+    "mechanism": "lattice",
+    "noise_scope": "graph",
+    "repair": "exact",
+    "target_error": "",
+    "window_epsilon": "",
+}
+"""The fields of the page, as typed → their first values. An empty one is not set."""
+
+NUM_STEPS = 48
+"""The default number of timesteps on the time axis."""
+
+MAX_STEPS = 2_000
+"""The maximum number of timesteps, each of which is computed once per settings and kept."""
+
+NumSteps = Annotated[int, Integers(1, MAX_STEPS, error=ConfigurationError)]
+
+MAX_EDGE_STATES = 500
+"""The edges of a policy are listed in full for constraint sets of at most this many states."""
+
+# A complete policy over 500 states has 124,750 edges. The browser draws a tenth of them within a frame.
+_MAX_EDGES = 12_000
+_NUM_SAMPLES = 200
+_NUM_RUNS = 6  # settings whose steps are kept, so that the time axis and Undo answer at once
+_NUM_CIRCLE_POINTS = 72
+_SAMPLE_SEED = 5
+# A sampled user has this history, from which an adversary learns habits.
+_HISTORY_DAYS = 5
+_MAX_HISTORY_STEPS = 5_000
+# A Monday at seven, in mean solar time: a day of a learned model then begins with the way to work.
+_FIRST_SECOND = 1_710_140_400
+
+_CITY_USERS = 24
+_CITY_DAYS = 5
+_CITY_STEP_S = 300
+_CITY_CELL_KM = 0.25
+# The users that 'dphmm demo' releases. The city's model is learned from the others, there and here.
+_CITY_RELEASED = ("p01", "p02")
+_CITY_PREPARATION = "dphmm demo"
+
+Progress = Callable[[int, int], None]
+"""Called with the number of computed timesteps and their total."""
+
+
+def _ignore(_done: int, _total: int) -> None:
+    """Report no progress."""
+
+
+def build_city_model() -> MarkovModel:
+    """Learn the model of the invented city, as ``dphmm demo`` does.
+
+    Returns
+    -------
+    MarkovModel
+        The model.
+    """
+    south, west, north, east = (round(side, 4) for side in build_city().box)
+    with TemporaryDirectory(prefix="dphmm-explore-") as folder:
+        path = Path(folder, "users.csv")
+        rows = (
+            (trajectory.user, iso_time(time), latitude, longitude)
+            for trajectory in synthetic_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_STEP_S / 60)
+            if trajectory.user not in _CITY_RELEASED
+            for time, latitude, longitude in zip(
+                trajectory.times, trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True
+            )
+        )
+        write_csv(path, ("user_id", "tracked_at", "latitude", "longitude"), rows)
+        space = region(bbox=(south, west, north, east), cell=_CITY_CELL_KM)
+        # Calibrated radii take most of the time of learning. The page reports the errors that the model expects.
+        return learn(path, space, step_seconds=_CITY_STEP_S, calibrate_radii=False).model
+
+
+@dataclass(frozen=True, eq=False)
+class ExploredUser:
+    """The user whose timesteps are shown. Private if it is a real one.
+
+    Parameters
+    ----------
+    name
+        The user's name; empty for a user sampled from the model.
+    slots, states
+        ``(t,)`` each: the timesteps and the true states.
+    history
+        Slots and states before them, from which an adversary learns the user's habits. None without any.
+    """
+
+    name: str
+    slots: IntArray
+    states: IntArray = field(repr=False)
+    history: LocationHistory | None = field(default=None, repr=False)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the user is a real one."""
+        return self.name != ""
+
+
+def sample_user(model: MarkovModel, num_steps: int = NUM_STEPS, seed: int = 1) -> ExploredUser:
+    """Sample a user and a history of some days from a model.
+
+    Parameters
+    ----------
+    model
+        The model.
+    num_steps
+        The number of timesteps.
+    seed
+        The seed, which makes the user reproducible.
+
+    Returns
+    -------
+    ExploredUser
+        The user.
+    """
+    longitude = float(model.space.latlon()[:, 1].mean())
+    first = int((_FIRST_SECOND - longitude * 240) // model.step)
+    num_before = min(_HISTORY_DAYS * (steps_per_day(model.step) or 1), _MAX_HISTORY_STEPS)
+    path = sample_paths(model, 1, num_before + num_steps, first - num_before, rng=seed)[0].astype(np.int64)
+    slots = np.arange(first - num_before, first + num_steps)
+    # A path of a model with outside states may leave the region; such a timestep has the nearest state inside.
+    inside = _move_inside(model, path)
+    return ExploredUser("", slots[num_before:], inside[num_before:], (slots[:num_before], path[:num_before]))
+
+
+def _move_inside(model: MarkovModel, states: IntArray) -> IntArray:
+    """Replace states outside the region by the last state inside, or the first one."""
+    is_inside = states < model.size
+    if is_inside.all():
+        return states
+    if not is_inside.any():
+        return np.zeros_like(states)
+    last = np.maximum.accumulate(np.where(is_inside, np.arange(len(states)), -1))
+    last[last < 0] = int(np.argmax(is_inside))
+    return np.asarray(states[last])
+
+
+def select_user(
+    model: MarkovModel, source: Model | None, data: DataLike, user: str | None = None, num_steps: int = NUM_STEPS
+) -> ExploredUser:
+    """Read a user's last timesteps, and the history before them.
+
+    Parameters
+    ----------
+    model
+        The model.
+    source
+        The model, or its file, next to which the list of its training users is stored.
+    data
+        The recording.
+    user
+        The user. Defaults to the first one.
+    num_steps
+        The number of timesteps.
+
+    Returns
+    -------
+    ExploredUser
+        The user.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such user, or the model was trained on the user.
+    DataFileError
+        If the recording cannot be read.
+    """
+    tracks = read_unseen_users(data, source, model, allow_training_users=source is None)[0].trajectories
+    names = [track.user for track in tracks]
+    if user is not None and user not in names:
+        raise ConfigurationError(f"user must be one of {', '.join(names[:5])}{', …' * (len(names) > 5)}, got {user!r}")
+    track = tracks[0 if user is None else names.index(user)]
+    slotted = track.resample(model.step)
+    states, _ = locate_states(model.space, slotted.latitude, slotted.longitude, "clamp")
+    slots = slotted.slots[-num_steps:]
+    history = history_before(track, model, int(slots[0]))
+    return ExploredUser(track.user or "recording", slots, states[-num_steps:], history)
+
+
+# ---- settings as typed -----------------------------------------------------------------------------------------------
+
+
+def parse_fields(values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
+    """Convert the fields of the page to settings, or describe what is wrong with each.
+
+    Parameters
+    ----------
+    values
+        Field of `DEFAULT_FIELDS` → its text. A missing field has its first value.
+
+    Returns
+    -------
+    settings : ReleaseSettings or None
+        The settings; None if a field is invalid.
+    errors : dict
+        Field → what is wrong with it.
+    """
+    texts = {**DEFAULT_FIELDS, **{name: values[name] for name in DEFAULT_FIELDS if name in values}}
+    errors: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            errors[name] = f"{name} must be a string, got {type(text).__name__}"
+        elif text.strip() or name in ("policy", "epsilon"):
+            try:
+                settings[name] = _parse_field(name, text.strip())
+            except DphmmError as problem:
+                errors[name] = str(problem)
+    aims = {name: settings.pop(name) for name in ("target_error", "window_epsilon") if name in settings}
+    if errors:
+        return None, errors
+    return ReleaseSettings.from_dict({**settings, "schedule": Schedule(**aims) if aims else None}), {}
+
+
+def _parse_field(name: str, text: str) -> Any:
+    """Return the value of a field, which is valid by itself."""
+    value: Any = text
+    if name in ("epsilon", "delta", "window_epsilon"):
+        try:
+            value = float(text)
+        except ValueError:
+            raise ConfigurationError(f"{name} must be a number, got {text[:40]!r}") from None
+    if name == "target_error":
+        try:
+            value = kilometres(text)
+        except PolicyError:
+            raise ConfigurationError(
+                f"target_error must be a length with its unit, such as 500m or 1.2km, got {text[:40]!r}"
+            ) from None
+    if name in ("target_error", "window_epsilon"):
+        Schedule(**{name: value})
+    else:
+        ReleaseSettings.from_dict({name: value})
+    return value
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """A released timestep, and the beliefs after it."""
+
+    plan: StepPlan
+    record: ReleaseRecord
+    private: PrivateDiagnostics
+    public: Belief
+    informed: Belief | None
+
+
+class _Run:
+    """The steps of an engine along the user's path, computed as far as they are requested."""
+
+    def __init__(self, engine: Releaser, user: ExploredUser, habits: MarkovModel | None) -> None:
+        self.engine = engine
+        self.steps: list[_Step] = []
+        self._user = user
+        self._habits = habits
+        self._audits: BoundedCache[bytes, ConstraintAudit] = BoundedCache(16)
+        engine.restart(int(user.slots[0]))
+
+    def advance(self, step: int, progress: Progress) -> _Step:
+        """Return a step, after computing those before it."""
+        slots = self._user.slots
+        while len(self.steps) <= step:
+            index = len(self.steps)
+            progress(index, step + 1)
+            since = int(slots[index] - slots[index - 1]) if index else 1
+            state = int(self._user.states[index])
+            plan = self.engine.prepare(steps=since)
+            record = self.engine.draw(plan, state)
+            public = self.engine.belief
+            assert public is not None, "a draw leaves a belief"
+            private = self.engine.private_diagnostics(state)
+            self.steps.append(_Step(plan, record, private, public, self._update_informed(index, since)))
+        return self.steps[step]
+
+    def _update_informed(self, index: int, since: int) -> Belief | None:
+        """Return the belief of an adversary with the user's habits.
+
+        The likelihood is that of the public adversary, the prior follows from the habits.
+        """
+        if self._habits is None:
+            return None
+        likelihood = self.engine.filter_state.last_log_likelihood
+        assert likelihood is not None, "a draw leaves a likelihood"
+        slots = self._user.slots
+        before = self.steps[index - 1].informed if index else None
+        if before is None:
+            prior = Belief.initial(self._habits, int(slots[index]))
+        else:
+            prior = before.predict(self._habits, since, int(slots[index - 1]))
+        return prior.update(likelihood)
+
+    def audit(self, plan: StepPlan) -> ConstraintAudit:
+        """Audit the policy under a constraint set, with the alternative to the repair."""
+        settings = self.engine.settings
+        body = BODY_BY_MECHANISM[settings.mechanism]
+        mechanism: AuditedMechanism = next(name for name, other in BODY_BY_AUDITED.items() if other == body)
+        alternative: Method = "exact" if settings.repair == "greedy" else "greedy"
+        return self._audits.get_or_make(
+            np.packbits(plan.constraint).tobytes(),
+            lambda: audit_constraint(
+                self.engine.policy,
+                self.engine.measurements,
+                plan.constraint,
+                [mechanism],
+                settings.repair_objective,
+                settings.noise_scope,
+                [alternative] if body == "hull" else [],
+            ),
+        )
+
+
+# ---- the explorer ----------------------------------------------------------------------------------------------------
+
+
+class Explorer:
+    """A model and a user, for whom settings can be tried.
+
+    Parameters
+    ----------
+    model
+        The model.
+    user
+        The user.
+    source
+        The model's file in command lines.
+    preparation
+        The command line that creates the model's file; empty if it exists.
+    """
+
+    def __init__(
+        self, model: MarkovModel, user: ExploredUser, source: str = "model.npz", preparation: str = ""
+    ) -> None:
+        self.model = model
+        self.user = user
+        self.names = get_state_names(model.space)
+        self._source = source
+        self._preparation = preparation
+        self._habits = None if user.history is None else build_habit_model(model, user.history)
+        self._graphs: BoundedCache[str, PolicyGraph] = BoundedCache(_NUM_RUNS)
+        self._runs: BoundedCache[tuple[str, int], _Run] = BoundedCache(_NUM_RUNS)
+
+    @property
+    def is_invented_city(self) -> bool:
+        """Whether the model is that of the invented city."""
+        return self._preparation == _CITY_PREPARATION
+
+    @classmethod
+    @checked
+    def open(
+        cls,
+        model: Model | None = None,
+        *,
+        town: str | None = None,
+        bbox: Box | None = None,
+        data: DataLike | None = None,
+        user: str | None = None,
+        num_steps: NumSteps = NUM_STEPS,
+        seed: NonNegativeInt = 1,
+    ) -> Explorer:
+        """Open a model, or build one, and read or sample a user.
+
+        Parameters
+        ----------
+        model
+            The model, or its file.
+        town, bbox
+            A region instead, for which a model without data of users is built. Defaults to the invented city.
+        data
+            A recording. Defaults to a user sampled from the model.
+        user
+            The user of the recording. Defaults to the first one.
+        num_steps
+            The number of timesteps: the last ones of the recording.
+        seed
+            The seed of the sampled user.
+
+        Returns
+        -------
+        Explorer
+            The explorer.
+
+        Raises
+        ------
+        ConfigurationError
+            If there are several of model, town and bbox, a user without data, or an invalid number of timesteps.
+        DphmmError
+            If the model, the region or the recording is invalid.
+        """
+        if sum(value is not None for value in (model, town, bbox)) > 1:
+            raise ConfigurationError("at most one of MODEL, --town and --bbox is allowed")
+        if user is not None and data is None:
+            raise ConfigurationError("--user needs --data: without a recording, a user is sampled from the model")
+        source = "model.npz"
+        preparation = ""
+        if model is not None:
+            loaded = load_model(model)
+            source = str(model) if isinstance(model, str | Path) else source
+        elif town is None and bbox is None:
+            loaded, source, preparation = build_city_model(), "dphmm-demo/model.npz", _CITY_PREPARATION
+        else:
+            loaded = blank_model(town=town, bbox=bbox).model
+            words = ["--town", town] if town is not None else ["--bbox", *(f"{side:g}" for side in bbox or ())]
+            preparation = shlex.join(["dphmm", "model", "blank", *words, "-o", source])
+        chosen = (
+            sample_user(loaded, num_steps, seed) if data is None else select_user(loaded, model, data, user, num_steps)
+        )
+        return cls(loaded, chosen, source, preparation)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what does not depend on settings, as plain JSON values.
+
+        Returns
+        -------
+        dict
+            The states with names and coordinates, the times, the fields, and whether the user is a real one.
+        """
+        space = self.model.space
+        corners = to_degrees(space.points.mean(axis=0) + np.array([[0, 0], [space.cell_km, space.cell_km]]), space)
+        return {
+            "names": list(self.names),
+            "states": np.round(space.latlon(), 6).tolist(),
+            "cell_degrees": np.abs(corners[1] - corners[0]).tolist(),
+            "times": (self.user.slots * self.model.step).tolist(),
+            "is_private": self.user.is_private,
+            "user": self.user.name,
+            "fields": dict(DEFAULT_FIELDS),
+            "has_habits": self._habits is not None,
+        }
+
+    def view(self, values: Mapping[str, Any], step: int, seed: int = 1, progress: Progress = _ignore) -> dict[str, Any]:
+        """Return what the page shows, as plain JSON values.
+
+        Parameters
+        ----------
+        values
+            The fields; see `parse_fields`.
+        step
+            The timestep, from 0.
+        seed
+            The seed of the noise: what is shown is not a private release.
+        progress
+            Called before each timestep is computed.
+
+        Returns
+        -------
+        dict
+            The view, or only ``errors``: field → what is wrong with it.
+        """
+        settings, errors = self._parse(values)
+        if settings is None:
+            return {"errors": errors}
+        if not 0 <= step < len(self.user.slots):
+            raise InvalidInputError(f"step must be an integer from 0 to {len(self.user.slots) - 1}, got {step}")
+        try:
+            run = self._find_run(settings, seed)
+            return self._show(run, run.advance(step, progress))
+        except SingletonConstraintError as problem:
+            return {"errors": {"policy" if settings.delta is None else "delta": str(problem)}}
+        except DphmmError as problem:  # the policy is valid, so the noise does not suit it
+            return {"errors": {"mechanism": str(problem)}}
+
+    def list_neighbours(self, values: Mapping[str, Any], step: int, state: int, seed: int = 1) -> list[int]:
+        """Return the neighbours of a state in the restricted policy without added edges.
+
+        Parameters
+        ----------
+        values, step, seed
+            As for `view`.
+        state
+            The state.
+
+        Returns
+        -------
+        list of int
+            The neighbours; empty if the state is not possible, or a field is invalid.
+        """
+        settings, _ = parse_fields(values)
+        run = None if settings is None else self._runs.get((settings.content_hash, seed))
+        if run is None or step >= len(run.steps) or not 0 <= state < self.model.size:
+            return []
+        constraint = run.steps[step].plan.constraint
+        if not constraint[state]:
+            return []
+        others = np.flatnonzero(constraint)
+        adjacent = run.engine.policy.connects(np.full(len(others), state), others)
+        return [int(other) for other in others[adjacent] if other != state]
+
+    @checked
+    def write_policy(self, values: Mapping[str, Any], path: str | Path) -> None:
+        """Write the policy graph over all states as node-link JSON.
+
+        The policy ``graph:FILE.json`` reads it.
+
+        Parameters
+        ----------
+        values
+            The fields.
+        path
+            The file, which is replaced.
+
+        Raises
+        ------
+        DphmmError
+            If a field is invalid, or the policy has more than 20,000 edges.
+        """
+        settings, errors = self._parse(values)
+        if settings is None:
+            raise ConfigurationError(next(iter(errors.values())))
+        graph = settings.graph(self.model)
+        num_edges = graph.number_of_edges()
+        if num_edges > MAX_TEXT_EDGES:
+            raise PolicyError(
+                f"a policy file must have at most {MAX_TEXT_EDGES:,} edges, got {num_edges:,}: use the policy's text"
+            )
+        graph.to_json(path)
+
+    def _parse(self, values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
+        """Return the settings of the fields and the errors, including those of the graph."""
+        settings, errors = parse_fields(values)
+        text = values.get("policy", DEFAULT_FIELDS["policy"])
+        if "policy" not in errors:
+            try:
+                self._graphs.get_or_make(text, lambda: ReleaseSettings(policy=text).graph(self.model))
+            except DphmmError as problem:
+                return None, {"policy": str(problem), **errors}
+        return settings, errors
+
+    def _find_run(self, settings: ReleaseSettings, seed: int) -> _Run:
+        return self._runs.get_or_make(
+            (settings.content_hash, seed), lambda: _Run(settings.engine(self.model, rng=seed), self.user, self._habits)
+        )
+
+    # ---- one view ----------------------------------------------------------------------------------------------------
+
+    def _show(self, run: _Run, released: _Step) -> dict[str, Any]:
+        plan = released.plan
+        record = released.record
+        possible = np.flatnonzero(plan.constraint)
+        audit = run.audit(plan)
+        (body,) = audit.bodies
+        beliefs = {"public": released.public, "informed": released.informed}
+        return {
+            "constraint": possible.tolist(),
+            "degrees": body.degrees[possible].tolist(),
+            "degrees_after_repair": plan.protection.degrees[possible].tolist(),
+            "exposed": list(body.exposed),
+            "isolated": list(audit.isolated),
+            "unprotected": list(audit.unprotected),
+            "num_components": audit.num_components,
+            "edges": self._list_edges(run.engine, plan.constraint),
+            "repair": self._show_repair(plan, audit),
+            "hulls": self._show_hulls(released, audit),
+            "expected_error_m": _metres(record.expected_error),
+            "min_degree_of_protection": record.min_degree_of_protection,
+            "true_state": released.private.true_state,
+            "released_state": released.private.released_state,
+            "released": None if record.released is None else self._to_degrees(np.array([record.released]))[0],
+            "error_m": _metres(released.private.error),
+            "samples": self._sample(run.engine, released),
+            "withheld_reason": record.withheld_reason,
+            "adversaries": {name: self._infer(run.engine, belief) for name, belief in beliefs.items()},
+            "epsilon": record.epsilon,
+            "epsilon_total": record.epsilon_total,
+            "epsilon_24h": record.epsilon_24h,
+            **self._describe_settings(run.engine.settings),
+        }
+
+    def _list_edges(self, engine: Releaser, constraint: BoolArray) -> list[list[int]] | None:
+        """Return the edges of the restricted policy, or None if there are too many to draw."""
+        if np.count_nonzero(constraint) > MAX_EDGE_STATES:
+            return None
+        # Pairs are tested rather than edges listed: a policy of many cliques would list each edge many times.
+        states = np.flatnonzero(constraint)
+        first, second = (states[rows] for rows in np.triu_indices(len(states), 1))
+        adjacent = engine.policy.connects(first, second)
+        edges: list[list[int]] = np.column_stack([first, second])[adjacent].tolist()
+        return edges if len(edges) <= _MAX_EDGES else None
+
+    def _show_repair(self, plan: StepPlan, audit: ConstraintAudit) -> dict[str, Any]:
+        protection = plan.protection
+        effect = None if plan.withheld else protection.effect
+        points = self.model.space.points
+        return {
+            "added": [
+                {"edge": list(edge), "length_m": 1000.0 * float(np.linalg.norm(points[edge[0]] - points[edge[1]]))}
+                for edge in protection.added
+            ],
+            "is_optimal": protection.is_optimal,
+            "error_without_m": None if effect is None else _metres(effect.error_without / plan.epsilon),
+            "error_m": None if effect is None else _metres(effect.error / plan.epsilon),
+            "alternative": None
+            if not audit.repairs or plan.withheld
+            else {
+                "method": audit.repairs[0].method,
+                "added": [list(edge) for edge in audit.repairs[0].protection.added],
+                "error_m": _metres(audit.repairs[0].to_dict(self.names, plan.epsilon)["expected_error"]),
+            },
+        }
+
+    def _show_hulls(self, released: _Step, audit: ConstraintAudit) -> dict[str, Any]:
+        """Return the corners of hulls in degrees, around the true state, at the scale of the map."""
+        protection = released.plan.protection
+        part = protection.parts[int(protection.part_of[released.private.released_state])] if protection.parts else None
+        after = protection.body if part is None or protection.is_shared else part.body
+        centre = self.model.space.points[released.private.released_state]
+        alternative = audit.repairs[0].protection.body if audit.repairs else None
+        hulls = {"before": audit.bodies[0].body, "after": after, "alternative": alternative}
+        corners = {name: None if hull is None else centre + _list_corners(hull) for name, hull in hulls.items()}
+        return {name: None if places is None else self._to_degrees(places) for name, places in corners.items()}
+
+    def _sample(self, engine: Releaser, released: _Step) -> list[Any]:
+        """Return samples of the noise around the released state, in degrees."""
+        if released.plan.withheld:
+            return []
+        states = np.full(_NUM_SAMPLES, released.private.released_state)
+        samples = released.plan.noise.sample(states, np.random.default_rng(_SAMPLE_SEED))
+        return self._to_degrees(np.array([engine.query.to_point(sample) for sample in samples]))
+
+    def _infer(self, engine: Releaser, belief: Belief | None) -> dict[str, Any] | None:
+        """Return the inference of an adversary with a belief."""
+        if belief is None:
+            return None
+        inference = belief.infer(engine.measurements.by_columns, engine.cell)
+        probabilities = belief.probabilities
+        shown = np.flatnonzero(probabilities >= 1e-6)
+        state = int(np.argmax(probabilities))
+        return {
+            "states": shown.tolist(),
+            "probabilities": np.round(probabilities[shown], 6).tolist(),
+            "expected_error_m": _metres(inference.mean_error),
+            "most_probable_state": state,
+            "max_posterior_probability": float(probabilities[state]),
+            "estimate": self._to_degrees(np.array([inference.mean]))[0],
+        }
+
+    def _describe_settings(self, settings: ReleaseSettings) -> dict[str, Any]:
+        return {
+            "toml": settings.to_toml(),
+            "command": self._build_commands(settings),
+            "python": _build_python(settings, self._source),
+        }
+
+    def _build_commands(self, settings: ReleaseSettings) -> str:
+        """Return command lines that audit the policy and release a recording with the settings."""
+        policy = ["--policy", settings.policy, "--epsilon", f"{settings.epsilon:.15g}"]
+        scope = ["--noise-scope", settings.noise_scope]
+        schedule = settings.schedule
+        aims = {
+            "--delta": settings.delta,
+            "--window-epsilon": None if schedule is None else schedule.window_epsilon,
+        }
+        release = [
+            *("--mechanism", settings.mechanism),
+            *(word for name, value in aims.items() if value is not None for word in (name, f"{value:.15g}")),
+        ]
+        if schedule is not None and schedule.target_error is not None:
+            release += ["--target-error", f"{schedule.target_error:.15g}km"]
+        # The repair is a key of a settings file, not an option.
+        repair = [] if settings.repair == "exact" else ["--settings", "settings.toml"]
+        model = ["--model", self._source]
+        lines = [
+            *([self._preparation] if self._preparation else []),
+            shlex.join(["dphmm", "audit", "policy", *model, *policy, *scope]),
+            shlex.join(["dphmm", "release", "recording.gpx", *model, *policy, *scope, *release, *repair]),
+        ]
+        return "\n".join(lines)
+
+    def _to_degrees(self, points: FloatArray) -> list[Any]:
+        degrees = to_degrees(points, self.model.space)
+        return [row if all(map(isfinite, row)) else None for row in np.round(degrees, 6).tolist()]
+
+
+def _build_python(settings: ReleaseSettings, source: str) -> str:
+    default = ReleaseSettings()
+    arguments = [
+        f"{name}={getattr(settings, name)!r}"
+        for name in ("policy", "epsilon", "delta", "mechanism", "noise_scope", "repair")
+        if getattr(settings, name) != getattr(default, name) or name in ("policy", "epsilon")
+    ]
+    if settings.schedule is not None:
+        arguments.append(f"schedule={settings.schedule.to_dict()!r}")
+    lines = [
+        "from dphmm import MarkovModel, ReleaseSettings",
+        "",
+        f"settings = ReleaseSettings({', '.join(arguments)})",
+        f"releaser = settings.engine(MarkovModel.load({source!r}))",
+    ]
+    return "\n".join(lines)
+
+
+def _list_corners(body: SensitivityHull | Disc) -> FloatArray:
+    """Return the corners of a body in order, in kilometres."""
+    if isinstance(body, Disc):
+        angles = np.linspace(0.0, 2 * np.pi, _NUM_CIRCLE_POINTS, endpoint=False)
+        return np.asarray(body.radius * np.column_stack([np.cos(angles), np.sin(angles)]))
+    corners = body.vertices
+    return np.asarray(corners[np.argsort(np.arctan2(corners[:, 1], corners[:, 0]), kind="stable")])
+
+
+def _metres(kilometres: float) -> float | None:
+    return 1000.0 * kilometres if isfinite(kilometres) else None

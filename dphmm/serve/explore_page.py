@@ -1,0 +1,326 @@
+"""``dphmm explore``: a page on this machine that shows a policy graph at work.
+
+The page may show a private recording. It is served on 127.0.0.1 only, to a browser that opened the printed address with
+its token, and not under another host name, which a site could point to this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
+from secrets import compare_digest, token_urlsafe
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError
+from dphmm.jobs.explore import NUM_STEPS, Explorer, NumSteps
+from dphmm.jobs.input_data import DataLike
+from dphmm.jobs.model.learn import Model
+from dphmm.plots.basemap import MAX_EXTRACT_POINTS, Basemap, around, build_basemap, coded_basemap
+from dphmm.readers.synthetic_city import build_city
+from dphmm.serve.demo import build_city_basemap
+from dphmm.serve.page import STATIC, VENDOR, SecurityHeaders, fill_template
+from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
+from dphmm.space.grid import Box
+from dphmm.validation import Integers, NonNegativeInt, checked
+
+try:
+    import uvicorn
+except ImportError:
+    raise MissingDependencyError("uvicorn", "serve") from None
+
+DEFAULT_PORT = 8788
+"""The port of ``dphmm explore``."""
+
+EXPLORE_TEXTS: Mapping[str, Mapping[str, str]] = json.loads((STATIC / "explore.json").read_text(encoding="utf-8"))
+"""Language → texts of the page by key."""
+
+_HOST = "127.0.0.1"
+_COOKIE = "dphmm-explore"
+_CLOSED = "Open the address that 'dphmm explore' printed: it contains the token of this page.\n"
+_MAP_MARGIN = 0.1
+_START_TIMEOUT_S = 30.0
+_NUM_PANELS = 2
+
+
+class _Superseded(Exception):
+    """A newer request of the same panel makes this one unnecessary."""
+
+
+class _Guard:
+    """An application that answers only requests with the cookie of the page.
+
+    The address with the token sets the cookie.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        response: Response
+        if self._is_token(request.query_params.get("token", "")) and request.url.path == "/":
+            response = RedirectResponse("/", 303)  # the browser keeps the fragment and drops the token
+            # Lax: a link to the page from another program opens it. Answers stay unreadable to other sites.
+            response.set_cookie(_COOKIE, self._token, httponly=True, samesite="lax")
+        elif self._is_token(request.cookies.get(_COOKIE, "")):
+            await self._app(scope, receive, send)
+            return
+        else:
+            response = PlainTextResponse(_CLOSED, 401)
+        await response(scope, receive, send)
+
+    def _is_token(self, text: str) -> bool:
+        return compare_digest(text.encode(), self._token.encode())
+
+
+class _ExplorePage:
+    """The endpoints of the page. One computation runs at a time."""
+
+    def __init__(self, explorer: Explorer, basemap: Basemap) -> None:
+        self._explorer = explorer
+        self._lock = asyncio.Semaphore(1)
+        self._latest: dict[int, int] = {}
+        self._progress = (0, 0)
+        coordinates = explorer.model.space.latlon()
+        bounds = np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist()
+        self._scene = {**explorer.describe(), "bounds": bounds, "basemap": coded_basemap(basemap)}
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        posts = (self.view, self.neighbours, self.policy)
+        gets = (self.scene, self.progress)
+        return [
+            Route("/", self.page, methods=["GET"]),
+            *(Route(f"/explore/{endpoint.__name__}", endpoint, methods=["GET"]) for endpoint in gets),
+            *(Route(f"/explore/{endpoint.__name__}", endpoint, methods=["POST"]) for endpoint in posts),
+        ]
+
+    async def page(self, _: Request) -> Response:
+        """Answer the page."""
+        return HTMLResponse(fill_template("explore.html", "en", EXPLORE_TEXTS["en"]))
+
+    async def scene(self, _: Request) -> Response:
+        """Answer what does not depend on settings."""
+        return JSONResponse(self._scene)
+
+    async def progress(self, _: Request) -> Response:
+        """Answer how many timesteps of the present computation are done."""
+        done, total = self._progress
+        return JSONResponse({"done": done, "total": total})
+
+    async def view(self, request: Request) -> Response:
+        """Answer the view of settings at a timestep.
+
+        The answer is 409 if the panel has requested another view since.
+        """
+        body = await read_object(request)
+        fields, step, seed = _parse_request(body)
+        panel, number = (_parse_integer(body, name, 2**53) for name in ("panel", "number"))
+        self._latest[panel % _NUM_PANELS] = number
+
+        def report(done: int, total: int) -> None:
+            if self._latest[panel % _NUM_PANELS] != number:
+                raise _Superseded
+            self._progress = (done, total)
+
+        try:
+            async with self._lock:
+                view = await asyncio.to_thread(self._explorer.view, fields, step, seed, report)
+        except _Superseded:
+            raise HTTPException(409, "a newer request replaces this one") from None
+        return JSONResponse(view, 400 if "errors" in view else 200)
+
+    async def neighbours(self, request: Request) -> Response:
+        """Answer the neighbours of a state."""
+        body = await read_object(request)
+        fields, step, seed = _parse_request(body)
+        state = _parse_integer(body, "state", 2**31)
+        async with self._lock:
+            return JSONResponse(await asyncio.to_thread(self._explorer.list_neighbours, fields, step, state, seed))
+
+    async def policy(self, request: Request) -> Response:
+        """Answer the file of the policy."""
+        fields, _, _ = _parse_request(await read_object(request))
+        with TemporaryDirectory(prefix="dphmm-explore-") as folder:
+            path = Path(folder, "policy.json")
+            try:
+                async with self._lock:
+                    await asyncio.to_thread(self._explorer.write_policy, fields, path)
+            except DphmmError as problem:
+                raise HTTPException(400, str(problem)) from None
+            return Response(path.read_bytes(), media_type="application/json")
+
+
+def _parse_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
+    fields = body.get("fields")
+    if not isinstance(fields, dict):
+        raise HTTPException(400, "fields must be an object")
+    return fields, _parse_integer(body, "step", 2**31), _parse_integer(body, "seed", 2**31)
+
+
+def _parse_integer(body: Mapping[str, Any], name: str, limit: int) -> int:
+    value = body.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
+        raise HTTPException(400, f"{name} must be an integer from 0 to {limit - 1}")
+    return value
+
+
+def make_explore_app(explorer: Explorer, token: str, basemap: str | None = None) -> Starlette:
+    """Return the application of the page.
+
+    Parameters
+    ----------
+    explorer : Explorer
+        The model and the user.
+    token : str
+        The token of the page's address.
+    basemap : str, optional
+        A background map of ``dphmm basemap``.
+
+    Returns
+    -------
+    Starlette
+        The application.
+
+    Raises
+    ------
+    DphmmError
+        If the background map cannot be used.
+    """
+    space = explorer.model.space
+    ground = (
+        build_city_basemap(build_city())
+        if explorer.is_invented_city and basemap is None
+        else build_basemap(basemap, around(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
+    )
+    routes = [
+        *_ExplorePage(explorer, ground).routes(),
+        Mount("/static/vendor", StaticFiles(directory=VENDOR)),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    middleware = [
+        Middleware(SecurityHeaders, tiles=None),
+        Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"], www_redirect=False),
+        Middleware(_Guard, token=token),
+    ]
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=EXCEPTION_HANDLERS)
+
+
+class ExploreServer:
+    """A page that is being served on this machine.
+
+    Parameters
+    ----------
+    url : str
+        The address, which contains the page's token.
+    server : uvicorn.Server
+        The server.
+    thread : threading.Thread
+        The thread that runs it.
+    """
+
+    def __init__(self, url: str, server: uvicorn.Server, thread: threading.Thread) -> None:
+        self.url = url
+        self._server = server
+        self._thread = thread
+
+    def wait(self) -> None:
+        """Serve until the process is interrupted or the server is closed."""
+        while self._thread.is_alive():
+            self._thread.join(0.5)
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.should_exit = True
+        self._thread.join(_START_TIMEOUT_S)
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{self.url}" target="_blank" rel="noopener">{self.url}</a>'
+
+
+@checked
+def explore(
+    model: Model | None = None,
+    *,
+    town: str | None = None,
+    bbox: Box | None = None,
+    data: DataLike | None = None,
+    user: str | None = None,
+    num_steps: NumSteps = NUM_STEPS,
+    seed: NonNegativeInt = 1,
+    basemap: str | None = None,
+    port: Annotated[int, Integers(0, 65535)] = 0,
+    open_browser: bool = True,
+) -> ExploreServer:
+    """Serve a page on this machine that shows a policy at work, as ``dphmm explore``.
+
+    Parameters
+    ----------
+    model : MarkovModel or str or Path, optional
+        The model, or its file. Defaults to the invented city.
+    town, bbox : optional
+        A region instead of a model: the name of a town, or south, west, north and east in degrees.
+    data : optional
+        A recording, which is private and stays on this machine. Defaults to a user sampled from the model.
+    user : str, optional
+        The user of the recording. Defaults to the first one.
+    num_steps : int
+        The number of timesteps that are shown: the last ones of the recording.
+    seed : int
+        The seed of the sampled user.
+    basemap : str, optional
+        A background map of ``dphmm basemap``.
+    port : int
+        The port. Defaults to a free one.
+    open_browser : bool
+        Whether to open the page in the browser.
+
+    Returns
+    -------
+    ExploreServer
+        The page, which is served until it is closed or the process ends.
+
+    Raises
+    ------
+    DphmmError
+        If an argument is invalid, or the port is in use.
+    """
+    explorer = Explorer.open(model, town=town, bbox=bbox, data=data, user=user, num_steps=num_steps, seed=seed)
+    token = token_urlsafe(24)
+    app = make_explore_app(explorer, token, basemap)
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((_HOST, port))
+        listening.listen()  # a browser that is faster than the server waits
+    except OSError as problem:
+        listening.close()
+        raise ConfigurationError(f"--port {port} cannot be used ({problem.strerror}): choose another one") from None
+    url = f"http://{_HOST}:{listening.getsockname()[1]}/?token={token}"
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, server_header=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    if open_browser:
+        webbrowser.open(url)
+    return ExploreServer(url, server, thread)

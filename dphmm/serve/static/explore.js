@@ -1,0 +1,369 @@
+// The page of 'dphmm explore': one or two panels, each with settings, a map and the figures of a timestep.
+import { COLOUR, STATIC_LAYER, makeMap } from "./map.js";
+import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
+
+const $ = (id) => document.getElementById(id);
+const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_LIVE_MS = 1000, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
+const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "noise_scope", "repair", "target_error", "window_epsilon"];
+const DEGREE_RAMP = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
+const PROBABILITY_RAMP = [[255, 245, 235], [253, 174, 107], [230, 85, 13], [127, 39, 4]];
+const HULL = "#9c3f86", RELEASE = "#d55e00", EDGE = "#4d7f6f", TRUE_STATE = "#111111";
+
+let scene = null;
+let numRequests = 0;
+const panels = [];
+
+async function request(path, body, signal) {
+  const options = body === undefined ? {} : { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const response = await fetch("explore/" + path, { credentials: "same-origin", signal, ...options });
+  if (response.ok || (response.status === 400 && path === "view")) return response;
+  const answer = await response.json().catch(() => ({}));
+  throw new Error(answer.error || translate("no_answer"));
+}
+
+function showMessage(text, wrong) {
+  $("message").textContent = text;
+  $("message").classList.toggle("wrong", Boolean(wrong));
+}
+
+const showProblem = (problem) => { if (problem.name !== "AbortError") showMessage(problem instanceof TypeError ? translate("no_answer") : problem.message, true); };
+
+function makeElement(tag, text, properties = {}) {
+  return Object.assign(document.createElement(tag), { textContent: text, ...properties });
+}
+
+function mix(ramp, share) {
+  const at = Math.min(1, Math.max(0, share)) * (ramp.length - 1), low = Math.min(ramp.length - 2, Math.floor(at));
+  return `rgb(${ramp[low].map((part, k) => Math.round(part + (ramp[low + 1][k] - part) * (at - low))).join()})`;
+}
+
+function listNames(states) {
+  if (!states.length) return translate("none");
+  const names = states.slice(0, MAX_NAMES).map((state) => scene.names[state]).join(", ");
+  return states.length > MAX_NAMES ? translate("and_more", { names, count: formatNumber(states.length - MAX_NAMES) }) : names;
+}
+
+function save(text, name, type) {
+  const link = makeElement("a", "", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// ---- a panel --------------------------------------------------------------------------------------------------------
+
+function makePanel(index, fields) {
+  const root = $("panel").content.cloneNode(true).firstElementChild;
+  const part = (name) => root.querySelector(`[data-part="${name}"]`), input = (name) => root.querySelector(`[data-field="${name}"]`);
+  $("panels").append(root);
+  for (const label of root.querySelectorAll("[data-for]")) label.htmlFor = `${label.dataset.for}-${index}`;
+  for (const field of root.querySelectorAll("[data-field]")) field.id = `${field.dataset.field}-${index}`;
+  const heading = part("heading"), history = [], layers = {};
+  heading.id = `heading-${index}`;
+  root.setAttribute("aria-labelledby", heading.id);
+  const map = makeMap(scene.bounds, {}, scene.basemap, part("map"));
+  for (const name of ["states", "edges", "pointed", "hull", "samples", "marks"]) layers[name] = L.layerGroup().addTo(map);
+  let view = null, applied = null, seed = 1, duration = 0, pending = null, pointed = -1, position = new Map(), timer = 0, pointTimer = 0;
+
+  const read = () => Object.fromEntries(SETTINGS.map((name) => [name, input(name).value]));
+  const write = (values) => { for (const name of SETTINGS) if (typeof values[name] === "string") input(name).value = values[name]; };
+  const differs = () => !applied || SETTINGS.some((name) => input(name).value !== applied[name]);
+
+  function showErrors(errors) {
+    for (const old of root.querySelectorAll(".problem")) old.remove();
+    for (const name of SETTINGS) {
+      const field = input(name), text = errors[name];
+      field.toggleAttribute("aria-invalid", false);
+      field.removeAttribute("aria-describedby");
+      if (!text) continue;
+      const problem = makeElement("span", text, { className: "problem", id: `problem-${name}-${index}` });
+      field.setAttribute("aria-invalid", "true");
+      field.setAttribute("aria-describedby", problem.id);
+      field.after(problem);
+    }
+    part("status").textContent = Object.keys(errors).length ? translate("not_applied") : "";
+  }
+
+  function watchProgress(signal) {
+    const bar = part("progress");
+    const ask = async () => {
+      if (signal.aborted) return;
+      try {
+        const { done, total } = await (await request("progress", undefined, signal)).json();
+        if (signal.aborted) return;
+        bar.hidden = false;
+        bar.max = Math.max(1, total);
+        bar.value = done;
+        part("status").textContent = translate("computing", { done: formatNumber(done + 1), total: formatNumber(total) });
+      } catch { return; }
+      setTimeout(ask, PROGRESS_DELAY_MS);
+    };
+    setTimeout(ask, PROGRESS_DELAY_MS);
+  }
+
+  async function apply(remember = true) {
+    clearTimeout(timer);
+    if (pending) pending.abort();
+    const running = pending = new AbortController(), fields = read(), started = performance.now();
+    root.setAttribute("aria-busy", "true");
+    watchProgress(running.signal);
+    try {
+      const response = await request("view", { fields, step: Number($("time").value), seed, panel: index, number: ++numRequests }, running.signal);
+      const answer = await response.json();
+      showErrors(answer.errors || {});
+      if (answer.errors) return;
+      if (remember && applied && SETTINGS.some((name) => fields[name] !== applied[name])) history.push(applied);
+      if (history.length > MAX_UNDO) history.shift();
+      applied = fields;
+      duration = performance.now() - started;
+      view = answer;
+      part("undo").disabled = !history.length;
+      showMessage("");
+      show();
+    } catch (problem) { if (!running.signal.aborted) showProblem(problem); } finally {
+      running.abort(); // also ends the questions about progress
+      if (pending === running) { pending = null; part("progress").hidden = true; root.removeAttribute("aria-busy"); }
+    }
+  }
+
+  function changed() {
+    // What takes long waits for Apply.
+    clearTimeout(timer);
+    if (!differs()) { showErrors({}); return; }
+    if (duration > MAX_LIVE_MS) part("status").textContent = translate("pending", { seconds: formatNumber(duration / 1000, 0) });
+    else timer = setTimeout(apply, CHANGE_DELAY_MS);
+  }
+
+  // ---- the map --------------------------------------------------------------------------------------------------------
+
+  const place = (state) => scene.states[state];
+
+  function drawStates() {
+    layers.states.clearLayers();
+    const by = input("colour").value, [high, wide] = scene.cell_degrees, isCell = high > 0;
+    const probability = by === "public" || by === "informed", source = probability ? view.adversaries[by] : null;
+    const states = probability ? (source ? source.states : []) : view.constraint;
+    const values = probability ? (source ? source.probabilities : []) : by === "degrees" ? view.degrees : view.degrees_after_repair;
+    const top = values.reduce((largest, value) => Math.max(largest, value), probability ? 1e-9 : MIN_PROTECTED + 1);
+    const open = new Set(view.unprotected), exposed = new Set(by === "repaired" ? [] : view.exposed);
+    const ramp = probability ? PROBABILITY_RAMP : DEGREE_RAMP;
+    states.forEach((state, k) => {
+      const share = probability ? Math.sqrt(values[k] / top) : Math.log(values[k] / MIN_PROTECTED) / Math.log(top / MIN_PROTECTED), [latitude, longitude] = place(state);
+      const isBad = !probability && exposed.has(state);
+      const colour = isBad ? COLOUR.exposed : open.has(state) && !probability ? "#ffffff" : mix(ramp, share);
+      const style = { stroke: isBad, color: COLOUR.exposed, weight: 2, fillColor: colour, fillOpacity: isBad ? 0.9 : 0.6, ...STATIC_LAYER };
+      (isCell ? L.rectangle([[latitude - high / 2, longitude - wide / 2], [latitude + high / 2, longitude + wide / 2]], style)
+        : L.circleMarker([latitude, longitude], { radius: 6, ...style })).addTo(layers.states);
+    });
+    part("legend").querySelector("i").classList.toggle("probability", probability);
+    part("low").textContent = probability ? formatPercent(0) : formatNumber(MIN_PROTECTED, 0);
+    part("high").textContent = probability ? formatPercent(top) : formatNumber(top, 0);
+  }
+
+  function drawLines() {
+    layers.edges.clearLayers();
+    const isShown = root.querySelector('[data-layer="edges"]').checked;
+    if (view.edges && isShown) L.polyline(view.edges.map((edge) => edge.map(place)), { color: EDGE, weight: 1, opacity: 0.35, ...STATIC_LAYER }).addTo(layers.edges);
+    L.polyline(view.repair.added.map(({ edge }) => edge.map(place)), { color: COLOUR.exposed, weight: 3, ...STATIC_LAYER }).addTo(layers.edges);
+    layers.hull.clearLayers();
+    if (root.querySelector('[data-layer="hull"]').checked) {
+      const outline = (points, style) => { if (points && points.every(Boolean)) L.polygon(points, { ...style, ...STATIC_LAYER }).addTo(layers.hull); };
+      outline(view.hulls.after, { color: HULL, weight: 2, fillOpacity: 0.12 });
+      outline(view.hulls.before, { color: HULL, weight: 1.5, dashArray: "6 5", fill: false });
+      outline(view.hulls.alternative, { color: COLOUR.addedEdge, weight: 2, dashArray: "2 5", fill: false });
+    }
+    layers.samples.clearLayers();
+    if (root.querySelector('[data-layer="samples"]').checked) for (const point of view.samples) if (point) L.circleMarker(point, { radius: 2, stroke: false, fillColor: HULL, fillOpacity: 0.7, ...STATIC_LAYER }).addTo(layers.samples);
+  }
+
+  function drawMarks() {
+    layers.marks.clearLayers();
+    const mark = (point, colour, radius) => { if (point) L.circleMarker(point, { radius, color: "#ffffff", weight: 2, fillColor: colour, fillOpacity: 1, ...STATIC_LAYER }).addTo(layers.marks); };
+    mark(view.adversaries.public.estimate, COLOUR.estimate, 7);
+    mark(view.released, RELEASE, 7);
+    mark(place(view.true_state), TRUE_STATE, 6);
+  }
+
+  async function point(state) {
+    pointed = state;
+    layers.pointed.clearLayers();
+    if (state < 0) { part("state-shown").textContent = ""; return; }
+    const row = position.get(state), name = scene.names[state];
+    if (row === undefined) { part("state-shown").textContent = translate("state_impossible", { name }); return; }
+    const current = view;
+    let neighbours = null;
+    if (view.edges) neighbours = view.edges.filter((edge) => edge.includes(state)).map(([first, second]) => first === state ? second : first);
+    else neighbours = await (await request("neighbours", { fields: applied, step: Number($("time").value), seed, state })).json();
+    if (pointed !== state || view !== current) return;
+    L.polyline(neighbours.map((other) => [place(state), place(other)]), { color: TRUE_STATE, weight: 1.5, opacity: 0.7, ...STATIC_LAYER }).addTo(layers.pointed);
+    for (const other of [state, ...neighbours]) L.circleMarker(place(other), { radius: 3, stroke: false, fillColor: TRUE_STATE, fillOpacity: 0.8, ...STATIC_LAYER }).addTo(layers.pointed);
+    part("state-shown").textContent = translate("state_shown", {
+      name, neighbours: formatNumber(neighbours.length), degree: formatNumber(view.degrees[row]), repaired: formatNumber(view.degrees_after_repair[row]),
+    });
+  }
+
+  function findState({ lat, lng }) {
+    const right = Math.cos(lat * Math.PI / 180);
+    let best = -1, least = Infinity;
+    for (const state of view.constraint) {
+      const [latitude, longitude] = place(state), distance = (latitude - lat) ** 2 + ((longitude - lng) * right) ** 2;
+      if (distance < least) { least = distance; best = state; }
+    }
+    return best;
+  }
+
+  map.on("mousemove click", ({ latlng }) => {
+    if (!view) return;
+    clearTimeout(pointTimer);
+    pointTimer = setTimeout(() => point(findState(latlng)).catch(showProblem), POINT_DELAY_MS);
+  });
+  input("state").addEventListener("change", () => {
+    const name = input("state").value.trim(), state = scene.names.indexOf(name);
+    if (name && state < 0) part("state-shown").textContent = translate("state_unknown");
+    else point(name ? state : -1).catch(showProblem);
+  });
+
+  // ---- figures --------------------------------------------------------------------------------------------------------
+
+  function describeAdversary(adversary) {
+    if (!adversary) return translate("no_habits");
+    return translate("adversary_value", {
+      error: formatLength(adversary.expected_error_m), state: scene.names[adversary.most_probable_state], probability: formatPercent(adversary.max_posterior_probability),
+    });
+  }
+
+  function showFigures() {
+    const count = view.constraint.length, rows = [
+      ["constraint_set", translate("constraint_value", { count: formatNumber(count), total: formatNumber(scene.names.length), components: formatNumber(view.num_components) })],
+      ["exposed_states", listNames(view.exposed)], ["isolated_states", listNames(view.isolated)],
+      ...(view.unprotected.length ? [["unprotected_states", listNames(view.unprotected)]] : []),
+      ["min_degree", formatNumber(view.min_degree_of_protection)],
+      ...(view.withheld_reason ? [["withheld", translate("withheld_" + view.withheld_reason)]]
+        : [["noise_error", formatLength(view.expected_error_m)], ["released_error", formatLength(view.error_m)]]),
+      ["epsilon_step", formatNumber(view.epsilon)], ["epsilon_total", formatNumber(view.epsilon_total)],
+      ...(view.epsilon_24h === null ? [] : [["epsilon_24h", formatNumber(view.epsilon_24h)]]),
+      ["public", describeAdversary(view.adversaries.public)], ["informed", describeAdversary(view.adversaries.informed)],
+    ];
+    part("facts").replaceChildren(...rows.flatMap(([key, value]) => {
+      const figure = makeElement("dd", value);
+      figure.dataset.figure = key;
+      return [makeElement("dt", translate(key)), figure];
+    }));
+    const { added, alternative, error_without_m: before, error_m: after } = view.repair;
+    part("repairs").hidden = !added.length;
+    part("edges").replaceChildren(...added.map(({ edge, length_m: length }) => {
+      const row = document.createElement("tr");
+      row.append(makeElement("td", edge.map((state) => scene.names[state]).join(" – ")), makeElement("td", formatLength(length)));
+      return row;
+    }));
+    part("repair-errors").textContent = view.withheld_reason ? translate("repair_withheld") : before === null ? "" : translate("repair_errors", { before: formatLength(before), after: formatLength(after) });
+    part("repair-alternative").textContent = alternative ? translate("repair_alternative", {
+      method: translate(alternative.method), edges: alternative.added.map((edge) => edge.map((state) => scene.names[state]).join(" – ")).join(", "), error: formatLength(alternative.error_m),
+    }) : "";
+    part("command").textContent = view.command;
+    part("python").textContent = view.python;
+  }
+
+  function show() {
+    position = new Map(view.constraint.map((state, row) => [state, row]));
+    showFigures();
+    draw();
+  }
+
+  function draw() {
+    // From bottom to top: all layers share one canvas.
+    if (!view) return;
+    drawStates();
+    drawLines();
+    drawMarks();
+    point(pointed).catch(showProblem);
+  }
+
+  // ---- controls -------------------------------------------------------------------------------------------------------
+
+  part("form").addEventListener("submit", (event) => { event.preventDefault(); apply(); });
+  for (const name of SETTINGS) input(name).addEventListener("change", changed);
+  part("undo").addEventListener("click", () => {
+    const isEdited = differs(); // a change that was not applied is undone first
+    write(isEdited ? applied : history.pop());
+    if (isEdited) showErrors({}); else apply(false);
+    part("undo").disabled = !history.length;
+  });
+  for (const name of SETTINGS) input(name).addEventListener("input", () => { part("undo").disabled = !history.length && !(applied && differs()); });
+  part("again").addEventListener("click", () => { seed += 1; apply(); });
+  input("colour").addEventListener("change", draw);
+  for (const box of root.querySelectorAll("[data-layer]")) box.addEventListener("change", draw);
+  part("policy-file").addEventListener("click", async () => {
+    try {
+      save(await (await request("policy", { fields: applied })).text(), "policy.json", "application/json");
+      showMessage("");
+    } catch (problem) { showProblem(problem); }
+  });
+  part("settings-file").addEventListener("click", () => save(view.toml, "settings.toml", "application/toml"));
+  part("link-button").addEventListener("click", () => {
+    part("link-part").hidden = false;
+    input("link").value = location.origin + location.pathname + "#" + encodeURIComponent(JSON.stringify({ step: Number($("time").value), settings: panels.map((panel) => panel.fields()) }));
+    input("link").select();
+  });
+
+  write(scene.fields);
+  write(fields);
+  return {
+    root, apply, fields: () => applied || read(),
+    number(many) { heading.textContent = many ? translate("settings_numbered", { number: index + 1 }) : translate("settings"); map.invalidateSize(); },
+    remove() { if (pending) pending.abort(); map.remove(); root.remove(); },
+  };
+}
+
+// ---- the page -------------------------------------------------------------------------------------------------------
+
+function arrange() {
+  const isTwo = panels.length > 1;
+  $("panels").classList.toggle("two", isTwo);
+  $("compare").textContent = translate(isTwo ? "single" : "compare");
+  for (const panel of panels) panel.number(isTwo);
+}
+
+function addPanel(fields) {
+  panels.push(makePanel(panels.length, fields));
+  arrange();
+  return panels.at(-1).apply();
+}
+
+function showTime() {
+  const step = Number($("time").value), time = new Date(1000 * scene.times[step]).toISOString().slice(0, 16).replace("T", " ");
+  $("now").textContent = translate("time_shown", { step: formatNumber(step + 1), total: formatNumber(scene.times.length), time });
+  $("time").setAttribute("aria-valuetext", $("now").textContent);
+}
+
+function readLink() {
+  // Settings of a link, which anyone may have written: only known fields are used, and only as text.
+  const text = location.hash.slice(1);
+  if (!text || text.length > MAX_LINK) return null;
+  try {
+    const { step, settings } = JSON.parse(decodeURIComponent(text));
+    return { step: Number.isInteger(step) ? step : 0, settings: Array.isArray(settings) ? settings.filter((fields) => fields && typeof fields === "object").slice(0, 2) : [] };
+  } catch { return null; }
+}
+
+let timeTimer = 0;
+$("time").addEventListener("input", () => {
+  showTime();
+  clearTimeout(timeTimer);
+  timeTimer = setTimeout(() => { for (const panel of panels) panel.apply(); }, CHANGE_DELAY_MS);
+});
+$("compare").addEventListener("click", () => {
+  if (panels.length > 1) { panels.pop().remove(); arrange(); } else addPanel(panels[0].fields());
+});
+
+async function open() {
+  scene = await (await request("scene")).json();
+  $("source").textContent = scene.is_private ? translate("private", { user: scene.user }) : translate("sampled");
+  $("source").classList.toggle("bad", scene.is_private);
+  $("time").max = scene.times.length - 1;
+  const link = readLink();
+  $("time").value = link ? link.step : 0;
+  showTime();
+  for (const fields of link && link.settings.length ? link.settings : [{}]) await addPanel(fields);
+}
+
+open().catch(showProblem);

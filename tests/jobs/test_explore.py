@@ -1,0 +1,285 @@
+"""Tests of what the page of ``dphmm explore`` shows: audits and releases agree."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import networkx
+import numpy as np
+import pytest
+
+from dphmm import Grid, MarkovModel, Releaser, ReleaseSettings
+from dphmm.cli import main
+from dphmm.cli.options import build_settings
+from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
+from dphmm.jobs import AuditTarget, Constraint, audit_policy
+from dphmm.jobs.explore import MAX_EDGE_STATES, ExploredUser, Explorer, parse_fields, sample_user, select_user
+from dphmm.model.path_sampling import sample_paths
+from dphmm.policy.expression import parse_policy
+from dphmm.space.states import LocalProjection, Places
+from tests.documents import page
+
+STEP_S = 300
+
+
+def make_model(rng, size=9):
+    """Return a model of places on a lattice of 100 m, with random moves."""
+    cells = rng.choice(400, size, replace=False)
+    degrees = 45 + 0.0009 * (cells // 20), 7 + 0.00127 * (cells % 20)
+    matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.6) + np.eye(size)
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    return MarkovModel(matrix, np.full(size, 1 / size), Places([f"s{k}" for k in range(size)], *degrees), STEP_S)
+
+
+def choose_fields(rng, size):
+    """Return random fields. In random graphs, states are often exposed."""
+    edges = [sorted(rng.choice(size, 2, replace=False).tolist()) for _ in range(int(rng.integers(1, 5)))]
+    links = [{"source": f"s{first}", "target": f"s{second}"} for first, second in edges]
+    graph = {"directed": False, "multigraph": False, "nodes": [], "edges": links}
+    policies = [f"graph:{json.dumps(graph)}", f"graph:{json.dumps(graph)}", "utility:700m", "complete", "transition"]
+    return {
+        "policy": policies[rng.integers(len(policies))],
+        "epsilon": f"{rng.uniform(0.2, 3):.3g}",
+        "delta": ["", "0.05", "0.2"][rng.integers(3)],
+        "mechanism": ["lattice", "k-norm", "laplace", "planar-laplace"][rng.integers(4)],
+        "noise_scope": ["graph", "graph", "component"][rng.integers(3)],
+        "repair": ["exact", "greedy"][rng.integers(2)],
+    }
+
+
+AUDITED = {"lattice": "k-norm", "k-norm": "k-norm", "laplace": "laplace", "planar-laplace": "planar-laplace"}
+
+
+def compare(view, explorer, fields, policy=None):
+    """Return the figures of a view that differ from those of ``dphmm audit policy``."""
+    target = AuditTarget.from_model(explorer.model, policy or fields["policy"])
+    possible = np.zeros(explorer.model.size, dtype=np.bool_)
+    possible[view["constraint"]] = True
+    audit = audit_policy(
+        target,
+        [Constraint("shown", possible)],
+        [AUDITED[fields["mechanism"]]],
+        epsilon=float(fields["epsilon"]),
+        noise_scope=fields["noise_scope"],
+    ).to_dict()["constraints"][0]
+    (body,) = audit["mechanisms"]
+    names = explorer.names
+    shown = {
+        "exposed": [names[state] for state in view["exposed"]],
+        "isolated": [names[state] for state in view["isolated"]],
+        "num_components": view["num_components"],
+        "degrees": {names[state]: degree for state, degree in zip(view["constraint"], view["degrees"], strict=True)},
+    }
+    audited = {
+        **{name: body[name] for name in ("exposed", "degrees")},
+        **{name: audit[name] for name in ("isolated", "num_components")},
+    }
+    if fields["noise_scope"] == "graph":  # the error of one body; those of components differ between them
+        repairs = {repair["method"]: repair for repair in audit["repairs"]}
+        # For a cross-polytope and a disc all methods agree, and the audit lists one.
+        chosen = repairs.get(fields["repair"], repairs.get("exact"))
+        edges = [] if chosen is None else chosen["added_edges"]
+        shown["added"] = [[names[state] for state in entry["edge"]] for entry in view["repair"]["added"]]
+        audited["added"] = [list(edge) for edge in edges]
+        audited["error"] = round(1000 * (body if chosen is None else chosen)["expected_error"], 3)
+        # The lattice has steps of a metre, and exact noise on it is slightly wider than real-valued noise.
+        tolerance = 3.0 if fields["mechanism"] == "lattice" else 1e-3
+        is_close = abs(view["expected_error_m"] - audited["error"]) <= tolerance
+        shown["error"] = audited["error"] if is_close else view["expected_error_m"]
+    return [name for name in audited if shown[name] != audited[name]]
+
+
+def test_page_shows_what_audit_policy_reports_for_50_random_settings():
+    rng = np.random.default_rng(60)
+    num_views = num_exposed = num_noticed = 0
+    while num_views < 50:
+        model = make_model(rng, 7)
+        path = sample_paths(model, 1, 4, rng=int(rng.integers(1000)))[0].astype(np.int64)
+        explorer = Explorer(model, ExploredUser("", np.arange(4), path))
+        fields = choose_fields(rng, model.size)
+        view = explorer.view(fields, int(rng.integers(4)))
+        if "errors" in view:  # the policy connects no two states, or one state only is possible
+            assert set(view["errors"]) <= {"policy", "delta"}
+            continue
+        json.dumps(view, allow_nan=False)
+        assert compare(view, explorer, fields) == [], fields
+        if num_views < 10:  # the comparison notices another policy
+            num_noticed += bool(compare(view, explorer, fields, f"graph:{json.dumps(TRIANGLE)}"))
+        num_views += 1
+        num_exposed += bool(view["exposed"])
+    assert num_exposed >= 10
+    assert num_noticed >= 8
+
+
+TRIANGLE = {
+    "directed": False, "multigraph": False, "nodes": [],
+    "edges": [{"source": "s0", "target": "s1"}, {"source": "s1", "target": "s2"}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def explorer():
+    model = make_model(np.random.default_rng(3))
+    return Explorer(model, sample_user(model, 6, seed=2))
+
+
+def test_releases_are_those_of_engine(explorer):
+    fields = {"policy": "utility:1km", "epsilon": "0.7", "delta": "0.1"}
+    engine = ReleaseSettings("utility:1km", 0.7, delta=0.1).engine(explorer.model, rng=8)
+    engine.restart(int(explorer.user.slots[0]))
+    for step, state in enumerate(explorer.user.states.tolist()):
+        record = engine.release(state)
+        view = explorer.view(fields, step, seed=8)
+        place = explorer.model.space.projection.to_latlon(np.array([record.released]))[0]
+        assert view["released"] == pytest.approx(place, abs=1e-6)
+        assert (view["epsilon_total"], view["epsilon_24h"]) == (record.epsilon_total, record.epsilon_24h)
+        public = view["adversaries"]["public"]
+        assert public["expected_error_m"] == pytest.approx(1000 * record.expected_estimate_error)
+        assert public["max_posterior_probability"] == pytest.approx(record.max_posterior_probability)
+    assert explorer.view(fields, 2, seed=8)["true_state"] == explorer.user.states[2]  # earlier steps stay available
+
+
+def test_informed_adversary_is_exact_bayes_rule(explorer):
+    """Oracle: the forward recursion in probabilities, with the engine's densities."""
+    fields = {"policy": "complete", "epsilon": "2", "delta": "", "mechanism": "k-norm"}
+    habits = explorer._habits
+    engine = ReleaseSettings("complete", 2.0, mechanism="k-norm").engine(explorer.model, rng=1)
+    engine.restart(int(explorer.user.slots[0]))
+    belief = None
+    for step, state in enumerate(explorer.user.states.tolist()):
+        plan = engine.prepare()
+        density = np.exp(engine.log_likelihood(plan, engine.draw(plan, state).released))
+        prior = habits.initial if belief is None else belief @ habits.transition.toarray()
+        belief = prior * density / (prior @ density)
+        shown = explorer.view(fields, step)["adversaries"]["informed"]
+        assert shown["probabilities"] == pytest.approx(belief[shown["states"]], abs=2e-6)
+        assert shown["most_probable_state"] == int(np.argmax(belief))
+
+
+def test_adversaries_differ_by_habits(explorer):
+    adversaries = explorer.view({}, 5)["adversaries"]
+    assert adversaries["public"]["probabilities"] != adversaries["informed"]["probabilities"]
+    without = Explorer(explorer.model, ExploredUser("", explorer.user.slots, explorer.user.states))
+    assert without.view({}, 5)["adversaries"]["informed"] is None
+
+
+def test_every_invalid_field_is_described():
+    values = {"epsilon": "-1", "delta": "x", "mechanism": "<b>", "target_error": "5", "window_epsilon": "0"}
+    values["policy"] = " "
+    settings, errors = parse_fields(values)
+    assert settings is None
+    assert set(errors) == set(values)
+    assert all(text.startswith(name) for name, text in errors.items())
+    assert "repair" in parse_fields({"repair": 7})[1]
+
+
+def test_invalid_policy_is_described_with_other_invalid_fields(explorer):
+    errors = explorer.view({"policy": "utility:1parsec", "epsilon": ""}, 0)["errors"]
+    assert set(errors) == {"policy", "epsilon"}
+    assert set(explorer.view({"mechanism": "optimal", "policy": "complete"}, 0)) != {"errors"}
+    assert set(explorer.view({"policy": "categorical:absent.geojson"}, 0)["errors"]) == {"policy"}
+    with pytest.raises(InvalidInputError, match="step must be an integer from 0 to 5, got 6"):
+        explorer.view({}, 6)
+
+
+def test_withheld_timestep_has_reason_and_no_samples(explorer):
+    view = explorer.view({"target_error": "100km"}, 0)
+    assert view["withheld_reason"] == "target"
+    assert (view["released"], view["samples"], view["epsilon"]) == (None, [], 0.0)
+
+
+def test_neighbours_are_those_of_restricted_policy(explorer):
+    fields = {"policy": "utility:900m", "delta": "0.2"}
+    view = explorer.view(fields, 3)
+    graph = networkx.Graph(view["edges"])
+    for state in range(explorer.model.size):
+        expected = sorted(graph[state]) if state in graph else []
+        assert explorer.list_neighbours(fields, 3, state) == expected
+    assert explorer.list_neighbours(fields, 4, 0) == []  # not computed yet
+    assert explorer.list_neighbours({"epsilon": "x"}, 3, 0) == []
+
+
+def test_edges_of_large_constraint_sets_are_not_listed():
+    side = 23
+    assert side**2 > MAX_EDGE_STATES
+    space = Grid(LocalProjection(45.0, 7.0), (0.0, 0.0), 0.5, side, side)
+    model = MarkovModel(np.full((side**2, side**2), side**-2.0), np.full(side**2, side**-2.0), space, STEP_S)
+    view = Explorer(model, ExploredUser("", np.arange(1), np.zeros(1, dtype=np.int64))).view({"delta": ""}, 0)
+    assert view["edges"] is None
+    assert len(view["constraint"]) == side**2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"policy": "transition | complete", "epsilon": "0.3", "delta": "", "mechanism": "laplace", "repair": "greedy"},
+        {"target_error": "500m", "window_epsilon": "3", "epsilon": "2", "noise_scope": "component"},
+    ],
+)
+def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings, _ = parse_fields(fields)
+    view = explorer.view(fields, 0)
+    assert ReleaseSettings.from_toml(view["toml"]) == settings
+    (tmp_path / "settings.toml").write_text(view["toml"], encoding="utf-8")
+    words = shlex.split(view["command"].splitlines()[-1])
+    release = main.get_command(None, words[1])
+    context = release.make_context("release", words[2:], resilient_parsing=False)
+    assert build_settings(context.params, for_a_day=True) == settings
+    explorer.model.save("model.npz")
+    names = {}
+    exec(view["python"], names)
+    assert isinstance(names["releaser"], Releaser)
+    assert names["releaser"].settings == settings
+
+
+def test_policy_file_contains_edges(explorer, tmp_path):
+    path = tmp_path / "policy.json"
+    explorer.write_policy({"policy": "utility:900m"}, path)
+    written = parse_policy(f"graph:{path}", explorer.model.space)
+    expected = parse_policy("utility:900m", explorer.model.space)
+    assert np.array_equal(np.sort(written.edge_array(), axis=0), np.sort(expected.edge_array(), axis=0))
+    with pytest.raises(DphmmError, match="epsilon"):
+        explorer.write_policy({"epsilon": "x"}, path)
+
+
+def test_recording_is_private_and_its_earlier_days_are_history(tmp_path):
+    model = make_model(np.random.default_rng(3))
+    places = model.space.latlon()
+    times = [f"2024-03-{7 + k // 12:02d}T09:{5 * (k % 12):02d}:00Z" for k in range(36)]
+    rows = [f"ann,{time},{places[k % 9, 0]},{places[k % 9, 1]}" for k, time in enumerate(times)]
+    path = tmp_path / "ann.csv"
+    path.write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n", encoding="utf-8")
+    user = select_user(model, None, path, num_steps=5)
+    assert user.is_private
+    assert user.states.tolist() == [k % 9 for k in range(31, 36)]
+    assert len(user.history[0]) == 31
+    assert Explorer(model, user).describe()["user"] == "ann"
+    assert "errors" not in Explorer(model, user).view({}, 4)
+    with pytest.raises(ConfigurationError, match="user must be one of ann, got 'bob'"):
+        select_user(model, None, path, "bob")
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ConfigurationError, match="at most one of MODEL, --town and --bbox"):
+        Explorer.open("m.npz", town="Wien")
+    with pytest.raises(ConfigurationError, match="--user needs --data"):
+        Explorer.open(user="ann")
+    with pytest.raises(ConfigurationError, match="num_steps must be an integer in"):
+        Explorer.open(num_steps=0)
+
+
+def test_page_of_documentation_states_what_page_shows():
+    """Recompute the comparison on the page 'Choosing a policy' in the invented city."""
+    city = Explorer.open()
+    rows = re.findall(r"^\| `(.+?)` \| (\d+) \| (\d+) \| ([\d,]+) m; ([\d,]+) m \|$", page("choose.md"), re.MULTILINE)
+    assert len(rows) == 2
+    for policy, *figures in rows:
+        view = city.view({"policy": policy, "delta": "0.1"}, 3)
+        errors = view["repair"]["error_without_m"], view["repair"]["error_m"]
+        shown = [str(len(view["constraint"])), str(len(view["exposed"])), *(f"{error:,.0f}" for error in errors)]
+        assert shown == figures
+    assert max(view["degrees"]) == 5  # "a state has a degree of protection of at most 5"

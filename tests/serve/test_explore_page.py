@@ -1,0 +1,346 @@
+"""Tests of the page of ``dphmm explore``, over HTTP and in a headless browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import pytest
+
+import dphmm
+from dphmm import MarkovModel, ReleaseSettings
+from dphmm.errors import ConfigurationError
+from dphmm.jobs.explore import DEFAULT_FIELDS, ExploredUser, Explorer
+from dphmm.serve.explore_page import EXPLORE_TEXTS, make_explore_app
+from dphmm.serve.page import STATIC
+from dphmm.space.states import Places
+from tests.serve.conftest import serve_app, wait_for
+
+TOKEN = "t" * 32
+HOSTILE = "<img src=x onerror='window.hacked=1'>"
+NAMES = [HOSTILE, '"><script>window.hacked=1</script>', "Café & Bar", *(f"s{k}" for k in range(3, 12))]
+DESK, PHONE = (1280, 900), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Return a model of twelve places 700 m apart, the first with hostile names."""
+    rows, columns = np.divmod(np.arange(12), 4)
+    matrix = np.full((12, 12), 0.02) + 0.76 * np.eye(12)
+    return MarkovModel(matrix, np.full(12, 1 / 12), Places(NAMES, 45 + 0.0063 * rows, 7 + 0.0089 * columns), 300)
+
+
+def make_explorer(model, name=""):
+    states = np.array([5, 5, 6, 6, 2, 2])
+    slots = 5_700_000 + np.arange(6)
+    return Explorer(model, ExploredUser(name, slots, states, (slots - 300, states)))
+
+
+@contextmanager
+def serve(model, name=""):
+    with serve_app(make_explore_app(make_explorer(model, name), TOKEN)) as url:
+        yield url
+
+
+@contextmanager
+def log_in(url):
+    with httpx.Client(base_url=url, verify=False, timeout=60) as client:
+        assert client.get(f"/?token={TOKEN}").status_code == 303
+        yield client
+
+
+# ---- over HTTP -------------------------------------------------------------------------------------------------------
+
+
+def test_every_path_needs_token_and_local_host(model):
+    with serve(model) as url, httpx.Client(base_url=url, verify=False) as stranger:
+        for path in ("/", "/explore/scene", "/explore/progress", "/static/explore.js", "/?token=wrong", "/?token="):
+            assert stranger.get(path).status_code == 401, path
+        assert stranger.post("/explore/view", json={"fields": {}}).status_code == 401
+        with log_in(url) as client:
+            assert client.get("/explore/scene").status_code == 200
+            rebound = client.get("/explore/scene", headers={"Host": "attacker.example"})
+            assert rebound.status_code == 400
+            assert NAMES[2] not in rebound.text
+            # the form of another site cannot send JSON's content type
+            assert client.post("/explore/view", content='{"fields": {}}').status_code == 400
+
+
+def test_content_policy_is_that_of_relay_page(model):
+    with serve(model) as url, log_in(url) as client:
+        policy = client.get("/").headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "http" not in policy
+
+
+@pytest.mark.parametrize(
+    "body", [{"fields": 7}, {"fields": {}, "step": -1}, {"fields": {}, "seed": True}, {"fields": {}, "step": "1"}, {}]
+)
+def test_malformed_requests_are_refused(model, body):
+    with serve(model) as url, log_in(url) as client:
+        assert client.post("/explore/view", json=body).status_code == 400
+
+
+def test_view_and_errors_over_http(model):
+    with serve(model) as url, log_in(url) as client:
+        view = client.post("/explore/view", json={"fields": {}, "step": 1, "seed": 1, "number": 1}).json()
+        assert view == json.loads(json.dumps(make_explorer(model).view({}, 1)))
+        answer = client.post("/explore/view", json={"fields": {"epsilon": "x"}, "number": 2})
+        assert answer.status_code == 400
+        assert set(answer.json()["errors"]) == {"epsilon"}
+        assert client.post("/explore/view", json={"fields": {}, "step": 99}).status_code == 400
+        policy = client.post("/explore/policy", json={"fields": {"policy": "utility:750m"}})
+        assert len(policy.json()["edges"]) == 17  # 3 rows of 3 and 4 columns of 2
+        assert client.post("/explore/policy", json={"fields": {"policy": "x"}}).status_code == 400
+
+
+def test_explore_serves_until_closed(model):
+    server = dphmm.explore(model, open_browser=False, num_steps=3)
+    try:
+        assert server.url.startswith("http://127.0.0.1:")
+        address, _, token = server.url.partition("/?token=")
+        with httpx.Client(base_url=address, verify=False, timeout=60) as client:
+            client.get("/", params={"token": token})
+            assert len(client.get("/explore/scene").json()["times"]) == 3
+        assert token in server._repr_html_()
+        with pytest.raises(ConfigurationError, match="cannot be used"):
+            dphmm.explore(model, open_browser=False, num_steps=3, port=int(address.rpartition(":")[2]))
+    finally:
+        server.close()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(server.url, timeout=5)
+
+
+# ---- texts -----------------------------------------------------------------------------------------------------------
+
+
+class Words(HTMLParser):
+    """A parser that collects the visible and spoken words of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = []
+        self.open = []
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        self.words += [value for name, value in attributes if name in ("aria-label", "placeholder", "title", "alt")]
+
+    def handle_data(self, data):
+        self.words += [data.strip()] if data.strip() else []
+
+
+def test_texts_are_used_and_complete():
+    names = ("explore.html", "explore.js", "map.js")
+    page, script, places = ((STATIC / name).read_text(encoding="utf-8") for name in names)
+    in_page = set(re.findall(r"{{(\w+)}}", page)) - {"lang", "texts"}
+    in_script = set(re.findall(r'translate\(\s*"(\w+)"', script)) | set(re.findall(r'\[\s*"(\w+)", ', script))
+    in_script |= {key for pair in re.findall(r'translate\([^?()]*\? "(\w+)" : "(\w+)"', script) for key in pair}
+    in_script |= {f"withheld_{reason}" for reason in ("target", "budget", "caps")}  # the reasons of a StepPlan
+    in_map = set(re.findall(r'translate\("(zoom_\w+)"', places))
+    methods = {"exact", "greedy", "sequential"}
+    used = (in_page | in_script | in_map | methods) - {"withheld_"}
+    texts = set(EXPLORE_TEXTS["en"])
+    assert {key for key in used if key in texts or key in in_page | in_map} == texts
+    words = Words()
+    words.feed(page)
+    mechanisms = {"lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace", "optimal", "graph-exponential"}
+    assert [word for word in words.words if not re.fullmatch(r"{{\w+}}", word) and word not in mechanisms] == []
+
+
+# ---- in a browser ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_page(browser, url, size=DESK, fragment="", wait=True):
+    """Open the page. Requests to other hosts, script errors and hostile scripts fail the test."""
+    wrong = []
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, locale="en-GB", accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.on("request", lambda r: wrong.append(r.url) if not r.url.startswith((url, "blob:", "data:")) else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda m: wrong.append(m.text) if "Content Security Policy" in m.text else None)
+    try:
+        page.goto(f"{url}/?token={TOKEN}{fragment}")
+        if wait:
+            page.wait_for_selector("[data-figure=constraint_set]")
+        yield page
+        assert page.evaluate("window.hacked") is None
+    finally:
+        errors = list(wrong)
+        context.close()
+        assert errors == []
+
+
+def figure(page, name, panel=0):
+    return page.locator(".panel").nth(panel).locator(f"[data-figure={name}]").inner_text()
+
+
+def set_field(page, name, text, panel=0):
+    page.fill(f"#{name}-{panel}", text)
+    page.press(f"#{name}-{panel}", "Enter")
+
+
+def test_settings_errors_and_undo(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        assert "token" not in page.url
+        error = figure(page, "noise_error")
+        set_field(page, "epsilon", "0.5")
+        wait_for(lambda: figure(page, "epsilon_step") == "0.5")
+        assert figure(page, "noise_error") != error
+        # invalid input is answered next to its field, and nothing is lost
+        page.fill("#policy-0", HOSTILE)
+        page.fill("#delta-0", "2")
+        page.press("#delta-0", "Enter")
+        page.wait_for_selector("#problem-policy-0")
+        assert HOSTILE in page.inner_text("#problem-policy-0")
+        assert "delta must be" in page.inner_text("#problem-delta-0")
+        for name in ("policy", "delta"):
+            assert page.get_attribute(f"#{name}-0", "aria-invalid") == "true"
+            assert page.get_attribute(f"#{name}-0", "aria-describedby") == f"problem-{name}-0"
+        assert page.input_value("#policy-0") == HOSTILE
+        assert figure(page, "epsilon_step") == "0.5"
+        page.click("text=Undo")
+        assert page.locator(".problem").count() == 0
+        assert [page.input_value(f"#{name}-0") for name in ("policy", "delta", "epsilon")] == [
+            *(DEFAULT_FIELDS[name] for name in ("policy", "delta")), "0.5",
+        ]  # fmt: skip
+        page.click("text=Undo")
+        wait_for(lambda: figure(page, "epsilon_step") == "1")
+        assert page.is_disabled("text=Undo")
+        for name, choice in (("mechanism", "laplace"), ("noise_scope", "component"), ("repair", "greedy")):
+            page.select_option(f"#{name}-0", choice)
+            wait_for(lambda name=name, choice=choice: f"{name}='{choice}'" in page.text_content("[data-part=python]"))
+        set_field(page, "target_error", "50km")
+        wait_for(lambda: page.locator("[data-figure=withheld]").count() == 1)
+        assert "target error" in figure(page, "withheld")
+        set_field(page, "target_error", "")
+        set_field(page, "window_epsilon", "0.25")
+        wait_for(lambda: page.locator("[data-figure=withheld]").count() == 0)
+
+
+def test_time_and_two_settings_side_by_side(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        page.focus("#time")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        wait_for(lambda: figure(page, "epsilon_total") == "3")
+        assert "3 of 6" in page.get_attribute("#time", "aria-valuetext")
+        page.click("text=Compare two settings")
+        wait_for(lambda: page.locator("[data-figure=epsilon_total]").count() == 2)
+        set_field(page, "epsilon", "2", panel=1)
+        wait_for(lambda: figure(page, "epsilon_total", 1) == "6")
+        assert figure(page, "epsilon_total", 0) == "3"
+        assert page.evaluate("document.documentElement.scrollWidth") <= DESK[0]
+        before = page.evaluate("document.querySelector('.leaflet-overlay-pane canvas').toDataURL()")
+        page.locator("text=Sample again").first.click()
+        wait_for(lambda: page.evaluate("document.querySelector('.leaflet-overlay-pane canvas').toDataURL()") != before)
+        page.click("text=Show one setting")
+        assert page.locator(".panel").count() == 1
+
+
+def test_exposed_states_repair_and_neighbours(model, browser):
+    """State 11 has no edge, so the repair adds one; its name is found by keyboard."""
+    links = [{"source": "s4", "target": "s5"}, {"source": HOSTILE, "target": "Café & Bar"}]
+    graph = {"directed": False, "multigraph": False, "nodes": [], "edges": links}
+    fields = {"policy": f"graph:{json.dumps(graph)}".replace("&", r"\u0026"), "noise_scope": "component", "delta": ""}
+    expected = make_explorer(model).view(fields, 0)
+    assert expected["repair"]["added"]
+    with serve(model) as url, open_page(browser, url) as page:
+        page.select_option("#noise_scope-0", "component")
+        page.fill("#delta-0", "")
+        set_field(page, "policy", fields["policy"])
+        wait_for(lambda: "s11" in page.inner_text("[data-part=edges]"))
+        rows = page.locator("[data-part=edges] tr").count()
+        assert rows == len(expected["repair"]["added"])
+        assert figure(page, "exposed_states") == ", ".join(NAMES[state] for state in expected["exposed"])
+        page.fill("#state-0", HOSTILE)
+        page.press("#state-0", "Enter")
+        wait_for(lambda: "1 neighbours" in page.inner_text("[data-part=state-shown]"))
+        page.fill("#state-0", "nowhere")
+        page.press("#state-0", "Enter")
+        wait_for(lambda: "No state" in page.inner_text("[data-part=state-shown]"))
+        page.hover("[data-part=map]")
+        wait_for(lambda: "neighbours" in page.inner_text("[data-part=state-shown]"))
+        canvas = "document.querySelector('.leaflet-overlay-pane canvas').toDataURL()"
+        for control in ("hull", "samples", "edges"):
+            before = page.evaluate(canvas)
+            page.uncheck(f"[data-layer={control}]")
+            wait_for(lambda before=before: page.evaluate(canvas) != before)
+        for colour in ("repaired", "public", "degrees", "informed"):
+            before = page.evaluate(canvas)
+            page.select_option("#colour-0", colour)
+            wait_for(lambda before=before: page.evaluate(canvas) != before)
+
+
+def test_files_and_link(model, browser, tmp_path):
+    with serve(model) as url:
+        with open_page(browser, url) as page:
+            set_field(page, "policy", "utility:750m")
+            wait_for(lambda: "utility:750m" in page.text_content("[data-part=command]"))
+            page.click("text=Take away")
+            for name, button in (("policy.json", "Policy file"), ("settings.toml", "Settings (TOML)")):
+                with page.expect_download() as download:
+                    page.click(f"text={button}")
+                download.value.save_as(tmp_path / name)
+                assert download.value.suggested_filename == name
+            assert len(json.loads((tmp_path / "policy.json").read_text())["edges"]) == 17
+            written = ReleaseSettings.from_toml((tmp_path / "settings.toml").read_text())
+            assert written == ReleaseSettings("utility:750m", 1.0, delta=0.01)
+            page.click("text=Link to these settings")
+            link = page.input_value("#link-0")
+            assert not any(quote(name) in link or TOKEN in link for name in NAMES[:1])
+        with open_page(browser, url, fragment=link[link.index("#") :]) as page:
+            wait_for(lambda: page.input_value("#policy-0") == "utility:750m")
+
+
+@pytest.mark.parametrize("text", ["not json", '{"settings": [null, 7, {"policy": 3, "x": "y"}], "step": 1e99}', "[]"])
+def test_malformed_links_open_first_settings(model, browser, text):
+    with serve(model) as url, open_page(browser, url, fragment=f"#{quote(text)}") as page:
+        assert page.input_value("#policy-0") == DEFAULT_FIELDS["policy"]
+
+
+def test_hostile_link_is_answered_beside_field(model, browser):
+    link = quote(json.dumps({"step": 2, "settings": [{"policy": HOSTILE, "epsilon": NAMES[1]}]}))
+    with serve(model) as url, open_page(browser, url, fragment=f"#{link}", wait=False) as page:
+        page.wait_for_selector("#problem-policy-0")
+        assert page.locator("img[src=x]").count() == 0
+        assert page.input_value("#policy-0") == HOSTILE
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_private_recording_is_announced_and_page_fits(model, browser, size):
+    with serve(model, HOSTILE) as url, open_page(browser, url, size) as page:
+        source = page.inner_text("#source")
+        assert HOSTILE in source
+        assert "private" in source
+        assert "stays on this machine" in source
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        narrow = "[...document.querySelectorAll('dd')].every((figure) => figure.clientWidth > 120)"
+        assert page.evaluate(narrow)
+
+
+def test_every_control_has_label_and_is_reached_by_keyboard(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        page.click("text=Take away")
+        page.click("text=Link to these settings")
+        unlabelled = """() => [...document.querySelectorAll('input, select, button, [role=application]')].filter(
+            (one) => !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label'))).length"""
+        assert page.evaluate(unlabelled) == 0
+        reached = set()
+        page.focus("#compare")
+        for _ in range(80):
+            reached.add(page.evaluate("[...document.querySelectorAll('*')].indexOf(document.activeElement)"))
+            page.keyboard.press("Tab")
+        controls = """[...document.querySelectorAll('*')].map((one, k) => [one, k]).filter(
+            ([one]) => one.matches('input, select, button, summary, pre') && !one.disabled).map(([, k]) => k)"""
+        assert len(page.evaluate(controls)) > 15
+        assert set(page.evaluate(controls)) <= reached
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+        assert len(ids) == len(set(ids))
