@@ -26,7 +26,7 @@ from dphmm.jobs.audit.adversaries import LocationHistory, build_habit_model, his
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.learn import Model, blank_model, learn, load_model, read_unseen_users, region
-from dphmm.mechanisms.base import BODY_BY_MECHANISM
+from dphmm.mechanisms.base import get_noise_body
 from dphmm.model import Belief, MarkovModel
 from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.graph import PolicyGraph
@@ -345,7 +345,7 @@ class _Run:
     def audit(self, plan: StepPlan) -> ConstraintAudit:
         """Audit the policy under a constraint set, with the alternative to the repair."""
         settings = self.engine.settings
-        body = BODY_BY_MECHANISM[settings.mechanism]
+        body = get_noise_body(settings.mechanism)
         mechanism: AuditedMechanism = next(name for name, other in BODY_BY_AUDITED.items() if other == body)
         alternative: Method = "exact" if settings.repair == "greedy" else "greedy"
         return self._audits.get_or_make(

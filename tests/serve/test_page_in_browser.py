@@ -540,7 +540,7 @@ def test_names_of_users_at_one_location_do_not_overlap(config, browser, size):
 
 
 def find_overlaps(page):
-    """Return the pairs of visible labels that overlap, of which one is a user's, with their rectangles."""
+    """Return the pairs of visible labels that overlap, of which one is a user's."""
     return page.evaluate(
         """() => {
           const shown = (label) => label.style.visibility !== "hidden";
