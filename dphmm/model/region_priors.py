@@ -201,7 +201,9 @@ def _ring_shares(reach: SpeedLimit, kind: Kind) -> FloatArray:
         stays = 1 - (4 * needle - needle**2) / np.pi
         stays[needle == 1.0] = 0.0
     else:
-        stays = np.where(middles < reach.ring_ends_km[0] / 2, 1.0, 0.0)
+        # With a single ring, such as between two places, it ends at the distance that can be covered.
+        first_end = reach.ring_ends_km[0] if len(reach.ring_ends_km) else reach.distance_km
+        stays = np.where(middles < first_end / 2, 1.0, 0.0)
     ring = 1 + np.searchsorted(reach.ring_ends_km, middles)
     shares = np.bincount(ring, mass * (1 - stays), minlength=reach.ring_count)
     shares[0] = kind.rest + mass @ stays
