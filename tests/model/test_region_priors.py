@@ -60,7 +60,8 @@ def test_named_places_are_supported():
 
 @pytest.mark.parametrize(("latitude", "reached"), [(45.01, True), (46.0, False)])
 def test_two_places_have_single_ring(latitude, reached):
-    model = region_prior(Places(["a", "b"], [45.0, latitude], [7.0, 7.0]), 600, "walking")
+    places = Places(["a", "b"], [45.0, latitude], [7.0, 7.0], within_km=0.1)
+    model = region_prior(places, 600, "walking")
     np.testing.assert_allclose(model.transition.sum(axis=1), 1, rtol=1e-12)
     assert (model.transition[0, 1] > 0) == reached
     assert model.transition[0, 0] > KINDS["walking"].rest
