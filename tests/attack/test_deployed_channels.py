@@ -193,7 +193,7 @@ def test_beliefs_under_table_channel_are_calibrated():
 def test_models_unsupported_by_passes_raise():
     cells = grid(2)
     named = Places(list("abcd"), *cells.latlon().T)
-    with pytest.raises(ConfigurationError, match="named places"):
+    with pytest.raises(ConfigurationError, match="cells of a grid as states, got Places"):
         MeshMovement(MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25), named, STEP))
     wide = grid(50, 0.05)
     with pytest.raises(ConfigurationError, match=r"model must have at most 2,048 states .*2,500"):

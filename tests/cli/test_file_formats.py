@@ -9,6 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from dphmm.release.session_database import get_format
 from tests.documents import ROOT
 
 RIDE = ROOT / "data/sample/ride.gpx"
@@ -30,8 +31,8 @@ def rename_session_format(folder, run):
     done = run("release", "walk.csv", "--user", "a", "--session", "s.db", *TERMS, "-o", "first.csv")
     assert done.exit_code == 0, done.stderr
     with closing(sqlite3.connect(folder / "s.db")) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (1,)
-        file.execute("PRAGMA user_version=2")
+        assert file.execute("PRAGMA user_version").fetchone() == (get_format(),)
+        file.execute(f"PRAGMA user_version={get_format() + 1}")
         file.commit()
 
 
@@ -67,12 +68,12 @@ def _rename_format(path, old, new):
         (
             rename_session_format,
             ("release", "walk.csv", "--user", "a", "--session", "s.db", *TERMS, "-o", "out.csv"),
-            "s.db: must be of format 1 or earlier, got 2; use the version of dphmm that wrote it",
+            f"s.db: must be of format {get_format()} or earlier, got {get_format() + 1}; use the version of dphmm that wrote it",
         ),
         (
             rename_session_format,
             ("audit", "session", "s.db", "--model", "m.npz"),
-            "s.db: must be of format 1 or earlier, got 2; use the version of dphmm that wrote it",
+            f"s.db: must be of format {get_format()} or earlier, got {get_format() + 1}; use the version of dphmm that wrote it",
         ),
         (
             rename_hidden_places_format,

@@ -84,7 +84,7 @@ def test_error_bound_is_missing_without_linear_program():
         record = engine(points, edges, mechanism=mechanism).release(0)
         assert (record.table_error_bound, record.knorm_estimate_error, record.table_gain) == (None, None, None)
         assert not record.table_has_no_gain
-    for name in vars(record):
+    for name in vars(record).keys() - {"soundness"}:  # records of registered mechanisms have it
         others = {other: value for other, value in json.loads(record.to_json()).items() if other != name}
         with pytest.raises(InvalidInputError, match="other fields"):
             ReleaseRecord.from_json(json.dumps(others))

