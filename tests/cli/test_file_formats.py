@@ -68,12 +68,12 @@ def _rename_format(path, old, new):
         (
             rename_session_format,
             ("release", "walk.csv", "--user", "a", "--session", "s.db", *TERMS, "-o", "out.csv"),
-            f"s.db: must be of format {get_format()} or earlier, got {get_format() + 1}; use the version of dphmm that wrote it",
+            f"s.db: must be of format {get_format()} or earlier, got {get_format() + 1}; use the version",
         ),
         (
             rename_session_format,
             ("audit", "session", "s.db", "--model", "m.npz"),
-            f"s.db: must be of format {get_format()} or earlier, got {get_format() + 1}; use the version of dphmm that wrote it",
+            f"s.db: must be of format {get_format()} or earlier, got {get_format() + 1}; use the version",
         ),
         (
             rename_hidden_places_format,
