@@ -36,7 +36,7 @@ LAYERS = ("jobs", "plots", "cli", "writers", "evaluation/figures")
 """Folders in which a subject has one module or one folder, named after it."""
 
 SHARED = {
-    "jobs": {"input_data", "progress", "states"},
+    "jobs": {"input_data", "progress", "region_map", "states"},
     "plots": {"basemap", "canvas", "maps", "webmap"},
     "cli": {"console", "demo", "keys", "options"},
     "writers": {"formats", "geopackage", "paths", "summary", "table"},
