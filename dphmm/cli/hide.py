@@ -91,7 +91,8 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     places = {text: parse_coordinates(text, "--near") for text in options["near"]}
     locations = [place for place in places.values() if place is not None]
     files = [text for text, place in places.items() if place is None]
-    if files and (len(places) > 1 or not Path(files[0]).exists()):
+    # The path of an empty text is the working folder.
+    if files and (len(places) > 1 or not Path(files[0]).exists() or Path(files[0]).is_dir()):
         others = " among others" if len(places) > 1 else ""
         raise ConfigurationError(
             "--near must be LATITUDE,LONGITUDE as in 45.01,-30.01, the link of a place on a map, or a single GeoJSON "

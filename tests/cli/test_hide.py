@@ -123,6 +123,7 @@ def test_session_recognizes_home_typed_across_a_border(run):
         ((), "no location to hide: use --near"),
         (("--near", "home"), "home"),
         ((*HOME, "--near", "other.geojson"), "--near must be LATITUDE,LONGITUDE"),
+        (("--near", ""), "--near must be LATITUDE,LONGITUDE"),
         ((*HOME, "--within", "500"), "--within must be a length with its unit"),
         ((*HOME, "--picture", "x.jpg"), "picture"),
         ((*HOME, "--picture", "nowhere/x.png"), "does not exist; create it"),
