@@ -309,8 +309,8 @@ class _Run:
         self._audits: BoundedCache[bytes, ConstraintAudit] = BoundedCache(16)
         engine.restart(int(user.slots[0]))
 
-    def advance(self, step: int, progress: Progress) -> _Step:
-        """Return a step, after computing those before it."""
+    def advance(self, step: int, progress: Progress) -> None:
+        """Compute the steps up to one."""
         slots = self._user.slots
         while len(self.steps) <= step:
             index = len(self.steps)
@@ -323,7 +323,6 @@ class _Run:
             assert public is not None, "a draw leaves a belief"
             private = self.engine.private_diagnostics(state)
             self.steps.append(_Step(plan, record, private, public, self._update_informed(index, since)))
-        return self.steps[step]
 
     def _update_informed(self, index: int, since: int) -> Belief | None:
         """Return the belief of an adversary with the user's habits.
@@ -506,7 +505,8 @@ class Explorer:
             raise InvalidInputError(f"step must be an integer from 0 to {len(self.user.slots) - 1}, got {step}")
         try:
             run = self._find_run(settings, seed)
-            return self._show(run, run.advance(step, progress))
+            run.advance(step, progress)
+            return self._show(run, step)
         except SingletonConstraintError as problem:
             return {"errors": {"policy" if settings.delta is None else "delta": str(problem)}}
         except DphmmError as problem:  # the policy is valid, so the noise does not suit it
@@ -585,13 +585,15 @@ class Explorer:
 
     # ---- one view ----------------------------------------------------------------------------------------------------
 
-    def _show(self, run: _Run, released: _Step) -> dict[str, Any]:
+    def _show(self, run: _Run, step: int) -> dict[str, Any]:
+        released = run.steps[step]
         plan = released.plan
         record = released.record
         possible = np.flatnonzero(plan.constraint)
         audit = run.audit(plan)
         (body,) = audit.bodies
         beliefs = {"public": released.public, "informed": released.informed}
+        epsilons = [earlier.record.epsilon_24h for earlier in run.steps[: step + 1]]
         return {
             "constraint": possible.tolist(),
             "degrees": body.degrees[possible].tolist(),
@@ -615,6 +617,8 @@ class Explorer:
             "epsilon": record.epsilon,
             "epsilon_total": record.epsilon_total,
             "epsilon_24h": record.epsilon_24h,
+            # The largest sum over any window is that over a window which ends with a release.
+            "max_epsilon_24h": max((e for e in epsilons if e is not None), default=None),
             **self._describe_settings(run.engine.settings),
         }
 

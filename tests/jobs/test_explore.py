@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 
 import networkx
 import numpy as np
@@ -117,6 +118,24 @@ TRIANGLE = {
     "directed": False, "multigraph": False, "nodes": [],
     "edges": [{"source": "s0", "target": "s1"}, {"source": "s1", "target": "s2"}],
 }  # fmt: skip
+
+
+def test_largest_budget_of_24_hours_matches_enumeration():
+    """Brute force over all windows of a user who is seen at irregular times, with a varying budget."""
+    model = make_model(np.random.default_rng(3))
+    user = sample_user(model, 40, seed=2)
+    gaps = np.random.default_rng(5).choice([1, 2, 60, 200], len(user.slots))
+    user = replace(user, slots=user.slots[0] + np.cumsum(gaps) - gaps[0])
+    explorer = Explorer(model, user)
+    fields = {"policy": "utility:1km", "epsilon": "0.5", "target_error": "500m"}
+    views = [explorer.view(fields, step) for step in range(len(user.slots))]
+    steps_per_window = round(86_400 / model.step)
+    for step, view in enumerate(views):
+        times, spent = user.slots[: step + 1], [earlier["epsilon"] for earlier in views[: step + 1]]
+        sums = [sum(e for t, e in zip(times, spent, strict=True) if end - steps_per_window < t <= end) for end in times]
+        assert view["max_epsilon_24h"] == pytest.approx(max(sums))
+    assert len({view["max_epsilon_24h"] for view in views}) > 2
+    assert views[-1]["max_epsilon_24h"] > views[-1]["epsilon_24h"]
 
 
 @pytest.fixture

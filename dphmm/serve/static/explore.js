@@ -240,7 +240,7 @@ function makePanel(index, fields) {
       ...(view.withheld_reason ? [["withheld", translate("withheld_" + view.withheld_reason)]]
         : [["noise_error", formatLength(view.expected_error_m)], ["released_error", formatLength(view.error_m)]]),
       ["epsilon_step", formatNumber(view.epsilon)], ["epsilon_total", formatNumber(view.epsilon_total)],
-      ...(view.epsilon_24h === null ? [] : [["epsilon_24h", formatNumber(view.epsilon_24h)]]),
+      ...(view.epsilon_24h === null ? [] : [["epsilon_24h", formatNumber(view.epsilon_24h)], ["max_epsilon_24h", formatNumber(view.max_epsilon_24h)]]),
       ["public", describeAdversary(view.adversaries.public)], ["informed", describeAdversary(view.adversaries.informed)],
     ];
     part("facts").replaceChildren(...rows.flatMap(([key, value]) => {
