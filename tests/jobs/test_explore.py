@@ -120,8 +120,8 @@ TRIANGLE = {
 }  # fmt: skip
 
 
+def test_largest_budget_of_24_hours_matches_enumeration():
     """Brute force over all windows, for a user at irregular times with a varying budget."""
-    """Brute force over all windows of a user who is seen at irregular times, with a varying budget."""
     model = make_model(np.random.default_rng(3))
     user = sample_user(model, 40, seed=2)
     gaps = np.random.default_rng(5).choice([1, 2, 60, 200], len(user.slots))
