@@ -35,7 +35,7 @@ from dphmm.jobs.model.learn import Model
 from dphmm.plots.basemap import MAX_EXTRACT_POINTS, Basemap, around, build_basemap, coded_basemap
 from dphmm.readers.synthetic_city import build_city
 from dphmm.serve.demo import build_city_basemap
-from dphmm.serve.page import STATIC, VENDOR, SecurityHeaders, fill_template
+from dphmm.serve.page import STATIC, VENDOR, SecurityHeaders, choose_language, fill_template
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
 from dphmm.validation import Integers, NonNegativeInt, checked
@@ -116,9 +116,11 @@ class _ExplorePage:
             *(Route(f"/explore/{endpoint.__name__}", endpoint, methods=["POST"]) for endpoint in posts),
         ]
 
-    async def page(self, _: Request) -> Response:
-        """Answer the page."""
-        return HTMLResponse(fill_template("explore.html", "en", EXPLORE_TEXTS["en"]))
+    async def page(self, request: Request) -> Response:
+        """Answer the page, in the language of the browser. Errors of settings are in English."""
+        language = choose_language(request)
+        content = fill_template("explore.html", language, EXPLORE_TEXTS[language])
+        return HTMLResponse(content, headers={"vary": "accept-language, cookie"})
 
     async def scene(self, _: Request) -> Response:
         """Answer what does not depend on settings."""

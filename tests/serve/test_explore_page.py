@@ -153,14 +153,34 @@ def test_texts_are_used_and_complete():
     assert [word for word in words.words if not re.fullmatch(r"{{\w+}}", word) and word not in mechanisms] == []
 
 
+@pytest.mark.parametrize("language", EXPLORE_TEXTS)
+def test_texts_of_each_language_have_equal_keys_and_placeholders(language):
+    english, texts = EXPLORE_TEXTS["en"], EXPLORE_TEXTS[language]
+    assert list(texts) == list(english)
+    for key, text in texts.items():
+        assert text.strip() == text != ""
+        assert sorted(re.findall(r"{(\w+)}", text)) == sorted(re.findall(r"{(\w+)}", english[key])), key
+    assert language == "en" or {key for key in texts if texts[key] == english[key]} <= {"python"}
+
+
+@pytest.mark.parametrize("language", EXPLORE_TEXTS)
+def test_page_has_language_of_browser(model, language):
+    with serve(model) as url, log_in(url) as client:
+        page = client.get("/", headers={"Accept-Language": f"xx, {language};q=0.5"})
+        assert f'<html lang="{language}">' in page.text
+        assert EXPLORE_TEXTS[language]["title"] in page.text
+
+
 # ---- in a browser ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def open_page(browser, url, size=DESK, fragment="", wait=True):
+def open_page(browser, url, size=DESK, fragment="", wait=True, language="en-GB"):
     """Open the page. Requests to other hosts, script errors and hostile scripts fail the test."""
     wrong = []
-    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, locale="en-GB", accept_downloads=True)
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, locale=language, accept_downloads=True
+    )
     page = context.new_page()
     page.set_default_timeout(60_000)
     page.on("request", lambda r: wrong.append(r.url) if not r.url.startswith((url, "blob:", "data:")) else None)
@@ -314,13 +334,19 @@ def test_hostile_link_is_answered_beside_field(model, browser):
         assert page.input_value("#policy-0") == HOSTILE
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE])
-def test_private_recording_is_announced_and_page_fits(model, browser, size):
-    with serve(model, HOSTILE) as url, open_page(browser, url, size) as page:
+@pytest.mark.parametrize(
+    ("size", "language", "words"),
+    [
+        (DESK, "en-GB", "It stays on this machine"),
+        (PHONE, "en-GB", "is private."),
+        (PHONE, "de-DE", "Sie bleibt auf diesem Rechner"),
+    ],
+)
+def test_private_recording_is_announced_and_page_fits(model, browser, size, language, words):
+    with serve(model, HOSTILE) as url, open_page(browser, url, size, language=language) as page:
         source = page.inner_text("#source")
         assert HOSTILE in source
-        assert "private" in source
-        assert "stays on this machine" in source
+        assert words in source
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
         narrow = "[...document.querySelectorAll('dd')].every((figure) => figure.clientWidth > 120)"
         assert page.evaluate(narrow)
