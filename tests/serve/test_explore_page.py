@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from html.parser import HTMLParser
 from urllib.parse import quote
 
 import httpx
@@ -20,6 +19,7 @@ from dphmm.serve.explore_page import EXPLORE_TEXTS, make_explore_app
 from dphmm.serve.page import STATIC
 from dphmm.space.states import Places
 from tests.serve.conftest import serve_app, wait_for
+from tests.serve.test_texts import Words, check_translation
 
 TOKEN = "t" * 32
 HOSTILE = "<img src=x onerror='window.hacked=1'>"
@@ -119,22 +119,6 @@ def test_explore_serves_until_closed(model):
 # ---- texts -----------------------------------------------------------------------------------------------------------
 
 
-class Words(HTMLParser):
-    """A parser that collects the visible and spoken words of a page."""
-
-    def __init__(self):
-        super().__init__()
-        self.words = []
-        self.open = []
-
-    def handle_starttag(self, tag, attributes):
-        self.open.append(tag)
-        self.words += [value for name, value in attributes if name in ("aria-label", "placeholder", "title", "alt")]
-
-    def handle_data(self, data):
-        self.words += [data.strip()] if data.strip() else []
-
-
 def test_texts_are_used_and_complete():
     names = ("explore.html", "explore.js", "map.js")
     page, script, places = ((STATIC / name).read_text(encoding="utf-8") for name in names)
@@ -155,12 +139,7 @@ def test_texts_are_used_and_complete():
 
 @pytest.mark.parametrize("language", EXPLORE_TEXTS)
 def test_texts_of_each_language_have_equal_keys_and_placeholders(language):
-    english, texts = EXPLORE_TEXTS["en"], EXPLORE_TEXTS[language]
-    assert list(texts) == list(english)
-    for key, text in texts.items():
-        assert text.strip() == text != ""
-        assert sorted(re.findall(r"{(\w+)}", text)) == sorted(re.findall(r"{(\w+)}", english[key])), key
-    assert language == "en" or {key for key in texts if texts[key] == english[key]} <= {"python"}
+    check_translation(EXPLORE_TEXTS[language], EXPLORE_TEXTS["en"])
 
 
 @pytest.mark.parametrize("language", EXPLORE_TEXTS)
