@@ -367,8 +367,8 @@ def _describe_candidates(candidates: Candidates) -> str:
         return "The map shows no street in the core, so that your home may be in any of its cells."
     if kind == "places on streets":
         return (
-            f"The map shows few buildings in the core. Your home is one of {count:,} places on its streets, one per "
-            "20 m."
+            f"The map shows few buildings in the core. If your home is on one of its streets, it is one of {count:,} "
+            "places, one per 20 m."
         )
     return (
         f"Your home is one of {count:,} {kind if count > 1 else _SINGULAR[kind]} in the core, if the map contains it."
