@@ -30,7 +30,7 @@ def find_script_keys():
 
 
 def check_translation(texts, english):
-    """Check that texts have the keys and placeholders of the English ones, and that sentences are translated."""
+    """Check that texts have the keys and placeholders of the English ones, translated."""
     assert list(texts) == list(english)
     for key, text in texts.items():
         assert text.strip() == text != ""
