@@ -580,6 +580,15 @@ def audits_and_jobs() -> None:
         samples=200, confidence=0.9, rng=0
     )  # fmt: skip
     add_call("audit.select_hardest_edges", audit.select_hardest_edges, "graph", graph=graph(), f=F, limit=2)
+    add_call(
+        "audit.audit_uses", audit.audit_uses, "", true=[[0, 1], [0, 1]], released=[[0, 1], [0, 0]], areas=[0, 1],
+        patients=[0], transmission=0.5, infectious_steps=2, resamples=100
+    )  # fmt: skip
+    add_call(
+        "audit.compute_reproduction_number", audit.compute_reproduction_number, "", states=[[0, 1], [0, 1]],
+        transmission=0.5, infectious_steps=2
+    )  # fmt: skip
+    add_call("audit.open_visited_states", audit.open_visited_states, "policy", policy=graph(), visited=[0])
     add_call("audit.support_sequence", audit.support_sequence, "model", model=MODEL, steps=2, start=MASK)
     sequence = audit.ReleasedSequence("a", np.array([[1.0, 2.0]]), np.array([1.0]), np.array([0]))
     add_call(

@@ -31,6 +31,7 @@ from dphmm.audit.sequence import (
     audit_sequence,
     replay_sequence,
 )
+from dphmm.audit.uses import UseMetric, UsesAudit, audit_uses, compute_reproduction_number, open_visited_states
 
 __all__ = [
     "Accuracy",
@@ -48,6 +49,8 @@ __all__ = [
     "SecretsAudit",
     "SequenceAudit",
     "Thresholds",
+    "UseMetric",
+    "UsesAudit",
     "Witness",
     "audit_adversaries",
     "audit_blowfish",
@@ -59,8 +62,11 @@ __all__ = [
     "audit_pairs",
     "audit_sequence",
     "audit_support",
+    "audit_uses",
     "compute_accuracy",
     "compute_inference_metrics",
+    "compute_reproduction_number",
+    "open_visited_states",
     "replay_sequence",
     "select_hardest_edges",
     "support_sequence",

@@ -1,0 +1,321 @@
+"""Three uses of released locations: monitoring, epidemic analysis and contact tracing.
+
+The uses are those of Cao, Takagi, Xiao, Xiong and Yoshikawa, *PANDA: Policy-aware Location Privacy for Epidemic
+Surveillance* (arXiv:2005.00186). The definitions of the errors and the transmission model are those of this package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
+from dphmm.errors import InvalidInputError, PolicyError
+from dphmm.formatting import Result, exported
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy
+from dphmm.validation import Integers, Interval, PositiveInt, checked
+
+# The quantiles of a two-sided 95 % interval.
+_QUANTILES = (0.025, 0.975)
+# The bootstrap is fixed: two settings that are compared are evaluated on identical samples of users.
+_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class UseMetric(Result):
+    """A measure with its 95 % bootstrap interval over the users of the sample.
+
+    Parameters
+    ----------
+    value
+        The measure. NaN if it is not defined, as is the precision if no co-location was found.
+    low, high
+        The percentile interval. Whole users are resampled. It describes other users like those of the sample, not the
+        noise of another run, and is too narrow for few users. NaN if the measure is undefined in all samples.
+    """
+
+    value: float = field(metadata=exported())
+    low: float = field(metadata=exported())
+    high: float = field(metadata=exported())
+
+
+@dataclass(frozen=True, eq=False)
+class UsesAudit(Result):
+    """Errors of three uses of releases, compared with the true locations. Private.
+
+    Parameters
+    ----------
+    num_users, num_timesteps
+        Size of the sample.
+    monitoring_error
+        The sum over areas and timesteps of the absolute error of the number of users, divided by the sum of the true
+        numbers. Areas without users count in the numerator, so the error is defined where a true count is zero.
+        If all releases are withheld, it is 1. It is 2 if all users are reported in wrong, empty areas.
+    reproduction_number, released_reproduction_number
+        The reproduction number of the true and of the released locations, see `compute_reproduction_number`.
+    reproduction_error
+        The released reproduction number divided by the true one, minus 1. Negative values are underestimates. NaN if
+        no users meet.
+    tracing_precision, tracing_recall
+        The share of co-locations found in the releases that are true, and the share of true co-locations that are
+        found. A co-location is a pair of users, at least one of them a patient, at the same state and timestep.
+    """
+
+    num_users: int = field(metadata=exported())
+    num_timesteps: int = field(metadata=exported())
+    monitoring_error: UseMetric = field(metadata=exported())
+    reproduction_number: float = field(metadata=exported())
+    released_reproduction_number: float = field(metadata=exported())
+    reproduction_error: UseMetric = field(metadata=exported())
+    tracing_precision: UseMetric = field(metadata=exported())
+    tracing_recall: UseMetric = field(metadata=exported())
+
+
+@checked
+def compute_reproduction_number(
+    states: npt.ArrayLike,
+    transmission: Annotated[float, Interval(0, 1)] = 0.05,
+    infectious_steps: PositiveInt = 24,
+) -> float:
+    """Compute the expected number of infections that one infectious user causes.
+
+    The model is a contact model of the SEIR family. An infectious user infects each susceptible user who is at the same
+    state, independently with probability `transmission` at every timestep, and recovers after `infectious_steps`
+    timesteps. All other users are susceptible. A user who meets another at ``n`` of these timesteps therefore infects
+    them with probability ``1 - (1 - transmission) ** n``. The number is the sum over the other users, averaged over the
+    infectious user and over all intervals of `infectious_steps` timesteps. A latent period shifts the interval and
+    does not change the average.
+
+    Parameters
+    ----------
+    states
+        ``(U, T)``: the state of each user at each timestep, negative without a location. Such users meet nobody.
+    transmission
+        The probability of an infection per contact and timestep.
+    infectious_steps
+        The number of timesteps for which a user is infectious. At most ``T``.
+
+    Returns
+    -------
+    float
+        From 0 to ``U - 1``. If all users always meet, ``(U - 1) * (1 - (1 - transmission) ** infectious_steps)``.
+
+    Raises
+    ------
+    InvalidInputError
+        If `states` has fewer than two users, or fewer timesteps than `infectious_steps`.
+
+    Examples
+    --------
+    >>> compute_reproduction_number([[0, 0], [0, 1], [0, 0]], transmission=0.5, infectious_steps=2)
+    1.1666666666666667
+    """
+    users = _as_states(states, "states")
+    _check_duration(users, infectious_steps)
+    return float(_compute_infections(users, transmission, infectious_steps).sum() / len(users))
+
+
+@checked
+def open_visited_states(policy: PolicyLike, visited: npt.ArrayLike) -> PolicyGraph:
+    """Return the policy that contact tracing uses once a user is diagnosed.
+
+    The states that the patient visited lose their edges and become open: the engine releases them unchanged, which
+    finds all users there. The price is that every user at such a state discloses it exactly, including users who did
+    not meet the patient, and that any other release discloses that the user is not at one of these states.
+
+    Parameters
+    ----------
+    policy
+        The policy before the diagnosis.
+    visited
+        ``(V,)``: the indices of the states that the patient visited. They are public afterwards.
+
+    Returns
+    -------
+    PolicyGraph
+        The updated policy. Other states may lose their last edge. Unlike open states, the engine protects them by its
+        repair if it can.
+
+    Raises
+    ------
+    PolicyError
+        If a state does not exist.
+
+    Examples
+    --------
+    >>> from dphmm import PolicyGraph
+    >>> updated = open_visited_states(PolicyGraph.complete(4), [3])
+    >>> updated.edge_array().tolist(), updated.open.tolist()
+    ([[0, 1], [0, 2], [1, 2]], [False, False, False, True])
+    """
+    graph = as_policy(policy, len(policy))
+    states = as_integers(visited, "visited", PolicyError)
+    edges = graph.edge_array()
+    kept = edges[~np.isin(edges, states).any(axis=1)]
+    return PolicyGraph.from_edges(graph.size, kept).with_open(np.union1d(states, np.flatnonzero(graph.open)))
+
+
+@checked
+def audit_uses(
+    true: npt.ArrayLike,
+    released: npt.ArrayLike,
+    *,
+    areas: npt.ArrayLike | None = None,
+    patients: npt.ArrayLike | None = None,
+    transmission: Annotated[float, Interval(0, 1)] = 0.05,
+    infectious_steps: PositiveInt = 24,
+    resamples: Annotated[int, Integers(100)] = 1000,
+) -> UsesAudit:
+    """Compare monitoring, epidemic analysis and contact tracing from releases with the truth.
+
+    For contact tracing, PANDA updates the policy once a user is diagnosed, see `open_visited_states`.
+
+    Parameters
+    ----------
+    true
+        ``(U, T)``: the true state of each user at each timestep, negative without a location in the region.
+    released
+        ``(U, T)``: the states of the releases or of the estimates, negative if the timestep was withheld. A release
+        where there is no true location is an error of all three uses.
+    areas
+        ``(N,)``: the area of each state, for monitoring. Defaults to one area per state.
+    patients
+        The indices of diagnosed users, for contact tracing. Defaults to all users.
+    transmission, infectious_steps
+        See `compute_reproduction_number`.
+    resamples
+        The number of bootstrap samples of users. Two copies of one user in a sample do not meet.
+
+    Returns
+    -------
+    UsesAudit
+        The result. Private.
+
+    Raises
+    ------
+    InvalidInputError
+        If the shapes differ, there are fewer than two users, there is no true location, a state has no area, or a
+        patient is not a user.
+    """
+    actual = _as_states(true, "true")
+    sent = _as_states(released, "released")
+    if actual.shape != sent.shape:
+        raise InvalidInputError(f"released must have the shape of true, {actual.shape}, got {sent.shape}")
+    if not (actual >= 0).any():
+        raise InvalidInputError("true must contain at least one location, got only negative states")
+    _check_duration(actual, infectious_steps)
+    is_patient = _get_patients(patients, len(actual))
+    # Weights count how often a user occurs in a sample. The first row is the sample itself.
+    size = len(actual)
+    samples = np.random.default_rng(_SEED).multinomial(size, np.full(size, 1 / size), resamples)
+    weights = np.vstack([np.ones(size), samples])
+    monitoring = _compute_monitoring_errors(*_get_areas(actual, sent, areas), weights)
+    infections, sent_infections = (_compute_infections(s, transmission, infectious_steps) for s in (actual, sent))
+    hits, num_actual, num_sent = _count_co_locations(actual, sent)
+    traced = np.triu(is_patient[:, None] | is_patient, 1)
+    hits, num_actual, num_sent = (_sum_pairs(counts * traced, weights) for counts in (hits, num_actual, num_sent))
+    numbers = [_sum_pairs(matrix, weights) for matrix in (infections, sent_infections)]
+    return UsesAudit(
+        size,
+        actual.shape[1],
+        _get_metric(monitoring),
+        float(numbers[0][0] / size),
+        float(numbers[1][0] / size),
+        _get_metric(_divide(numbers[1], numbers[0]) - 1),
+        _get_metric(_divide(hits, num_sent)),
+        _get_metric(_divide(hits, num_actual)),
+    )
+
+
+def _as_states(values: npt.ArrayLike, name: str) -> IntArray:
+    """Return states as a matrix of integers with -1 for missing ones."""
+    states = as_integers(values, name)
+    if states.ndim != 2 or len(states) < 2 or not states.shape[1]:
+        raise InvalidInputError(f"{name} must have two users or more and at least one timestep, got {states.shape}")
+    return np.maximum(states, -1)
+
+
+def _check_duration(states: IntArray, infectious_steps: int) -> None:
+    if infectious_steps > states.shape[1]:
+        raise InvalidInputError(
+            f"infectious_steps must be at most the number of timesteps, {states.shape[1]}, got {infectious_steps}"
+        )
+
+
+def _get_patients(patients: npt.ArrayLike | None, size: int) -> BoolArray:
+    """Return the mask of the patients, all users by default."""
+    if patients is None:
+        return np.ones(size, dtype=np.bool_)
+    indices = as_integers(patients, "patients")
+    if indices.ndim != 1 or not len(indices) or indices.min() < 0 or indices.max() >= size:
+        raise InvalidInputError(f"patients must be indices of users from 0 to {size - 1}, got {indices.tolist()}")
+    return np.isin(np.arange(size), indices)
+
+
+def _get_areas(actual: IntArray, sent: IntArray, areas: npt.ArrayLike | None) -> tuple[IntArray, IntArray]:
+    """Return the areas of states, with -1 for missing ones."""
+    if areas is None:
+        return actual, sent
+    area = as_integers(areas, "areas")
+    largest = int(max(actual.max(), sent.max()))
+    if area.ndim != 1 or len(area) <= largest or area.min() < 0:
+        raise InvalidInputError(f"areas must have a non-negative area for each state up to {largest}, got {area.shape}")
+    actual_areas, sent_areas = (np.where(states >= 0, area[states], -1) for states in (actual, sent))
+    return actual_areas, sent_areas
+
+
+def _compute_monitoring_errors(actual: IntArray, sent: IntArray, weights: FloatArray) -> FloatArray:
+    """Return the relative error of counts for each row of weights ``(R, U)``."""
+    absolute = np.zeros(len(weights))
+    for true_column, sent_column in zip(actual.T, sent.T, strict=True):
+        # Signed indicators of the occupied areas: their weighted sum is the error of the counts.
+        occupied = np.union1d(true_column, sent_column)
+        occupied = occupied[occupied >= 0]
+        signs = (sent_column[:, None] == occupied).astype(float) - (true_column[:, None] == occupied)
+        absolute += np.abs(weights @ signs).sum(axis=1)
+    return _divide(absolute, weights @ (actual >= 0).sum(axis=1))
+
+
+def _compute_infections(states: IntArray, transmission: float, steps: int) -> FloatArray:
+    """Return ``(U, U)`` mean probabilities that one user infects another within an infectious interval."""
+    size, length = states.shape
+    infections = np.zeros((size, size))
+    for user in range(size):
+        meets = (states == states[user]) & (states[user] >= 0)
+        sums = np.zeros((size, length + 1), dtype=np.int64)
+        np.cumsum(meets, axis=1, out=sums[:, 1:])
+        contacts = sums[:, steps:] - sums[:, :-steps]
+        infections[user] = (1 - (1 - transmission) ** contacts).mean(axis=1)
+    np.fill_diagonal(infections, 0)
+    return infections
+
+
+def _count_co_locations(actual: IntArray, sent: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return ``(U, U)`` numbers of timesteps with a true and released, a true, and a released co-location."""
+    size = len(actual)
+    counts = np.zeros((3, size, size))
+    for user in range(size):
+        is_true = (actual == actual[user]) & (actual[user] >= 0)
+        is_sent = (sent == sent[user]) & (sent[user] >= 0)
+        counts[:, user] = [mask.sum(axis=1) for mask in (is_true & is_sent, is_true, is_sent)]
+    return counts[0], counts[1], counts[2]
+
+
+def _sum_pairs(matrix: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the sums over pairs of different users for each row of weights."""
+    return np.asarray(((weights @ matrix) * weights).sum(axis=1))
+
+
+def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """Divide, with NaN where the denominator is zero."""
+    return np.divide(numerator, denominator, out=np.full(len(numerator), np.nan), where=denominator > 0)
+
+
+def _get_metric(values: FloatArray) -> UseMetric:
+    """Return the first value with the percentile interval of the others."""
+    defined = values[1:][~np.isnan(values[1:])]
+    low, high = np.quantile(defined, _QUANTILES).tolist() if len(defined) else (float("nan"), float("nan"))
+    return UseMetric(float(values[0]), low, high)
