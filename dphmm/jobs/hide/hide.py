@@ -413,7 +413,7 @@ def _infer_place(
     recording_hash: str,
     outside_km: float,
 ) -> HiddenPlace:
-    """Add a recording to the history of a zone, and return what adversaries infer from one, all and ten recordings."""
+    """Add a recording to the history of a zone, and return what adversaries infer."""
     likelihoods = [{**zone.log_likelihoods(stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches]
     recordings = history.add(zone.square, recording_hash, likelihoods)
     all_likelihoods = [likelihood for recorded in recordings for likelihood in recorded]

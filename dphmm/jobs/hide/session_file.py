@@ -1,4 +1,4 @@
-"""The file of a session, which tracks the disclosure of all recordings of the same locations."""
+"""The file of a session, which tracks what recordings of the same locations disclose."""
 
 from __future__ import annotations
 
