@@ -109,8 +109,14 @@ def _add_leases_and_access(execute: Execute) -> None:
     execute("CREATE TABLE access (token TEXT PRIMARY KEY, user_name TEXT NOT NULL, kind TEXT NOT NULL)")
 
 
+def _add_recipients(execute: Execute) -> None:
+    """Let the store contain recipients; see `dphmm.serve.access.AccessTable`."""
+    execute("CREATE TABLE recipient (name TEXT PRIMARY KEY, body TEXT NOT NULL)")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("adds leases of messages and a table of devices", _add_leases_and_access),
+    Migration("adds a table of recipients", _add_recipients),
 )
 """The steps from each format to the next, beginning with the first format."""
 

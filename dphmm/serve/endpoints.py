@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ import dphmm
 from dphmm.errors import DphmmError
 from dphmm.serve import incoming, page
 from dphmm.serve.broker import Listener, SharedListener, Shares
-from dphmm.serve.config import RelayConfig, find_user
-from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, TrueLocationForwarder, cancel_tasks, open_senders
+from dphmm.serve.config import Recipient, RelayConfig, find_user
+from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, Senders, TrueLocationForwarder, cancel_tasks, open_senders
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (
     EXCEPTION_HANDLERS,
@@ -40,6 +41,7 @@ from dphmm.serve.requests import (
 from dphmm.serve.sessions import OUTCOMES, Sessions
 
 _READY_TIMEOUT_S = 4.0
+_LOG = logging.getLogger(__name__)
 
 
 def load_openapi() -> dict[str, Any]:
@@ -169,18 +171,18 @@ class Relay:
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Send to recipients while this context is open."""
-        active = [recipient for recipient in self.config.recipients if not recipient.paused]
-        async with open_senders(active) as senders:
-            release_senders = {
-                recipient.name: senders.pop(recipient.name)
-                for recipient in active
-                if not recipient.true_locations_unprotected
-            }
-            self.outbox = Outbox(self.sessions, release_senders, self.metrics)
+        forwarded = [  # in the file only, and therefore constant
+            recipient
+            for recipient in self.config.recipients
+            if recipient.true_locations_unprotected and not recipient.paused
+        ]
+        async with open_senders(forwarded) as forwarded_senders, open_senders(self._list_sendable()) as senders:
+            version = self.sessions.access.version
+            self.outbox = Outbox(self.sessions, senders, self.metrics)
             run = self.sessions.run
             self.forwarders = [
                 TrueLocationForwarder(recipient, sender, partial(run, self.sessions.get_sending_start, recipient))
-                for recipient, sender in senders.values()
+                for recipient, sender in forwarded_senders.values()
             ]
             work = [self.outbox.send_all(), *(forwarder.send_all() for forwarder in self.forwarders)]
             if self.config.mqtt is not None:
@@ -193,7 +195,7 @@ class Relay:
                     self.listener = Listener(*arguments)
                 work.append(self.listener.listen())
             if self.sessions.is_shared:
-                work.append(self._refresh_access())
+                work.append(self._refresh_access(senders, version))
             tasks = [asyncio.create_task(coroutine) for coroutine in work]
             try:
                 yield
@@ -202,13 +204,41 @@ class Relay:
                 with suppress(DphmmError):
                     await run(self.sessions.end_leases)
 
-    async def _refresh_access(self) -> None:
-        """Apply changes of the devices in the database. Never returns."""
+    def _list_sendable(self) -> list[Recipient]:
+        """Return the recipients of releases to which messages can be sent now."""
+        recipients = []
+        for recipient in self.sessions.access.recipients:
+            if recipient.paused or recipient.true_locations_unprotected:
+                continue
+            variable = recipient.find_missing_variable()
+            if variable is None:
+                recipients.append(recipient)
+            else:  # those of the file are refused at the start
+                _LOG.error("messages to recipient %s wait: %s is not set", recipient.name, variable)
+        return recipients
+
+    async def _refresh_access(self, senders: Senders, version: int | None) -> None:
+        """Apply changes of the devices and recipients in the database. Never returns."""
+        run, access = self.sessions.run, self.sessions.access
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)
-            with suppress(DphmmError):
-                if await self.sessions.run(self.sessions.refresh_access) and self.listener is not None:
-                    self.listener.set_users(self.sessions.access.users)
+            try:
+                await run(self.sessions.refresh_access)
+                if access.version == version:
+                    continue
+                latest = access.version
+                if self.listener is not None:
+                    self.listener.set_users(access.users)
+                await senders.set_recipients(self._list_sendable())  # a removed one is sent nothing from here on
+                for user in await run(self.sessions.list_changed_users):
+                    await run(self.sessions.set_recipients, user)  # one by one, so that phones do not wait
+                if self.outbox is not None:
+                    self.outbox.update()
+                version = latest
+            except DphmmError:
+                continue  # without the database nothing is sent either
+            except Exception as problem:  # no error may end this loop
+                _LOG.error("devices and recipients in the database are not applied: %s", type(problem).__name__)
 
     def make_route(self, app: _App) -> Route:
         """Return the route at which an app posts."""

@@ -276,7 +276,7 @@ class _Page:
         ends = body.get("ends")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= 80 or not name.isprintable():
             raise HTTPException(400, localize_reason(request, "the name of a link must have 1 to 80 characters"))
-        offered = _is_second(precision_m) and precision_m in self._config.list_precisions(user)
+        offered = _is_second(precision_m) and precision_m in self._sessions.access.list_precisions(user)
         if not offered or not isinstance(ends, int) or not _is_second(ends) or ends > now() + _MAX_LINK_S:
             wrong = "ends must be a second within a year, and precision_m a precision of a recipient"
             raise HTTPException(400, localize_reason(request, wrong))
