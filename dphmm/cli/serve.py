@@ -140,6 +140,21 @@ def rotate(file: Path, user: str, number: int | None, page: bool, url: str | Non
     _echo_lines(rotate_token(file, user, number, url, page))
 
 
+@serve_command.command("prefer-device")
+@click.argument("file", type=PATH)
+@click.argument("user")
+@click.argument("mqtt_device", required=False)
+@click.option("--number", type=click.IntRange(0), help="Index of the device among those of USER; 0 for none.")
+def prefer_device(file: Path, user: str, mqtt_device: str | None, number: int | None) -> None:
+    """Use other devices of USER in the database of FILE only while this one is silent.
+
+    MQTT_DEVICE is the third level of the topics at which the device posts at a broker.
+    """
+    from dphmm.serve.setup import prefer_device
+
+    _echo_lines(prefer_device(file, user, number, mqtt_device))
+
+
 @serve_command.command("add-recipient")
 @click.argument("file", type=PATH)
 @click.argument("name")

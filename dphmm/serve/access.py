@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
-from dphmm.serve.config import Recipient, RelayConfig, StoredRecipient
+from dphmm.serve.config import Device, Recipient, RelayConfig, StoredRecipient
 from dphmm.tables.json_toml import parse_json
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class AccessTable:
     def add(self, kind: Kind, user: str, token: str) -> None:
         """Add the digest of a token of a user."""
         with self._database.transaction():
-            self._database.execute("INSERT INTO access VALUES (?, ?, ?)", (token, user, kind))
+            self._database.execute("INSERT INTO access (token, user_name, kind) VALUES (?, ?, ?)", (token, user, kind))
             self._increment_version()
 
     def remove(self, token: str) -> None:
@@ -79,6 +80,33 @@ class AccessTable:
             statement = "UPDATE access SET token = ? WHERE token = ? RETURNING token"
             if not self._database.execute(statement, (new, token)):
                 raise ConfigurationError("the token was changed in the meantime; try again")
+            self._increment_version()
+
+    def list_preferred(self) -> list[Device]:
+        """Return the preferred devices of users."""
+        statement = "SELECT user_name, token, mqtt_device FROM access WHERE kind = 'device' AND preferred = 1"
+        return [
+            Device(user=user, token=token, preferred=True, mqtt_device=mqtt_device or None)
+            for user, token, mqtt_device in self._database.execute(statement)
+        ]
+
+    def prefer(self, user: str, token: str | None, mqtt_device: str | None = None) -> None:
+        """Prefer a device of a user, given by the digest of its token, or none.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is no such device.
+        """
+        with self._database.transaction():
+            self._database.execute("UPDATE access SET preferred = 0, mqtt_device = '' WHERE user_name = ?", (user,))
+            if token is not None:
+                statement = (
+                    "UPDATE access SET preferred = 1, mqtt_device = ? "
+                    "WHERE token = ? AND user_name = ? AND kind = 'device' RETURNING token"
+                )
+                if not self._database.execute(statement, (mqtt_device or "", token, user)):
+                    raise ConfigurationError("the token was changed in the meantime; try again")
             self._increment_version()
 
     def list_recipients(self) -> dict[str, str]:
@@ -154,6 +182,22 @@ def _parse_recipient(body: str) -> StoredRecipient:
     return StoredRecipient.from_keys(keys if isinstance(keys, dict) else {})
 
 
+@dataclass(frozen=True)
+class Source:
+    """A device that posts.
+
+    Parameters
+    ----------
+    user : str
+        The user.
+    device : str
+        Name of the device: the digest of its token, or `dphmm.serve.config.get_mqtt_name`.
+    """
+
+    user: str
+    device: str
+
+
 class Access:
     """Devices, pages and recipients of a process of a relay.
 
@@ -164,8 +208,13 @@ class Access:
 
     Attributes
     ----------
-    devices, pages : dict
-        Digests of tokens, and their users.
+    devices : dict
+        Digests of tokens of devices, and their sources.
+    pages : dict
+        Digests of tokens of pages, and their users.
+    preferred : dict
+        Users with a preferred device, and the names under which it posts. That of the file precedes that of the
+        database.
     users : frozenset of str
         Users with a device.
     recipients : tuple of Recipient
@@ -178,14 +227,15 @@ class Access:
     def __init__(self, config: RelayConfig) -> None:
         self._config = config
         self.version: int | None = None
-        self._set({}, {}, {})
+        self._set({}, {}, {}, [])
 
     def refresh(self, table: AccessTable) -> bool:
         """Read the tables if they have changed, and return whether they have."""
         version = table.get_version()
         if version == self.version:
             return False
-        self._set(table.list_tokens("device"), table.list_tokens("page"), table.list_recipients())
+        tokens = table.list_tokens("device"), table.list_tokens("page")
+        self._set(*tokens, table.list_recipients(), table.list_preferred())
         self.version = version  # read before the tables, so that a later change is not missed
         return True
 
@@ -226,11 +276,16 @@ class Access:
             if recipient.has_user(user) and not recipient.true_locations_unprotected
         )
 
-    def _set(self, devices: dict[str, str], pages: dict[str, str], bodies: dict[str, str]) -> None:
+    def _set(
+        self, devices: dict[str, str], pages: dict[str, str], bodies: dict[str, str], preferred: list[Device]
+    ) -> None:
         # Entries of the file come last: the database cannot give a token of the file to another user.
-        self.devices = devices | {device.token: device.user for device in self._config.devices}
+        users = devices | {device.token: device.user for device in self._config.devices}
+        self.devices = {token: Source(user, token) for token, user in users.items()}
         self.pages = pages | {page.token: page.user for page in self._config.pages}
-        self.users = frozenset(self.devices.values())
+        self.users = frozenset(users.values())
+        of_file = (device for device in self._config.devices if device.preferred)
+        self.preferred = {device.user: device.names for device in (*preferred, *of_file)}
         self.recipients: tuple[Recipient, ...] = (*self._config.recipients, *self._parse_recipients(bodies))
 
     def _parse_recipients(self, bodies: dict[str, str]) -> Iterable[StoredRecipient]:

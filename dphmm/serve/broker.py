@@ -14,7 +14,8 @@ from typing import Any
 
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
 from dphmm.release.session_database import Database, PostgresDatabase
-from dphmm.serve.config import Broker
+from dphmm.serve.access import Source
+from dphmm.serve.config import Broker, get_mqtt_name
 from dphmm.serve.delivery import MAX_RECONNECT_WAIT_S, POLL_INTERVAL_S, Backoff, describe_error, parse_broker_address
 from dphmm.serve.incoming import Received, read_owntracks
 from dphmm.serve.outgoing import get_owntracks_topic, get_zone_topic
@@ -152,7 +153,7 @@ class Listener:
     users : frozenset of str
         Users of accepted messages. Other messages are ignored.
     take : callable
-        Receives the user and the content of a message.
+        Receives the source and the content of a message.
     holds : callable
         Returns whether this process, of all with this store, has to listen.
     share : int, optional
@@ -164,7 +165,7 @@ class Listener:
         broker: Broker,
         identity: str,
         users: frozenset[str],
-        take: Callable[[str, Received], Awaitable[None]],
+        take: Callable[[Source, Received], Awaitable[None]],
         holds: Callable[[], bool] = lambda: True,
         share: int | None = None,
     ) -> None:
@@ -357,11 +358,12 @@ class Listener:
         if len(message.payload) > _MAX_PACKET_BYTES:
             _LOG.warning("a message of %d bytes is ignored; the maximum is %d", len(message.payload), _MAX_PACKET_BYTES)
             return True
+        source = Source(parts[1], get_mqtt_name(parts[2] if len(parts) > 2 else ""))
         backoff = Backoff(MAX_RECONNECT_WAIT_S)
         failures = 0
         while connection == self._connection:
             try:
-                await self._take(parts[1], read_owntracks(message.payload))
+                await self._take(source, read_owntracks(message.payload))
                 return True
             except Exception as problem:
                 failures += not isinstance(problem, _STORE_ERRORS)
@@ -390,7 +392,7 @@ class SharedListener:
         broker: Broker,
         identity: str,
         users: frozenset[str],
-        take: Callable[[str, Received], Awaitable[None]],
+        take: Callable[[Source, Received], Awaitable[None]],
         shares: Shares,
         run: Callable[..., Awaitable[None]],
     ) -> None:

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -28,6 +28,8 @@ from dphmm.release.session_database import is_server
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space.fix_quality import MAX_ACCURACY_M
 from dphmm.tables.json_toml import first_flaw, read_keys
+
+Value = TypeVar("Value")
 
 HASH_PREFIX = "sha256:"
 """Prefix of a digest in place of a token."""
@@ -55,9 +57,9 @@ def hash_token(token: str) -> str:
     return HASH_PREFIX + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def find_user(tokens: Mapping[str, str], token: str | None) -> str | None:
-    """Return the user of a token, looked up by its digest, or None if the token is unknown."""
-    return tokens.get(hash_token(token)) if token else None
+def find_entry(entries: Mapping[str, Value], token: str | None) -> Value | None:
+    """Return the entry of a token, looked up by its digest, or None if the token is unknown."""
+    return entries.get(hash_token(token)) if token else None
 
 
 GUIDE = "docs/how-to/serve.md"
@@ -130,7 +132,31 @@ class Device(_UserToken):
         User of the device.
     token : str
         Token that the device sends, or its SHA-256 as ``sha256:…``. Only the digest is kept.
+    preferred : bool
+        Use locations of the user's other devices only while this one is silent, see `preferred_silence_seconds`. At
+        most one device of a user.
+    mqtt_device : str, optional
+        With `preferred`, the third level of the topics at which this device posts at a broker.
     """
+
+    preferred: bool = False
+    mqtt_device: Name | None = None
+
+    @model_validator(mode="after")
+    def _check_preference(self) -> Device:
+        if self.mqtt_device is not None and not self.preferred:
+            raise ValueError("mqtt_device requires preferred = true")
+        return self
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names under which this device posts, see `get_mqtt_name`."""
+        return frozenset({self.token} if self.mqtt_device is None else {self.token, get_mqtt_name(self.mqtt_device)})
+
+
+def get_mqtt_name(topic_level: str) -> str:
+    """Return the name of a device that posts at a broker, which differs from every digest."""
+    return f"mqtt {topic_level}"
 
 
 class PageAccess(_UserToken):
@@ -362,6 +388,9 @@ class RelayConfig(_StrictModel):
     max_accuracy_m : float
         A fix with an accuracy radius of this or more is dropped, because its release would concern a location where
         the user is not.
+    preferred_silence_seconds : float
+        Time since the last post of a user's preferred device after which locations of the user's other devices are
+        used.
     allow_training_users : bool
         Accept a model that was trained on users of the relay. The guarantee is void for these users.
     """
@@ -381,6 +410,7 @@ class RelayConfig(_StrictModel):
     tiles_attribution: str = ""
     clock_skew_seconds: float = Field(default=300.0, ge=0, le=86400)
     max_accuracy_m: float = Field(default=MAX_ACCURACY_M, gt=0)
+    preferred_silence_seconds: float = Field(default=1800.0, gt=0, le=604800)
     allow_training_users: bool = False
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
@@ -422,6 +452,10 @@ class RelayConfig(_StrictModel):
             raise ValueError("recipient names must be unique")
         if len({entry.token for entry in (*self.devices, *self.pages)}) < len(self.devices) + len(self.pages):
             raise ValueError("tokens of devices and pages must be unique: a token that posts must not open a page")
+        preferring = [device.user for device in self.devices if device.preferred]
+        for user in set(preferring):
+            if preferring.count(user) > 1:
+                raise ValueError(f"at most one device of a user can be preferred, got several of {user!r}")
         device_users = {device.user for device in self.devices}
         has_others = is_server(self.store)  # in the database
         if not device_users and not has_others:

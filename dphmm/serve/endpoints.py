@@ -25,8 +25,9 @@ from starlette.routing import Route
 import dphmm
 from dphmm.errors import DphmmError
 from dphmm.serve import incoming, page
+from dphmm.serve.access import Source
 from dphmm.serve.broker import Listener, SharedListener, Shares
-from dphmm.serve.config import Recipient, RelayConfig, find_user
+from dphmm.serve.config import Recipient, RelayConfig, find_entry
 from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, Senders, TrueLocationForwarder, cancel_tasks, open_senders
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (
@@ -54,35 +55,35 @@ def load_openapi() -> dict[str, Any]:
 # ---- messages from phones --------------------------------------------------------------------------------------------
 
 
-async def _find_basic_user(tokens: Mapping[str, str], request: Request) -> str | None:
+async def _find_basic_device(devices: Mapping[str, Source], request: Request) -> Source | None:
     name, password = parse_basic_credentials(request)
     claimed = request.headers.get("x-limit-u") or request.query_params.get("u") or name
-    user = find_user(tokens, password)
-    return user if claimed == user else None
+    device = find_entry(devices, password)
+    return device if device is not None and claimed == device.user else None
 
 
-async def _find_bearer_user(tokens: Mapping[str, str], request: Request) -> str | None:
-    return find_user(tokens, parse_bearer_token(request))
+async def _find_bearer_device(devices: Mapping[str, Source], request: Request) -> Source | None:
+    return find_entry(devices, parse_bearer_token(request))
 
 
-async def _find_osmand_user(tokens: Mapping[str, str], request: Request) -> str | None:
+async def _find_osmand_device(devices: Mapping[str, Source], request: Request) -> Source | None:
     content = await read_json_or_fields(request)
     if isinstance(content, bytes):
-        return await _find_traccar_user(tokens, request)
-    return find_user(tokens, content.get("id") or content.get("deviceid"))
+        return await _find_traccar_device(devices, request)
+    return find_entry(devices, content.get("id") or content.get("deviceid"))
 
 
-async def _find_traccar_user(tokens: Mapping[str, str], request: Request) -> str | None:
+async def _find_traccar_device(devices: Mapping[str, Source], request: Request) -> Source | None:
     device = incoming.parse_object(await read_body(request)).get("device_id")
-    return find_user(tokens, device) if isinstance(device, str) else None
+    return find_entry(devices, device) if isinstance(device, str) else None
 
 
-async def _find_gpslogger_user(tokens: Mapping[str, str], request: Request) -> str | None:
-    return find_user(tokens, parse_bearer_token(request) or parse_basic_credentials(request)[1])
+async def _find_gpslogger_device(devices: Mapping[str, Source], request: Request) -> Source | None:
+    return find_entry(devices, parse_bearer_token(request) or parse_basic_credentials(request)[1])
 
 
-async def _find_webhook_user(tokens: Mapping[str, str], request: Request) -> str | None:
-    return find_user(tokens, request.path_params["token"])
+async def _find_webhook_device(devices: Mapping[str, Source], request: Request) -> Source | None:
+    return find_entry(devices, request.path_params["token"])
 
 
 Refusal = tuple[int, str] | tuple[int, str, Mapping[str, str]]
@@ -96,7 +97,7 @@ class _App:
     """How an app posts: path, authentication, parser, answer and refusal."""
 
     path: str
-    find_user: Callable[[Mapping[str, str], Request], Awaitable[str | None]]
+    find_device: Callable[[Mapping[str, Source], Request], Awaitable[Source | None]]
     read_content: Callable[[Request], Awaitable[Any]]
     parse: Callable[[Any], incoming.Received]
     answer: str
@@ -111,11 +112,11 @@ class _App:
 _GET_AND_POST = ("GET", "POST")
 _APPS = (
     # OwnTracks expects a list of messages for the app.
-    _App("/owntracks", _find_basic_user, read_body, incoming.read_owntracks, "[]"),
-    _App("/overland", _find_bearer_user, read_body, incoming.read_overland, '{"result":"ok"}'),
+    _App("/owntracks", _find_basic_device, read_body, incoming.read_owntracks, "[]"),
+    _App("/overland", _find_bearer_device, read_body, incoming.read_overland, '{"result":"ok"}'),
     _App(
         "/osmand",
-        _find_osmand_user,
+        _find_osmand_device,
         read_json_or_fields,
         incoming.read_osmand,
         "",
@@ -124,18 +125,18 @@ _APPS = (
     ),
     _App(
         "/traccar",
-        _find_osmand_user,
+        _find_osmand_device,
         read_json_or_fields,
         incoming.read_osmand,
         "",
         (404, _UNKNOWN_DEVICE),
         _GET_AND_POST,
     ),
-    _App("/gpslogger", _find_gpslogger_user, read_fields, incoming.read_gpslogger, "", methods=_GET_AND_POST),
+    _App("/gpslogger", _find_gpslogger_device, read_fields, incoming.read_gpslogger, "", methods=_GET_AND_POST),
     _App(
-        "/home-assistant/{token}", _find_webhook_user, read_body, incoming.read_home_assistant, "{}", _UNKNOWN_WEBHOOK
+        "/home-assistant/{token}", _find_webhook_device, read_body, incoming.read_home_assistant, "{}", _UNKNOWN_WEBHOOK
     ),
-    _App("/fix", _find_bearer_user, read_body, incoming.read_plain, '{"result":"ok"}'),
+    _App("/fix", _find_bearer_device, read_body, incoming.read_plain, '{"result":"ok"}'),
 )
 
 
@@ -158,9 +159,10 @@ class Relay:
         self.listener: Listener | SharedListener | None = None
         self.forwarders: list[TrueLocationForwarder] = []
 
-    async def take(self, user: str, received: incoming.Received) -> None:
+    async def take(self, source: Source, received: incoming.Received) -> None:
         """Release the locations of a message, and wake the senders of its recipients."""
-        outcome = await self.sessions.take(user, received)
+        user = source.user
+        outcome = await self.sessions.take(user, received, source.device)
         for name, count in outcome.items():
             self.metrics.fixes.labels(name).inc(count)
         if self.outbox is not None and outcome["released"]:
@@ -246,10 +248,10 @@ class Relay:
         async def endpoint(request: Request) -> Response:
             status = 500
             try:
-                user = await app.find_user(self.sessions.access.devices, request)
-                if user is None:
+                device = await app.find_device(self.sessions.access.devices, request)
+                if device is None:
                     raise HTTPException(*app.refusal)
-                await self.take(user, app.parse(await app.read_content(request)))
+                await self.take(device, app.parse(await app.read_content(request)))
                 status = 200
             except Exception as problem:
                 status = get_status(problem)

@@ -42,6 +42,8 @@ _LOGIN_LIFETIME_S = 7 * 86400
 _MAX_TOKENS = 20
 # Links per user: at most this many are open, and this many expired ones are kept. Each open link has its own belief.
 _MAX_LINKS = 20
+# Difference between the clocks of machines that share a database.
+_MAX_CLOCK_LEAD_S = 60
 _LINK_PREFIX = "link "
 _IDENTITY_NAME = "relay"
 _PROBE_NAME = "probe"
@@ -600,6 +602,36 @@ class RecipientTables:
                 "SET second = excluded.second, outcomes = excluded.outcomes",
                 (user, now(), json.dumps(outcomes)),
             )
+
+    def admit(self, user: str, device: str, preferred: Collection[str], silence_s: float) -> bool:
+        """Return whether locations of a device are used now, and store a preferred post.
+
+        Locations of the preferred device are used always, those of other devices if the preferred one has been silent.
+        The result depends on the times of posts by this machine's clock, and not on any location or its time. Call it
+        while other messages of the user are excluded.
+
+        Parameters
+        ----------
+        user, device : str
+            The user, and the name of the device, see `dphmm.serve.access.Source`.
+        preferred : collection of str
+            Names of the preferred device.
+        silence_s : float
+            Time since the last post of the preferred device after which it counts as silent.
+        """
+        if device in preferred:
+            with self._database.transaction(durable=False):
+                self._database.execute(
+                    "INSERT INTO device_contact VALUES (?, ?, ?) ON CONFLICT (user_name, device) DO UPDATE "
+                    "SET second = excluded.second",
+                    (user, device, now()),
+                )
+            return True
+        places = ", ".join("?" * len(preferred))
+        statement = f"SELECT MAX(second) FROM device_contact WHERE user_name = ? AND device IN ({places})"
+        ((second,),) = self._database.execute(statement, (user, *preferred))
+        # A post in the future is one from before this machine's clock was set back.
+        return second is None or not -_MAX_CLOCK_LEAD_S <= now() - second < silence_s
 
     def get_last_contact(self, user: str) -> tuple[int, dict[str, int]] | None:
         """Return when a user's phone last posted, and the outcomes of its entries.

@@ -161,14 +161,25 @@ def check_sessions(config: RelayConfig, accept_changes: bool = False) -> None:
                 raise errors.ConfigurationError(f"session {user!r} has other settings or limits{_ACCEPT_HINT}")
 
 
-OUTCOMES = ("released", "unreleased", "ahead", "clock", "refused", "malformed", "no_timezone", "encrypted")
+OUTCOMES = (
+    "released",
+    "unreleased",
+    "other_device",
+    "ahead",
+    "clock",
+    "refused",
+    "malformed",
+    "no_timezone",
+    "encrypted",
+)
 """Counted outcomes of the fixes of a message: those that are public, or known without inspecting the location.
 
 ``released`` fixes belong to timesteps that have a release, new or earlier. ``unreleased`` fixes are dropped: their
 timestep has no release, they lie outside the region where such locations are dropped, they are older than the last
 release, they exceed what the user may spend, they are invalid or inaccurate, or another fix of their timestep and
 message is more accurate. The reason why a timestep has no release can reveal where the user was. Therefore these
-reasons are not counted separately. Fixes too far ``ahead`` in the future are dropped, and so are fixes beyond the last
+reasons are not counted separately. Fixes of an ``other_device`` are dropped, because the preferred device of the user
+is not silent. Fixes too far ``ahead`` in the future are dropped, and so are fixes beyond the last
 time kept while the relay's ``clock`` is doubtful. Fixes are ``refused`` if the model was trained on the user. The other
 outcomes concern entries that are not locations: see `dphmm.serve.incoming.RejectReason`.
 """
@@ -260,7 +271,7 @@ class Sessions:
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *arguments))
 
-    async def take(self, user: str, received: Received) -> Counter[str]:
+    async def take(self, user: str, received: Received, device: str) -> Counter[str]:
         """Release the locations of a user's message in order of time.
 
         When this returns, every release is on disk.
@@ -271,6 +282,8 @@ class Sessions:
             The user.
         received : Received
             Content of the message.
+        device : str
+            Name of the device that posts, see `dphmm.serve.access.Source`.
 
         Returns
         -------
@@ -286,6 +299,11 @@ class Sessions:
         fixes, invalid, inaccurate = self._select_best_fixes(received.fixes)
         outcome = others + Counter(unreleased=len(received.fixes) - len(fixes))
         async with self._exclusive_turn(user):
+            preferred = self.access.preferred.get(user)
+            if preferred is not None and received.fixes:
+                silence_s = self._config.preferred_silence_seconds
+                if not await self.run(self.tables.admit, user, device, preferred, silence_s):
+                    return others + Counter(other_device=len(received.fixes))
             for start in range(0, len(fixes), _MAX_FIXES_PER_TURN):
                 outcome += await self.run(self._release_fixes, user, fixes[start : start + _MAX_FIXES_PER_TURN])
         if received.fixes or others:

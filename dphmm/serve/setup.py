@@ -44,7 +44,7 @@ from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, hash_token, 
 from dphmm.serve.recipients import now
 from dphmm.tables import check_output, iso_time, new_file, write_text
 from dphmm.tables.json_toml import read_keys
-from dphmm.validation import Interval, NoiseEpsilon, NonNegativeNumber, PositiveInt, checked
+from dphmm.validation import Interval, NoiseEpsilon, NonNegativeInt, NonNegativeNumber, PositiveInt, checked
 
 _MONDAY = 1_709_510_400  # midnight, UTC
 _MAX_USERS = 4  # simulated users
@@ -558,6 +558,57 @@ def _open_access(path: str | Path, name: str) -> Iterator[AccessTable]:
         yield AccessTable(store)
 
 
+@checked
+def prefer_device(
+    path: str | Path, user: str, number: NonNegativeInt | None = None, mqtt_device: str | None = None
+) -> list[str]:
+    """Prefer a device of a user in a relay's database, or none.
+
+    Parameters
+    ----------
+    path : str or Path
+        TOML file of the relay.
+    user : str
+        The user.
+    number : int, optional
+        Index of the device among the user's devices in the database, from 1; 0 for none. None means the only one.
+    mqtt_device : str, optional
+        Third level of the topics at which the device posts at a broker.
+
+    Returns
+    -------
+    list of str
+        Lines to print.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such device, or the name is invalid.
+    """
+    config = RelayConfig.read(Path(path))
+    if not is_server(config.store) or any(device.preferred and device.user == user for device in config.devices):
+        raise ConfigurationError(f"preferred devices of {user!r} are those of {path}; change preferred there")
+    if mqtt_device is not None:
+        _check_name(mqtt_device, Path(path))
+    with SessionStore(config.store) as store:
+        table = AccessTable(store)
+        tokens = list(table.list_tokens("device", user))
+        if number == 0:
+            table.prefer(user, None)
+            return [_IN_DATABASE]
+        table.prefer(user, _select_token(tokens, user, number, "device"), mqtt_device)
+    return [_IN_DATABASE]
+
+
+def _select_token(tokens: Sequence[str], user: str, number: int | None, kind: str) -> str:
+    """Return the digest of the device or page that a number selects in the database."""
+    if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
+        raise ConfigurationError(
+            f"--number must select one of the {len(tokens)} {kind}s of {user!r} in the database, got {number}"
+        )
+    return tokens[(number or 1) - 1]
+
+
 def _check_name(user: str, path: Path) -> None:
     """Refuse a name that a relay's file could not contain."""
     RelayConfig.from_keys({"model": "", "store": "", "device": [{"user": user, "token": new_token()}]}, path)
@@ -573,11 +624,7 @@ def _rotate_in_database(
         if not tokens and kind == "page" and number is None and table.list_tokens("device", user):
             table.add("page", user, digest)
             return
-        if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
-            raise ConfigurationError(
-                f"--number must select one of the {len(tokens)} {kind}s of {user!r} in the database, got {number}"
-            )
-        table.replace(tokens[(number or 1) - 1], digest)
+        table.replace(_select_token(tokens, user, number, kind), digest)
 
 
 _IN_DATABASE = "Changed in the database. Running relays apply it within a second."

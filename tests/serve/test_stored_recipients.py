@@ -74,7 +74,7 @@ def test_recipient_is_added_and_removed_while_two_workers_run(path, inbox, postg
             post(client, step, "bob")
         wait_for(lambda: len(inbox.messages) == 2)
         times = list_times(inbox)
-        assert len(set(times)) == 2, "nothing of the time before, twice or of the other user"
+        assert len(set(times)) == 2, "nothing twice, of the other user or of the time before"
         assert all(headers["authorization"] == "Bearer secret" for _, headers, _ in inbox.messages)
         assert get_names(first) == get_names(second) == ["family"]
         remove_recipient(path, "family")
