@@ -123,7 +123,7 @@ class Shares:
             raise
 
     def confirm(self, share: int) -> bool:
-        """Return whether this process has held a share without interruption, as the database states now."""
+        """Return whether the database confirms that a share was held all the time."""
         held, connections = self.holds(share), self._num_connections
         with suppress(DphmmError):
             self.balance()
@@ -235,7 +235,7 @@ class Listener:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     def _make_client(self) -> Any:
-        """Create a client that tries to connect on a separate thread until it has lost a connection."""
+        """Create a client of one connection, which a separate thread tries to open."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 

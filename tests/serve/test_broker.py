@@ -344,7 +344,7 @@ def accepts_connections(url):
 
 
 def test_restarted_database_is_not_taken_for_another_relay(config, mosquitto, restartable, caplog):
-    """Both workers lose their locks, and the one that returns first takes the sessions of the other at the broker.
+    """Workers lose their locks, and the first that returns takes the sessions of the other.
 
     The other one is busy, and learns that its session has ended earlier than that its lock has.
     """
