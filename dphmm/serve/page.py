@@ -27,7 +27,7 @@ from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificate import certify
 from dphmm.plots.webmap import tile_host
 from dphmm.release.drawn_zones import Zones, clean_zones_error
-from dphmm.serve.config import RelayConfig, find_user
+from dphmm.serve.config import RelayConfig, find_entry
 from dphmm.serve.content import PageContent, compute_policy_effects
 from dphmm.serve.recipients import FOREVER, Login, now
 from dphmm.serve.requests import parse_bearer_token, read_object
@@ -151,7 +151,7 @@ class _Page:
         """Set a cookie for the token of a page. With ``add``, the present login is extended."""
         body = await read_object(request)
         token = body.get("token")
-        if not isinstance(token, str) or find_user(self._sessions.access.pages, token) is None:
+        if not isinstance(token, str) or find_entry(self._sessions.access.pages, token) is None:
             raise HTTPException(401, "the token is unknown")
         earlier: tuple[str, ...] = ()
         if body.get("add") is True:
@@ -276,7 +276,7 @@ class _Page:
         ends = body.get("ends")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= 80 or not name.isprintable():
             raise HTTPException(400, localize_reason(request, "the name of a link must have 1 to 80 characters"))
-        offered = _is_second(precision_m) and precision_m in self._config.list_precisions(user)
+        offered = _is_second(precision_m) and precision_m in self._sessions.access.list_precisions(user)
         if not offered or not isinstance(ends, int) or not _is_second(ends) or ends > now() + _MAX_LINK_S:
             wrong = "ends must be a second within a year, and precision_m a precision of a recipient"
             raise HTTPException(400, localize_reason(request, wrong))
