@@ -165,7 +165,8 @@ def add_recipient(file: Path, keys: tuple[str, ...], **values: str) -> None:
     """Add recipient NAME of messages of format KIND at address URL.
 
     It is added to FILE, or to the database if the store of FILE is PostgreSQL. It is sent nothing from before. KEY is
-    users (separated by commas), precision, content, when_withheld or headers.NAME (with VALUE env:VARIABLE).
+    users (separated by commas), precision, content, when_withheld or headers.NAME (with VALUE
+    env:DPHMM_RECIPIENT_VARIABLE).
     """
     from dphmm.serve.setup import add_recipient
 

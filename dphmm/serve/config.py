@@ -100,7 +100,9 @@ def parse_precision_m(text: str) -> int:
 
 _ADDRESS = re.compile(r"[!-~]{1,2000}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,80}")
-_VARIABLE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,199}")
+# Whoever can write to the database chooses these variables and the address to which their values are sent.
+_STORED_VARIABLE_PREFIX = "DPHMM_RECIPIENT_"
+_STORED_VARIABLE = re.compile(rf"env:{_STORED_VARIABLE_PREFIX}[A-Za-z0-9_]{{1,100}}")
 
 
 class _StrictModel(BaseModel):
@@ -272,8 +274,8 @@ class Recipient(_StrictModel):
 class StoredRecipient(Recipient):
     """A recipient in the database, without secrets and not of true locations.
 
-    Values of headers are ``env:NAME``, and the address has no password. Any process that can write to the database
-    could otherwise request true locations.
+    Values of headers are ``env:DPHMM_RECIPIENT_NAME``, and the address has no password. Any process that can write to
+    the database could otherwise request true locations or other variables of the environment.
 
     See `Recipient` for its attributes.
     """
@@ -293,8 +295,8 @@ class StoredRecipient(Recipient):
         for name, value in self.headers.items():
             if not _HEADER_NAME.fullmatch(name):
                 raise ValueError("headers must have names of letters, digits and hyphens")
-            if not _VARIABLE.fullmatch(value):
-                raise ValueError(f"header {name} must have a value env:NAME in the database, which keeps no secrets")
+            if not _STORED_VARIABLE.fullmatch(value):
+                raise ValueError(f"header {name} must have a value env:{_STORED_VARIABLE_PREFIX}NAME in the database")
         return self
 
     @classmethod

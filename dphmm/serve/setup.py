@@ -428,7 +428,8 @@ def add_recipient(path: str | Path, name: str, kind: str, url: str, keys: Mappin
     name, kind, url : str
         Name, message format and address of the recipient, see `dphmm.serve.config.Recipient`.
     keys : mapping, optional
-        Further keys of the recipient, such as ``precision``. Values of headers are ``env:NAME``.
+        Further keys of the recipient, such as ``precision``. Values of headers are
+        ``env:DPHMM_RECIPIENT_NAME``.
 
     Returns
     -------

@@ -60,12 +60,12 @@ def write(path, **keys):
 
 
 def test_recipient_is_added_and_removed_while_two_workers_run(path, inbox, postgres, monkeypatch):
-    monkeypatch.setenv("RECORDER", "Bearer secret")
+    monkeypatch.setenv("DPHMM_RECIPIENT_FAMILY", "Bearer secret")
     config = RelayConfig.read(path)
     with relay(config) as first, relay(config) as second:
         post(first, 0)
         post(first, 0, "bob")
-        headers = {"Authorization": "env:RECORDER"}
+        headers = {"Authorization": "env:DPHMM_RECIPIENT_FAMILY"}
         add_recipient(path, "family", "webhook", inbox.url, {"users": ["ann"], "headers": headers})
         for client in (first, second):
             wait_for(lambda: "family" in read_text(client), APPLY_S)  # noqa: B023 - it is waited for here
@@ -183,10 +183,17 @@ HOSTILE = [
     ({"users": ["a/b"]}, "users.0 .*match pattern"),
     ({"precision": "5"}, "precision .*must be a length"),
     ({"content": "zone", "precision": "5km"}, "cannot be combined"),
-    ({"headers": {"Authorization": "Bearer secret"}}, "header Authorization must have a value env:NAME"),
-    ({"headers": {"Authorization": "env:"}}, "header Authorization must have a value env:NAME"),
-    ({"headers": {"Authorization": "env:A\n"}}, "header Authorization must have a value env:NAME"),
-    ({"headers": {"A: b\r\nC": "env:A"}}, "headers must have names of letters"),
+    (
+        {"headers": {"Authorization": "Bearer secret"}},
+        "header Authorization must have a value env:DPHMM_RECIPIENT_NAME",
+    ),
+    ({"headers": {"Authorization": "env:"}}, "header Authorization must have a value env:DPHMM_RECIPIENT_NAME"),
+    ({"headers": {"Authorization": "env:A\n"}}, "header Authorization must have a value env:DPHMM_RECIPIENT_NAME"),
+    (
+        {"headers": {"Authorization": "env:PGPASSWORD"}},
+        "header Authorization must have a value env:DPHMM_RECIPIENT_NAME",
+    ),
+    ({"headers": {"A: b\r\nC": "env:DPHMM_RECIPIENT_A"}}, "headers must have names of letters"),
 ]
 
 
@@ -219,14 +226,14 @@ def test_invalid_rows_of_the_database_are_not_used(path, inbox, postgres, caplog
 
 
 def test_messages_wait_until_the_variable_of_a_header_is_set(path, inbox, monkeypatch, caplog):
-    monkeypatch.delenv("RECORDER", raising=False)
-    add_recipient(path, "family", "webhook", inbox.url, {"headers": {"Authorization": "env:RECORDER"}})
+    monkeypatch.delenv("DPHMM_RECIPIENT_FAMILY", raising=False)
+    add_recipient(path, "family", "webhook", inbox.url, {"headers": {"Authorization": "env:DPHMM_RECIPIENT_FAMILY"}})
     config = RelayConfig.read(path)
     with relay(config) as client:
         post(client, 0)
-    assert "messages to recipient family wait: env:RECORDER is not set" in caplog.text
+    assert "messages to recipient family wait: env:DPHMM_RECIPIENT_FAMILY is not set" in caplog.text
     assert inbox.messages == []
-    monkeypatch.setenv("RECORDER", "Bearer secret")
+    monkeypatch.setenv("DPHMM_RECIPIENT_FAMILY", "Bearer secret")
     with relay(config):
         wait_for(lambda: len(inbox.messages) == 1)
 
@@ -249,7 +256,7 @@ def test_commands(path, model, tmp_path, postgres):
 
     assert run("recipients", path).output == ""
     url = "https://recorder.example/secret"
-    more = "users=ann", "precision=5km", "when_withheld=nothing", "headers.X-Key=env:KEY"
+    more = "users=ann", "precision=5km", "when_withheld=nothing", "headers.X-Key=env:DPHMM_RECIPIENT_KEY"
     done = run("add-recipient", path, "family", "webhook", url, *more)
     assert (done.exit_code, done.output) == (0, "Changed in the database. Running relays apply it within a second.\n")
     again = run("add-recipient", path, "family", "webhook", url)
@@ -264,7 +271,7 @@ def test_commands(path, model, tmp_path, postgres):
         "defined_in": "database",
     }  # fmt: skip
     for word, message in (("precision", "must have a KEY"), ("a=b", "must have a KEY"), ("precision=", "a length"),
-                          ("headers.A=x", "must have a value env:NAME")):  # fmt: skip
+                          ("headers.A=x", "must have a value env:DPHMM_RECIPIENT_NAME")):  # fmt: skip
         refused = run("add-recipient", path, "b", "webhook", url, word)
         assert (refused.exit_code, message in refused.output) == (2, True), refused.output
     assert "got precision twice" in run("add-recipient", path, "b", "webhook", url, *more, "precision=1km").output
@@ -277,4 +284,8 @@ def test_commands(path, model, tmp_path, postgres):
     done = run("add-recipient", path, "family", "webhook", url, *more)
     assert done.exit_code == 0, done.output
     (recipient,) = RelayConfig.read(path).recipients
-    assert (recipient.users, recipient.precision_m, recipient.headers) == (("ann",), 5000, {"X-Key": "env:KEY"})
+    assert (recipient.users, recipient.precision_m, recipient.headers) == (
+        ("ann",),
+        5000,
+        {"X-Key": "env:DPHMM_RECIPIENT_KEY"},
+    )
