@@ -7,7 +7,7 @@ degrees of protection and hulls those of `dphmm.audit.policy.audit_constraint`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -35,7 +35,7 @@ from dphmm.policy.lengths import kilometres
 from dphmm.policy.repair import Method
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import steps_per_day
+from dphmm.release.ledger import Account, steps_per_day
 from dphmm.release.planning import StepPlan
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.settings import Schedule
@@ -72,6 +72,8 @@ MAX_EDGE_STATES = 500
 _MAX_EDGES = 12_000
 _NUM_SAMPLES = 200
 _NUM_RUNS = 6  # settings whose steps are kept, so that the time axis and Undo answer at once
+# A change that computes more timesteps than these is first answered by the timestep shown alone.
+_MAX_DIRECT_STEPS = 8
 _NUM_CIRCLE_POINTS = 72
 _SAMPLE_SEED = 5
 # A sampled user has this history, from which an adversary learns habits.
@@ -301,44 +303,69 @@ class _Step:
 class _Run:
     """The steps of an engine along the user's path, computed as far as they are requested."""
 
-    def __init__(self, engine: Releaser, user: ExploredUser, habits: MarkovModel | None) -> None:
+    def __init__(self, engine: Releaser, user: ExploredUser, habits: MarkovModel | None, seed: int) -> None:
         self.engine = engine
         self.steps: list[_Step] = []
+        self.amendment: tuple[int, list[_Step]] | None = None
         self._user = user
+        self._seed = seed
         self._habits = habits
         self._audits: BoundedCache[bytes, ConstraintAudit] = BoundedCache(16)
         engine.restart(int(user.slots[0]))
 
     def advance(self, step: int, progress: Progress) -> None:
         """Compute the steps up to one."""
-        slots = self._user.slots
         while len(self.steps) <= step:
-            index = len(self.steps)
-            progress(index, step + 1)
-            since = int(slots[index] - slots[index - 1]) if index else 1
-            state = int(self._user.states[index])
-            plan = self.engine.prepare(steps=since)
-            record = self.engine.draw(plan, state)
-            public = self.engine.belief
-            assert public is not None, "a draw leaves a belief"
-            private = self.engine.private_diagnostics(state)
-            self.steps.append(_Step(plan, record, private, public, self._update_informed(index, since)))
+            progress(len(self.steps), step + 1)
+            self.steps.append(self._release(self.engine, self.steps))
 
-    def _update_informed(self, index: int, since: int) -> Belief | None:
+    def amend(self, earlier: _Run, step: int) -> list[_Step]:
+        """Compute one step after those of other settings, as an amended session does."""
+        before = earlier.steps[:step]
+        slots = self._user.slots.tolist()
+        account = Account()
+        for slot, released in zip(slots, before, strict=False):
+            account.add(slot, released.record.epsilon, released.record.constrained_dp_factor)
+        engine = self.engine.spawn(np.random.default_rng((self._seed, step)))
+        engine.resume(before[-1].public, step, account=account, slot=slots[step - 1])
+        self.amendment = step, [*before, self._release(engine, before)]
+        return self.amendment[1]
+
+    def find_steps(self, step: int) -> list[_Step]:
+        """Return the computed steps up to one; empty if it is not computed."""
+        if step < len(self.steps):
+            return self.steps[: step + 1]
+        return self.amendment[1] if self.amendment is not None and self.amendment[0] == step else []
+
+    def _release(self, engine: Releaser, before: Sequence[_Step]) -> _Step:
+        """Release the timestep after others."""
+        index = len(before)
+        slots = self._user.slots
+        since = int(slots[index] - slots[index - 1]) if index else 1
+        state = int(self._user.states[index])
+        plan = engine.prepare(steps=since)
+        record = engine.draw(plan, state)
+        public = engine.belief
+        assert public is not None, "a draw leaves a belief"
+        informed = self._update_informed(engine, before, since)
+        return _Step(plan, record, engine.private_diagnostics(state), public, informed)
+
+    def _update_informed(self, engine: Releaser, before: Sequence[_Step], since: int) -> Belief | None:
         """Return the belief of an adversary with the user's habits.
 
         The likelihood is that of the public adversary, the prior follows from the habits.
         """
         if self._habits is None:
             return None
-        likelihood = self.engine.filter_state.last_log_likelihood
+        likelihood = engine.filter_state.last_log_likelihood
         assert likelihood is not None, "a draw leaves a likelihood"
+        index = len(before)
         slots = self._user.slots
-        before = self.steps[index - 1].informed if index else None
-        if before is None:
+        last = before[-1].informed if before else None
+        if last is None:
             prior = Belief.initial(self._habits, int(slots[index]))
         else:
-            prior = before.predict(self._habits, since, int(slots[index - 1]))
+            prior = last.predict(self._habits, since, int(slots[index - 1]))
         return prior.update(likelihood)
 
     def audit(self, plan: StepPlan) -> ConstraintAudit:
@@ -389,7 +416,7 @@ class Explorer:
         self._preparation = preparation
         self._habits = None if user.history is None else build_habit_model(model, user.history)
         self._graphs: BoundedCache[str, PolicyGraph] = BoundedCache(_NUM_RUNS)
-        self._runs: BoundedCache[tuple[str, int], _Run] = BoundedCache(_NUM_RUNS)
+        self._runs: dict[tuple[str, int], _Run] = {}
 
     @property
     def is_invented_city(self) -> bool:
@@ -479,8 +506,19 @@ class Explorer:
             "has_habits": self._habits is not None,
         }
 
-    def view(self, values: Mapping[str, Any], step: int, seed: int = 1, progress: Progress = _ignore) -> dict[str, Any]:
+    def view(
+        self,
+        values: Mapping[str, Any],
+        step: int,
+        seed: int = 1,
+        progress: Progress = _ignore,
+        before: tuple[Mapping[str, Any], int] | None = None,
+    ) -> dict[str, Any]:
         """Return what the page shows, as plain JSON values.
+
+        The settings apply from the first timestep on. With ``before`` they may apply to the timestep shown only, after
+        releases under earlier settings: the belief and the account continue, as in a session of which the terms are
+        amended. This takes one timestep, however many there are.
 
         Parameters
         ----------
@@ -492,11 +530,15 @@ class Explorer:
             The seed of the noise: what is shown is not a private release.
         progress
             Called before each timestep is computed.
+        before
+            The fields and the seed before a change. They are used if the timesteps before the one shown have been
+            computed for them, and more than a few have not been computed for the settings.
 
         Returns
         -------
         dict
-            The view, or only ``errors``: field → what is wrong with it.
+            The view, or only ``errors``: field → what is wrong with it. ``applies_from`` is the first timestep with
+            these settings: 0, or the one shown.
         """
         settings, errors = self._parse(values)
         if settings is None:
@@ -505,8 +547,11 @@ class Explorer:
             raise InvalidInputError(f"step must be an integer from 0 to {len(self.user.slots) - 1}, got {step}")
         try:
             run = self._find_run(settings, seed)
+            earlier = self._find_earlier_run(before) if step - len(run.steps) > _MAX_DIRECT_STEPS else None
+            if earlier is not None and step <= len(earlier.steps):
+                return self._show(run, run.amend(earlier, step), applies_from=step)
             run.advance(step, progress)
-            return self._show(run, step)
+            return self._show(run, run.find_steps(step))
         except SingletonConstraintError as problem:
             return {"errors": {"policy" if settings.delta is None else "delta": str(problem)}}
         except DphmmError as problem:  # the policy is valid, so the noise does not suit it
@@ -529,9 +574,10 @@ class Explorer:
         """
         settings, _ = parse_fields(values)
         run = None if settings is None else self._runs.get((settings.content_hash, seed))
-        if run is None or step >= len(run.steps) or not 0 <= state < self.model.size:
+        steps = [] if run is None else run.find_steps(step)
+        if run is None or not steps or not 0 <= state < self.model.size:
             return []
-        constraint = run.steps[step].plan.constraint
+        constraint = steps[-1].plan.constraint
         if not constraint[state]:
             return []
         others = np.flatnonzero(constraint)
@@ -579,22 +625,34 @@ class Explorer:
         return settings, errors
 
     def _find_run(self, settings: ReleaseSettings, seed: int) -> _Run:
-        return self._runs.get_or_make(
-            (settings.content_hash, seed), lambda: _Run(settings.engine(self.model, rng=seed), self.user, self._habits)
-        )
+        key = settings.content_hash, seed
+        run = self._runs.pop(key, None) or _Run(settings.engine(self.model, rng=seed), self.user, self._habits, seed)
+        # The run that was used last is at the end, the others are removed from the start.
+        self._runs[key] = run
+        while len(self._runs) > _NUM_RUNS:
+            del self._runs[next(iter(self._runs))]
+        return run
+
+    def _find_earlier_run(self, before: tuple[Mapping[str, Any], int] | None) -> _Run | None:
+        """Return the run of fields and a seed, if it is kept."""
+        values, seed = before or ({}, 0)
+        settings = None if before is None else parse_fields(values)[0]
+        is_kept = settings is not None and (settings.content_hash, seed) in self._runs
+        return self._find_run(settings, seed) if settings is not None and is_kept else None
 
     # ---- one view ----------------------------------------------------------------------------------------------------
 
-    def _show(self, run: _Run, step: int) -> dict[str, Any]:
-        released = run.steps[step]
+    def _show(self, run: _Run, steps: Sequence[_Step], applies_from: int = 0) -> dict[str, Any]:
+        released = steps[-1]
         plan = released.plan
         record = released.record
         possible = np.flatnonzero(plan.constraint)
         audit = run.audit(plan)
         (body,) = audit.bodies
         beliefs = {"public": released.public, "informed": released.informed}
-        epsilons = [earlier.record.epsilon_24h for earlier in run.steps[: step + 1]]
+        epsilons = [earlier.record.epsilon_24h for earlier in steps]
         return {
+            "applies_from": applies_from,
             "constraint": possible.tolist(),
             "degrees": body.degrees[possible].tolist(),
             "degrees_after_repair": plan.protection.degrees[possible].tolist(),

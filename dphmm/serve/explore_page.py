@@ -11,7 +11,9 @@ import json
 import socket
 import threading
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from secrets import compare_digest, token_urlsafe
 from tempfile import TemporaryDirectory
@@ -63,6 +65,10 @@ class _Superseded(Exception):
     """A newer request of the same panel makes this one unnecessary."""
 
 
+class _Paused(Exception):
+    """Another request waits, and is answered between two timesteps of this one."""
+
+
 class _Guard:
     """An application that answers only requests with the cookie of the page.
 
@@ -99,7 +105,8 @@ class _ExplorePage:
 
     def __init__(self, explorer: Explorer, basemap: Basemap) -> None:
         self._explorer = explorer
-        self._lock = asyncio.Semaphore(1)
+        self._lock = asyncio.Lock()
+        self._num_waiting = 0
         self._latest: dict[int, int] = {}
         self._progress = (0, 0)
         coordinates = explorer.model.space.latlon()
@@ -138,27 +145,53 @@ class _ExplorePage:
         """
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
+        before = None
+        if body.get("before") is not None:
+            if not isinstance(body["before"], dict):
+                raise HTTPException(400, "before must be an object")
+            fields_before, _, seed_before = _parse_request(body["before"])
+            before = fields_before, seed_before
         panel, number = (_parse_integer(body, name, 2**53) for name in ("panel", "number"))
         self._latest[panel % _NUM_PANELS] = number
+        view = None
+        while view is None:
+            reports = count()
 
-        def report(done: int, total: int) -> None:
-            if self._latest[panel % _NUM_PANELS] != number:
-                raise _Superseded
-            self._progress = (done, total)
+            def report(done: int, total: int, reports: Iterator[int] = reports) -> None:
+                if self._latest[panel % _NUM_PANELS] != number:
+                    raise _Superseded
+                self._progress = (done, total)
+                if next(reports) and self._num_waiting:  # each turn computes at least one timestep
+                    raise _Paused
 
-        try:
-            async with self._lock:
-                view = await asyncio.to_thread(self._explorer.view, fields, step, seed, report)
-        except _Superseded:
-            raise HTTPException(409, "a newer request replaces this one") from None
+            try:
+                async with self._take_turn():
+                    view = await asyncio.to_thread(self._explorer.view, fields, step, seed, report, before)
+            except _Paused:
+                continue
+            except _Superseded:
+                raise HTTPException(409, "a newer request replaces this one") from None
         return JSONResponse(view, 400 if "errors" in view else 200)
+
+    @asynccontextmanager
+    async def _take_turn(self) -> AsyncIterator[None]:
+        """Wait until no other request computes. A long one makes way between two timesteps."""
+        self._num_waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._num_waiting -= 1
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     async def neighbours(self, request: Request) -> Response:
         """Answer the neighbours of a state."""
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
         state = _parse_integer(body, "state", 2**31)
-        async with self._lock:
+        async with self._take_turn():
             return JSONResponse(await asyncio.to_thread(self._explorer.list_neighbours, fields, step, state, seed))
 
     async def policy(self, request: Request) -> Response:
@@ -167,7 +200,7 @@ class _ExplorePage:
         with TemporaryDirectory(prefix="dphmm-explore-") as folder:
             path = Path(folder, "policy.json")
             try:
-                async with self._lock:
+                async with self._take_turn():
                     await asyncio.to_thread(self._explorer.write_policy, fields, path)
             except DphmmError as problem:
                 raise HTTPException(400, str(problem)) from None

@@ -160,6 +160,58 @@ def test_releases_are_those_of_engine(explorer):
     assert explorer.view(fields, 2, seed=8)["true_state"] == explorer.user.states[2]  # earlier steps stay available
 
 
+@pytest.fixture
+def long_explorer():
+    model = make_model(np.random.default_rng(3))
+    return Explorer(model, sample_user(model, 30, seed=2))
+
+
+BEFORE = {"policy": "utility:1km", "epsilon": "0.7", "delta": "0.1"}
+AFTER = {"policy": "complete", "epsilon": "1.5", "delta": "0.05", "mechanism": "k-norm"}
+
+
+def test_change_after_many_timesteps_is_that_of_amended_session(long_explorer):
+    """Oracle: an engine that resumes from the belief, the account and the slot of another one."""
+    step = 20
+    long_explorer.view(BEFORE, step, seed=8)
+    view = long_explorer.view(AFTER, step, seed=8, before=(BEFORE, 8))
+    assert view["applies_from"] == step
+    first = parse_fields(BEFORE)[0].engine(long_explorer.model, rng=8)
+    first.restart(int(long_explorer.user.slots[0]))
+    for state in long_explorer.user.states[:step].tolist():
+        last = first.release(state)
+    second = parse_fields(AFTER)[0].engine(long_explorer.model, rng=np.random.default_rng((8, step)))
+    state = first.filter_state
+    second.resume(first.belief, step, account=state.account, slot=state.slot)
+    record = second.release(int(long_explorer.user.states[step]))
+    place = long_explorer.model.space.projection.to_latlon(np.array([record.released]))[0]
+    assert view["released"] == pytest.approx(place, abs=1e-6)
+    assert view["epsilon_total"] == pytest.approx(last.epsilon_total + 1.5)
+    assert view["epsilon_24h"] == record.epsilon_24h
+    assert view["adversaries"]["public"]["expected_error_m"] == pytest.approx(1000 * record.expected_estimate_error)
+    assert compare(view, long_explorer, {**AFTER, "noise_scope": "graph", "repair": "exact"}) == []
+
+
+def test_views_from_first_timestep_do_not_depend_on_change_before(long_explorer):
+    long_explorer.view(BEFORE, 20)
+    amended = long_explorer.view(AFTER, 20, before=(BEFORE, 1))
+    assert long_explorer.list_neighbours(AFTER, 20, view_states(amended)[0]) == view_states(amended)[1:]
+    complete = long_explorer.view(AFTER, 20)
+    assert complete["applies_from"] == 0
+    assert complete == Explorer(long_explorer.model, long_explorer.user).view(AFTER, 20)
+    assert complete["epsilon_total"] != amended["epsilon_total"]
+    # a few timesteps, settings without computed timesteps and computed settings are answered from the first timestep
+    assert long_explorer.view({"epsilon": "3"}, 8, before=(BEFORE, 1))["applies_from"] == 0
+    assert long_explorer.view({"epsilon": "4"}, 20, before=({"epsilon": "5"}, 1))["applies_from"] == 0
+    assert long_explorer.view({"epsilon": "4"}, 21, before=(BEFORE, 1))["applies_from"] == 0
+    assert long_explorer.view(AFTER, 20, before=(BEFORE, 1)) == complete
+
+
+def view_states(view):
+    """Return the first possible state and the others, which a complete policy connects to it."""
+    return view["constraint"]
+
+
 def test_informed_adversary_is_exact_bayes_rule(explorer):
     """Oracle: the forward recursion in probabilities, with the engine's densities."""
     fields = {"policy": "complete", "epsilon": "2", "delta": "", "mechanism": "k-norm"}

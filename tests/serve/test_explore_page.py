@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ TOKEN = "t" * 32
 HOSTILE = "<img src=x onerror='window.hacked=1'>"
 NAMES = [HOSTILE, '"><script>window.hacked=1</script>', "Café & Bar", *(f"s{k}" for k in range(3, 12))]
 DESK, PHONE = (1280, 900), (390, 844)
+LATE = "#" + quote(json.dumps({"step": 19}))
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +37,15 @@ def model():
     return MarkovModel(matrix, np.full(12, 1 / 12), Places(NAMES, 45 + 0.0063 * rows, 7 + 0.0089 * columns), 300)
 
 
-def make_explorer(model, name=""):
-    states = np.array([5, 5, 6, 6, 2, 2])
-    slots = 5_700_000 + np.arange(6)
-    return Explorer(model, ExploredUser(name, slots, states, (slots - 300, states)))
+def make_explorer(model, name="", num_steps=6):
+    states = np.resize([5, 5, 6, 6, 2, 2], num_steps)
+    slots = 5_700_000 + np.arange(num_steps)
+    return Explorer(model, ExploredUser(name, slots, states, (slots - 2 * num_steps, states)))
 
 
 @contextmanager
-def serve(model, name=""):
-    with serve_app(make_explore_app(make_explorer(model, name), TOKEN)) as url:
+def serve(model, name="", num_steps=6):
+    with serve_app(make_explore_app(make_explorer(model, name, num_steps), TOKEN)) as url:
         yield url
 
 
@@ -79,7 +81,16 @@ def test_content_policy_is_that_of_relay_page(model):
 
 
 @pytest.mark.parametrize(
-    "body", [{"fields": 7}, {"fields": {}, "step": -1}, {"fields": {}, "seed": True}, {"fields": {}, "step": "1"}, {}]
+    "body",
+    [
+        {"fields": 7},
+        {"fields": {}, "step": -1},
+        {"fields": {}, "seed": True},
+        {"fields": {}, "step": "1"},
+        {},
+        {"fields": {}, "before": []},
+        {"fields": {}, "before": {"fields": 7}},
+    ],
 )
 def test_malformed_requests_are_refused(model, body):
     with serve(model) as url, log_in(url) as client:
@@ -97,6 +108,23 @@ def test_view_and_errors_over_http(model):
         policy = client.post("/explore/policy", json={"fields": {"policy": "utility:750m"}})
         assert len(policy.json()["edges"]) == 17  # 3 rows of 3 and 4 columns of 2
         assert client.post("/explore/policy", json={"fields": {"policy": "x"}}).status_code == 400
+
+
+def test_long_computation_makes_way_and_is_complete(model):
+    step = 1_500
+    with serve(model, num_steps=step + 1) as url, log_in(url) as client, log_in(url) as other:
+        with ThreadPoolExecutor(1) as pool:
+            long = pool.submit(client.post, "/explore/view", json={"fields": {}, "step": step, "number": 1})
+            wait_for(lambda: other.get("/explore/progress").json()["done"] > 20)
+            short = other.post("/explore/view", json={"fields": {}, "step": 0, "panel": 1, "number": 2})
+            assert not long.done()
+            assert short.json()["epsilon_total"] == 1
+            # the panel's next request ends the long one
+            newer = other.post("/explore/view", json={"fields": {"epsilon": "2"}, "step": 0, "number": 3})
+            assert newer.json()["epsilon_total"] == 2
+            assert long.result().status_code == 409
+        near = other.post("/explore/view", json={"fields": {}, "step": 60, "number": 4}).json()
+    assert near == json.loads(json.dumps(make_explorer(model, num_steps=step + 1).view({}, 60, seed=0)))
 
 
 def test_explore_serves_until_closed(model):
@@ -222,6 +250,40 @@ def test_settings_errors_and_undo(model, browser):
         set_field(page, "target_error", "")
         set_field(page, "window_epsilon", "0.25")
         wait_for(lambda: page.locator("[data-figure=withheld]").count() == 0)
+
+
+def test_change_is_answered_by_shown_timestep_first(model, browser):
+    held = []
+
+    def hold(route):
+        body = route.request.post_data_json
+        held.append(route) if "before" not in body and body["fields"]["epsilon"] == "2" else route.continue_()
+
+    with serve(model, num_steps=30) as url, open_page(browser, url, fragment=LATE) as page:
+        wait_for(lambda: figure(page, "epsilon_total") == "20")
+        page.route("**/explore/view", hold)
+        set_field(page, "epsilon", "2")
+        wait_for(lambda: figure(page, "epsilon_total") == "21")  # 19 earlier timesteps, and one under the change
+        assert "from timestep 20 on" in page.inner_text("[data-part=scope]")
+        wait_for(lambda: held)
+        held.pop().continue_()
+        wait_for(lambda: figure(page, "epsilon_total") == "40")
+        assert page.inner_text("[data-part=scope]") == ""
+        # settings that the shown timestep allows, and an earlier one does not
+        page.unroute("**/explore/view")
+        page.route("**/explore/view", lambda route: refuse_complete(route))
+        set_field(page, "delta", "0.02")
+        page.wait_for_selector("#problem-delta-0")
+        assert "cannot be applied from the first" in page.inner_text("[data-part=scope]")
+        assert figure(page, "epsilon_total") == "40"
+
+
+def refuse_complete(route):
+    """Answer requests for all timesteps as if one of them had a single possible state."""
+    if "before" in route.request.post_data_json:
+        route.continue_()
+    else:
+        route.fulfill(status=400, json={"errors": {"delta": "one state only"}})
 
 
 def test_time_and_two_settings_side_by_side(model, browser):

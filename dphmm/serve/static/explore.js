@@ -3,7 +3,7 @@ import { COLOUR, STATIC_LAYER, makeMap } from "./map.js";
 import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_LIVE_MS = 1000, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
+const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
 const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "noise_scope", "repair", "target_error", "window_epsilon"];
 const DEGREE_RAMP = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
 const PROBABILITY_RAMP = [[255, 245, 235], [253, 174, 107], [230, 85, 13], [127, 39, 4]];
@@ -62,7 +62,7 @@ function makePanel(index, fields) {
   root.setAttribute("aria-labelledby", heading.id);
   const map = makeMap(scene.bounds, {}, scene.basemap, part("map"));
   for (const name of ["states", "edges", "pointed", "hull", "samples", "marks"]) layers[name] = L.layerGroup().addTo(map);
-  let view = null, applied = null, seed = 1, duration = 0, pending = null, pointed = -1, position = new Map(), timer = 0, pointTimer = 0;
+  let view = null, applied = null, complete = null, seed = 1, pending = null, pointed = -1, position = new Map(), timer = 0, pointTimer = 0;
 
   const read = () => Object.fromEntries(SETTINGS.map((name) => [name, input(name).value]));
   const write = (values) => { for (const name of SETTINGS) if (typeof values[name] === "string") input(name).value = values[name]; };
@@ -103,22 +103,36 @@ function makePanel(index, fields) {
   async function apply(remember = true) {
     clearTimeout(timer);
     if (pending) pending.abort();
-    const running = pending = new AbortController(), fields = read(), started = performance.now();
+    const running = pending = new AbortController(), fields = read(), step = Number($("time").value);
+    const ask = async (before) => (await request("view", { fields, step, seed, before, panel: index, number: ++numRequests }, running.signal)).json();
     root.setAttribute("aria-busy", "true");
     watchProgress(running.signal);
     try {
-      const response = await request("view", { fields, step: Number($("time").value), seed, panel: index, number: ++numRequests }, running.signal);
-      const answer = await response.json();
+      // After many timesteps, the first answer applies the change to the timestep shown only.
+      let answer = await ask(complete);
       showErrors(answer.errors || {});
       if (answer.errors) return;
       if (remember && applied && SETTINGS.some((name) => fields[name] !== applied[name])) history.push(applied);
       if (history.length > MAX_UNDO) history.shift();
       applied = fields;
-      duration = performance.now() - started;
-      view = answer;
       part("undo").disabled = !history.length;
       showMessage("");
+      view = answer;
       show();
+      if (answer.applies_from) {
+        part("scope").textContent = translate("applies_from", { step: formatNumber(step + 1) });
+        answer = await ask();
+        showErrors(answer.errors || {});
+        if (answer.errors) {
+          part("status").textContent = "";
+          part("scope").textContent = translate("applies_only", { step: formatNumber(step + 1) });
+          return;
+        }
+        view = answer;
+        show();
+      }
+      part("scope").textContent = "";
+      complete = { fields, seed };
     } catch (problem) { if (!running.signal.aborted) showProblem(problem); } finally {
       running.abort(); // also ends the questions about progress
       if (pending === running) { pending = null; part("progress").hidden = true; root.removeAttribute("aria-busy"); }
@@ -126,11 +140,8 @@ function makePanel(index, fields) {
   }
 
   function changed() {
-    // What takes long waits for Apply.
     clearTimeout(timer);
-    if (!differs()) { showErrors({}); return; }
-    if (duration > MAX_LIVE_MS) part("status").textContent = translate("pending", { seconds: formatNumber(duration / 1000, 0) });
-    else timer = setTimeout(apply, CHANGE_DELAY_MS);
+    if (differs()) timer = setTimeout(apply, CHANGE_DELAY_MS); else showErrors({});
   }
 
   // ---- the map --------------------------------------------------------------------------------------------------------
