@@ -6,6 +6,7 @@ degrees of protection and hulls those of `dphmm.audit.policy.audit_constraint`.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,11 +30,14 @@ from dphmm.jobs.model.learn import Model, blank_model, learn, load_model, read_u
 from dphmm.mechanisms.base import get_noise_body
 from dphmm.model import Belief, MarkovModel
 from dphmm.model.path_sampling import sample_paths
+from dphmm.policy.expression import edit_edges, policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
 from dphmm.policy.lengths import kilometres
 from dphmm.policy.repair import Method
+from dphmm.policy.zones import PolygonLayer
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.release.drawn_zones import Zones
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account, steps_per_day
 from dphmm.release.planning import StepPlan
@@ -42,6 +46,7 @@ from dphmm.release.settings import Schedule
 from dphmm.release.trajectory import locate_states, to_degrees
 from dphmm.space.grid import Box
 from dphmm.tables import iso_time
+from dphmm.tables.json_toml import parse_json
 from dphmm.tables.table import write_csv
 from dphmm.validation import Integers, NonNegativeInt, checked
 
@@ -50,12 +55,25 @@ DEFAULT_FIELDS: Mapping[str, str] = {
     "epsilon": "1",
     "delta": "0.01",
     "mechanism": "lattice",
+    "optimal_fallback": "none",
     "noise_scope": "graph",
     "repair": "exact",
     "target_error": "",
     "window_epsilon": "",
+    "edges": "",
+    "zones": "",
 }
-"""The fields of the page, as typed → their first values. An empty one is not set."""
+"""The fields of the page, as typed → their first values. An empty one is not set.
+
+``edges`` is a JSON object of the lists ``added`` and ``removed`` of pairs of states, which change the policy. ``zones``
+is a GeoJSON feature collection of polygons with the property ``name``: the layer `ZONES_LAYER`.
+"""
+
+ZONES_LAYER = "zones.geojson"
+"""The layer of the zones drawn on the page, and the file from which command lines read them."""
+
+MAX_EDITED_EDGES = 1_000
+"""The maximum number of edges that are added or removed on the page."""
 
 NUM_STEPS = 48
 """The default number of timesteps on the time axis."""
@@ -258,10 +276,82 @@ def parse_fields(values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dic
                 settings[name] = _parse_field(name, text.strip())
             except DphmmError as problem:
                 errors[name] = str(problem)
-    aims = {name: settings.pop(name) for name in ("target_error", "window_epsilon") if name in settings}
     if errors:
         return None, errors
-    return ReleaseSettings.from_dict({**settings, "schedule": Schedule(**aims) if aims else None}), {}
+    aims = {name: settings.pop(name) for name in ("target_error", "window_epsilon") if name in settings}
+    edited = settings.pop("edges", EditedEdges())
+    try:
+        settings["policy"] = edit_edges(settings["policy"], edited.added, edited.removed)
+    except DphmmError as problem:  # the text of the policy cannot be split into terms
+        return None, {"policy": str(problem)}
+    # A layer of which the policy does not use the name has no effect.
+    zones = settings.pop("zones", None)
+    layers = () if zones is None else (PolygonLayer(ZONES_LAYER, zones),)
+    return ReleaseSettings.from_dict({**settings, "layers": layers, "schedule": Schedule(**aims) if aims else None}), {}
+
+
+@dataclass(frozen=True)
+class EditedEdges:
+    """Edges that the user adds to a policy and removes from it.
+
+    Parameters
+    ----------
+    added, removed
+        Pairs of different states, the smaller one first. No pair is in both.
+    """
+
+    added: tuple[tuple[int, int], ...] = ()
+    removed: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_text(cls, text: str) -> EditedEdges:
+        """Parse the field ``edges``; no edges if it is empty.
+
+        Raises
+        ------
+        ConfigurationError
+            If it is not a JSON object of lists of pairs of states, or has more than `MAX_EDITED_EDGES` pairs.
+        """
+        try:
+            data = parse_json(text) if text.strip() else {}
+        except ValueError:
+            data = None
+        lists = [data.get(name, []) for name in ("added", "removed")] if isinstance(data, dict) else [None]
+        if not all(isinstance(pairs, list) and all(map(_is_pair, pairs)) for pairs in lists):
+            raise ConfigurationError("edges must be a JSON object with lists of pairs of states, added and removed")
+        if sum(map(len, lists)) > MAX_EDITED_EDGES:
+            raise ConfigurationError(f"edges must be at most {MAX_EDITED_EDGES:,}, got {sum(map(len, lists)):,}")
+        added, removed = ({(min(pair), max(pair)) for pair in pairs} for pairs in lists)
+        return cls(tuple(sorted(added)), tuple(sorted(removed - added)))
+
+    def to_text(self) -> str:
+        """Return the text that `from_text` parses; empty without edges."""
+        return json.dumps({"added": self.added, "removed": self.removed}) if self.added or self.removed else ""
+
+    def toggle(self, edge: tuple[int, int], is_edge: bool) -> EditedEdges:
+        """Return the edges after one more change.
+
+        Parameters
+        ----------
+        edge
+            Two different states.
+        is_edge
+            Whether the policy with these edges connects them.
+        """
+        pair = (min(edge), max(edge))
+        added, removed = set(self.added) - {pair}, set(self.removed) - {pair}
+        if pair not in {*self.added, *self.removed}:
+            (removed if is_edge else added).add(pair)
+        return EditedEdges(tuple(sorted(added)), tuple(sorted(removed)))
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(type(state) is int and state >= 0 for state in value)
+        and value[0] != value[1]
+    )
 
 
 def _parse_field(name: str, text: str) -> Any:
@@ -279,6 +369,13 @@ def _parse_field(name: str, text: str) -> Any:
             raise ConfigurationError(
                 f"target_error must be a length with its unit, such as 500m or 1.2km, got {text[:40]!r}"
             ) from None
+    if name == "edges":
+        return EditedEdges.from_text(text)
+    if name == "zones":
+        try:
+            return Zones.from_page({"zones": parse_json(text)}).layer
+        except ValueError as problem:
+            raise ConfigurationError(str(problem)) from None
     if name in ("target_error", "window_epsilon"):
         Schedule(**{name: value})
     else:
@@ -415,7 +512,7 @@ class Explorer:
         self._source = source
         self._preparation = preparation
         self._habits = None if user.history is None else build_habit_model(model, user.history)
-        self._graphs: BoundedCache[str, PolicyGraph] = BoundedCache(_NUM_RUNS)
+        self._graphs: BoundedCache[tuple[str, str], PolicyGraph] = BoundedCache(_NUM_RUNS)
         self._runs: dict[tuple[str, int], _Run] = {}
 
     @property
@@ -549,9 +646,12 @@ class Explorer:
             run = self._find_run(settings, seed)
             earlier = self._find_earlier_run(before) if step - len(run.steps) > _MAX_DIRECT_STEPS else None
             if earlier is not None and step <= len(earlier.steps):
-                return self._show(run, run.amend(earlier, step), applies_from=step)
-            run.advance(step, progress)
-            return self._show(run, run.find_steps(step))
+                shown = self._show(run, run.amend(earlier, step), applies_from=step)
+            else:
+                run.advance(step, progress)
+                shown = self._show(run, run.find_steps(step))
+            edited = EditedEdges.from_text(values.get("edges", ""))
+            return {**shown, "edited": {"added": list(edited.added), "removed": list(edited.removed)}}
         except SingletonConstraintError as problem:
             return {"errors": {"policy" if settings.delta is None else "delta": str(problem)}}
         except DphmmError as problem:  # the policy is valid, so the noise does not suit it
@@ -605,7 +705,7 @@ class Explorer:
         settings, errors = self._parse(values)
         if settings is None:
             raise ConfigurationError(next(iter(errors.values())))
-        graph = settings.graph(self.model)
+        graph = self._build_graph(settings)
         num_edges = graph.number_of_edges()
         if num_edges > MAX_TEXT_EDGES:
             raise PolicyError(
@@ -613,20 +713,63 @@ class Explorer:
             )
         graph.to_json(path)
 
+    def toggle_edge(self, values: Mapping[str, Any], first: int, second: int) -> str:
+        """Add an edge to the policy, or remove it if the policy has it.
+
+        Parameters
+        ----------
+        values
+            The fields.
+        first, second
+            Two different states.
+
+        Returns
+        -------
+        str
+            The new value of the field ``edges``.
+
+        Raises
+        ------
+        DphmmError
+            If a field is invalid, or the states are not two states of the model.
+        """
+        settings, errors = self._parse(values)
+        if settings is None:
+            raise ConfigurationError(next(iter(errors.values())))
+        if first == second or not all(0 <= state < self.model.size for state in (first, second)):
+            raise InvalidInputError(
+                f"an edge must have two different states from 0 to {self.model.size - 1}, got {first} and {second}"
+            )
+        is_edge = bool(self._build_graph(settings).connects(first, second)[0])
+        return EditedEdges.from_text(values.get("edges", "")).toggle((first, second), is_edge).to_text()
+
     def _parse(self, values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
         """Return the settings of the fields and the errors, including those of the graph."""
         settings, errors = parse_fields(values)
-        text = values.get("policy", DEFAULT_FIELDS["policy"])
-        if "policy" not in errors:
+        # The graph is checked although other fields are invalid, so that all errors are shown.
+        graph_fields = ("policy", "edges", "zones")
+        if not any(name in errors for name in graph_fields):
+            partial, _ = parse_fields({name: values[name] for name in graph_fields if name in values})
+            assert partial is not None, "the other fields have their first values"
             try:
-                self._graphs.get_or_make(text, lambda: ReleaseSettings(policy=text).graph(self.model))
+                self._build_graph(partial)
             except DphmmError as problem:
-                return None, {"policy": str(problem), **errors}
+                text = str(problem)
+                of_zones = text.startswith(f"{ZONES_LAYER}: ")
+                return None, {"zones" if of_zones else "policy": text.removeprefix(f"{ZONES_LAYER}: "), **errors}
         return settings, errors
+
+    def _build_graph(self, settings: ReleaseSettings) -> PolicyGraph:
+        key = settings.policy, settings.layers[0].geojson if settings.layers else ""
+        return self._graphs.get_or_make(key, lambda: settings.graph(self.model))
 
     def _find_run(self, settings: ReleaseSettings, seed: int) -> _Run:
         key = settings.content_hash, seed
-        run = self._runs.pop(key, None) or _Run(settings.engine(self.model, rng=seed), self.user, self._habits, seed)
+        run = self._runs.pop(key, None)
+        if run is None:
+            graph = self._build_graph(settings)
+            engine = Releaser.from_space(settings, self.model, self.model.space, graph, rng=seed)
+            run = _Run(engine, self.user, self._habits, seed)
         # The run that was used last is at the end, the others are removed from the start.
         self._runs[key] = run
         while len(self._runs) > _NUM_RUNS:
@@ -750,6 +893,7 @@ class Explorer:
 
     def _describe_settings(self, settings: ReleaseSettings) -> dict[str, Any]:
         return {
+            "policy": policy_label(settings.policy),
             "toml": settings.to_toml(),
             "command": self._build_commands(settings),
             "python": _build_python(settings, self._source),
@@ -770,13 +914,14 @@ class Explorer:
         ]
         if schedule is not None and schedule.target_error is not None:
             release += ["--target-error", f"{schedule.target_error:.15g}km"]
-        # The repair is a key of a settings file, not an option.
-        repair = [] if settings.repair == "exact" else ["--settings", "settings.toml"]
+        # The repair and the fallback are keys of a settings file, not options.
+        is_default = (settings.repair, settings.optimal_fallback) == ("exact", "none")
+        file = [] if is_default else ["--settings", "settings.toml"]
         model = ["--model", self._source]
         lines = [
             *([self._preparation] if self._preparation else []),
             shlex.join(["dphmm", "audit", "policy", *model, *policy, *scope]),
-            shlex.join(["dphmm", "release", "recording.gpx", *model, *policy, *scope, *release, *repair]),
+            shlex.join(["dphmm", "release", "recording.gpx", *model, *policy, *scope, *release, *file]),
         ]
         return "\n".join(lines)
 
@@ -789,7 +934,7 @@ def _build_python(settings: ReleaseSettings, source: str) -> str:
     default = ReleaseSettings()
     arguments = [
         f"{name}={getattr(settings, name)!r}"
-        for name in ("policy", "epsilon", "delta", "mechanism", "noise_scope", "repair")
+        for name in ("policy", "epsilon", "delta", "mechanism", "optimal_fallback", "noise_scope", "repair")
         if getattr(settings, name) != getattr(default, name) or name in ("policy", "epsilon")
     ]
     if settings.schedule is not None:

@@ -28,7 +28,7 @@ from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.cliques import CliqueEdges
-from dphmm.policy.edges import EdgeSet, IntersectionEdges, ListedEdges, UnionEdges
+from dphmm.policy.edges import DifferenceEdges, EdgeSet, IntersectionEdges, ListedEdges, UnionEdges
 from dphmm.policy.radius import RadiusEdges
 from dphmm.policy.read_only_graph import ReadOnlyGraph
 from dphmm.space.states import Places, StateSpace
@@ -631,6 +631,34 @@ class PolicyGraph(ReadOnlyGraph):
         # Releasing a state unchanged would violate the guarantee of its edges, so the endpoints are no longer open.
         ends = more.connected()
         return PolicyGraph(self._edge_set, self._nodes, self.open & ~ends) | more.restrict(ends)
+
+    @checked
+    def without_edges(self, removed: npt.ArrayLike) -> PolicyGraph:
+        """Return the graph without some edges. Its states remain.
+
+        Parameters
+        ----------
+        removed
+            ``(m, 2)``: pairs of states. Pairs that are not edges are ignored.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph without these edges.
+
+        Raises
+        ------
+        PolicyError
+            If a state is outside ``0 .. size - 1``, or a pair is a self-loop.
+
+        Examples
+        --------
+        >>> PolicyGraph.complete(3).without_edges([[0, 2]]).edge_array().tolist()
+        [[0, 1], [1, 2]]
+        """
+        pairs = PolicyGraph.from_edges(self.size, removed).edge_array()
+        edge_set = DifferenceEdges(self._edge_set, ListedEdges(self.size, pairs))
+        return PolicyGraph(edge_set, self._nodes, self._open)
 
     def __or__(self, other: PolicyLike) -> PolicyGraph:
         """Return the union of nodes, edges and open states. No open state may have an edge."""

@@ -115,7 +115,7 @@ class _ExplorePage:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        posts = (self.view, self.neighbours, self.policy)
+        posts = (self.view, self.neighbours, self.edge, self.policy)
         gets = (self.scene, self.progress)
         return [
             Route("/", self.page, methods=["GET"]),
@@ -193,6 +193,18 @@ class _ExplorePage:
         state = _parse_integer(body, "state", 2**31)
         async with self._take_turn():
             return JSONResponse(await asyncio.to_thread(self._explorer.list_neighbours, fields, step, state, seed))
+
+    async def edge(self, request: Request) -> Response:
+        """Answer the field of edges after adding or removing the edge between two states."""
+        body = await read_object(request)
+        fields, _, _ = _parse_request(body)
+        first, second = (_parse_integer(body, name, 2**31) for name in ("first", "second"))
+        try:
+            async with self._take_turn():
+                edges = await asyncio.to_thread(self._explorer.toggle_edge, fields, first, second)
+        except DphmmError as problem:
+            raise HTTPException(400, str(problem)) from None
+        return JSONResponse({"edges": edges})
 
     async def policy(self, request: Request) -> Response:
         """Answer the file of the policy."""

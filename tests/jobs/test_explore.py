@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from itertools import combinations
 
 import networkx
 import numpy as np
@@ -236,6 +237,98 @@ def test_adversaries_differ_by_habits(explorer):
     assert without.view({}, 5)["adversaries"]["informed"] is None
 
 
+def draw_zone(explorer, names, label):
+    """Return a zone field with a box around places."""
+    latitude, longitude = explorer.model.space.latlon()[[explorer.names.index(name) for name in names]].T
+    south, north = latitude.min() - 1e-4, latitude.max() + 1e-4
+    west, east = longitude.min() - 1e-4, longitude.max() + 1e-4
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    geometry = {"type": "Polygon", "coordinates": [ring]}
+    feature = {"type": "Feature", "properties": {"name": label}, "geometry": geometry}
+    return json.dumps({"type": "FeatureCollection", "features": [feature]})
+
+
+def test_edges_toggled_by_hand_change_policy(explorer, tmp_path):
+    """Oracle: symmetric difference of sets of pairs, over random clicks."""
+    rng = np.random.default_rng(4)
+    fields = {"policy": "utility:700m", "delta": "", "edges": ""}
+    edges = {tuple(edge) for edge in explorer.view(fields, 0)["edges"]}
+    num_edges = len(edges)
+    for _ in range(12):
+        first, second = rng.choice(explorer.model.size, 2, replace=False).tolist()
+        edges ^= {(min(first, second), max(first, second))}
+        fields["edges"] = explorer.toggle_edge(fields, first, second)
+        view = explorer.view(fields, 0)
+        assert {tuple(edge) for edge in view["edges"]} == edges
+        assert len(view["edited"]["removed"]) - len(view["edited"]["added"]) == num_edges - len(edges)
+    explorer.write_policy(fields, tmp_path / "policy.json")
+    written = parse_policy(f"graph:{tmp_path}/policy.json", explorer.model.space)
+    assert {tuple(edge) for edge in written.edge_array().tolist()} == edges
+    graph = ReleaseSettings.from_toml(view["toml"]).graph(explorer.model)
+    assert {tuple(edge) for edge in graph.edge_array().tolist()} == edges
+    for first, second in view["edited"]["added"] + view["edited"]["removed"]:
+        fields["edges"] = explorer.toggle_edge(fields, second, first)
+    assert fields["edges"] == ""
+    with pytest.raises(InvalidInputError, match="two different states from 0 to 8, got 3 and 3"):
+        explorer.toggle_edge(fields, 3, 3)
+    with pytest.raises(DphmmError, match="epsilon"):
+        explorer.toggle_edge({"epsilon": "x"}, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "edges", ["x", "7", '{"added": 3}', '{"added": [[1]]}', '{"removed": [[1, 1]]}', '{"added": [[true, 2]]}',
+              '{"added": [[-1, 2]]}', json.dumps({"added": [[0, 1]] * 1001}), '{"added": [["<img>", 2]]}']
+)  # fmt: skip
+def test_malformed_edges_are_described(explorer, edges):
+    assert set(explorer.view({"edges": edges}, 0)["errors"]) == {"edges"}
+    assert set(explorer.view({"edges": '{"added": [[0, 99]]}'}, 0)["errors"]) == {"policy"}
+
+
+def test_zone_drawn_by_hand_is_layer_of_policy(explorer, tmp_path, monkeypatch):
+    label = "<img src=x onerror='x'> & \"Café\""
+    fields = {
+        "policy": "zone:zones.geojson | utility:300m",
+        "delta": "",
+        "zones": draw_zone(explorer, ZONE_NAMES, label),
+    }
+    view = explorer.view(fields, 0)
+    drawn = {tuple(sorted(map(explorer.names.index, pair))) for pair in combinations(ZONE_NAMES, 2)}
+    near = {tuple(edge) for edge in explorer.view({"policy": "utility:300m", "delta": ""}, 0)["edges"]}
+    assert not drawn <= near
+    assert drawn <= {tuple(edge) for edge in view["edges"]}
+    assert ReleaseSettings.from_toml(view["toml"]).layers[0].geojson.count("Caf") == 1
+    # command lines and Python read the file that the page saves
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zones.geojson").write_text(ReleaseSettings.from_toml(view["toml"]).layers[0].geojson)
+    words = shlex.split(view["command"].splitlines()[-1])
+    context = main.get_command(None, "release").make_context("release", words[2:], resilient_parsing=False)
+    settings, _ = parse_fields(fields)
+    assert build_settings(context.params, for_a_day=True).content_hash == settings.content_hash
+    explorer.model.save("model.npz")
+    names = {}
+    exec(view["python"], names)
+    assert names["releaser"].settings.content_hash == settings.content_hash
+
+
+ZONE_NAMES = ("s0", "s1", "s2")
+
+
+def test_invalid_zones_are_described(explorer):
+    for zones in ("x", "[]", draw_zone(explorer, ZONE_NAMES, "n" * 10_000), draw_zone(explorer, ZONE_NAMES, "")):
+        assert set(explorer.view({"zones": zones}, 0)["errors"]) == {"zones"}
+    empty = json.loads(draw_zone(explorer, ZONE_NAMES, "home"))
+    empty["features"][0]["geometry"]["coordinates"] = [[[0, 0], [1, 0], [1, 1], [0, 0]]]
+    fields = {"policy": "zone:zones.geojson | complete", "zones": json.dumps(empty)}
+    assert "must contain a state" in explorer.view(fields, 0)["errors"]["zones"]
+
+
+def test_optimal_mechanism_has_fallback(explorer):
+    fields = {"policy": "complete", "delta": "", "mechanism": "optimal", "optimal_fallback": "graph-exponential"}
+    settings = ReleaseSettings.from_toml(explorer.view(fields, 0)["toml"])
+    assert settings.optimal_fallback == "graph-exponential"
+    assert "optimal_fallback" in explorer.view({"optimal_fallback": "x"}, 0)["errors"]
+
+
 def test_every_invalid_field_is_described():
     values = {"epsilon": "-1", "delta": "x", "mechanism": "<b>", "target_error": "5", "window_epsilon": "0"}
     values["policy"] = " "
@@ -288,6 +381,8 @@ def test_edges_of_large_constraint_sets_are_not_listed():
         {},
         {"policy": "transition | complete", "epsilon": "0.3", "delta": "", "mechanism": "laplace", "repair": "greedy"},
         {"target_error": "500m", "window_epsilon": "3", "epsilon": "2", "noise_scope": "component"},
+        {"edges": '{"added": [[0, 8]], "removed": [[1, 2]]}', "delta": "0.1"},
+        {"mechanism": "optimal", "optimal_fallback": "graph-exponential"},
     ],
 )
 def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path, monkeypatch):

@@ -26,15 +26,15 @@ TOKEN = "t" * 32
 HOSTILE = "<img src=x onerror='window.hacked=1'>"
 NAMES = [HOSTILE, '"><script>window.hacked=1</script>', "Café & Bar", *(f"s{k}" for k in range(3, 12))]
 DESK, PHONE = (1280, 900), (390, 844)
+PLACES = np.column_stack([45 + 0.0063 * (np.arange(12) // 4), 7 + 0.0089 * (np.arange(12) % 4)])
 LATE = "#" + quote(json.dumps({"step": 19}))
 
 
 @pytest.fixture(scope="module")
 def model():
     """Return a model of twelve places 700 m apart, the first with hostile names."""
-    rows, columns = np.divmod(np.arange(12), 4)
     matrix = np.full((12, 12), 0.02) + 0.76 * np.eye(12)
-    return MarkovModel(matrix, np.full(12, 1 / 12), Places(NAMES, 45 + 0.0063 * rows, 7 + 0.0089 * columns), 300)
+    return MarkovModel(matrix, np.full(12, 1 / 12), Places(NAMES, *PLACES.T), 300)
 
 
 def make_explorer(model, name="", num_steps=6):
@@ -148,8 +148,9 @@ def test_explore_serves_until_closed(model):
 
 
 def test_texts_are_used_and_complete():
-    names = ("explore.html", "explore.js", "map.js")
-    page, script, places = ((STATIC / name).read_text(encoding="utf-8") for name in names)
+    names = ("explore.html", "map.js", "explore.js", "explore_edges.js")
+    page, places, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in names)
+    script = "\n".join(scripts)
     in_page = set(re.findall(r"{{(\w+)}}", page)) - {"lang", "texts"}
     in_script = set(re.findall(r'translate\(\s*"(\w+)"', script)) | set(re.findall(r'\[\s*"(\w+)", ', script))
     in_script |= {key for pair in re.findall(r'translate\([^?()]*\? "(\w+)" : "(\w+)"', script) for key in pair}
@@ -340,6 +341,63 @@ def test_exposed_states_repair_and_neighbours(model, browser):
             wait_for(lambda before=before: page.evaluate(canvas) != before)
 
 
+def click_map(page, right, up=0):
+    """Click a position relative to the middle of the map, between places 5 and 6, in pixels."""
+    page.locator("[data-part=map]").scroll_into_view_if_needed()
+    box = page.locator("[data-part=map]").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2 - up)
+
+
+def test_edges_are_added_and_removed_by_mouse_and_keyboard(model, browser, tmp_path):
+    fields = {"policy": "utility:750m", "delta": ""}
+    link = quote(json.dumps({"settings": [fields]}))
+    num_edges = len(make_explorer(model).view(fields, 0)["edges"])
+    with serve(model) as url:
+        with open_page(browser, url, fragment=f"#{link}") as page:
+            page.focus("[data-part=edit-edges]")
+            page.keyboard.press("Enter")
+            assert page.get_attribute("[data-part=edit-edges]", "aria-pressed") == "true"
+            for name in (HOSTILE, "s11"):  # the corners, which are far apart
+                page.focus("#state-0")
+                page.fill("#state-0", name)
+                page.keyboard.press("Enter")
+                if name == HOSTILE:
+                    wait_for(lambda: f"First state: {HOSTILE}." in page.inner_text("[data-part=edges-hint]"))
+            wait_for(lambda: page.inner_text("[data-part=edited] li").startswith(f"Added edge: {HOSTILE} – s11"))
+            assert "graph of 1 edge" in page.inner_text("[data-part=policy-applied]")
+            for right in (-20, 20):  # neighbours
+                click_map(page, right)
+            wait_for(lambda: page.locator("[data-part=edited] li").count() == 2)
+            assert "Removed edge: s5 – s6" in page.inner_text("[data-part=edited]")
+            page.click("text=Take away")
+            with page.expect_download() as download:
+                page.click("text=Policy file")
+            written = json.loads(download.value.path().read_text())
+            edges = {frozenset((edge["source"], edge["target"])) for edge in written["edges"]}
+            assert {frozenset((0, 11))} <= edges
+            assert frozenset((5, 6)) not in edges
+            assert len(edges) == num_edges
+            page.click("text=Link to these settings")
+            shared = page.input_value("#link-0")
+            page.click("text=Undo")
+            wait_for(lambda: page.locator("[data-part=edited] li").count() == 1)
+            page.click("text=Restore")
+            wait_for(lambda: page.locator("[data-part=edited] li").count() == 0)
+            assert page.evaluate("document.activeElement.dataset.part") == "edit-edges"
+        with open_page(browser, url, PHONE, fragment=shared[shared.index("#") :], language="de-DE") as page:
+            wait_for(lambda: page.locator("[data-part=edited] li").count() == 2)
+            assert "Entfernte Kante: s5 – s6" in page.inner_text("[data-part=edited]")
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_fallback_is_shown_with_optimal_mechanism(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        assert page.is_hidden("#optimal_fallback-0")
+        page.select_option("#mechanism-0", "optimal")
+        page.select_option("#optimal_fallback-0", "graph-exponential")
+        wait_for(lambda: "optimal_fallback='graph-exponential'" in page.text_content("[data-part=python]"))
+
+
 def test_files_and_link(model, browser, tmp_path):
     with serve(model) as url:
         with open_page(browser, url) as page:
@@ -397,6 +455,7 @@ def test_every_control_has_label_and_is_reached_by_keyboard(model, browser):
     with serve(model) as url, open_page(browser, url) as page:
         page.click("text=Take away")
         page.click("text=Link to these settings")
+        page.select_option("#mechanism-0", "optimal")  # shows one more field
         unlabelled = """() => [...document.querySelectorAll('input, select, button, [role=application]')].filter(
             (one) => !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label'))).length"""
         assert page.evaluate(unlabelled) == 0

@@ -1,10 +1,11 @@
 // The page of 'dphmm explore': one or two panels, each with settings, a map and the figures of a timestep.
+import { makeEdgeEditor } from "./explore_edges.js";
 import { COLOUR, STATIC_LAYER, makeMap } from "./map.js";
 import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
-const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "noise_scope", "repair", "target_error", "window_epsilon"];
+const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "optimal_fallback", "noise_scope", "repair", "target_error", "window_epsilon", "edges", "zones"];
 const DEGREE_RAMP = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
 const PROBABILITY_RAMP = [[255, 245, 235], [253, 174, 107], [230, 85, 13], [127, 39, 4]];
 const HULL = "#9c3f86", RELEASE = "#d55e00", EDGE = "#4d7f6f", TRUE_STATE = "#111111";
@@ -61,11 +62,15 @@ function makePanel(index, fields) {
   heading.id = `heading-${index}`;
   root.setAttribute("aria-labelledby", heading.id);
   const map = makeMap(scene.bounds, {}, scene.basemap, part("map"));
-  for (const name of ["states", "edges", "pointed", "hull", "samples", "marks"]) layers[name] = L.layerGroup().addTo(map);
+  for (const name of ["states", "edges", "edited", "pointed", "hull", "samples", "marks"]) layers[name] = L.layerGroup().addTo(map);
   let view = null, applied = null, complete = null, seed = 1, pending = null, pointed = -1, position = new Map(), timer = 0, pointTimer = 0;
 
   const read = () => Object.fromEntries(SETTINGS.map((name) => [name, input(name).value]));
-  const write = (values) => { for (const name of SETTINGS) if (typeof values[name] === "string") input(name).value = values[name]; };
+  const write = (values) => {
+    for (const name of SETTINGS) if (typeof values[name] === "string") input(name).value = values[name];
+    showFallback();
+  };
+  const showFallback = () => { part("fallback").hidden = input("mechanism").value !== "optimal"; };
   const differs = () => !applied || SETTINGS.some((name) => input(name).value !== applied[name]);
 
   function showErrors(errors) {
@@ -143,6 +148,19 @@ function makePanel(index, fields) {
     clearTimeout(timer);
     if (differs()) timer = setTimeout(apply, CHANGE_DELAY_MS); else showErrors({});
   }
+
+  const makeButton = (text, label, work) => {
+    const button = makeElement("button", text, { type: "button", ariaLabel: label });
+    button.addEventListener("click", () => Promise.resolve(work()).catch(showProblem));
+    return button;
+  };
+  const edges = makeEdgeEditor({
+    part, layer: layers.edited, scene, makeButton, showProblem,
+    async toggle([first, second]) {
+      input("edges").value = (await (await request("edge", { fields: read(), first, second })).json()).edges;
+      await apply();
+    },
+  });
 
   // ---- the map --------------------------------------------------------------------------------------------------------
 
@@ -227,10 +245,11 @@ function makePanel(index, fields) {
     clearTimeout(pointTimer);
     pointTimer = setTimeout(() => point(findState(latlng)).catch(showProblem), POINT_DELAY_MS);
   });
+  map.on("click", ({ latlng }) => { if (view) edges.choose(findState(latlng)); });
   input("state").addEventListener("change", () => {
     const name = input("state").value.trim(), state = scene.names.indexOf(name);
     if (name && state < 0) part("state-shown").textContent = translate("state_unknown");
-    else point(name ? state : -1).catch(showProblem);
+    else { point(name ? state : -1).catch(showProblem); edges.choose(state); }
   });
 
   // ---- figures --------------------------------------------------------------------------------------------------------
@@ -270,6 +289,8 @@ function makePanel(index, fields) {
     part("repair-alternative").textContent = alternative ? translate("repair_alternative", {
       method: translate(alternative.method), edges: alternative.added.map((edge) => edge.map((state) => scene.names[state]).join(" – ")).join(", "), error: formatLength(alternative.error_m),
     }) : "";
+    const isEdited = Boolean(view.edited.added.length || view.edited.removed.length);
+    part("policy-applied").textContent = isEdited ? translate("policy_applied", { policy: view.policy }) : "";
     part("command").textContent = view.command;
     part("python").textContent = view.python;
   }
@@ -277,6 +298,7 @@ function makePanel(index, fields) {
   function show() {
     position = new Map(view.constraint.map((state, row) => [state, row]));
     showFigures();
+    edges.show(view.edited);
     draw();
   }
 
@@ -293,6 +315,7 @@ function makePanel(index, fields) {
 
   part("form").addEventListener("submit", (event) => { event.preventDefault(); apply(); });
   for (const name of SETTINGS) input(name).addEventListener("change", changed);
+  input("mechanism").addEventListener("change", showFallback);
   part("undo").addEventListener("click", () => {
     const isEdited = differs(); // a change that was not applied is undone first
     write(isEdited ? applied : history.pop());
