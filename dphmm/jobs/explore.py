@@ -35,7 +35,7 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
 from dphmm.policy.lengths import kilometres
 from dphmm.policy.repair import Method
-from dphmm.policy.zones import PolygonLayer
+from dphmm.policy.zones import PolygonLayer, read_polygons
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.release.drawn_zones import Zones
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -373,9 +373,11 @@ def _parse_field(name: str, text: str) -> Any:
         return EditedEdges.from_text(text)
     if name == "zones":
         try:
-            return Zones.from_page({"zones": parse_json(text)}).layer
+            layer = Zones.from_page({"zones": parse_json(text)}).layer
+            read_polygons(PolygonLayer(ZONES_LAYER, layer))
         except ValueError as problem:
-            raise ConfigurationError(str(problem)) from None
+            raise ConfigurationError(str(problem).removeprefix(f"{ZONES_LAYER}: ")) from None
+        return layer
     if name in ("target_error", "window_epsilon"):
         Schedule(**{name: value})
     else:

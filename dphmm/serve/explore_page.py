@@ -37,7 +37,7 @@ from dphmm.jobs.model.learn import Model
 from dphmm.plots.basemap import MAX_EXTRACT_POINTS, Basemap, around, build_basemap, coded_basemap
 from dphmm.readers.synthetic_city import build_city
 from dphmm.serve.demo import build_city_basemap
-from dphmm.serve.page import STATIC, VENDOR, SecurityHeaders, choose_language, fill_template
+from dphmm.serve.page import STATIC, TEXTS, VENDOR, SecurityHeaders, choose_language, fill_template
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
 from dphmm.validation import Integers, NonNegativeInt, checked
@@ -50,7 +50,15 @@ except ImportError:
 DEFAULT_PORT = 8788
 """The port of ``dphmm explore``."""
 
-EXPLORE_TEXTS: Mapping[str, Mapping[str, str]] = json.loads((STATIC / "explore.json").read_text(encoding="utf-8"))
+# Texts of `drawing.js` and its controls, which the page of the relay has too.
+_DRAWING_KEYS = (
+    *("no_zones", "zone_numbered", "zone_name", "show", "show_named", "remove", "remove_named"),
+    *("by_corners", "corners_hint", "corner", "corner_undo", "corner_close"),
+)
+EXPLORE_TEXTS: Mapping[str, Mapping[str, str]] = {
+    language: {**texts, **{key: TEXTS[language][key] for key in _DRAWING_KEYS}}
+    for language, texts in json.loads((STATIC / "explore.json").read_text(encoding="utf-8")).items()
+}
 """Language → texts of the page by key."""
 
 _HOST = "127.0.0.1"

@@ -148,7 +148,7 @@ def test_explore_serves_until_closed(model):
 
 
 def test_texts_are_used_and_complete():
-    names = ("explore.html", "map.js", "explore.js", "explore_edges.js")
+    names = ("explore.html", "map.js", "explore.js", "explore_edges.js", "explore_zones.js", "drawing.js")
     page, places, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in names)
     script = "\n".join(scripts)
     in_page = set(re.findall(r"{{(\w+)}}", page)) - {"lang", "texts"}
@@ -388,6 +388,77 @@ def test_edges_are_added_and_removed_by_mouse_and_keyboard(model, browser, tmp_p
             wait_for(lambda: page.locator("[data-part=edited] li").count() == 2)
             assert "Entfernte Kante: s5 – s6" in page.inner_text("[data-part=edited]")
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+@pytest.mark.parametrize(("size", "language"), [(DESK, "en-GB"), (PHONE, "de-DE")])
+def test_zones_are_drawn_named_and_undone(model, browser, size, language):
+    words = EXPLORE_TEXTS[language[:2]]
+    with serve(model) as url:
+        with open_page(browser, url, size, language=language) as page:
+            set_field(page, "policy", "utility:750m")
+            set_field(page, "delta", "")
+            set_field(page, "state", "s5")
+            wait_for(lambda: re.search(r"\b4\b", page.inner_text("[data-part=state-shown]")))
+            # a circle by keyboard, around the middle of the map
+            page.click(f"summary:text-is('{words['zones']}')")
+            page.fill("#radius-0", "1200")
+            page.focus("[data-part=circle]")
+            page.keyboard.press("Enter")
+            wait_for(lambda: page.input_value("#policy-0") == "utility:750m | zone:zones.geojson")
+            wait_for(lambda: re.search(r"\b7\b", page.inner_text("[data-part=state-shown]")))
+            name = page.locator("[data-part=zones] input").first
+            name.fill(HOSTILE[:80])
+            name.press("Tab")
+            wait_for(lambda: HOSTILE in page.inner_text("[data-part=map]"))  # its label
+            assert page.locator("img[src=x]").count() == 0
+            # a polygon with the mouse: three corners, the first one again closes it
+            page.locator(".leaflet-pm-icon-polygon").click()
+            for right, up in ((-60, 60), (60, 60), (60, -60), (-60, 60)):
+                click_map(page, right, up)
+            wait_for(lambda: page.locator("[data-part=zones] input").count() == 2)
+            assert page.locator("[data-part=edited] li").count() == 0
+            # the two overlap: the message is next to the zones, and Undo removes the second one
+            page.wait_for_selector("#problem-zones-0")
+            page.click(f"text={words['undo']} >> visible=true")
+            wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+            assert page.locator(".problem").count() == 0
+            page.click(f"summary:text-is('{words['take_away']}')")
+            with page.expect_download() as download:
+                page.click(f"text={words['download_zones']}")
+            assert download.value.suggested_filename == "zones.geojson"
+            (feature,) = json.loads(download.value.path().read_text())["features"]
+            assert feature["properties"] == {"name": HOSTILE[:80]}
+            page.click(f"text={words['copy_link']}")
+            link = page.input_value("#link-0")
+            page.locator("[data-part=zones] li").get_by_text(words["remove"], exact=True).click()
+            wait_for(lambda: page.input_value("#policy-0") == "utility:750m")
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        with open_page(browser, url, size, fragment=link[link.index("#") :]) as page:
+            wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+            assert HOSTILE[:80] in page.inner_text("[data-part=map]")
+            page.click("text=Compare two settings")
+            wait_for(lambda: page.locator("[data-part=zones] input").count() == 2)
+
+
+def test_circle_drawn_with_mouse_is_polygon(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        page.locator(".leaflet-pm-icon-circle").click()
+        click_map(page, 0)
+        click_map(page, 90)
+        wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+        (feature,) = json.loads(page.evaluate("document.querySelector('[data-field=zones]').value"))["features"]
+        assert feature["geometry"]["type"] == "Polygon"
+        assert len(feature["geometry"]["coordinates"][0]) == 25
+
+
+def test_hostile_zones_of_link_are_answered_next_to_them(model, browser):
+    feature = {"type": "Feature", "properties": {"name": HOSTILE * 300}, "geometry": {"type": "Polygon"}}
+    collection = {"type": "FeatureCollection", "features": [feature]}
+    link = quote(json.dumps({"settings": [{"zones": json.dumps(collection), "edges": HOSTILE}]}))
+    with serve(model) as url, open_page(browser, url, fragment=f"#{link}", wait=False) as page:
+        page.wait_for_selector("#problem-zones-0", state="attached")
+        assert "must be a JSON object" in page.inner_text("#problem-edges-0")
+        assert page.locator("img[src=x]").count() == 0
 
 
 def test_fallback_is_shown_with_optimal_mechanism(model, browser):

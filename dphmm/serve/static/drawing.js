@@ -103,7 +103,5 @@ export function makeDrawing({ map, parts, makeButton, changed, hasCircles = fals
     drawSketch();
     changed();
   });
-  parts.corners.addEventListener("toggle", () => map.getContainer().classList.toggle("crossed", parts.corners.open));
-
   return { drawn, addZone, collect, list, read };
 }

@@ -1,5 +1,6 @@
 // The page of 'dphmm explore': one or two panels, each with settings, a map and the figures of a timestep.
 import { makeEdgeEditor } from "./explore_edges.js";
+import { makeZoneEditor } from "./explore_zones.js";
 import { COLOUR, STATIC_LAYER, makeMap } from "./map.js";
 import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
 
@@ -62,7 +63,7 @@ function makePanel(index, fields) {
   heading.id = `heading-${index}`;
   root.setAttribute("aria-labelledby", heading.id);
   const map = makeMap(scene.bounds, {}, scene.basemap, part("map"));
-  for (const name of ["states", "edges", "edited", "pointed", "hull", "samples", "marks"]) layers[name] = L.layerGroup().addTo(map);
+  for (const name of ["states", "edges", "edited", "pointed", "hull", "samples", "marks", "labels"]) layers[name] = L.layerGroup().addTo(map);
   let view = null, applied = null, complete = null, seed = 1, pending = null, pointed = -1, position = new Map(), timer = 0, pointTimer = 0;
 
   const read = () => Object.fromEntries(SETTINGS.map((name) => [name, input(name).value]));
@@ -162,6 +163,8 @@ function makePanel(index, fields) {
     },
   });
 
+  const zones = makeZoneEditor({ map, part, input, labels: layers.labels, makeButton, apply });
+
   // ---- the map --------------------------------------------------------------------------------------------------------
 
   const place = (state) => scene.states[state];
@@ -245,7 +248,7 @@ function makePanel(index, fields) {
     clearTimeout(pointTimer);
     pointTimer = setTimeout(() => point(findState(latlng)).catch(showProblem), POINT_DELAY_MS);
   });
-  map.on("click", ({ latlng }) => { if (view) edges.choose(findState(latlng)); });
+  map.on("click", ({ latlng }) => { if (view && !zones.isDrawing()) edges.choose(findState(latlng)); });
   input("state").addEventListener("change", () => {
     const name = input("state").value.trim(), state = scene.names.indexOf(name);
     if (name && state < 0) part("state-shown").textContent = translate("state_unknown");
@@ -308,6 +311,7 @@ function makePanel(index, fields) {
     drawStates();
     drawLines();
     drawMarks();
+    zones.show();
     point(pointed).catch(showProblem);
   }
 
@@ -319,6 +323,7 @@ function makePanel(index, fields) {
   part("undo").addEventListener("click", () => {
     const isEdited = differs(); // a change that was not applied is undone first
     write(isEdited ? applied : history.pop());
+    zones.show();
     if (isEdited) showErrors({}); else apply(false);
     part("undo").disabled = !history.length;
   });
@@ -332,6 +337,7 @@ function makePanel(index, fields) {
       showMessage("");
     } catch (problem) { showProblem(problem); }
   });
+  part("zones-button").addEventListener("click", () => save(input("zones").value, "zones.geojson", "application/geo+json"));
   part("settings-file").addEventListener("click", () => save(view.toml, "settings.toml", "application/toml"));
   part("link-button").addEventListener("click", () => {
     part("link-part").hidden = false;

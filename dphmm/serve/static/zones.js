@@ -135,6 +135,7 @@ export function makeZones({ map, layers, request, showMessage, withErrors, fillL
 
   // ---- options and files ----------------------------------------------------------------------------------------------
 
+  $("corners").addEventListener("toggle", () => map.getContainer().classList.toggle("crossed", $("corners").open));
   $("buffer").addEventListener("input", changed);
   $("elsewhere").addEventListener("change", changed);
   $("revert").addEventListener("click", showInForce);
