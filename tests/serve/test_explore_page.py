@@ -11,6 +11,8 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
+from scipy.ndimage import label
 
 import dphmm
 from dphmm import MarkovModel, ReleaseSettings
@@ -148,7 +150,15 @@ def test_explore_serves_until_closed(model):
 
 
 def test_texts_are_used_and_complete():
-    names = ("explore.html", "map.js", "explore.js", "explore_edges.js", "explore_zones.js", "drawing.js")
+    names = (
+        "explore.html",
+        "map.js",
+        "explore.js",
+        "explore_edges.js",
+        "explore_zones.js",
+        "explore_picture.js",
+        "drawing.js",
+    )
     page, places, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in names)
     script = "\n".join(scripts)
     in_page = set(re.findall(r"{{(\w+)}}", page)) - {"lang", "texts"}
@@ -459,6 +469,40 @@ def test_hostile_zones_of_link_are_answered_next_to_them(model, browser):
         page.wait_for_selector("#problem-zones-0", state="attached")
         assert "must be a JSON object" in page.inner_text("#problem-edges-0")
         assert page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("user", "size", "language"), [("", DESK, "en-GB"), (HOSTILE, PHONE, "zh-CN"), (HOSTILE * 300, DESK, "en-GB")]
+)
+def test_picture_contains_map_legend_and_figures(model, browser, user, size, language):
+    with serve(model, user) as url, open_page(browser, url, size, language=language) as page:
+        words = EXPLORE_TEXTS[language[:2]]
+        error = figure(page, "noise_error")
+        page.evaluate(
+            """() => { window.drawn = []; const paint = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+            window.drawn.push([text, this.fillStyle]); paint.call(this, text, ...place); }; }"""
+        )
+        page.click(f"summary:text-is('{words['take_away']}')")
+        with page.expect_download() as download:
+            page.click(f"text={words['download_picture']}")
+        assert download.value.suggested_filename == ("PRIVATE-explore.png" if user else "explore.png")
+        drawn = page.evaluate("window.drawn")
+        texts = [text for text, _ in drawn]
+        assert error in texts
+        assert words["noise_error"] in "".join(texts)
+        assert words["mark_true"] in texts
+        in_red = "".join(text for text, colour in drawn if colour == "#c0392b")
+        assert in_red.startswith(words["picture_private"].format(user=user)[:60] if user else "")
+        assert bool(in_red) == bool(user)
+        assert len(in_red) < 1_000
+        with Image.open(download.value.path()) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+        assert pixels.shape[1] == 2 * (page.evaluate("document.querySelector('.map').clientWidth") + 24)
+        # the true state's black disc, on the map and in the legend: at least 100 pixels each, other black is text
+        discs, _ = label((pixels == 0x11).all(axis=2))
+        assert np.count_nonzero(np.bincount(discs.ravel())[1:] > 100) == 2
+        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
 
 
 def test_fallback_is_shown_with_optimal_mechanism(model, browser):

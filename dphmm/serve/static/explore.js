@@ -1,5 +1,6 @@
 // The page of 'dphmm explore': one or two panels, each with settings, a map and the figures of a timestep.
 import { makeEdgeEditor } from "./explore_edges.js";
+import { drawPicture } from "./explore_picture.js";
 import { makeZoneEditor } from "./explore_zones.js";
 import { COLOUR, STATIC_LAYER, makeMap } from "./map.js";
 import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
@@ -338,6 +339,28 @@ function makePanel(index, fields) {
     } catch (problem) { showProblem(problem); }
   });
   part("zones-button").addEventListener("click", () => save(input("zones").value, "zones.geojson", "application/geo+json"));
+  function describePicture() {
+    // The fields with their labels, as the page shows them.
+    const settings = [...part("form").querySelectorAll("input, select")].filter((field) => field.value && field.offsetParent).map((field) => {
+      const value = field.selectedOptions ? field.selectedOptions[0].textContent : field.value;
+      return translate("setting_value", { name: field.labels[0].textContent, value });
+    });
+    const warning = scene.is_private ? translate("picture_private", { user: scene.user }) : "";
+    const texts = [heading.textContent, settings.join("; "), part("policy-applied").textContent, part("scope").textContent, $("now").textContent];
+    return [{ text: warning, isWarning: true }, ...texts.map((text) => ({ text, isWarning: false }))].filter(({ text }) => text);
+  }
+
+  part("picture").addEventListener("click", async () => {
+    try {
+      const names = [...part("facts").querySelectorAll("dt")], ramp = input("colour").value === "public" || input("colour").value === "informed" ? PROBABILITY_RAMP : DEGREE_RAMP;
+      const picture = await drawPicture({
+        container: part("map"), legends: [...root.querySelectorAll(".legend")], ramp, paragraphs: describePicture(),
+        rows: names.map((name) => [name.textContent, name.nextElementSibling.textContent]),
+      });
+      save(picture, scene.is_private ? "PRIVATE-explore.png" : "explore.png", "image/png");
+      showMessage("");
+    } catch (problem) { showProblem(problem); }
+  });
   part("settings-file").addEventListener("click", () => save(view.toml, "settings.toml", "application/toml"));
   part("link-button").addEventListener("click", () => {
     part("link-part").hidden = false;

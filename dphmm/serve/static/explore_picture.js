@@ -10,7 +10,10 @@ function wrap(context, text, width) {
     if (lines.at(-1) && context.measureText(lines.at(-1) + word.trimEnd()).width > width) lines.push("");
     for (const character of word) {
       if (lines.length > MAX_LINES) return [...lines.slice(0, MAX_LINES - 1), lines[MAX_LINES - 1].trimEnd() + "…"];
-      if (context.measureText(lines.at(-1) + character).width > width) lines.push("");
+      if (context.measureText(lines.at(-1) + character).width > width) {
+        if (character === " ") continue;
+        lines.push("");
+      }
       lines[lines.length - 1] += character;
     }
   }
@@ -33,11 +36,15 @@ function drawMap(context, container) {
   for (const label of container.querySelectorAll(".leaflet-marker-pane span, .leaflet-control-scale-line, .leaflet-control-attribution")) {
     const style = getComputedStyle(label), [left, top] = toPicture(label.getBoundingClientRect());
     if (style.visibility === "hidden") continue;
+    const box = label.getBoundingClientRect(), text = label.textContent.trim();
     context.font = `${style.fontWeight} ${style.fontSize} ${FAMILY}`;
     context.lineWidth = 3;
     context.strokeStyle = "#ffffff";
     context.fillStyle = style.color;
-    for (const paint of ["strokeText", "fillText"]) context[paint](label.textContent.trim(), left, top + parseFloat(style.fontSize));
+    // Fonts of a canvas may be wider than those of the page: texts at the right border end there.
+    const start = Math.min(left, outer.width - context.measureText(text).width - 3);
+    for (const paint of ["strokeText", "fillText"]) context[paint](text, start, top + parseFloat(style.fontSize));
+    if (label.classList.contains("leaflet-control-scale-line")) context.fillRect(left, top + box.height - 1, box.width, 2);
   }
 }
 
@@ -66,8 +73,8 @@ function drawLegend(context, legend, ramp) {
   const texts = document.createTreeWalker(legend, NodeFilter.SHOW_TEXT), range = document.createRange();
   while (texts.nextNode()) {
     range.selectNodeContents(texts.currentNode);
-    const [box] = range.getClientRects();
-    if (box && texts.currentNode.data.trim()) context.fillText(texts.currentNode.data.trim(), box.left - outer.left, box.top - outer.top + SIZE);
+    const box = range.getBoundingClientRect(), text = texts.currentNode.data.trim();
+    if (text) wrap(context, text, outer.right - box.left).forEach((line, k) => context.fillText(line, box.left - outer.left, box.top - outer.top + LINE * k + SIZE));
   }
   return outer.height;
 }
