@@ -571,12 +571,13 @@ def test_every_control_has_label_and_is_reached_by_keyboard(model, browser):
         page.click("text=Take away")
         page.click("text=Link to these settings")
         page.select_option("#mechanism-0", "optimal")  # shows one more field
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         unlabelled = """() => [...document.querySelectorAll('input, select, button, [role=application]')].filter(
             (one) => !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label'))).length"""
         assert page.evaluate(unlabelled) == 0
         reached = set()
         page.focus("#compare")
-        for _ in range(80):
+        for _ in range(120):
             reached.add(page.evaluate("[...document.querySelectorAll('*')].indexOf(document.activeElement)"))
             page.keyboard.press("Tab")
         controls = """[...document.querySelectorAll('*')].map((one, k) => [one, k]).filter(
