@@ -313,10 +313,10 @@ class EditedEdges:
             If it is not a JSON object of lists of pairs of states, or has more than `MAX_EDITED_EDGES` pairs.
         """
         try:
-            data = parse_json(text) if text.strip() else {}
+            data: Any = parse_json(text) if text.strip() else {}
         except ValueError:
             data = None
-        lists = [data.get(name, []) for name in ("added", "removed")] if isinstance(data, dict) else [None]
+        lists: list[Any] = [data.get(name, []) if isinstance(data, dict) else None for name in ("added", "removed")]
         if not all(isinstance(pairs, list) and all(map(_is_pair, pairs)) for pairs in lists):
             raise ConfigurationError("edges must be a JSON object with lists of pairs of states, added and removed")
         if sum(map(len, lists)) > MAX_EDITED_EDGES:

@@ -347,38 +347,3 @@ class IntersectionEdges(EdgeSet):
     def content_hash(self) -> str:
         """A hash of the two sets."""
         return content_hash("intersection", self.smaller.content_hash, self.larger.content_hash)
-
-
-class DifferenceEdges(EdgeSet):
-    """The edges of a set that are not among listed ones.
-
-    Parameters
-    ----------
-    edges
-        The set.
-    removed
-        The edges that it lacks.
-    """
-
-    def __init__(self, edges: EdgeSet, removed: ListedEdges) -> None:
-        self.size = edges.size
-        self._kept = edges
-        self._removed = removed
-
-    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
-        """Iterate over the chunks of the set without the listed edges."""
-        for edges in self._kept.chunks(nodes):
-            yield edges[~self._removed.connects(edges[:, 0], edges[:, 1])]
-
-    def connects(self, first: IntArray, second: IntArray) -> BoolArray:
-        """Return whether the set contains the edge, and the list does not."""
-        return self._kept.connects(first, second) & ~self._removed.connects(first, second)
-
-    def count_bound(self) -> int:
-        """Return the bound of the set."""
-        return self._kept.count_bound()
-
-    @property
-    def content_hash(self) -> str:
-        """A hash of the set and of the removed edges."""
-        return content_hash("difference", self._kept.content_hash, self._removed.content_hash)

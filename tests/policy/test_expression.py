@@ -162,6 +162,20 @@ def test_removed_edges_are_those_of_set_difference(tmp_path):
     )
 
 
+def test_dense_graph_without_edges_is_not_listed():
+    """A complete graph of 3,000 states has 4.5 million edges, more than a certificate may list."""
+    graph = PolicyGraph.complete(3_000).without_edges([[0, 1], [0, 2], [7, 2_999]])
+    assert sum(len(term.get("pairs", ())) for term in graph.terms()) == 2 * 2_999 - 1 - 3
+    assert graph.connects([0, 0, 0, 7, 7, 1], [1, 2, 3, 2_999, 0, 2]).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
 def test_removal_alone_raises():
     with pytest.raises(PolicyError, match="without must be combined by & with another term"):
         parse_policy('without:{"nodes":[],"edges":[{"source":0,"target":1}]} | complete', SPACE)

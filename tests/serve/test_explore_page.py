@@ -110,6 +110,10 @@ def test_view_and_errors_over_http(model):
         policy = client.post("/explore/policy", json={"fields": {"policy": "utility:750m"}})
         assert len(policy.json()["edges"]) == 17  # 3 rows of 3 and 4 columns of 2
         assert client.post("/explore/policy", json={"fields": {"policy": "x"}}).status_code == 400
+        edge = client.post("/explore/edge", json={"fields": {"policy": "utility:750m"}, "first": 11, "second": 0})
+        assert json.loads(edge.json()["edges"]) == {"added": [[0, 11]], "removed": []}
+        for body in ({"first": 3, "second": 3}, {"first": 3, "second": 99}, {"first": "3"}, {"first": -1}):
+            assert client.post("/explore/edge", json={"fields": {}, **body}).status_code == 400
 
 
 def test_long_computation_makes_way_and_is_complete(model):
