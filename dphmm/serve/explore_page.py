@@ -26,8 +26,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError
@@ -37,7 +36,7 @@ from dphmm.jobs.model.learn import Model
 from dphmm.plots.basemap import MAX_EXTRACT_POINTS, Basemap, around, build_basemap, coded_basemap
 from dphmm.readers.synthetic_city import build_city
 from dphmm.serve.demo import build_city_basemap
-from dphmm.serve.page import STATIC, TEXTS, VENDOR, SecurityHeaders, choose_language, fill_template
+from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
 from dphmm.validation import Integers, NonNegativeInt, checked
@@ -269,11 +268,7 @@ def make_explore_app(explorer: Explorer, token: str, basemap: str | None = None)
         if explorer.is_invented_city and basemap is None
         else build_basemap(basemap, around(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
     )
-    routes = [
-        *_ExplorePage(explorer, ground).routes(),
-        Mount("/static/vendor", StaticFiles(directory=VENDOR)),
-        Mount("/static", StaticFiles(directory=STATIC)),
-    ]
+    routes = [*_ExplorePage(explorer, ground).routes(), *static_routes()]
     middleware = [
         Middleware(SecurityHeaders, tiles=None),
         Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"], www_redirect=False),

@@ -18,11 +18,12 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import dphmm
 from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificate import certify
 from dphmm.plots.webmap import tile_host
@@ -34,7 +35,6 @@ from dphmm.serve.requests import parse_bearer_token, read_object
 from dphmm.serve.sessions import Sessions
 
 STATIC = Path(__file__).parent / "static"
-VENDOR = Path(__file__).parents[1] / "vendor"
 _COOKIE = "dphmm"
 _LANGUAGE_COOKIE = "dphmm-language"
 _MAX_LINK_S = 366 * 86400
@@ -111,6 +111,20 @@ def _make_page_route(path: str, name: str) -> Route:
     return Route(path, answer, methods=["GET"])
 
 
+def static_routes() -> list[BaseRoute]:
+    """Return the routes of the pages' scripts and styles."""
+    package = Path(dphmm.__file__).parent
+
+    async def send_basemap_script(_: Request) -> Response:
+        return FileResponse(package / "plots" / "basemap.js")  # shared with the maps that `dphmm.plots.webmap` writes
+
+    return [
+        Route("/static/plots/basemap.js", send_basemap_script, methods=["GET"]),
+        Mount("/static/vendor", StaticFiles(directory=package / "vendor")),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+
+
 def make_routes(config: RelayConfig, sessions: Sessions) -> list[BaseRoute]:
     """Return the routes of the pages."""
     page = _Page(config, sessions)
@@ -119,8 +133,7 @@ def make_routes(config: RelayConfig, sessions: Sessions) -> list[BaseRoute]:
         _make_page_route("/link", "link.html"),
         Route("/link/trail", page.link_trail, methods=["GET"]),
         Route("/link/basemap", page.link_basemap, methods=["GET"]),
-        Mount("/static/vendor", StaticFiles(directory=VENDOR)),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        *static_routes(),
         Mount("/page", Router(page.routes())),
     ]
 

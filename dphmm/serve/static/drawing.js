@@ -1,5 +1,6 @@
 // Zones on a map: drawn with the mouse, a finger or the keyboard, named and listed. Both pages use it.
-import { COLOUR, KM_PER_DEGREE, STATIC_LAYER } from "./map.js";
+import { COLOUR } from "./map.js";
+import { KM_PER_DEGREE, STATIC_LAYER } from "./plots/basemap.js";
 import { language, translate } from "./words.js";
 
 const NUM_CORNERS = 24, MAX_NAME_LENGTH = 80;

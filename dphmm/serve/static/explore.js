@@ -2,7 +2,8 @@
 import { makeEdgeEditor } from "./explore_edges.js";
 import { drawPicture } from "./explore_picture.js";
 import { makeZoneEditor } from "./explore_zones.js";
-import { COLOUR, STATIC_LAYER, makeMap } from "./map.js";
+import { COLOUR, makeMap } from "./map.js";
+import { STATIC_LAYER } from "./plots/basemap.js";
 import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);

@@ -1,5 +1,5 @@
 // Edges of a policy that are added or removed by choosing two states, with the mouse, a finger or the keyboard.
-import { STATIC_LAYER } from "./map.js";
+import { STATIC_LAYER } from "./plots/basemap.js";
 import { translate } from "./words.js";
 
 const ADDED = { color: "#1b7a4b", weight: 3 }, REMOVED = { color: "#555555", weight: 2, dashArray: "2 6" };

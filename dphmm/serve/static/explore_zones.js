@@ -1,6 +1,6 @@
 // Zones that are drawn on the map and used by the policy as a layer.
 import { makeDrawing, outlineCircle } from "./drawing.js";
-import { STATIC_LAYER } from "./map.js";
+import { STATIC_LAYER } from "./plots/basemap.js";
 
 const LAYER = "zones.geojson", TERM = " | zone:" + LAYER;
 

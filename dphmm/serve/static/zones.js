@@ -1,6 +1,7 @@
 // The user's zones: drawn with the mouse, a finger or the keyboard, named, previewed and saved.
 import { makeDrawing, outlineCircle } from "./drawing.js";
-import { COLOUR, KM_PER_DEGREE, STATIC_LAYER } from "./map.js";
+import { COLOUR } from "./map.js";
+import { KM_PER_DEGREE, STATIC_LAYER } from "./plots/basemap.js";
 import { formatLength, formatNumber, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
