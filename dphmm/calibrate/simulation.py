@@ -16,7 +16,7 @@ from scipy.stats import t as student
 
 from dphmm.arrays import FloatArray, IntArray, as_floats
 from dphmm.audit.empirical import CONFIDENCE
-from dphmm.audit.inference import InferenceMetrics, compute_inference_metrics, predict_without_releases
+from dphmm.audit.inference import compute_inference_metrics, predict_without_releases
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Event, EventOdds
 from dphmm.events.automaton import Automaton
@@ -24,7 +24,7 @@ from dphmm.formatting import exported
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
-from dphmm.model.point_estimate import cell_rms_distance, expected_distance
+from dphmm.model.point_estimate import Inference, cell_rms_distance, expected_distance
 from dphmm.release import Releaser, StepPlan
 from dphmm.release.caps import make_chain
 from dphmm.validation import Integers, NoiseEpsilon, NonNegativeInt, PositiveInt, checked
@@ -477,11 +477,14 @@ class _UserMetrics:
         return filter_releases(self.user_model, self.observed)
 
     @cached_property
-    def smoothed(self) -> InferenceMetrics:
-        return self._compute_metrics(smooth_releases(self.user_model, self.observed, self.filtering, self.inspected))
+    def smoothed(self) -> list[Inference]:
+        return self._infer(smooth_releases(self.user_model, self.observed, self.filtering, self.inspected))
 
-    def _compute_metrics(self, beliefs: Sequence[Belief]) -> InferenceMetrics:
-        return compute_inference_metrics(beliefs, self.engine.measurements.points, 1, self.engine.cell)
+    def _infer(self, beliefs: Sequence[Belief]) -> list[Inference]:
+        # A search requests one metric of thousands of users: `Inference` computes what it is asked for.
+        columns = np.asfortranarray(self.engine.measurements.points)
+        cell = self.engine.cell
+        return [Inference(belief.probabilities, columns, cell, belief.outside_belief) for belief in beliefs]
 
     @property
     def estimate_error(self) -> list[float]:
@@ -498,16 +501,16 @@ class _UserMetrics:
         return [hypot(float(np.linalg.norm(offset)), cell_rms_distance(cell)) for offset in away]
 
     @property
-    def filtered_error(self) -> FloatArray:
-        return self._compute_metrics(self.filtering.select(self.inspected)).error
+    def filtered_error(self) -> list[float]:
+        return [inference.error_lower_bound for inference in self._infer(self.filtering.select(self.inspected))]
 
     @property
-    def smoothed_error(self) -> FloatArray:
-        return self.smoothed.error
+    def smoothed_error(self) -> list[float]:
+        return [inference.error_lower_bound for inference in self.smoothed]
 
     @property
-    def smoothed_max_posterior(self) -> FloatArray:
-        return self.smoothed.top_1_probability
+    def smoothed_max_posterior(self) -> list[float]:
+        return [inference.max_probability for inference in self.smoothed]
 
 
 def _compute_user_metrics(

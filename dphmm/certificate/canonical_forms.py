@@ -92,7 +92,8 @@ def check_certifiable(engine: Releaser) -> None:
     mechanism = engine.settings.mechanism
     if mechanism not in EXACT_COLUMN:
         raise ConfigurationError(
-            f"mechanism must be exact to be certified, one of {', '.join(sorted(EXACT_COLUMN))}, got {mechanism!r}"
+            "mechanism must be an exact one of this package to be certified, one of "
+            f"{', '.join(sorted(EXACT_COLUMN))}, got {mechanism!r}"
         )
     if engine.measurements.dimension > 2:
         raise InvalidInputError(

@@ -70,7 +70,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
 
     Of more than five zones, the five with the highest probability of a cell are described. --json describes all.
     """
-    from dphmm.jobs.hide import hide
+    from dphmm.jobs.hide.hide import hide
     from dphmm.space.coordinates import parse_coordinates
 
     length = None if options["within"] is None else parse_kilometres(options["within"], "--within")

@@ -140,6 +140,107 @@ def rotate(file: Path, user: str, number: int | None, page: bool, url: str | Non
     _echo_lines(rotate_token(file, user, number, url, page))
 
 
+@serve_command.command("prefer-device")
+@click.argument("file", type=PATH)
+@click.argument("user")
+@click.argument("mqtt_device", required=False)
+@click.option("--number", type=click.IntRange(0), help="Index of the device among those of USER; 0 for none.")
+def prefer_device(file: Path, user: str, mqtt_device: str | None, number: int | None) -> None:
+    """Use other devices of USER in the database of FILE only while this one is silent.
+
+    MQTT_DEVICE is the third level of the topics at which the device posts at a broker.
+    """
+    from dphmm.serve.setup import prefer_device
+
+    _echo_lines(prefer_device(file, user, number, mqtt_device))
+
+
+@serve_command.command("add-recipient")
+@click.argument("file", type=PATH)
+@click.argument("name")
+@click.argument("kind", type=click.Choice(_RECIPIENT_KINDS))
+@click.argument("url")
+@click.argument("keys", metavar="[KEY=VALUE]...", nargs=-1)
+def add_recipient(file: Path, keys: tuple[str, ...], **values: str) -> None:
+    """Add recipient NAME of messages of format KIND at address URL.
+
+    It is added to FILE, or to the database if the store of FILE is PostgreSQL. It is sent nothing from before. KEY is
+    users (separated by commas), precision, content, when_withheld or headers.NAME (with VALUE
+    env:DPHMM_RECIPIENT_VARIABLE).
+    """
+    from dphmm.serve.setup import add_recipient
+
+    _echo_lines(add_recipient(file, **values, keys=_parse_recipient_keys(keys)))
+
+
+def _parse_recipient_keys(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the keys of a recipient from ``KEY=VALUE``, each of which occurs once."""
+    keys: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        table, _, name = key.partition(".")
+        target, name = (keys.setdefault("headers", {}), name) if table == "headers" else (keys, key)
+        if not separator or (key not in ("users", "precision", "content", "when_withheld") and target is keys):
+            raise ConfigurationError(
+                "KEY=VALUE must have a KEY of users, precision, content, when_withheld or headers.NAME, "
+                f"got {key if separator else text!r}"
+            )
+        if name in target:
+            raise ConfigurationError(f"KEY=VALUE must contain each KEY once, got {key} twice")
+        target[name] = value.split(",") if key == "users" else value
+    return keys
+
+
+@serve_command.command("pause-recipient")
+@click.argument("file", type=PATH)
+@click.argument("name")
+def pause_recipient(file: Path, name: str) -> None:
+    """Pause recipient NAME in the database of FILE until further notice.
+
+    It is never sent a timestep that touches the pause. 'dphmm serve resume-recipient' ends the pause.
+    """
+    from dphmm.serve.setup import pause_recipient
+
+    _echo_lines(pause_recipient(file, name))
+
+
+@serve_command.command("resume-recipient")
+@click.argument("file", type=PATH)
+@click.argument("name")
+def resume_recipient(file: Path, name: str) -> None:
+    """End the pause of recipient NAME in the database of FILE."""
+    from dphmm.serve.setup import pause_recipient
+
+    _echo_lines(pause_recipient(file, name, paused=False))
+
+
+@serve_command.command("remove-recipient")
+@click.argument("file", type=PATH)
+@click.argument("name")
+def remove_recipient(file: Path, name: str) -> None:
+    """Remove recipient NAME from the database of FILE."""
+    from dphmm.serve.setup import remove_recipient
+
+    _echo_lines(remove_recipient(file, name))
+
+
+@serve_command.command("recipients")
+@click.argument("file", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def recipients(file: Path, as_json: bool) -> None:
+    """List the recipients of FILE and of its database, without secrets."""
+    from dphmm.serve.setup import list_recipients
+
+    for recipient in list_recipients(file):
+        if as_json:
+            say_json(recipient)
+            continue
+        users = "all users" if recipient["users"] is None else ", ".join(recipient["users"])
+        state = "paused" if recipient["paused"] else "active"
+        columns = recipient["name"], recipient["kind"], recipient["host"], users, state, recipient["defined_in"]
+        echo("\t".join(map(cell, columns)))
+
+
 @serve_command.command()
 @click.argument("file", type=PATH)
 @click.option("--accept-changes", is_flag=True, help="Required if the relay was started with it.")

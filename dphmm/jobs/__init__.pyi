@@ -15,7 +15,7 @@ from .calibrate import BudgetOutcome, CalibrationResult, CalibrationTargets, Eve
 from .certificate import CertificateSummary, certify
 from .counts import CountResult, Counts, DayAlignment, compare_counts, count_users, repair_counts
 from .flows import FlowPlan, Flows, flows, plan_flows
-from .hide import HideResult, hide
+from .hide.hide import HideResult, hide
 from .input_data import Data, UserTracks
 from .landmarks import LandmarkFinder, LandmarkResult, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leakage import LeakageResult, budget, compute_release_leakage, compute_stream_leakage, realized_leakage

@@ -6,8 +6,9 @@ degrees of protection and hulls those of `dphmm.audit.policy.audit_constraint`.
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -29,19 +30,23 @@ from dphmm.jobs.model.learn import Model, blank_model, learn, load_model, read_u
 from dphmm.mechanisms.base import get_noise_body
 from dphmm.model import Belief, MarkovModel
 from dphmm.model.path_sampling import sample_paths
+from dphmm.policy.expression import edit_edges, policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
 from dphmm.policy.lengths import kilometres
 from dphmm.policy.repair import Method
+from dphmm.policy.zones import PolygonLayer, read_polygons
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.release.drawn_zones import Zones
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import steps_per_day
+from dphmm.release.ledger import Account, steps_per_day
 from dphmm.release.planning import StepPlan
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.settings import Schedule
 from dphmm.release.trajectory import locate_states, to_degrees
 from dphmm.space.grid import Box
 from dphmm.tables import iso_time
+from dphmm.tables.json_toml import parse_json
 from dphmm.tables.table import write_csv
 from dphmm.validation import Integers, NonNegativeInt, checked
 
@@ -50,12 +55,25 @@ DEFAULT_FIELDS: Mapping[str, str] = {
     "epsilon": "1",
     "delta": "0.01",
     "mechanism": "lattice",
+    "optimal_fallback": "none",
     "noise_scope": "graph",
     "repair": "exact",
     "target_error": "",
     "window_epsilon": "",
+    "edges": "",
+    "zones": "",
 }
-"""The fields of the page, as typed → their first values. An empty one is not set."""
+"""The fields of the page, as typed → their first values. An empty one is not set.
+
+``edges`` is a JSON object of the lists ``added`` and ``removed`` of pairs of states, which change the policy. ``zones``
+is a GeoJSON feature collection of polygons with the property ``name``: the layer `ZONES_LAYER`.
+"""
+
+ZONES_LAYER = "zones.geojson"
+"""The layer of the zones drawn on the page, and the file from which command lines read them."""
+
+MAX_EDITED_EDGES = 1_000
+"""The maximum number of edges that are added or removed on the page."""
 
 NUM_STEPS = 48
 """The default number of timesteps on the time axis."""
@@ -72,6 +90,8 @@ MAX_EDGE_STATES = 500
 _MAX_EDGES = 12_000
 _NUM_SAMPLES = 200
 _NUM_RUNS = 6  # settings whose steps are kept, so that the time axis and Undo answer at once
+# A change that computes more timesteps than these is first answered by the timestep shown alone.
+_MAX_DIRECT_STEPS = 8
 _NUM_CIRCLE_POINTS = 72
 _SAMPLE_SEED = 5
 # A sampled user has this history, from which an adversary learns habits.
@@ -256,10 +276,82 @@ def parse_fields(values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dic
                 settings[name] = _parse_field(name, text.strip())
             except DphmmError as problem:
                 errors[name] = str(problem)
-    aims = {name: settings.pop(name) for name in ("target_error", "window_epsilon") if name in settings}
     if errors:
         return None, errors
-    return ReleaseSettings.from_dict({**settings, "schedule": Schedule(**aims) if aims else None}), {}
+    aims = {name: settings.pop(name) for name in ("target_error", "window_epsilon") if name in settings}
+    edited = settings.pop("edges", EditedEdges())
+    try:
+        settings["policy"] = edit_edges(settings["policy"], edited.added, edited.removed)
+    except DphmmError as problem:  # the text of the policy cannot be split into terms
+        return None, {"policy": str(problem)}
+    # A layer of which the policy does not use the name has no effect.
+    zones = settings.pop("zones", None)
+    layers = () if zones is None else (PolygonLayer(ZONES_LAYER, zones),)
+    return ReleaseSettings.from_dict({**settings, "layers": layers, "schedule": Schedule(**aims) if aims else None}), {}
+
+
+@dataclass(frozen=True)
+class EditedEdges:
+    """Edges that the user adds to a policy and removes from it.
+
+    Parameters
+    ----------
+    added, removed
+        Pairs of different states, the smaller one first. No pair is in both.
+    """
+
+    added: tuple[tuple[int, int], ...] = ()
+    removed: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_text(cls, text: str) -> EditedEdges:
+        """Parse the field ``edges``; no edges if it is empty.
+
+        Raises
+        ------
+        ConfigurationError
+            If it is not a JSON object of lists of pairs of states, or has more than `MAX_EDITED_EDGES` pairs.
+        """
+        try:
+            data: Any = parse_json(text) if text.strip() else {}
+        except ValueError:
+            data = None
+        lists: list[Any] = [data.get(name, []) if isinstance(data, dict) else None for name in ("added", "removed")]
+        if not all(isinstance(pairs, list) and all(map(_is_pair, pairs)) for pairs in lists):
+            raise ConfigurationError("edges must be a JSON object with lists of pairs of states, added and removed")
+        if sum(map(len, lists)) > MAX_EDITED_EDGES:
+            raise ConfigurationError(f"edges must be at most {MAX_EDITED_EDGES:,}, got {sum(map(len, lists)):,}")
+        added, removed = ({(min(pair), max(pair)) for pair in pairs} for pairs in lists)
+        return cls(tuple(sorted(added)), tuple(sorted(removed - added)))
+
+    def to_text(self) -> str:
+        """Return the text that `from_text` parses; empty without edges."""
+        return json.dumps({"added": self.added, "removed": self.removed}) if self.added or self.removed else ""
+
+    def toggle(self, edge: tuple[int, int], is_edge: bool) -> EditedEdges:
+        """Return the edges after one more change.
+
+        Parameters
+        ----------
+        edge
+            Two different states.
+        is_edge
+            Whether the policy with these edges connects them.
+        """
+        pair = (min(edge), max(edge))
+        added, removed = set(self.added) - {pair}, set(self.removed) - {pair}
+        if pair not in {*self.added, *self.removed}:
+            (removed if is_edge else added).add(pair)
+        return EditedEdges(tuple(sorted(added)), tuple(sorted(removed)))
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(type(state) is int and state >= 0 for state in value)
+        and value[0] != value[1]
+    )
 
 
 def _parse_field(name: str, text: str) -> Any:
@@ -277,6 +369,15 @@ def _parse_field(name: str, text: str) -> Any:
             raise ConfigurationError(
                 f"target_error must be a length with its unit, such as 500m or 1.2km, got {text[:40]!r}"
             ) from None
+    if name == "edges":
+        return EditedEdges.from_text(text)
+    if name == "zones":
+        try:
+            layer = Zones.from_page({"zones": parse_json(text)}).layer
+            read_polygons(PolygonLayer(ZONES_LAYER, layer))
+        except ValueError as problem:
+            raise ConfigurationError(str(problem).removeprefix(f"{ZONES_LAYER}: ")) from None
+        return layer
     if name in ("target_error", "window_epsilon"):
         Schedule(**{name: value})
     else:
@@ -301,44 +402,69 @@ class _Step:
 class _Run:
     """The steps of an engine along the user's path, computed as far as they are requested."""
 
-    def __init__(self, engine: Releaser, user: ExploredUser, habits: MarkovModel | None) -> None:
+    def __init__(self, engine: Releaser, user: ExploredUser, habits: MarkovModel | None, seed: int) -> None:
         self.engine = engine
         self.steps: list[_Step] = []
+        self.amendment: tuple[int, list[_Step]] | None = None
         self._user = user
+        self._seed = seed
         self._habits = habits
         self._audits: BoundedCache[bytes, ConstraintAudit] = BoundedCache(16)
         engine.restart(int(user.slots[0]))
 
     def advance(self, step: int, progress: Progress) -> None:
         """Compute the steps up to one."""
-        slots = self._user.slots
         while len(self.steps) <= step:
-            index = len(self.steps)
-            progress(index, step + 1)
-            since = int(slots[index] - slots[index - 1]) if index else 1
-            state = int(self._user.states[index])
-            plan = self.engine.prepare(steps=since)
-            record = self.engine.draw(plan, state)
-            public = self.engine.belief
-            assert public is not None, "a draw leaves a belief"
-            private = self.engine.private_diagnostics(state)
-            self.steps.append(_Step(plan, record, private, public, self._update_informed(index, since)))
+            progress(len(self.steps), step + 1)
+            self.steps.append(self._release(self.engine, self.steps))
 
-    def _update_informed(self, index: int, since: int) -> Belief | None:
+    def amend(self, earlier: _Run, step: int) -> list[_Step]:
+        """Compute one step after those of other settings, as an amended session does."""
+        before = earlier.steps[:step]
+        slots = self._user.slots.tolist()
+        account = Account()
+        for slot, released in zip(slots, before, strict=False):
+            account.add(slot, released.record.epsilon, released.record.constrained_dp_factor)
+        engine = self.engine.spawn(np.random.default_rng((self._seed, step)))
+        engine.resume(before[-1].public, step, account=account, slot=slots[step - 1])
+        self.amendment = step, [*before, self._release(engine, before)]
+        return self.amendment[1]
+
+    def find_steps(self, step: int) -> list[_Step]:
+        """Return the computed steps up to one; empty if it is not computed."""
+        if step < len(self.steps):
+            return self.steps[: step + 1]
+        return self.amendment[1] if self.amendment is not None and self.amendment[0] == step else []
+
+    def _release(self, engine: Releaser, before: Sequence[_Step]) -> _Step:
+        """Release the timestep after others."""
+        index = len(before)
+        slots = self._user.slots
+        since = int(slots[index] - slots[index - 1]) if index else 1
+        state = int(self._user.states[index])
+        plan = engine.prepare(steps=since)
+        record = engine.draw(plan, state)
+        public = engine.belief
+        assert public is not None, "a draw leaves a belief"
+        informed = self._update_informed(engine, before, since)
+        return _Step(plan, record, engine.private_diagnostics(state), public, informed)
+
+    def _update_informed(self, engine: Releaser, before: Sequence[_Step], since: int) -> Belief | None:
         """Return the belief of an adversary with the user's habits.
 
         The likelihood is that of the public adversary, the prior follows from the habits.
         """
         if self._habits is None:
             return None
-        likelihood = self.engine.filter_state.last_log_likelihood
+        likelihood = engine.filter_state.last_log_likelihood
         assert likelihood is not None, "a draw leaves a likelihood"
+        index = len(before)
         slots = self._user.slots
-        before = self.steps[index - 1].informed if index else None
-        if before is None:
+        last = before[-1].informed if before else None
+        if last is None:
             prior = Belief.initial(self._habits, int(slots[index]))
         else:
-            prior = before.predict(self._habits, since, int(slots[index - 1]))
+            prior = last.predict(self._habits, since, int(slots[index - 1]))
         return prior.update(likelihood)
 
     def audit(self, plan: StepPlan) -> ConstraintAudit:
@@ -388,8 +514,8 @@ class Explorer:
         self._source = source
         self._preparation = preparation
         self._habits = None if user.history is None else build_habit_model(model, user.history)
-        self._graphs: BoundedCache[str, PolicyGraph] = BoundedCache(_NUM_RUNS)
-        self._runs: BoundedCache[tuple[str, int], _Run] = BoundedCache(_NUM_RUNS)
+        self._graphs: BoundedCache[tuple[str, str], PolicyGraph] = BoundedCache(_NUM_RUNS)
+        self._runs: dict[tuple[str, int], _Run] = {}
 
     @property
     def is_invented_city(self) -> bool:
@@ -479,8 +605,19 @@ class Explorer:
             "has_habits": self._habits is not None,
         }
 
-    def view(self, values: Mapping[str, Any], step: int, seed: int = 1, progress: Progress = _ignore) -> dict[str, Any]:
+    def view(
+        self,
+        values: Mapping[str, Any],
+        step: int,
+        seed: int = 1,
+        progress: Progress = _ignore,
+        before: tuple[Mapping[str, Any], int] | None = None,
+    ) -> dict[str, Any]:
         """Return what the page shows, as plain JSON values.
+
+        The settings apply from the first timestep on. With ``before`` they may apply to the timestep shown only, after
+        releases under earlier settings: the belief and the account continue, as in a session of which the terms are
+        amended. This takes one timestep, however many there are.
 
         Parameters
         ----------
@@ -492,11 +629,15 @@ class Explorer:
             The seed of the noise: what is shown is not a private release.
         progress
             Called before each timestep is computed.
+        before
+            The fields and the seed before a change. They are used if the timesteps before the one shown have been
+            computed for them, and more than a few have not been computed for the settings.
 
         Returns
         -------
         dict
-            The view, or only ``errors``: field → what is wrong with it.
+            The view, or only ``errors``: field → what is wrong with it. ``applies_from`` is the first timestep with
+            these settings: 0, or the one shown.
         """
         settings, errors = self._parse(values)
         if settings is None:
@@ -505,8 +646,14 @@ class Explorer:
             raise InvalidInputError(f"step must be an integer from 0 to {len(self.user.slots) - 1}, got {step}")
         try:
             run = self._find_run(settings, seed)
-            run.advance(step, progress)
-            return self._show(run, step)
+            earlier = self._find_earlier_run(before) if step - len(run.steps) > _MAX_DIRECT_STEPS else None
+            if earlier is not None and step <= len(earlier.steps):
+                shown = self._show(run, run.amend(earlier, step), applies_from=step)
+            else:
+                run.advance(step, progress)
+                shown = self._show(run, run.find_steps(step))
+            edited = EditedEdges.from_text(values.get("edges", ""))
+            return {**shown, "edited": {"added": list(edited.added), "removed": list(edited.removed)}}
         except SingletonConstraintError as problem:
             return {"errors": {"policy" if settings.delta is None else "delta": str(problem)}}
         except DphmmError as problem:  # the policy is valid, so the noise does not suit it
@@ -529,9 +676,10 @@ class Explorer:
         """
         settings, _ = parse_fields(values)
         run = None if settings is None else self._runs.get((settings.content_hash, seed))
-        if run is None or step >= len(run.steps) or not 0 <= state < self.model.size:
+        steps = [] if run is None else run.find_steps(step)
+        if run is None or not steps or not 0 <= state < self.model.size:
             return []
-        constraint = run.steps[step].plan.constraint
+        constraint = steps[-1].plan.constraint
         if not constraint[state]:
             return []
         others = np.flatnonzero(constraint)
@@ -559,7 +707,7 @@ class Explorer:
         settings, errors = self._parse(values)
         if settings is None:
             raise ConfigurationError(next(iter(errors.values())))
-        graph = settings.graph(self.model)
+        graph = self._build_graph(settings)
         num_edges = graph.number_of_edges()
         if num_edges > MAX_TEXT_EDGES:
             raise PolicyError(
@@ -567,34 +715,89 @@ class Explorer:
             )
         graph.to_json(path)
 
+    def toggle_edge(self, values: Mapping[str, Any], first: int, second: int) -> str:
+        """Add an edge to the policy, or remove it if the policy has it.
+
+        Parameters
+        ----------
+        values
+            The fields.
+        first, second
+            Two different states.
+
+        Returns
+        -------
+        str
+            The new value of the field ``edges``.
+
+        Raises
+        ------
+        DphmmError
+            If a field is invalid, or the states are not two states of the model.
+        """
+        settings, errors = self._parse(values)
+        if settings is None:
+            raise ConfigurationError(next(iter(errors.values())))
+        if first == second or not all(0 <= state < self.model.size for state in (first, second)):
+            raise InvalidInputError(
+                f"an edge must have two different states from 0 to {self.model.size - 1}, got {first} and {second}"
+            )
+        is_edge = bool(self._build_graph(settings).connects(first, second)[0])
+        return EditedEdges.from_text(values.get("edges", "")).toggle((first, second), is_edge).to_text()
+
     def _parse(self, values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
         """Return the settings of the fields and the errors, including those of the graph."""
         settings, errors = parse_fields(values)
-        text = values.get("policy", DEFAULT_FIELDS["policy"])
-        if "policy" not in errors:
+        # The graph is checked although other fields are invalid, so that all errors are shown.
+        graph_fields = ("policy", "edges", "zones")
+        if not any(name in errors for name in graph_fields):
+            partial, _ = parse_fields({name: values[name] for name in graph_fields if name in values})
+            assert partial is not None, "the other fields have their first values"
             try:
-                self._graphs.get_or_make(text, lambda: ReleaseSettings(policy=text).graph(self.model))
+                self._build_graph(partial)
             except DphmmError as problem:
-                return None, {"policy": str(problem), **errors}
+                text = str(problem)
+                of_zones = text.startswith(f"{ZONES_LAYER}: ")
+                return None, {"zones" if of_zones else "policy": text.removeprefix(f"{ZONES_LAYER}: "), **errors}
         return settings, errors
 
+    def _build_graph(self, settings: ReleaseSettings) -> PolicyGraph:
+        key = settings.policy, settings.layers[0].geojson if settings.layers else ""
+        return self._graphs.get_or_make(key, lambda: settings.graph(self.model))
+
     def _find_run(self, settings: ReleaseSettings, seed: int) -> _Run:
-        return self._runs.get_or_make(
-            (settings.content_hash, seed), lambda: _Run(settings.engine(self.model, rng=seed), self.user, self._habits)
-        )
+        key = settings.content_hash, seed
+        run = self._runs.pop(key, None)
+        if run is None:
+            graph = self._build_graph(settings)
+            engine = Releaser.from_space(settings, self.model, self.model.space, graph, rng=seed)
+            run = _Run(engine, self.user, self._habits, seed)
+        # The run that was used last is at the end, the others are removed from the start.
+        self._runs[key] = run
+        while len(self._runs) > _NUM_RUNS:
+            del self._runs[next(iter(self._runs))]
+        return run
+
+    def _find_earlier_run(self, before: tuple[Mapping[str, Any], int] | None) -> _Run | None:
+        """Return the run of fields and a seed, if it is kept."""
+        values, seed = before or ({}, 0)
+        settings = None if before is None else parse_fields(values)[0]
+        is_kept = settings is not None and (settings.content_hash, seed) in self._runs
+        return self._find_run(settings, seed) if settings is not None and is_kept else None
 
     # ---- one view ----------------------------------------------------------------------------------------------------
 
-    def _show(self, run: _Run, step: int) -> dict[str, Any]:
-        released = run.steps[step]
+    def _show(self, run: _Run, steps: Sequence[_Step], applies_from: int = 0) -> dict[str, Any]:
+        released = steps[-1]
         plan = released.plan
         record = released.record
         possible = np.flatnonzero(plan.constraint)
         audit = run.audit(plan)
         (body,) = audit.bodies
         beliefs = {"public": released.public, "informed": released.informed}
-        epsilons = [earlier.record.epsilon_24h for earlier in run.steps[: step + 1]]
+        epsilons = [earlier.record.epsilon_24h for earlier in steps]
         return {
+            "applies_from": applies_from,
             "constraint": possible.tolist(),
             "degrees": body.degrees[possible].tolist(),
             "degrees_after_repair": plan.protection.degrees[possible].tolist(),
@@ -692,6 +895,7 @@ class Explorer:
 
     def _describe_settings(self, settings: ReleaseSettings) -> dict[str, Any]:
         return {
+            "policy": policy_label(settings.policy),
             "toml": settings.to_toml(),
             "command": self._build_commands(settings),
             "python": _build_python(settings, self._source),
@@ -712,13 +916,14 @@ class Explorer:
         ]
         if schedule is not None and schedule.target_error is not None:
             release += ["--target-error", f"{schedule.target_error:.15g}km"]
-        # The repair is a key of a settings file, not an option.
-        repair = [] if settings.repair == "exact" else ["--settings", "settings.toml"]
+        # The repair and the fallback are keys of a settings file, not options.
+        is_default = (settings.repair, settings.optimal_fallback) == ("exact", "none")
+        file = [] if is_default else ["--settings", "settings.toml"]
         model = ["--model", self._source]
         lines = [
             *([self._preparation] if self._preparation else []),
             shlex.join(["dphmm", "audit", "policy", *model, *policy, *scope]),
-            shlex.join(["dphmm", "release", "recording.gpx", *model, *policy, *scope, *release, *repair]),
+            shlex.join(["dphmm", "release", "recording.gpx", *model, *policy, *scope, *release, *file]),
         ]
         return "\n".join(lines)
 
@@ -731,7 +936,7 @@ def _build_python(settings: ReleaseSettings, source: str) -> str:
     default = ReleaseSettings()
     arguments = [
         f"{name}={getattr(settings, name)!r}"
-        for name in ("policy", "epsilon", "delta", "mechanism", "noise_scope", "repair")
+        for name in ("policy", "epsilon", "delta", "mechanism", "optimal_fallback", "noise_scope", "repair")
         if getattr(settings, name) != getattr(default, name) or name in ("policy", "epsilon")
     ]
     if settings.schedule is not None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dphmm.formatting import metres
-from dphmm.jobs.hide import HiddenPlace, HideResult
+from dphmm.jobs.hide.hide import HideResult
+from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.plots import canvas
 from dphmm.plots.canvas import Axes
 from dphmm.plots.release import draw_ground

@@ -1,4 +1,3 @@
-"use strict";
 // Draws the data of dphmm/plots/webmap.py on one canvas over Leaflet's map.
 const data = JSON.parse(document.getElementById("data").textContent);
 const by = id => document.getElementById(id);
@@ -119,8 +118,7 @@ const formatTime = second => Number.isFinite(second) ? new Date(second * 1000).t
 const map = L.map("map", { zoomSnap: 0.25, zoomDelta: 1, wheelPxPerZoomLevel: 100, worldCopyJump: false, maxZoom: 20, zoomAnimation: false, attributionControl: false });
 L.control.attribution({ prefix: false }).addTo(map);
 L.control.scale({ imperial: false, position: "bottomleft" }).addTo(map);
-const credit = [data.credit, data.basemap?.credit].filter(Boolean).join(" ");
-if (credit) map.attributionControl.addAttribution(credit.replace(/&/g, "&amp;").replace(/</g, "&lt;"));
+if (data.credit) map.attributionControl.addAttribution(data.credit.replace(/&/g, "&amp;").replace(/</g, "&lt;"));
 if (data.tiles) L.tileLayer(data.tiles, { referrerPolicy: "no-referrer", maxZoom: 20 }).addTo(map);
 
 const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
@@ -139,27 +137,6 @@ function pathOf(shape, closed) {
   return path;
 }
 
-function pathOfMoves(lines, closed) {
-  // Lines of the basemap: alternating latitudes and longitudes, as differences in steps of 1e-5 degrees.
-  const path = new Path2D();
-  for (const moves of lines) {
-    let latitude = 0, longitude = 0;
-    for (let k = 0; k < moves.length; k += 2) {
-      latitude += moves[k]; longitude += moves[k + 1];
-      const [x, y] = mercator(latitude / 1e5, longitude / 1e5);
-      path[k ? "lineTo" : "moveTo"](x - origin[0], y - origin[1]);
-    }
-    if (closed) path.closePath();
-  }
-  return path;
-}
-
-const ground = { water: [], lines: {}, names: [] };
-if (data.basemap) {
-  ground.water = data.basemap.water.map(rings => pathOfMoves(rings, true));
-  for (const [kind, kindLines] of Object.entries(data.basemap.lines)) ground.lines[kind] = pathOfMoves(kindLines, false);
-  ground.names = data.basemap.names.map(([name, lat, lon]) => [name, ...mercator(lat, lon)]);
-}
 for (const layer of layers) if (layer.ends) layer.path = pathOf(layer, layer.kind === "outlines");
 
 const policy = data.policy && (() => {
@@ -182,7 +159,6 @@ function paint() {
   const bounds = map.getPixelBounds().min;
   view = { width: size.x, height: size.y, scale, ratio, left: bounds.x, top: bounds.y };
   flat(); pen.clearRect(0, 0, size.x, size.y);
-  if (!data.tiles) drawGround();
   for (const layer of layers) if (layer.visible && layer.opacity) drawArea(layer); // below lines, which it would hide
   for (const layer of layers) if (layer.visible && layer.ends) drawShapes(layer);
   if (policy?.visible) drawPolicy();
@@ -206,15 +182,6 @@ function stroked(path, colour, width, dash = []) {
   pen.stroke(path); pen.setLineDash([]); flat();
 }
 
-function drawGround() {
-  pen.fillStyle = "#c9dcea";
-  asPaths();
-  for (const path of ground.water) pen.fill(path, "evenodd");
-  flat();
-  const looks = { stream: ["#b3cfe2", 1.2], line: ["#9a9a9a", 1], lane: ["#e3ded2", 0.8], street: ["#e3ded2", 1.2], road: ["#d8c9a3", 2.4], border: ["#a58fa8", 1.2, [6, 4]] };
-  for (const [kind, look] of Object.entries(looks)) if (ground.lines[kind]) stroked(ground.lines[kind], ...look);
-}
-
 function label(text, x, y, size, colour, taken, weight = "") {
   pen.font = `${weight} ${size}px system-ui, sans-serif`; pen.textAlign = "center"; pen.textBaseline = "middle";
   const half = pen.measureText(text).width / 2 + 4, box = [x - half, y - size * .8, x + half, y + size * .8];
@@ -233,7 +200,6 @@ function drawNames() {
     for (let i = from; i < to; i++) { x += layer.x[i] / (to - from); y += layer.y[i] / (to - from); }
     label(text, px(x), py(y), 12, "#444", taken, "600");
   });
-  if (!data.tiles) for (const [name, x, y] of ground.names.slice(0, 400)) { if (taken.length > 40) break; label(name, px(x), py(y), 12, "#666", taken); }
 }
 
 const drawShapes = layer => stroked(layer.path, layer.colour, layer.width || (layer.kind === "outlines" ? 1.2 : 0.7));
@@ -559,6 +525,7 @@ by("play").onclick = () => {
 by("fit").onclick = fit;
 legend();
 if (moving.length) setUser(selected.user); else { by("who").hidden = by("clock").hidden = true; fit(); count(); }
+if (data.basemap && !data.tiles) drawBasemap(map, data.basemap); // after the first view, which its names need
 map.on("move zoom resize viewreset", redraw); map.on("mousemove click", point); map.on("mouseout", () => { pointed = null; tip.hidden = true; redraw(); });
 new ResizeObserver(() => map.invalidateSize({ animate: false })).observe(by("map"));
 redraw();

@@ -374,7 +374,8 @@ def web_map(
         "{{data}}": text.replace("<", "\\u003c"),  # inside <script> only '<' could end the data early
         "{{tiles}}": "" if tiles is None else f" {tile_host(tiles)}",
         "{{style}}": _file("plots/webmap.css"),
-        "{{script}}": _file("plots/webmap.js"),
+        # A file of its own cannot import modules: browsers refuse them from files.
+        "{{script}}": re.sub(r"^export ", "", _file("plots/basemap.js"), flags=re.MULTILINE) + _file("plots/webmap.js"),
         "{{leaflet}}": _file("vendor/leaflet/leaflet.js").partition("//# sourceMappingURL")[0],
         "{{leaflet_style}}": _file("vendor/leaflet/leaflet.css"),
     }

@@ -15,7 +15,7 @@ import numpy as np
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import PolicyError
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
-from dphmm.policy.graph_text import canonical_listed, is_listed, read_listed
+from dphmm.policy.graph_text import PREFIX, canonical_listed, is_listed, policy_text, read_listed
 from dphmm.policy.isolated_states import refuse_if_empty
 from dphmm.policy.lengths import kilometres
 from dphmm.policy.zones import PolygonLayer, buffered, categorical_layer, find_layer, open_places, zones
@@ -24,11 +24,13 @@ from dphmm.tables.source import file_hash
 from dphmm.validation import checked
 
 if TYPE_CHECKING:
+    import networkx
     from scipy.sparse import csr_array
 
 GRAMMAR = (
     "utility:1km, centres:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], "
-    "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, graph:{JSON}, combined by & and |"
+    "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, graph:{JSON}, without:FILE.json, "
+    "without:{JSON}, combined by & and |"
 )
 """The grammar of policies, for help texts and messages."""
 
@@ -64,6 +66,8 @@ def parse_policy(
         - ``open:LAYER.geojson``: declares the states in the polygons open.
         - ``graph:FILE.json``: a node-link graph of states, or of the names of places.
         - ``graph:{…}``: the content of such a file; see `policy_text`.
+        - ``without:FILE.json`` or ``without:{…}``: removes the edges of such a graph from the terms with which it is
+          combined by ``&``.
 
         ``&`` is the intersection and ``|`` the union. ``&`` binds more tightly.
     space
@@ -106,7 +110,10 @@ def parse_policy(
             opened[_open(terms[0], space, layers)] = True
             continue
         graphs = []
-        for term in terms:
+        removals = [term for term in terms if _kind(term) == "without"]
+        if len(removals) == len(terms):
+            raise PolicyError(f"without must be combined by & with another term in policy {policy_label(text)!r}")
+        for term in (term for term in terms if term not in removals):
             if _kind(term) == "zone":
                 groups = _zones(term, space, transition, layers)
                 zoned = np.zeros(space.size, dtype=np.bool_) if zoned is None else zoned
@@ -114,7 +121,10 @@ def parse_policy(
                 graphs.append(PolicyGraph.from_groups(space.size, list(groups.values())))
             else:
                 graphs.append(_policy(term, space, transition, layers))
-        unions.append(reduce(and_, graphs))
+        graph = reduce(and_, graphs)
+        for term in removals:
+            graph = graph.without_edges(_policy(term, space, transition, layers).edge_array())
+        unions.append(graph)
     graph = reduce(or_, unions) if unions else PolicyGraph.from_edges(space.size, [])
     if zoned is not None:
         if (opened & zoned).any():
@@ -154,8 +164,49 @@ def policy_label(text: str) -> str:
 def _label(term: str) -> str:
     if not is_listed(term):
         return term
+    kind = "graph of" if _kind(term) == "graph" else "without"
+    return f"{kind} {_count_edges(term)}"
+
+
+def _count_edges(term: str) -> str:
     count = read_listed(term).number_of_edges()
-    return f"graph of {count:,} edge{'' if count == 1 else 's'}"
+    return f"{count:,} edge{'' if count == 1 else 's'}"
+
+
+@checked
+def edit_edges(text: str, added: Sequence[tuple[int, int]], removed: Sequence[tuple[int, int]]) -> str:
+    """Return a policy with edges added to it and removed from it, as text.
+
+    Parameters
+    ----------
+    text
+        The policy; see `parse_policy`.
+    added, removed
+        Pairs of states. An edge that is added and removed is added.
+
+    Returns
+    -------
+    str
+        The text, with ``graph:{…}`` for added and ``without:{…}`` for removed edges.
+
+    Examples
+    --------
+    >>> policy_label(edit_edges("complete | open:parks.geojson", [], [(0, 1)]))
+    'complete & without 1 edge | open:parks.geojson'
+    """
+    unions = _terms(text)
+    if removed:
+        without = "without:" + policy_text(_build_graph(removed)).removeprefix(PREFIX)
+        unions = [terms if _kind(terms[0]) == "open" else [*terms, without] for terms in unions]
+    if added:
+        unions.append([policy_text(_build_graph(added))])
+    return " | ".join(" & ".join(terms) for terms in unions) if added or removed else text
+
+
+def _build_graph(edges: Sequence[tuple[int, int]]) -> networkx.Graph[int]:
+    import networkx
+
+    return networkx.Graph(list(edges))
 
 
 @checked
@@ -253,6 +304,10 @@ def _in_words(term: str) -> str:
         return f"are in the same zone of {Path(path).name}{around}"
     if kind == "graph":
         return "the graph connects" if is_listed(term) else f"{Path(argument).name} connects"
+    if kind == "without":
+        if is_listed(term):
+            return f"are not the ends of {_count_edges(term).replace(' edge', ' removed edge')}"
+        return f"are not adjacent in {Path(argument).name}"
     phrases = {"complete": "are arbitrary", "transition": "share a possible predecessor"}
     return phrases.get(kind, "the policy connects")
 
@@ -311,7 +366,7 @@ def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
         return f"{kind}:{_layer_hash(path, layers)}{'' if label is None else f'@{label}'}{widened}"
     if is_listed(text):
         return canonical_listed(text)
-    if kind == "graph":
+    if kind in ("graph", "without"):
         return f"{kind}:{file_hash(argument, 'in the policy')}"
     if text not in ("complete", "transition"):
         raise PolicyError(f"policy must be one of {GRAMMAR}, got {text!r}")
@@ -335,7 +390,7 @@ def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: 
     if kind == "categorical" and argument:
         path, label = _parse_layer(argument, layers)
         return categorical_layer(find_layer(path, layers), space, label)
-    if kind == "graph" and argument:
+    if kind in ("graph", "without") and argument:
         if is_listed(text):
             return as_policy(read_listed(text, space.size), space.size, get_state_names(space))
         return PolicyGraph.from_json(argument, size=space.size, names=get_state_names(space))

@@ -632,6 +632,53 @@ class PolicyGraph(ReadOnlyGraph):
         ends = more.connected()
         return PolicyGraph(self._edge_set, self._nodes, self.open & ~ends) | more.restrict(ends)
 
+    @checked
+    def without_edges(self, removed: npt.ArrayLike) -> PolicyGraph:
+        """Return the graph without some edges. Its states remain.
+
+        Parameters
+        ----------
+        removed
+            ``(m, 2)``: pairs of states. Pairs that are not edges are ignored.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph without these edges.
+
+        Raises
+        ------
+        PolicyError
+            If a state is outside ``0 .. size - 1``, a pair is a self-loop, or the first states of the pairs have more
+            than fifty million edges.
+
+        Examples
+        --------
+        >>> PolicyGraph.complete(3).without_edges([[0, 2]]).edge_array().tolist()
+        [[0, 1], [1, 2]]
+        """
+        pairs = PolicyGraph.from_edges(self.size, removed).edge_array()
+        # Without the first state of every removed pair, all edges remain. Only the edges of those states are listed, so
+        # a dense graph is not listed edge by edge.
+        listed = [np.zeros((0, 2), dtype=np.int64)]
+        count = 0
+        for state in np.unique(pairs[:, 0]):
+            is_partner = self.connects(state, np.arange(self.size))
+            is_partner[pairs[pairs[:, 0] == state, 1]] = False
+            is_partner[pairs[pairs[:, 1] == state, 0]] = False
+            partners = np.flatnonzero(is_partner)
+            listed.append(np.column_stack([np.full(len(partners), state), partners]))
+            count += len(partners)
+            if count > _MAX_LISTED_EDGES:
+                raise PolicyError(
+                    f"states with removed edges must have at most {_MAX_LISTED_EDGES} edges, got more: remove fewer"
+                )
+        others = np.ones(self.size, dtype=np.bool_)
+        others[pairs[:, 0]] = False
+        everywhere = np.ones(self.size, dtype=np.bool_)
+        parts = ((self._edge_set, others), (ListedEdges(self.size, np.concatenate(listed)), everywhere))
+        return PolicyGraph(UnionEdges(parts), self._nodes, self._open)
+
     def __or__(self, other: PolicyLike) -> PolicyGraph:
         """Return the union of nodes, edges and open states. No open state may have an edge."""
         other = self._operand(other)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import networkx
 
 PREFIX = "graph:"
+_LISTING_KINDS = ("graph", "without")
 
 # Settings are copied into every session, certificate and run folder. At about 30 bytes per edge this many edges are
 # 0.6 MB, which are read in a tenth of a second.
@@ -77,7 +78,7 @@ def is_listed(term: str) -> bool:
     Parameters
     ----------
     term
-        A term, such as ``graph:{…}``, ``graph:FILE.json`` or ``utility:1km``.
+        A term, such as ``graph:{…}``, ``without:{…}``, ``graph:FILE.json`` or ``utility:1km``.
 
     Returns
     -------
@@ -85,7 +86,7 @@ def is_listed(term: str) -> bool:
         `True` if `read_listed` can read it.
     """
     kind, _, content = term.partition(":")
-    return kind.strip() + ":" == PREFIX and content.lstrip().startswith("{")
+    return kind.strip() in _LISTING_KINDS and content.lstrip().startswith("{")
 
 
 def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
@@ -134,11 +135,12 @@ def canonical_listed(term: str) -> str:
     Returns
     -------
     str
-        ``graph:`` and a SHA-256. Terms of equal canonical form are equal policies over equal states.
+        ``graph:`` or ``without:`` and a SHA-256. Terms of equal canonical form are equal policies over equal states.
     """
     content = _node_link(read_listed(term))
     content["nodes"] = [node for node in content["nodes"] if "open" in node]
-    return PREFIX + hashlib.sha256(json.dumps(content).encode("utf-8")).hexdigest()
+    kind = term.partition(":")[0].strip()
+    return f"{kind}:" + hashlib.sha256(json.dumps(content).encode("utf-8")).hexdigest()
 
 
 def _node_link(graph: networkx.Graph[Any]) -> dict[str, list[dict[str, Any]]]:

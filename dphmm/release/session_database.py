@@ -109,8 +109,25 @@ def _add_leases_and_access(execute: Execute) -> None:
     execute("CREATE TABLE access (token TEXT PRIMARY KEY, user_name TEXT NOT NULL, kind TEXT NOT NULL)")
 
 
+def _add_recipients(execute: Execute) -> None:
+    """Let the store contain recipients; see `dphmm.serve.access.AccessTable`."""
+    execute("CREATE TABLE recipient (name TEXT PRIMARY KEY, body TEXT NOT NULL)")
+
+
+def _add_preferred_devices(execute: Execute) -> None:
+    """Let a device of a user be preferred; see `dphmm.serve.recipients.RecipientTables.admit`."""
+    execute("ALTER TABLE access ADD COLUMN preferred INTEGER NOT NULL DEFAULT 0")
+    execute("ALTER TABLE access ADD COLUMN mqtt_device TEXT NOT NULL DEFAULT ''")
+    execute(
+        "CREATE TABLE device_contact (user_name TEXT NOT NULL, device TEXT NOT NULL, second INTEGER NOT NULL, "
+        "PRIMARY KEY (user_name, device))"
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("adds leases of messages and a table of devices", _add_leases_and_access),
+    Migration("adds a table of recipients", _add_recipients),
+    Migration("adds preferred devices", _add_preferred_devices),
 )
 """The steps from each format to the next, beginning with the first format."""
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import random
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,8 @@ from typing import Any
 
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
 from dphmm.release.session_database import Database, PostgresDatabase
-from dphmm.serve.config import Broker
+from dphmm.serve.access import Source
+from dphmm.serve.config import Broker, get_mqtt_name
 from dphmm.serve.delivery import MAX_RECONNECT_WAIT_S, POLL_INTERVAL_S, Backoff, describe_error, parse_broker_address
 from dphmm.serve.incoming import Received, read_owntracks
 from dphmm.serve.outgoing import get_owntracks_topic, get_zone_topic
@@ -120,6 +122,13 @@ class Shares:
             self._lose_all()
             raise
 
+    def confirm(self, share: int) -> bool:
+        """Return whether the database confirms that a share was held all the time."""
+        held, connections = self.holds(share), self._num_connections
+        with suppress(DphmmError):
+            self.balance()
+        return held and self.holds(share) and connections == self._num_connections
+
     def _lose_all(self) -> None:
         self._held.clear()
         self._leaving.clear()
@@ -152,11 +161,14 @@ class Listener:
     users : frozenset of str
         Users of accepted messages. Other messages are ignored.
     take : callable
-        Receives the user and the content of a message.
+        Receives the source and the content of a message.
     holds : callable
         Returns whether this process, of all with this store, has to listen.
     share : int, optional
         Number of the users' share to which this listener subscribes; all messages by default. See `Shares`.
+    confirm : callable, optional
+        Returns whether this process still has to listen, as the database states now. Without the answer, a process that
+        has lost its lock would take the session at the broker from its successor. None if there is one process.
     """
 
     def __init__(
@@ -164,10 +176,12 @@ class Listener:
         broker: Broker,
         identity: str,
         users: frozenset[str],
-        take: Callable[[str, Received], Awaitable[None]],
+        take: Callable[[Source, Received], Awaitable[None]],
         holds: Callable[[], bool] = lambda: True,
         share: int | None = None,
+        confirm: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        self._confirm = confirm
         self._mqtt = need("paho.mqtt.client", "serve")
         self._broker = broker
         self._users = users
@@ -184,6 +198,7 @@ class Listener:
         self.is_connected: bool | None = None
         """Whether the broker is connected; None if another process listens."""
         self._taken_over_at: float | None = None
+        self._has_lost_connection = False
         self._has_lost_session = False
         self._is_loss_logged = False
         self._connected_at = 0.0
@@ -208,7 +223,10 @@ class Listener:
                     finally:
                         self.is_connected = self._client = None
                         client.disconnect()  # its thread then ends; it must not delay the end of this process
-                    if self._has_lost_session:  # at once, two relays would take it from each other in turn
+                    is_confirmed = not self._has_lost_connection or self._confirm is None or await self._confirm()
+                    if self._has_lost_session and is_confirmed:
+                        self._report_taken_over()
+                        # Without a wait, two relays would take it from each other in turn.
                         self.is_connected = False
                         await asyncio.sleep(MAX_RECONNECT_WAIT_S)
                         self.is_connected = None
@@ -217,7 +235,7 @@ class Listener:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     def _make_client(self) -> Any:
-        """Create a client that connects, and reconnects after a loss, on a separate thread."""
+        """Create a client of one connection, which a separate thread tries to open."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
@@ -233,6 +251,8 @@ class Listener:
         if tls:
             client.tls_set()
 
+        is_established = threading.Event()
+
         def call(function: Callable[..., None], *arguments: Any) -> None:
             with suppress(RuntimeError):  # the relay has ended before the client's thread
                 loop.call_soon_threadsafe(function, *arguments)
@@ -241,32 +261,34 @@ class Listener:
             if reason.is_failure:
                 call(self._on_disconnected, f"refused: {reason}")
             else:
+                is_established.set()
                 call(self._on_connected, client)
 
         client.on_connect = connected
 
         def disconnected(_: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
-            if reason.value == _SESSION_TAKEN_OVER:
-                client.disconnect()  # otherwise it would reconnect
-                call(self._on_taken_over)
-            else:
-                call(self._on_connection_lost, client)
+            if not is_established.is_set():  # it was refused, and waits longer for every attempt
+                return
+            client.disconnect()  # otherwise it would reconnect
+            call(self._on_connection_lost, client, reason.value == _SESSION_TAKEN_OVER)
 
         client.on_disconnect = disconnected
         client.on_connect_fail = lambda *_: call(self._on_disconnected, "unreachable")
-        client.on_message = lambda _, __, message: call(self._enqueue, message)
+        client.on_message = lambda _, __, message: call(self._enqueue, client, message)
         client.reconnect_delay_set(1, int(MAX_RECONNECT_WAIT_S))
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _SESSION_EXPIRY_S
         properties.ReceiveMaximum = _RECEIVE_MAXIMUM
         properties.MaximumPacketSize = _MAX_PACKET_BYTES
-        self._has_lost_session = False
+        self._has_lost_connection = self._has_lost_session = False
         client.connect_async(host, port, clean_start=False, properties=properties)
         self.is_connected = False
         client.loop_start()
         return client
 
     def _on_connected(self, client: Any) -> None:
+        if client is not self._client:
+            return
         self.is_connected = True
         self._is_loss_logged = False
         self._connected_at = monotonic()
@@ -300,12 +322,16 @@ class Listener:
             self._subscribe(self._client, users - earlier)
             self._subscribe(self._client, earlier - users, ends=True)
 
-    def _on_connection_lost(self, client: Any) -> None:
+    def _on_connection_lost(self, client: Any, is_taken_over: bool) -> None:
+        if client is not self._client:  # an earlier one, which this process has ended
+            return
         is_short = self.is_connected is True and monotonic() - self._connected_at < _SHORT_CONNECTION_S
         self._num_short_connections = self._num_short_connections + 1 if is_short else 0
-        if self._num_short_connections >= _MAX_SHORT_CONNECTIONS:
-            client.disconnect()
-            self._on_taken_over()
+        self._connection += 1  # unacknowledged messages come again
+        self._has_lost_connection = True
+        self._has_lost_session = is_taken_over or self._num_short_connections >= _MAX_SHORT_CONNECTIONS
+        if self._has_lost_session:
+            self.is_connected = False
         else:
             self._on_disconnected("connection lost")
 
@@ -316,11 +342,7 @@ class Listener:
                 _LOG.warning("the broker is not connected: %s", why)
             self._is_loss_logged = True
 
-    def _on_taken_over(self) -> None:
-        if self._has_lost_session:
-            return
-        self.is_connected = False
-        self._has_lost_session = True
+    def _report_taken_over(self) -> None:
         self._num_short_connections = 0
         self._taken_over_at = monotonic()
         _LOG.error(
@@ -328,12 +350,13 @@ class Listener:
             "can be lost; stop one of the relays"
         )
 
-    def _enqueue(self, message: Any) -> None:
-        self._messages.put_nowait((self._connection, message))
+    def _enqueue(self, client: Any, message: Any) -> None:
+        if client is self._client:
+            self._messages.put_nowait((self._connection, message))
 
     async def _take_while_leading(self, client: Any) -> None:
         """Process one message after another while this process is the leader."""
-        while not self._has_lost_session and self._holds():
+        while not self._has_lost_connection and self._holds():
             try:
                 async with asyncio.timeout(POLL_INTERVAL_S):
                     connection, message = await self._messages.get()
@@ -357,11 +380,12 @@ class Listener:
         if len(message.payload) > _MAX_PACKET_BYTES:
             _LOG.warning("a message of %d bytes is ignored; the maximum is %d", len(message.payload), _MAX_PACKET_BYTES)
             return True
+        source = Source(parts[1], get_mqtt_name(parts[2] if len(parts) > 2 else ""))
         backoff = Backoff(MAX_RECONNECT_WAIT_S)
         failures = 0
         while connection == self._connection:
             try:
-                await self._take(parts[1], read_owntracks(message.payload))
+                await self._take(source, read_owntracks(message.payload))
                 return True
             except Exception as problem:
                 failures += not isinstance(problem, _STORE_ERRORS)
@@ -390,14 +414,23 @@ class SharedListener:
         broker: Broker,
         identity: str,
         users: frozenset[str],
-        take: Callable[[str, Received], Awaitable[None]],
+        take: Callable[[Source, Received], Awaitable[None]],
         shares: Shares,
-        run: Callable[..., Awaitable[None]],
+        run: Callable[..., Awaitable[Any]],
     ) -> None:
         self._shares = shares
         self._run = run
         self._listeners = [
-            Listener(broker, identity, users, take, partial(shares.holds, share), share) for share in range(NUM_SHARES)
+            Listener(
+                broker,
+                identity,
+                users,
+                take,
+                partial(shares.holds, share),
+                share,
+                partial(run, shares.confirm, share),
+            )
+            for share in range(NUM_SHARES)
         ]
 
     def set_users(self, users: frozenset[str]) -> None:

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -28,6 +28,8 @@ from dphmm.release.session_database import is_server
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space.fix_quality import MAX_ACCURACY_M
 from dphmm.tables.json_toml import first_flaw, read_keys
+
+Value = TypeVar("Value")
 
 HASH_PREFIX = "sha256:"
 """Prefix of a digest in place of a token."""
@@ -55,9 +57,9 @@ def hash_token(token: str) -> str:
     return HASH_PREFIX + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def find_user(tokens: Mapping[str, str], token: str | None) -> str | None:
-    """Return the user of a token, looked up by its digest, or None if the token is unknown."""
-    return tokens.get(hash_token(token)) if token else None
+def find_entry(entries: Mapping[str, Value], token: str | None) -> Value | None:
+    """Return the entry of a token, looked up by its digest, or None if the token is unknown."""
+    return entries.get(hash_token(token)) if token else None
 
 
 GUIDE = "docs/how-to/serve.md"
@@ -96,6 +98,13 @@ def parse_precision_m(text: str) -> int:
     return round(metres)
 
 
+_ADDRESS = re.compile(r"[!-~]{1,2000}")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,80}")
+# Whoever can write to the database chooses these variables and the address to which their values are sent.
+_STORED_VARIABLE_PREFIX = "DPHMM_RECIPIENT_"
+_STORED_VARIABLE = re.compile(rf"env:{_STORED_VARIABLE_PREFIX}[A-Za-z0-9_]{{1,100}}")
+
+
 class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -125,7 +134,31 @@ class Device(_UserToken):
         User of the device.
     token : str
         Token that the device sends, or its SHA-256 as ``sha256:…``. Only the digest is kept.
+    preferred : bool
+        Use locations of the user's other devices only while this one is silent, see `preferred_silence_seconds`. At
+        most one device of a user.
+    mqtt_device : str, optional
+        With `preferred`, the third level of the topics at which this device posts at a broker.
     """
+
+    preferred: bool = False
+    mqtt_device: Name | None = None
+
+    @model_validator(mode="after")
+    def _check_preference(self) -> Device:
+        if self.mqtt_device is not None and not self.preferred:
+            raise ValueError("mqtt_device requires preferred = true")
+        return self
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names under which this device posts, see `get_mqtt_name`."""
+        return frozenset({self.token} if self.mqtt_device is None else {self.token, get_mqtt_name(self.mqtt_device)})
+
+
+def get_mqtt_name(topic_level: str) -> str:
+    """Return the name of a device that posts at a broker, which differs from every digest."""
+    return f"mqtt {topic_level}"
 
 
 class PageAccess(_UserToken):
@@ -214,6 +247,17 @@ class Recipient(_StrictModel):
         """Side of the cells to which messages are rounded, metres; 0 without a precision."""
         return 0 if self.precision is None else parse_precision_m(self.precision)
 
+    @property
+    def query(self) -> str:
+        """Query of the releases that are sent; for true locations, a name that no query has."""
+        return "true locations" if self.true_locations_unprotected else MAIN_QUERY
+
+    @property
+    def key(self) -> str:
+        """Key in the store: the name, and a digest of kind, address, query and precision."""
+        address = json.dumps([self.kind, self.url, self.query, self.precision_m])
+        return f"recipient {self.name} {hashlib.sha256(address.encode()).hexdigest()[:16]}"
+
     def has_user(self, user: str) -> bool:
         """Return whether the recipient is sent the releases of a user."""
         return self.users is None or user in self.users
@@ -221,6 +265,64 @@ class Recipient(_StrictModel):
     def resolve_headers(self) -> dict[str, str]:
         """Return the headers with ``env:NAME`` replaced by values from the environment."""
         return {name: _resolve_environment(value) for name, value in self.headers.items()}
+
+    def find_missing_variable(self) -> str | None:
+        """Return the first header value ``env:NAME`` without a variable, or None."""
+        return next(filter(_lacks_variable, self.headers.values()), None)
+
+
+class StoredRecipient(Recipient):
+    """A recipient in the database, without secrets and not of true locations.
+
+    Values of headers are ``env:DPHMM_RECIPIENT_NAME``, and the address has no password. Any process that can write to
+    the database could otherwise request true locations or other variables of the environment.
+
+    See `Recipient` for its attributes.
+    """
+
+    @field_validator("url")
+    @classmethod
+    def _check_stored_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if not _ADDRESS.fullmatch(url) or "@" in parts.netloc or parts.port == 0:
+            raise ValueError("must be printable ASCII without spaces and without a user or password")
+        return url
+
+    @model_validator(mode="after")
+    def _check_stored(self) -> StoredRecipient:
+        if self.true_locations_unprotected:
+            raise ValueError("true_locations_unprotected must be in the relay's file, not in the database")
+        for name, value in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError("headers must have names of letters, digits and hyphens")
+            if not _STORED_VARIABLE.fullmatch(value):
+                raise ValueError(f"header {name} must have a value env:{_STORED_VARIABLE_PREFIX}NAME in the database")
+        return self
+
+    @classmethod
+    def from_keys(cls, keys: Mapping[str, Any]) -> StoredRecipient:
+        """Validate the keys of a recipient in the database.
+
+        Parameters
+        ----------
+        keys : mapping
+            The keys, those of a table ``[[recipient]]``.
+
+        Returns
+        -------
+        StoredRecipient
+            The recipient.
+
+        Raises
+        ------
+        ConfigurationError
+            If a key is unknown, missing or invalid. The message names the first one.
+        """
+        try:
+            return cls.model_validate(keys)
+        except ValidationError as problem:
+            key, _, reason = first_flaw(problem, _SECRET_KEYS)
+            raise ConfigurationError(f"recipient: {key + ' ' if key else ''}{reason}; see {GUIDE}") from None
 
 
 class Broker(_StrictModel):
@@ -272,7 +374,7 @@ class RelayConfig(_StrictModel):
         Budget limits of each user; the keys of `dphmm.Limits`.
     device, page, recipient : sequence
         Devices that post, access to the pages of users, and recipients: one table of the file for each. With PostgreSQL
-        the database contains further devices and pages; see `dphmm.serve.access`.
+        the database contains further ones; see `dphmm.serve.access`.
     mqtt : Broker, optional
         Broker at which phones post.
     basemap : str, optional
@@ -288,6 +390,9 @@ class RelayConfig(_StrictModel):
     max_accuracy_m : float
         A fix with an accuracy radius of this or more is dropped, because its release would concern a location where
         the user is not.
+    preferred_silence_seconds : float
+        Time since the last post of a user's preferred device after which locations of the user's other devices are
+        used.
     allow_training_users : bool
         Accept a model that was trained on users of the relay. The guarantee is void for these users.
     """
@@ -307,6 +412,7 @@ class RelayConfig(_StrictModel):
     tiles_attribution: str = ""
     clock_skew_seconds: float = Field(default=300.0, ge=0, le=86400)
     max_accuracy_m: float = Field(default=MAX_ACCURACY_M, gt=0)
+    preferred_silence_seconds: float = Field(default=1800.0, gt=0, le=604800)
     allow_training_users: bool = False
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
@@ -348,6 +454,10 @@ class RelayConfig(_StrictModel):
             raise ValueError("recipient names must be unique")
         if len({entry.token for entry in (*self.devices, *self.pages)}) < len(self.devices) + len(self.pages):
             raise ValueError("tokens of devices and pages must be unique: a token that posts must not open a page")
+        preferring = [device.user for device in self.devices if device.preferred]
+        for user in set(preferring):
+            if preferring.count(user) > 1:
+                raise ValueError(f"at most one device of a user can be preferred, got several of {user!r}")
         device_users = {device.user for device in self.devices}
         has_others = is_server(self.store)  # in the database
         if not device_users and not has_others:
@@ -375,29 +485,6 @@ class RelayConfig(_StrictModel):
         """Users with at least one device in the file, sorted."""
         return tuple(sorted({device.user for device in self.devices}))
 
-    @property
-    def release_recipients(self) -> tuple[Recipient, ...]:
-        """Recipients of releases or of data derived from them, not of true locations."""
-        return tuple(recipient for recipient in self.recipients if not recipient.true_locations_unprotected)
-
-    def has_predictions(self, user: str) -> bool:
-        """Return whether a recipient is sent predictions for a user's withheld timesteps.
-
-        Parameters
-        ----------
-        user : str
-            The user.
-
-        Returns
-        -------
-        bool
-            Whether there is one.
-        """
-        return any(
-            recipient.when_withheld == "prediction" and recipient.has_user(user)
-            for recipient in self.release_recipients
-        )
-
     def check_environment(self) -> None:
         """Refuse ``env:NAME`` if that environment variable is not set.
 
@@ -412,79 +499,8 @@ class RelayConfig(_StrictModel):
         if self.mqtt is not None and self.mqtt.password is not None:
             values.append(self.mqtt.password)
         for value in values:
-            if value.startswith(_ENVIRONMENT_PREFIX) and not os.environ.get(value.removeprefix(_ENVIRONMENT_PREFIX)):
+            if _lacks_variable(value):
                 raise ConfigurationError(f"{value}: the environment variable is not set; set it")
-
-    def get_query(self, recipient: Recipient) -> str:
-        """Return the query of the releases that a recipient is sent.
-
-        Parameters
-        ----------
-        recipient : Recipient
-            A recipient of the file.
-
-        Returns
-        -------
-        str
-            Name of the query. For recipients of true locations it is a name that no query has.
-        """
-        return "true locations" if recipient.true_locations_unprotected else MAIN_QUERY
-
-    def get_key(self, recipient: Recipient) -> str:
-        """Return the key of a recipient in the store.
-
-        The key changes with the address and the precision.
-
-        Parameters
-        ----------
-        recipient : Recipient
-            A recipient of the file.
-
-        Returns
-        -------
-        str
-            The recipient's name and a digest of its kind, address, query and precision.
-        """
-        address = json.dumps([recipient.kind, recipient.url, self.get_query(recipient), recipient.precision_m])
-        return f"recipient {recipient.name} {hashlib.sha256(address.encode()).hexdigest()[:16]}"
-
-    def active_recipients(self, user: str) -> dict[str, tuple[str, str, int]]:
-        """Return the recipients of a user's releases that are not paused in the file.
-
-        Parameters
-        ----------
-        user : str
-            The user.
-
-        Returns
-        -------
-        dict
-            Key of each recipient → its name, the query of its releases, and its precision in metres (0 for none).
-        """
-        recipients = [recipient for recipient in self.recipients if recipient.has_user(user) and not recipient.paused]
-        return {
-            self.get_key(recipient): (recipient.name, self.get_query(recipient), recipient.precision_m)
-            for recipient in recipients
-        }
-
-    def list_precisions(self, user: str) -> tuple[int, ...]:
-        """Return the precisions that a link of a user can have.
-
-        These are 0 for no precision, and the precisions of the recipients of this user.
-
-        Parameters
-        ----------
-        user : str
-            The user.
-
-        Returns
-        -------
-        tuple of int
-            Metres, ascending, each once.
-        """
-        return tuple(
-            sorted({0, *(recipient.precision_m for recipient in self.release_recipients if recipient.has_user(user))})
-        )
 
     @classmethod
     def read(cls, path: Path) -> RelayConfig:
@@ -562,6 +578,10 @@ def _resolve_environment(value: str) -> str:
     return (
         os.environ.get(value.removeprefix(_ENVIRONMENT_PREFIX), "") if value.startswith(_ENVIRONMENT_PREFIX) else value
     )
+
+
+def _lacks_variable(value: str) -> bool:
+    return value.startswith(_ENVIRONMENT_PREFIX) and not os.environ.get(value.removeprefix(_ENVIRONMENT_PREFIX))
 
 
 _ENVIRONMENT_PREFIX = "env:"

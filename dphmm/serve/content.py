@@ -149,7 +149,7 @@ class PageContent:
             "last": self._get_last_message(user, _all_releases(session)),
             "recipients": list(self._list_recipients(user, session)),
             "links": list(self._list_links(user, session)),
-            "precisions": list(self._config.list_precisions(user)),
+            "precisions": list(self._sessions.access.list_precisions(user)),
             "last_contact": self._tables.get_last_contact(user),
             "phone": self._get_last_contact(user),
             "household": [
@@ -297,17 +297,17 @@ class PageContent:
 
     def _find_recipient(self, user: str, session: Session, name: str) -> tuple[RecipientState, Recipient | None] | None:
         """Return the delivery state of a recipient, by name, or of a link, by key."""
-        for recipient in self._config.recipients:
+        for recipient in self._sessions.access.recipients:
             if recipient.name == name and recipient.has_user(user):
-                state = self._tables.get_state(self._config.get_key(recipient), session.number)
+                state = self._tables.get_state(recipient.key, session.number)
                 return None if state is None else (state, recipient)
         return next(((link, None) for link in self._tables.list_links(session.number, 0) if link.key == name), None)
 
     def _list_recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
-        for recipient in self._config.recipients:
+        for recipient in self._sessions.access.recipients:
             if recipient.has_user(user):
-                state = self._tables.get_state(self._config.get_key(recipient), session.number)
-                aside = self._tables.list_set_aside(self._config.get_key(recipient), session.number)
+                state = self._tables.get_state(recipient.key, session.number)
+                aside = self._tables.list_set_aside(recipient.key, session.number)
                 sends_true_locations = recipient.true_locations_unprotected
                 waiting = 0
                 if state is not None and not (sends_true_locations or state.is_paused or recipient.paused):

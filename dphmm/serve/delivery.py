@@ -16,9 +16,10 @@ import asyncio
 import json
 import logging
 import random
+import ssl
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -144,6 +145,10 @@ class HttpSender:
             raise RefusedError(f"status {answer.status_code}")
         raise UnreachableError(f"status {answer.status_code}", answered=True)
 
+    async def close(self) -> None:
+        """Close all connections to the recipient."""
+        await self._client.aclose()
+
 
 async def _discard(answer: httpx.Response) -> None:
     """Discard the body of an answer as it is transferred, and close the answer."""
@@ -249,14 +254,14 @@ class MqttSender:
     """
 
     def __init__(self, connection: MqttConnection) -> None:
-        self._connection = connection
+        self.connection = connection
 
     async def send(self, message: Message) -> None:
         """Publish a message. Raises the errors of `HttpSender.send`."""
         if message.zone is not None:
-            await self._connection.publish(get_zone_topic(message.user), message.zone)
+            await self.connection.publish(get_zone_topic(message.user), message.zone)
         else:
-            await self._connection.publish(
+            await self.connection.publish(
                 get_owntracks_topic(message.user), json.dumps(build_owntracks_message(message))
             )
 
@@ -272,35 +277,72 @@ Sender = HttpSender | MqttSender
 """A sender to a recipient."""
 
 
-@asynccontextmanager
-async def open_senders(recipients: Iterable[Recipient]) -> AsyncIterator[dict[str, tuple[Recipient, Sender]]]:
-    """Open the senders to recipients: name → recipient and sender.
+class Senders(Mapping[str, tuple[Recipient, Sender]]):
+    """Senders to the present recipients: name → recipient and sender.
 
     Each recipient by HTTP has its own connections. A recipient that holds them therefore takes none from others.
     Recipients at one broker share a connection.
+    """
+
+    def __init__(self) -> None:
+        self._senders: dict[str, tuple[Recipient, Sender]] = {}
+        self._connections: dict[tuple[str, str | None, str | None], MqttConnection] = {}
+        self._certificates: ssl.SSLContext | None = None
+
+    def __getitem__(self, name: str) -> tuple[Recipient, Sender]:
+        return self._senders[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._senders)
+
+    def __len__(self) -> int:
+        return len(self._senders)
+
+    async def set_recipients(self, recipients: Iterable[Recipient]) -> None:
+        """Open the senders to new and changed recipients, and close those to earlier ones."""
+        present = {recipient.name: recipient for recipient in recipients}
+        earlier = self._senders
+        kept = {name: entry for name, entry in earlier.items() if present.get(name) == entry[0]}
+        self._senders = {
+            name: kept[name] if name in kept else (recipient, self._open(recipient))
+            for name, recipient in present.items()
+        }
+        used = {sender.connection for _, sender in self._senders.values() if isinstance(sender, MqttSender)}
+        for name, (_, sender) in earlier.items():
+            if name not in kept and isinstance(sender, HttpSender):
+                await sender.close()
+        for broker, connection in list(self._connections.items()):
+            if connection not in used:
+                del self._connections[broker]
+                await connection.close()
+
+    def _open(self, recipient: Recipient) -> Sender:
+        if recipient.kind == "mqtt":
+            account = recipient.resolve_headers()
+            broker = recipient.url, account.get("username"), account.get("password")
+            if broker not in self._connections:
+                self._connections[broker] = MqttConnection(*broker)
+            return MqttSender(self._connections[broker])
+        if self._certificates is None:
+            self._certificates = httpx.create_ssl_context()  # shared, because loading them takes long
+        return HttpSender(recipient, httpx.AsyncClient(follow_redirects=False, verify=self._certificates))
+
+
+@asynccontextmanager
+async def open_senders(recipients: Iterable[Recipient] = ()) -> AsyncIterator[Senders]:
+    """Yield the senders to recipients, and close them at the end.
 
     Parameters
     ----------
     recipients : iterable of Recipient
-        The recipients.
+        The recipients, which `Senders.set_recipients` can change.
     """
-    senders: dict[str, tuple[Recipient, Sender]] = {}
-    connections: dict[tuple[str, str | None, str | None], MqttConnection] = {}
-    async with AsyncExitStack() as stack:
-        certificates = httpx.create_ssl_context()  # shared, because loading them takes long
-        for recipient in recipients:
-            if recipient.kind == "mqtt":
-                account = recipient.resolve_headers()
-                broker = recipient.url, account.get("username"), account.get("password")
-                if broker not in connections:
-                    connections[broker] = MqttConnection(*broker)
-                    stack.push_async_callback(connections[broker].close)
-                senders[recipient.name] = recipient, MqttSender(connections[broker])
-            else:
-                client = httpx.AsyncClient(follow_redirects=False, verify=certificates)
-                await stack.enter_async_context(client)
-                senders[recipient.name] = recipient, HttpSender(recipient, client)
+    senders = Senders()
+    try:
+        await senders.set_recipients(recipients)
         yield senders
+    finally:
+        await senders.set_recipients(())
 
 
 # ---- queues ----------------------------------------------------------------------------------------------------------
@@ -362,31 +404,39 @@ class Outbox:
     ----------
     sessions : Sessions
         Sessions with the releases.
-    senders : mapping
-        Recipient and sender by name.
+    senders : Senders
+        Senders to the recipients, which may change.
     metrics : Metrics
         Metrics in which messages are counted.
     """
 
-    def __init__(self, sessions: Sessions, senders: Mapping[str, tuple[Recipient, Sender]], metrics: Metrics) -> None:
+    def __init__(self, sessions: Sessions, senders: Senders, metrics: Metrics) -> None:
         self._sessions = sessions
         self._metrics = metrics
         self._senders = senders
-        self._gates = {name: asyncio.Semaphore(_MAX_CONCURRENT_MESSAGES) for name in senders}
+        self._gates: dict[str, asyncio.Semaphore] = {}
         self._active: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._num_active: Counter[str] = Counter()
         self._saturated: set[str] = set()
         self._woken: set[str] = set()
         self._next_poll = 0.0
         self._event = asyncio.Event()
-        self._ages = dict.fromkeys(senders, 0.0)
-        for name in senders:
-            metrics.add_recipient(name)
+        self._ages: dict[str, float] = {}
+        self.update()
 
     @property
     def tasks(self) -> tuple[asyncio.Task[None], ...]:
         """Tasks that send, which end after `send_all` if they are cancelled."""
         return tuple(self._active.values())
+
+    def update(self) -> None:
+        """Apply a change of the recipients."""
+        for name in self._senders:
+            if name not in self._gates:
+                self._gates[name] = asyncio.Semaphore(_MAX_CONCURRENT_MESSAGES)
+                self._metrics.add_recipient(name)
+        self._next_poll = 0.0
+        self._event.set()
 
     def wake(self, user: str) -> None:
         """Send the releases of a user now."""
@@ -400,14 +450,13 @@ class Outbox:
         """
         if is_store_available:
             with suppress(DphmmError):
-                ages = await self._sessions.run(self._sessions.get_ages)
-                self._ages = {name: ages[name] for name in self._senders}
-        return self._ages
+                self._ages = await self._sessions.run(self._sessions.get_ages)
+        return {name: self._ages.get(name, 0.0) for name in self._senders}
 
     async def send_all(self) -> None:
         """Send releases until cancelled."""
         backoff = Backoff(MAX_RECONNECT_WAIT_S)
-        while self._senders:
+        while True:
             self._event.clear()
             try:
                 await self._claim_due()
@@ -438,8 +487,9 @@ class Outbox:
 
     async def _claim(self, users: Collection[str] = ()) -> None:
         """Lease releases, and begin to send them."""
-        busy = [key for key, count in self._num_active.items() if count >= _MAX_LEASES // 2]
-        claimed = await self._sessions.run(self._sessions.claim_deliveries, _MAX_LEASES, users, busy)
+        busy = {key for key, count in self._num_active.items() if count >= _MAX_LEASES // 2}
+        keys = {recipient.key for recipient, _ in self._senders.values()} - busy
+        claimed = await self._sessions.run(self._sessions.claim_deliveries, _MAX_LEASES, keys, users)
         for recipient, lease in claimed:
             pair = lease.key, lease.session
             task = asyncio.create_task(self._send_leased(recipient, lease, self._active.get(pair)))
@@ -466,11 +516,9 @@ class Outbox:
         if previous is not None:
             await asyncio.wait([previous])
         name = recipient.name
-        if name not in self._senders:
-            return
         try:
             more = True
-            while more:
+            while more and self._is_present(recipient):
                 async with self._gates[name]:
                     if lease.until - monotonic() < _SEND_DEADLINE_S:
                         return  # too late to begin; any process can lease it again
@@ -486,6 +534,10 @@ class Outbox:
             with suppress(DphmmError):  # without the store the lease ends by itself
                 await self._sessions.run(self._sessions.defer, lease, wait_s)
             asyncio.get_running_loop().call_later(wait_s + _RETRY_MARGIN_S, self.wake, lease.user)
+
+    def _is_present(self, recipient: Recipient) -> bool:
+        """Return whether a recipient is the present one of its name."""
+        return recipient.name in self._senders and self._senders[recipient.name][0] == recipient
 
     async def _send_next(self, recipient: Recipient, lease: Lease) -> bool:
         """Send the next release and return whether there are more."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ from starlette.routing import Route
 import dphmm
 from dphmm.errors import DphmmError
 from dphmm.serve import incoming, page
+from dphmm.serve.access import Source
 from dphmm.serve.broker import Listener, SharedListener, Shares
-from dphmm.serve.config import RelayConfig, find_user
-from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, TrueLocationForwarder, cancel_tasks, open_senders
+from dphmm.serve.config import Recipient, RelayConfig, find_entry
+from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, Senders, TrueLocationForwarder, cancel_tasks, open_senders
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (
     EXCEPTION_HANDLERS,
@@ -40,6 +42,7 @@ from dphmm.serve.requests import (
 from dphmm.serve.sessions import OUTCOMES, Sessions
 
 _READY_TIMEOUT_S = 4.0
+_LOG = logging.getLogger(__name__)
 
 
 def load_openapi() -> dict[str, Any]:
@@ -52,35 +55,35 @@ def load_openapi() -> dict[str, Any]:
 # ---- messages from phones --------------------------------------------------------------------------------------------
 
 
-async def _find_basic_user(tokens: Mapping[str, str], request: Request) -> str | None:
+async def _find_basic_device(devices: Mapping[str, Source], request: Request) -> Source | None:
     name, password = parse_basic_credentials(request)
     claimed = request.headers.get("x-limit-u") or request.query_params.get("u") or name
-    user = find_user(tokens, password)
-    return user if claimed == user else None
+    device = find_entry(devices, password)
+    return device if device is not None and claimed == device.user else None
 
 
-async def _find_bearer_user(tokens: Mapping[str, str], request: Request) -> str | None:
-    return find_user(tokens, parse_bearer_token(request))
+async def _find_bearer_device(devices: Mapping[str, Source], request: Request) -> Source | None:
+    return find_entry(devices, parse_bearer_token(request))
 
 
-async def _find_osmand_user(tokens: Mapping[str, str], request: Request) -> str | None:
+async def _find_osmand_device(devices: Mapping[str, Source], request: Request) -> Source | None:
     content = await read_json_or_fields(request)
     if isinstance(content, bytes):
-        return await _find_traccar_user(tokens, request)
-    return find_user(tokens, content.get("id") or content.get("deviceid"))
+        return await _find_traccar_device(devices, request)
+    return find_entry(devices, content.get("id") or content.get("deviceid"))
 
 
-async def _find_traccar_user(tokens: Mapping[str, str], request: Request) -> str | None:
+async def _find_traccar_device(devices: Mapping[str, Source], request: Request) -> Source | None:
     device = incoming.parse_object(await read_body(request)).get("device_id")
-    return find_user(tokens, device) if isinstance(device, str) else None
+    return find_entry(devices, device) if isinstance(device, str) else None
 
 
-async def _find_gpslogger_user(tokens: Mapping[str, str], request: Request) -> str | None:
-    return find_user(tokens, parse_bearer_token(request) or parse_basic_credentials(request)[1])
+async def _find_gpslogger_device(devices: Mapping[str, Source], request: Request) -> Source | None:
+    return find_entry(devices, parse_bearer_token(request) or parse_basic_credentials(request)[1])
 
 
-async def _find_webhook_user(tokens: Mapping[str, str], request: Request) -> str | None:
-    return find_user(tokens, request.path_params["token"])
+async def _find_webhook_device(devices: Mapping[str, Source], request: Request) -> Source | None:
+    return find_entry(devices, request.path_params["token"])
 
 
 Refusal = tuple[int, str] | tuple[int, str, Mapping[str, str]]
@@ -94,7 +97,7 @@ class _App:
     """How an app posts: path, authentication, parser, answer and refusal."""
 
     path: str
-    find_user: Callable[[Mapping[str, str], Request], Awaitable[str | None]]
+    find_device: Callable[[Mapping[str, Source], Request], Awaitable[Source | None]]
     read_content: Callable[[Request], Awaitable[Any]]
     parse: Callable[[Any], incoming.Received]
     answer: str
@@ -109,11 +112,11 @@ class _App:
 _GET_AND_POST = ("GET", "POST")
 _APPS = (
     # OwnTracks expects a list of messages for the app.
-    _App("/owntracks", _find_basic_user, read_body, incoming.read_owntracks, "[]"),
-    _App("/overland", _find_bearer_user, read_body, incoming.read_overland, '{"result":"ok"}'),
+    _App("/owntracks", _find_basic_device, read_body, incoming.read_owntracks, "[]"),
+    _App("/overland", _find_bearer_device, read_body, incoming.read_overland, '{"result":"ok"}'),
     _App(
         "/osmand",
-        _find_osmand_user,
+        _find_osmand_device,
         read_json_or_fields,
         incoming.read_osmand,
         "",
@@ -122,18 +125,18 @@ _APPS = (
     ),
     _App(
         "/traccar",
-        _find_osmand_user,
+        _find_osmand_device,
         read_json_or_fields,
         incoming.read_osmand,
         "",
         (404, _UNKNOWN_DEVICE),
         _GET_AND_POST,
     ),
-    _App("/gpslogger", _find_gpslogger_user, read_fields, incoming.read_gpslogger, "", methods=_GET_AND_POST),
+    _App("/gpslogger", _find_gpslogger_device, read_fields, incoming.read_gpslogger, "", methods=_GET_AND_POST),
     _App(
-        "/home-assistant/{token}", _find_webhook_user, read_body, incoming.read_home_assistant, "{}", _UNKNOWN_WEBHOOK
+        "/home-assistant/{token}", _find_webhook_device, read_body, incoming.read_home_assistant, "{}", _UNKNOWN_WEBHOOK
     ),
-    _App("/fix", _find_bearer_user, read_body, incoming.read_plain, '{"result":"ok"}'),
+    _App("/fix", _find_bearer_device, read_body, incoming.read_plain, '{"result":"ok"}'),
 )
 
 
@@ -156,9 +159,10 @@ class Relay:
         self.listener: Listener | SharedListener | None = None
         self.forwarders: list[TrueLocationForwarder] = []
 
-    async def take(self, user: str, received: incoming.Received) -> None:
+    async def take(self, source: Source, received: incoming.Received) -> None:
         """Release the locations of a message, and wake the senders of its recipients."""
-        outcome = await self.sessions.take(user, received)
+        user = source.user
+        outcome = await self.sessions.take(user, received, source.device)
         for name, count in outcome.items():
             self.metrics.fixes.labels(name).inc(count)
         if self.outbox is not None and outcome["released"]:
@@ -169,18 +173,18 @@ class Relay:
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Send to recipients while this context is open."""
-        active = [recipient for recipient in self.config.recipients if not recipient.paused]
-        async with open_senders(active) as senders:
-            release_senders = {
-                recipient.name: senders.pop(recipient.name)
-                for recipient in active
-                if not recipient.true_locations_unprotected
-            }
-            self.outbox = Outbox(self.sessions, release_senders, self.metrics)
+        forwarded = [  # in the file only, and therefore constant
+            recipient
+            for recipient in self.config.recipients
+            if recipient.true_locations_unprotected and not recipient.paused
+        ]
+        async with open_senders(forwarded) as forwarded_senders, open_senders(self._list_sendable()) as senders:
+            version = self.sessions.access.version
+            self.outbox = Outbox(self.sessions, senders, self.metrics)
             run = self.sessions.run
             self.forwarders = [
                 TrueLocationForwarder(recipient, sender, partial(run, self.sessions.get_sending_start, recipient))
-                for recipient, sender in senders.values()
+                for recipient, sender in forwarded_senders.values()
             ]
             work = [self.outbox.send_all(), *(forwarder.send_all() for forwarder in self.forwarders)]
             if self.config.mqtt is not None:
@@ -193,7 +197,7 @@ class Relay:
                     self.listener = Listener(*arguments)
                 work.append(self.listener.listen())
             if self.sessions.is_shared:
-                work.append(self._refresh_access())
+                work.append(self._refresh_access(senders, version))
             tasks = [asyncio.create_task(coroutine) for coroutine in work]
             try:
                 yield
@@ -202,13 +206,41 @@ class Relay:
                 with suppress(DphmmError):
                     await run(self.sessions.end_leases)
 
-    async def _refresh_access(self) -> None:
-        """Apply changes of the devices in the database. Never returns."""
+    def _list_sendable(self) -> list[Recipient]:
+        """Return the recipients of releases to which messages can be sent now."""
+        recipients = []
+        for recipient in self.sessions.access.recipients:
+            if recipient.paused or recipient.true_locations_unprotected:
+                continue
+            variable = recipient.find_missing_variable()
+            if variable is None:
+                recipients.append(recipient)
+            else:  # those of the file are refused at the start
+                _LOG.error("messages to recipient %s wait: %s is not set", recipient.name, variable)
+        return recipients
+
+    async def _refresh_access(self, senders: Senders, version: int | None) -> None:
+        """Apply changes of the devices and recipients in the database. Never returns."""
+        run, access = self.sessions.run, self.sessions.access
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)
-            with suppress(DphmmError):
-                if await self.sessions.run(self.sessions.refresh_access) and self.listener is not None:
-                    self.listener.set_users(self.sessions.access.users)
+            try:
+                await run(self.sessions.refresh_access)
+                if access.version == version:
+                    continue
+                latest = access.version
+                if self.listener is not None:
+                    self.listener.set_users(access.users)
+                await senders.set_recipients(self._list_sendable())  # a removed one is sent nothing from here on
+                for user in await run(self.sessions.list_changed_users):
+                    await run(self.sessions.set_recipients, user)  # one by one, so that phones do not wait
+                if self.outbox is not None:
+                    self.outbox.update()
+                version = latest
+            except DphmmError:
+                continue  # without the database nothing is sent either
+            except Exception as problem:  # no error may end this loop
+                _LOG.error("devices and recipients in the database are not applied: %s", type(problem).__name__)
 
     def make_route(self, app: _App) -> Route:
         """Return the route at which an app posts."""
@@ -216,10 +248,10 @@ class Relay:
         async def endpoint(request: Request) -> Response:
             status = 500
             try:
-                user = await app.find_user(self.sessions.access.devices, request)
-                if user is None:
+                device = await app.find_device(self.sessions.access.devices, request)
+                if device is None:
                     raise HTTPException(*app.refusal)
-                await self.take(user, app.parse(await app.read_content(request)))
+                await self.take(device, app.parse(await app.read_content(request)))
                 status = 200
             except Exception as problem:
                 status = get_status(problem)

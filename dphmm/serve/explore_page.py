@@ -11,7 +11,9 @@ import json
 import socket
 import threading
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from secrets import compare_digest, token_urlsafe
 from tempfile import TemporaryDirectory
@@ -24,8 +26,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError
@@ -35,7 +36,7 @@ from dphmm.jobs.model.learn import Model
 from dphmm.plots.basemap import MAX_EXTRACT_POINTS, Basemap, around, build_basemap, coded_basemap
 from dphmm.readers.synthetic_city import build_city
 from dphmm.serve.demo import build_city_basemap
-from dphmm.serve.page import STATIC, VENDOR, SecurityHeaders, choose_language, fill_template
+from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
 from dphmm.validation import Integers, NonNegativeInt, checked
@@ -48,7 +49,15 @@ except ImportError:
 DEFAULT_PORT = 8788
 """The port of ``dphmm explore``."""
 
-EXPLORE_TEXTS: Mapping[str, Mapping[str, str]] = json.loads((STATIC / "explore.json").read_text(encoding="utf-8"))
+# Texts of `drawing.js` and its controls, which the page of the relay has too.
+_DRAWING_KEYS = (
+    *("no_zones", "zone_numbered", "zone_name", "show", "show_named", "remove", "remove_named"),
+    *("by_corners", "corners_hint", "corner", "corner_undo", "corner_close"),
+)
+EXPLORE_TEXTS: Mapping[str, Mapping[str, str]] = {
+    language: {**texts, **{key: TEXTS[language][key] for key in _DRAWING_KEYS}}
+    for language, texts in json.loads((STATIC / "explore.json").read_text(encoding="utf-8")).items()
+}
 """Language → texts of the page by key."""
 
 _HOST = "127.0.0.1"
@@ -61,6 +70,10 @@ _NUM_PANELS = 2
 
 class _Superseded(Exception):
     """A newer request of the same panel makes this one unnecessary."""
+
+
+class _Paused(Exception):
+    """Another request waits, and is answered between two timesteps of this one."""
 
 
 class _Guard:
@@ -99,7 +112,8 @@ class _ExplorePage:
 
     def __init__(self, explorer: Explorer, basemap: Basemap) -> None:
         self._explorer = explorer
-        self._lock = asyncio.Semaphore(1)
+        self._lock = asyncio.Lock()
+        self._num_waiting = 0
         self._latest: dict[int, int] = {}
         self._progress = (0, 0)
         coordinates = explorer.model.space.latlon()
@@ -108,7 +122,7 @@ class _ExplorePage:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        posts = (self.view, self.neighbours, self.policy)
+        posts = (self.view, self.neighbours, self.edge, self.policy)
         gets = (self.scene, self.progress)
         return [
             Route("/", self.page, methods=["GET"]),
@@ -138,28 +152,66 @@ class _ExplorePage:
         """
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
+        before = None
+        if body.get("before") is not None:
+            if not isinstance(body["before"], dict):
+                raise HTTPException(400, "before must be an object")
+            fields_before, _, seed_before = _parse_request(body["before"])
+            before = fields_before, seed_before
         panel, number = (_parse_integer(body, name, 2**53) for name in ("panel", "number"))
         self._latest[panel % _NUM_PANELS] = number
+        view = None
+        while view is None:
+            reports = count()
 
-        def report(done: int, total: int) -> None:
-            if self._latest[panel % _NUM_PANELS] != number:
-                raise _Superseded
-            self._progress = (done, total)
+            def report(done: int, total: int, reports: Iterator[int] = reports) -> None:
+                if self._latest[panel % _NUM_PANELS] != number:
+                    raise _Superseded
+                self._progress = (done, total)
+                if next(reports) and self._num_waiting:  # each turn computes at least one timestep
+                    raise _Paused
 
-        try:
-            async with self._lock:
-                view = await asyncio.to_thread(self._explorer.view, fields, step, seed, report)
-        except _Superseded:
-            raise HTTPException(409, "a newer request replaces this one") from None
+            try:
+                async with self._take_turn():
+                    view = await asyncio.to_thread(self._explorer.view, fields, step, seed, report, before)
+            except _Paused:
+                continue
+            except _Superseded:
+                raise HTTPException(409, "a newer request replaces this one") from None
         return JSONResponse(view, 400 if "errors" in view else 200)
+
+    @asynccontextmanager
+    async def _take_turn(self) -> AsyncIterator[None]:
+        """Wait until no other request computes. A long one makes way between two timesteps."""
+        self._num_waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._num_waiting -= 1
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     async def neighbours(self, request: Request) -> Response:
         """Answer the neighbours of a state."""
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
         state = _parse_integer(body, "state", 2**31)
-        async with self._lock:
+        async with self._take_turn():
             return JSONResponse(await asyncio.to_thread(self._explorer.list_neighbours, fields, step, state, seed))
+
+    async def edge(self, request: Request) -> Response:
+        """Answer the field of edges after adding or removing the edge between two states."""
+        body = await read_object(request)
+        fields, _, _ = _parse_request(body)
+        first, second = (_parse_integer(body, name, 2**31) for name in ("first", "second"))
+        try:
+            async with self._take_turn():
+                edges = await asyncio.to_thread(self._explorer.toggle_edge, fields, first, second)
+        except DphmmError as problem:
+            raise HTTPException(400, str(problem)) from None
+        return JSONResponse({"edges": edges})
 
     async def policy(self, request: Request) -> Response:
         """Answer the file of the policy."""
@@ -167,7 +219,7 @@ class _ExplorePage:
         with TemporaryDirectory(prefix="dphmm-explore-") as folder:
             path = Path(folder, "policy.json")
             try:
-                async with self._lock:
+                async with self._take_turn():
                     await asyncio.to_thread(self._explorer.write_policy, fields, path)
             except DphmmError as problem:
                 raise HTTPException(400, str(problem)) from None
@@ -216,11 +268,7 @@ def make_explore_app(explorer: Explorer, token: str, basemap: str | None = None)
         if explorer.is_invented_city and basemap is None
         else build_basemap(basemap, around(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
     )
-    routes = [
-        *_ExplorePage(explorer, ground).routes(),
-        Mount("/static/vendor", StaticFiles(directory=VENDOR)),
-        Mount("/static", StaticFiles(directory=STATIC)),
-    ]
+    routes = [*_ExplorePage(explorer, ground).routes(), *static_routes()]
     middleware = [
         Middleware(SecurityHeaders, tiles=None),
         Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"], www_redirect=False),

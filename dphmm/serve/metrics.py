@@ -109,6 +109,7 @@ class Metrics:
         """
         self._ready.set(is_ready)
         for gauge, values in ((self._ages, ages), (self._waiting, waiting)):
+            gauge.clear()  # of recipients that were removed
             for name, value in values.items():
                 gauge.labels(name).set(value)
         encode, content_type = choose_encoder(accept)

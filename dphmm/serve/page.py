@@ -18,23 +18,23 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import dphmm
 from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificate import certify
 from dphmm.plots.webmap import tile_host
 from dphmm.release.drawn_zones import Zones, clean_zones_error
-from dphmm.serve.config import RelayConfig, find_user
+from dphmm.serve.config import RelayConfig, find_entry
 from dphmm.serve.content import PageContent, compute_policy_effects
 from dphmm.serve.recipients import FOREVER, Login, now
 from dphmm.serve.requests import parse_bearer_token, read_object
 from dphmm.serve.sessions import Sessions
 
 STATIC = Path(__file__).parent / "static"
-VENDOR = Path(__file__).parents[1] / "vendor"
 _COOKIE = "dphmm"
 _LANGUAGE_COOKIE = "dphmm-language"
 _MAX_LINK_S = 366 * 86400
@@ -111,6 +111,20 @@ def _make_page_route(path: str, name: str) -> Route:
     return Route(path, answer, methods=["GET"])
 
 
+def static_routes() -> list[BaseRoute]:
+    """Return the routes of the pages' scripts and styles."""
+    package = Path(dphmm.__file__).parent
+
+    async def send_basemap_script(_: Request) -> Response:
+        return FileResponse(package / "plots" / "basemap.js")  # shared with the maps that `dphmm.plots.webmap` writes
+
+    return [
+        Route("/static/plots/basemap.js", send_basemap_script, methods=["GET"]),
+        Mount("/static/vendor", StaticFiles(directory=package / "vendor")),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+
+
 def make_routes(config: RelayConfig, sessions: Sessions) -> list[BaseRoute]:
     """Return the routes of the pages."""
     page = _Page(config, sessions)
@@ -119,8 +133,7 @@ def make_routes(config: RelayConfig, sessions: Sessions) -> list[BaseRoute]:
         _make_page_route("/link", "link.html"),
         Route("/link/trail", page.link_trail, methods=["GET"]),
         Route("/link/basemap", page.link_basemap, methods=["GET"]),
-        Mount("/static/vendor", StaticFiles(directory=VENDOR)),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        *static_routes(),
         Mount("/page", Router(page.routes())),
     ]
 
@@ -151,7 +164,7 @@ class _Page:
         """Set a cookie for the token of a page. With ``add``, the present login is extended."""
         body = await read_object(request)
         token = body.get("token")
-        if not isinstance(token, str) or find_user(self._sessions.access.pages, token) is None:
+        if not isinstance(token, str) or find_entry(self._sessions.access.pages, token) is None:
             raise HTTPException(401, "the token is unknown")
         earlier: tuple[str, ...] = ()
         if body.get("add") is True:
@@ -276,7 +289,7 @@ class _Page:
         ends = body.get("ends")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= 80 or not name.isprintable():
             raise HTTPException(400, localize_reason(request, "the name of a link must have 1 to 80 characters"))
-        offered = _is_second(precision_m) and precision_m in self._config.list_precisions(user)
+        offered = _is_second(precision_m) and precision_m in self._sessions.access.list_precisions(user)
         if not offered or not isinstance(ends, int) or not _is_second(ends) or ends > now() + _MAX_LINK_S:
             wrong = "ends must be a second within a year, and precision_m a precision of a recipient"
             raise HTTPException(400, localize_reason(request, wrong))

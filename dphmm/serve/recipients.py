@@ -1,10 +1,10 @@
 """Tables of the relay's store: delivery progress, pauses, links, logins and its name.
 
 A recipient is identified by its name and address. Under a new address it is a new recipient, which is sent nothing from
-the time before. A recipient that is not in the relay's file, or is paused in the file, is absent. While a recipient is
-absent or paused it is sent nothing: no timestep that overlaps this period is sent to it, then or later, and estimates
-and errors that it is sent later do not follow from such a timestep. Releases that were waiting for it are not sent. A
-link is a recipient without an address. Its token opens a page until the link expires.
+the time before. A recipient that is in neither the relay's file nor its database, or is paused there, is absent. While
+a recipient is absent or paused it is sent nothing: no timestep that overlaps this period is sent to it, then or later,
+and estimates and errors that it is sent later do not follow from such a timestep. Releases that were waiting for it are
+not sent. A link is a recipient without an address. Its token opens a page until the link expires.
 
 A recipient that was not sent every release has its own belief in the store: see `dphmm.release.session.Session.open`.
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
@@ -28,7 +28,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.model.belief import Belief
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.serve.config import hash_token, new_token
+from dphmm.serve.config import Recipient, hash_token, new_token
 from dphmm.tables.json_toml import parse_json
 
 FOREVER = 253_402_300_799
@@ -42,6 +42,8 @@ _LOGIN_LIFETIME_S = 7 * 86400
 _MAX_TOKENS = 20
 # Links per user: at most this many are open, and this many expired ones are kept. Each open link has its own belief.
 _MAX_LINKS = 20
+# Difference between the clocks of machines that share a database.
+_MAX_CLOCK_LEAD_S = 60
 _LINK_PREFIX = "link "
 _IDENTITY_NAME = "relay"
 _PROBE_NAME = "probe"
@@ -78,7 +80,7 @@ class RecipientState:
     Parameters
     ----------
     key : str
-        Key in the session's tables: `RelayConfig.get_key` of a recipient, the digest of the token of a link.
+        Key in the session's tables: `Recipient.key` of a recipient, the digest of the token of a link.
     session : int
         Number of the user's session.
     name : str
@@ -92,7 +94,7 @@ class RecipientState:
     paused_until : int
         Seconds since 1970. No timestep that began before is sent. `FOREVER` until further notice.
     is_absent : bool
-        Whether it is missing in the relay's file, or paused there.
+        Whether it is missing in the relay's file and database, or paused there.
     ends : int
         Seconds since 1970. Nothing is sent from then on. `FOREVER` except for links.
     has_own_belief : bool
@@ -210,7 +212,9 @@ class RecipientTables:
                 active[user].add(key)
         return active
 
-    def set_active(self, session: int, active: Mapping[str, tuple[str, str, int]]) -> None:
+    def set_active(
+        self, session: int, active: Mapping[str, Recipient], is_current: Callable[[], bool] = lambda: True
+    ) -> bool:
         """Set the recipients of a session's releases from now on.
 
         All others become absent. Earlier releases count as sent to new recipients. New recipients, and those that
@@ -222,32 +226,43 @@ class RecipientTables:
         session : int
             Number of the session in the store.
         active : mapping
-            Key → name, query and precision in metres.
+            The recipients by key.
+        is_current : callable
+            Returns whether these still are the recipients. It is called while the session is locked, because another
+            process may have set later ones.
+
+        Returns
+        -------
+        bool
+            Whether they are set; otherwise nothing was changed, because they are not current.
         """
-        stored = {
-            state.key: state
-            for state in self._query_states("session = ?", session)
-            if not state.key.startswith(_LINK_PREFIX)
-        }
-        if set(active) == {key for key, state in stored.items() if not state.is_absent}:
-            return
+        if set(active) == {key for key, state in self._get_recipient_states(session).items() if not state.is_absent}:
+            return is_current()
         with self._database.transaction():
             count = self._store.lock_progress(session).count
+            if not is_current():
+                return False
+            stored = self._get_recipient_states(session)  # another process may have set them in the meantime
             for key, state in stored.items():
                 if key not in active and not state.is_absent:
                     self._store_belief(state)
                     self._update(state, absent=1)
                 elif key in active and state.is_absent:
                     self._update(state, absent=0, number=count, paused_until=max(state.paused_until, now()))
-            for key, (name, query, precision_m) in active.items():
+            for key, recipient in active.items():
                 if key not in stored:
-                    self._add(
-                        RecipientState(key, session, name, query, precision_m, count, 0, False, FOREVER),
-                        with_belief=count > 0,
-                    )
+                    about = recipient.name, recipient.query, recipient.precision_m
+                    state = RecipientState(key, session, *about, count, 0, False, FOREVER)
+                    self._add(state, with_belief=count > 0)
+        return True
+
+    def _get_recipient_states(self, session: int) -> dict[str, RecipientState]:
+        """Return the delivery states of a session's recipients, without links, by key."""
+        states = self._query_states("session = ?", session)
+        return {state.key: state for state in states if not state.key.startswith(_LINK_PREFIX)}
 
     def claim(
-        self, holder: str, max_per_recipient: int, sessions: Collection[int] = (), without: Collection[str] = ()
+        self, holder: str, max_per_recipient: int, sessions: Collection[int] = (), recipients: Collection[str] = ()
     ) -> list[Lease]:
         """Lease sessions with unsent releases, each of one recipient, to a process.
 
@@ -262,8 +277,8 @@ class RecipientTables:
             Maximum number of leases of each recipient.
         sessions : collection of int
             Numbers of sessions; all if empty.
-        without : collection of str
-            Keys of recipients that are skipped.
+        recipients : collection of str
+            Keys of recipients; all if empty.
 
         Returns
         -------
@@ -275,9 +290,9 @@ class RecipientTables:
         is_free = f"(leased_until <= {now_ms} OR leased_until > {now_ms} + {_MAX_LEASE_MS})"
         # Links end and are not sent anything; recipients of true locations have another query.
         where = f"absent = 0 AND ends = {FOREVER} AND query = ? AND number < progress.count AND {is_free}"
-        for column, operator, values in (("session", "IN", sessions), ("recipient", "NOT IN", without)):
+        for column, values in (("session", sessions), ("recipient", recipients)):
             if values:
-                where += f" AND delivery.{column} {operator} ({', '.join('?' * len(values))})"
+                where += f" AND delivery.{column} IN ({', '.join('?' * len(values))})"
         due = (
             "SELECT recipient, delivery.session, ROW_NUMBER() OVER "
             "(PARTITION BY recipient ORDER BY leased_until, delivery.session) AS place "
@@ -294,7 +309,7 @@ class RecipientTables:
             "WHERE (recipient, session) IN (SELECT recipient, session FROM free) RETURNING recipient, session, "
             "(SELECT name FROM session WHERE session.number = delivery.session), failures, errors"
         )
-        arguments = (MAIN_QUERY, *sessions, *without, max_per_recipient, holder)
+        arguments = (MAIN_QUERY, *sessions, *recipients, max_per_recipient, holder)
         since = monotonic()
         with self._database.transaction(durable=False):
             rows = self._database.execute(statement, arguments)
@@ -587,6 +602,36 @@ class RecipientTables:
                 "SET second = excluded.second, outcomes = excluded.outcomes",
                 (user, now(), json.dumps(outcomes)),
             )
+
+    def admit(self, user: str, device: str, preferred: Collection[str], silence_s: float) -> bool:
+        """Return whether locations of a device are used now, and store a preferred post.
+
+        Locations of the preferred device are used always, those of other devices if the preferred one has been silent.
+        The result depends on the times of posts by this machine's clock, and not on any location or its time. Call it
+        while other messages of the user are excluded.
+
+        Parameters
+        ----------
+        user, device : str
+            The user, and the name of the device, see `dphmm.serve.access.Source`.
+        preferred : collection of str
+            Names of the preferred device.
+        silence_s : float
+            Time since the last post of the preferred device after which it counts as silent.
+        """
+        if device in preferred:
+            with self._database.transaction(durable=False):
+                self._database.execute(
+                    "INSERT INTO device_contact VALUES (?, ?, ?) ON CONFLICT (user_name, device) DO UPDATE "
+                    "SET second = excluded.second",
+                    (user, device, now()),
+                )
+            return True
+        places = ", ".join("?" * len(preferred))
+        statement = f"SELECT MAX(second) FROM device_contact WHERE user_name = ? AND device IN ({places})"
+        ((second,),) = self._database.execute(statement, (user, *preferred))
+        # A post in the future is one from before this machine's clock was set back.
+        return second is None or not -_MAX_CLOCK_LEAD_S <= now() - second < silence_s
 
     def get_last_contact(self, user: str) -> tuple[int, dict[str, int]] | None:
         """Return when a user's phone last posted, and the outcomes of its entries.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
@@ -160,14 +161,25 @@ def check_sessions(config: RelayConfig, accept_changes: bool = False) -> None:
                 raise errors.ConfigurationError(f"session {user!r} has other settings or limits{_ACCEPT_HINT}")
 
 
-OUTCOMES = ("released", "unreleased", "ahead", "clock", "refused", "malformed", "no_timezone", "encrypted")
+OUTCOMES = (
+    "released",
+    "unreleased",
+    "other_device",
+    "ahead",
+    "clock",
+    "refused",
+    "malformed",
+    "no_timezone",
+    "encrypted",
+)
 """Counted outcomes of the fixes of a message: those that are public, or known without inspecting the location.
 
 ``released`` fixes belong to timesteps that have a release, new or earlier. ``unreleased`` fixes are dropped: their
 timestep has no release, they lie outside the region where such locations are dropped, they are older than the last
 release, they exceed what the user may spend, they are invalid or inaccurate, or another fix of their timestep and
 message is more accurate. The reason why a timestep has no release can reveal where the user was. Therefore these
-reasons are not counted separately. Fixes too far ``ahead`` in the future are dropped, and so are fixes beyond the last
+reasons are not counted separately. Fixes of an ``other_device`` are dropped, because the preferred device of the user
+is not silent. Fixes too far ``ahead`` in the future are dropped, and so are fixes beyond the last
 time kept while the relay's ``clock`` is doubtful. Fixes are ``refused`` if the model was trained on the user. The other
 outcomes concern entries that are not locations: see `dphmm.serve.incoming.RejectReason`.
 """
@@ -176,11 +188,11 @@ outcomes concern entries that are not locations: see `dphmm.serve.incoming.Rejec
 class _UsersWithPredictions(Container[str]):
     """Users with a recipient of predictions for withheld timesteps."""
 
-    def __init__(self, config: RelayConfig) -> None:
-        self._config = config
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
     def __contains__(self, user: object) -> bool:
-        return isinstance(user, str) and self._config.has_predictions(user)
+        return isinstance(user, str) and self._access.has_predictions(user)
 
 
 class Sessions:
@@ -203,7 +215,7 @@ class Sessions:
     started_at : int
         Second at which this process started.
     access : Access
-        Devices and pages.
+        Devices, pages and recipients.
     stream, database, tables, engines
         The sessions, their database, the tables of recipients, and the engines. Use them in work passed to `run` only,
         except for the settings and the model of the engines.
@@ -259,7 +271,7 @@ class Sessions:
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *arguments))
 
-    async def take(self, user: str, received: Received) -> Counter[str]:
+    async def take(self, user: str, received: Received, device: str) -> Counter[str]:
         """Release the locations of a user's message in order of time.
 
         When this returns, every release is on disk.
@@ -270,6 +282,8 @@ class Sessions:
             The user.
         received : Received
             Content of the message.
+        device : str
+            Name of the device that posts, see `dphmm.serve.access.Source`.
 
         Returns
         -------
@@ -285,6 +299,11 @@ class Sessions:
         fixes, invalid, inaccurate = self._select_best_fixes(received.fixes)
         outcome = others + Counter(unreleased=len(received.fixes) - len(fixes))
         async with self._exclusive_turn(user):
+            preferred = self.access.preferred.get(user)
+            if preferred is not None and received.fixes:
+                silence_s = self._config.preferred_silence_seconds
+                if not await self.run(self.tables.admit, user, device, preferred, silence_s):
+                    return others + Counter(other_device=len(received.fixes))
             for start in range(0, len(fixes), _MAX_FIXES_PER_TURN):
                 outcome += await self.run(self._release_fixes, user, fixes[start : start + _MAX_FIXES_PER_TURN])
         if received.fixes or others:
@@ -364,7 +383,7 @@ class Sessions:
         return FOREVER if state is None or state.is_absent else state.paused_until
 
     def claim_deliveries(
-        self, max_per_recipient: int, users: Collection[str] = (), without: Collection[str] = ()
+        self, max_per_recipient: int, keys: Collection[str], users: Collection[str] = ()
     ) -> list[tuple[Recipient, Lease]]:
         """Lease unsent releases to this process.
 
@@ -372,19 +391,21 @@ class Sessions:
         ----------
         max_per_recipient : int
             Maximum number of leases of each recipient.
+        keys : collection of str
+            Keys of the recipients. Another process may know recipients that this one does not know yet.
         users : collection of str
             Users whose releases are leased; all if empty.
-        without : collection of str
-            Keys of recipients that are skipped.
 
         Returns
         -------
         list of tuple
             Recipients and leases.
         """
-        recipients = {self._config.get_key(recipient): recipient for recipient in self._config.recipients}
+        recipients = {recipient.key: recipient for recipient in self.access.recipients if recipient.key in keys}
+        if not recipients:
+            return []
         numbers = [self._get_session_number(user) for user in users]
-        leases = self.tables.claim(self._holder, max_per_recipient, numbers, without)
+        leases = self.tables.claim(self._holder, max_per_recipient, numbers, recipients)
         return [
             (recipient, lease)
             for lease in leases
@@ -395,7 +416,7 @@ class Sessions:
     def get_ages(self) -> dict[str, float]:
         """Return the age of the oldest waiting message by recipient, in seconds."""
         ages = self.tables.list_ages()
-        return {recipient.name: ages.get(self._config.get_key(recipient), 0.0) for recipient in self._config.recipients}
+        return {recipient.name: ages.get(recipient.key, 0.0) for recipient in self.access.recipients}
 
     def end_leases(self) -> None:
         """End the leases of this process."""
@@ -407,7 +428,7 @@ class Sessions:
 
     def count_waiting(self) -> dict[str, int]:
         """Return the number of releases that wait for each recipient that has any."""
-        names = {self._config.get_key(recipient): recipient.name for recipient in self._config.recipients}
+        names = {recipient.key: recipient.name for recipient in self.access.recipients}
         return {names[key]: count for key, count in self.tables.count_unsent().items() if key in names}
 
     def find_first_unsent(self, recipient: Recipient, lease: Lease) -> tuple[int, Message] | None:
@@ -421,7 +442,7 @@ class Sessions:
         more = True
         while more:
             state = self.tables.get_state(lease.key, lease.session)
-            if state is None:
+            if state is None or state.is_absent:
                 return None
             for number in range(state.num_sent, state.num_releases):
                 message = self.build_message(state, lease.user, number, recipient)
@@ -433,7 +454,7 @@ class Sessions:
     def find_last_unsent(self, recipient: Recipient, lease: Lease) -> tuple[int, Message] | None:
         """Return a user's last release that a recipient has yet to be sent, and its count."""
         state = self.tables.get_state(lease.key, lease.session)
-        if state is None:
+        if state is None or state.is_absent:
             return None
         for number in range(state.num_releases - 1, state.num_sent - 1, -1):
             message = self.build_message(state, lease.user, number, recipient)
@@ -511,7 +532,7 @@ class Sessions:
             config.limits,
             self._accepted,
             find_engine=self.engines.get_next_engine,
-            predict_beyond_limits=_UsersWithPredictions(config),
+            predict_beyond_limits=_UsersWithPredictions(self.access),
             find_partial_recipients=self._list_partial_recipients,
         )
         self._to_close.append(self.stream.close)
@@ -529,31 +550,50 @@ class Sessions:
         self._access_table = AccessTable(self._store)
         if self.is_shared:
             self.access.refresh(self._access_table)
-        changed = (
-            user
-            for user, active in self.tables.list_active().items()
-            if user in self.access.users and active != set(config.active_recipients(user))
-        )
         # Other users of the database are prepared by their first message: there may be many.
-        for user in (*config.users, *changed):
+        for user in (*config.users, *self.list_changed_users()):
             self._prepare(user)
         _LOG.info(
             "a recipient after a pause, a new recipient and a link are sent no earlier release; earlier releases can "
             "still determine when and how later ones are made, and reveal something about earlier locations"
         )
 
-    def refresh_access(self) -> bool:
-        """Read the devices in the database if they have changed, and return whether they have."""
-        return self.access.refresh(self._access_table)
+    def refresh_access(self) -> None:
+        """Read the devices, pages and recipients in the database if they have changed."""
+        earlier = self.access.recipients
+        if self.access.refresh(self._access_table) and self.access.recipients != earlier:
+            self._prepared.clear()
+
+    def list_changed_users(self) -> list[str]:
+        """Return the users with other stored recipients, in random order."""
+        changed = [
+            user
+            for user, active in self.tables.list_active().items()
+            if user in self.access.users and active != set(self.access.get_active_recipients(user))
+        ]
+        return random.sample(changed, len(changed))  # several processes share the work
+
+    def set_recipients(self, user: str) -> None:
+        """Set the present recipients of a user's releases, if they have changed."""
+        try:
+            self._prepare(user)
+        except errors.ConfigurationError:  # nothing is released for this user, and nothing new is sent
+            _LOG.error("the recipients of a user are not changed, because the session cannot continue")
+
+    def _is_access_current(self) -> bool:
+        return not self.is_shared or self._access_table.get_version() == self.access.version
 
     def _prepare(self, user: str) -> None:
         """Check that a user's session can continue, and set its recipients."""
         if user in self._prepared:
             return
         self._check_continuation(user)
-        present = self._config.active_recipients(user)
+        present = self.access.get_active_recipients(user)
         if present or user in self._session_numbers:
-            self.tables.set_active(self._get_session_number(user), present)
+            number = self._get_session_number(user)
+            while not self.tables.set_active(number, present, self._is_access_current):
+                self.refresh_access()
+                present = self.access.get_active_recipients(user)
         self._prepared.add(user)
 
     def _check_continuation(self, user: str) -> None:
@@ -673,7 +713,7 @@ class Sessions:
         return second
 
     def _get_state(self, recipient: Recipient, user: str) -> RecipientState | None:
-        return self.tables.get_state(self._config.get_key(recipient), self._get_session_number(user))
+        return self.tables.get_state(recipient.key, self._get_session_number(user))
 
     def _get_session_number(self, user: str) -> int:
         """Return the number of a user's session in the store."""

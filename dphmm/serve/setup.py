@@ -13,6 +13,7 @@ import os
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 from pathlib import Path
@@ -38,12 +39,12 @@ from dphmm.release.ledger import DAY_SECONDS
 from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
-from dphmm.serve.access import AccessTable
-from dphmm.serve.config import GUIDE, RelayConfig, hash_token, new_token
+from dphmm.serve.access import Access, AccessTable
+from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, hash_token, new_token
 from dphmm.serve.recipients import now
 from dphmm.tables import check_output, iso_time, new_file, write_text
 from dphmm.tables.json_toml import read_keys
-from dphmm.validation import Interval, NoiseEpsilon, NonNegativeNumber, PositiveInt, checked
+from dphmm.validation import Interval, NoiseEpsilon, NonNegativeInt, NonNegativeNumber, PositiveInt, checked
 
 _MONDAY = 1_709_510_400  # midnight, UTC
 _MAX_USERS = 4  # simulated users
@@ -416,6 +417,199 @@ def rotate_token(
     return [message, "", *settings, *reach]
 
 
+@checked
+def add_recipient(path: str | Path, name: str, kind: str, url: str, keys: Mapping[str, Any] | None = None) -> list[str]:
+    """Add a recipient to a relay's file, or to its database if the store is PostgreSQL.
+
+    Parameters
+    ----------
+    path : str or Path
+        TOML file of the relay.
+    name, kind, url : str
+        Name, message format and address of the recipient, see `dphmm.serve.config.Recipient`.
+    keys : mapping, optional
+        Further keys of the recipient, such as ``precision``. Values of headers are
+        ``env:DPHMM_RECIPIENT_NAME``.
+
+    Returns
+    -------
+    list of str
+        Lines to print.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value is invalid, the name is used already, or the file cannot be changed.
+    """
+    config = RelayConfig.from_keys(read_keys(Path(path), GUIDE), Path(path))
+    entry = {**(keys or {}), "name": name, "kind": kind, "url": url}
+    recipient = StoredRecipient.from_keys(entry)
+    if recipient.name in [other.name for other in config.recipients]:
+        raise ConfigurationError(f"recipient {name!r} is in {path} already; change it there, or use another name")
+    if is_server(config.store):
+        with SessionStore(config.store) as store:
+            AccessTable(store).add_recipient(recipient)
+        return [_IN_DATABASE]
+    text = Path(path).read_text(encoding="utf-8").rstrip() + "\n"
+    _rewrite_file(Path(path), text + _format_entry("recipient", entry))
+    return [f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}"]
+
+
+@checked
+def pause_recipient(path: str | Path, name: str, paused: bool = True) -> list[str]:
+    """Pause a recipient in a relay's database until further notice, or end its pause.
+
+    Parameters
+    ----------
+    path : str or Path
+        TOML file of the relay.
+    name : str
+        Name of the recipient.
+    paused : bool
+        Whether it is paused.
+
+    Returns
+    -------
+    list of str
+        Lines to print.
+
+    Raises
+    ------
+    ConfigurationError
+        If the database contains no such recipient.
+    """
+    with _open_access(path, name) as table:
+        table.pause_recipient(name, paused)
+    return [_IN_DATABASE]
+
+
+@checked
+def remove_recipient(path: str | Path, name: str) -> list[str]:
+    """Remove a recipient from a relay's database.
+
+    Parameters
+    ----------
+    path : str or Path
+        TOML file of the relay.
+    name : str
+        Name of the recipient.
+
+    Returns
+    -------
+    list of str
+        Lines to print.
+
+    Raises
+    ------
+    ConfigurationError
+        If the database contains no such recipient.
+    """
+    with _open_access(path, name) as table:
+        table.remove_recipient(name)
+    return [_IN_DATABASE]
+
+
+@checked
+def list_recipients(path: str | Path) -> list[dict[str, Any]]:
+    """List the recipients of a relay's file and database, without secrets.
+
+    Parameters
+    ----------
+    path : str or Path
+        TOML file of the relay.
+
+    Returns
+    -------
+    list of dict
+        Name, kind, host, users (None for all), whether it is paused, and where it is defined: ``file`` or ``database``.
+        The rest of an address can be secret.
+
+    Raises
+    ------
+    DphmmError
+        If the file or the database cannot be used.
+    """
+    config = RelayConfig.read(Path(path))
+    access = Access(config)
+    if is_server(config.store):
+        with SessionStore(config.store) as store:
+            access.refresh(AccessTable(store))
+    return [
+        {
+            "name": recipient.name,
+            "kind": recipient.kind,
+            "host": urlsplit(recipient.url).hostname,
+            "users": None if recipient.users is None else list(recipient.users),
+            "paused": recipient.paused,
+            "defined_in": "database" if isinstance(recipient, StoredRecipient) else "file",
+        }
+        for recipient in access.recipients
+    ]
+
+
+@contextmanager
+def _open_access(path: str | Path, name: str) -> Iterator[AccessTable]:
+    """Open the database for a change of a recipient, which must not be in the file."""
+    config = RelayConfig.read(Path(path))
+    if name in [recipient.name for recipient in config.recipients] or not is_server(config.store):
+        raise ConfigurationError(
+            f"the recipient must be in the database, got {name!r}: change {path}, then run dphmm serve reload {path}"
+        )
+    with SessionStore(config.store) as store:
+        yield AccessTable(store)
+
+
+@checked
+def prefer_device(
+    path: str | Path, user: str, number: NonNegativeInt | None = None, mqtt_device: str | None = None
+) -> list[str]:
+    """Prefer a device of a user in a relay's database, or none.
+
+    Parameters
+    ----------
+    path : str or Path
+        TOML file of the relay.
+    user : str
+        The user.
+    number : int, optional
+        Index of the device among the user's devices in the database, from 1; 0 for none. None means the only one.
+    mqtt_device : str, optional
+        Third level of the topics at which the device posts at a broker.
+
+    Returns
+    -------
+    list of str
+        Lines to print.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such device, or the name is invalid.
+    """
+    config = RelayConfig.read(Path(path))
+    if not is_server(config.store) or any(device.preferred and device.user == user for device in config.devices):
+        raise ConfigurationError(f"preferred devices of {user!r} are those of {path}; change preferred there")
+    if mqtt_device is not None:
+        _check_name(mqtt_device, Path(path))
+    with SessionStore(config.store) as store:
+        table = AccessTable(store)
+        tokens = list(table.list_tokens("device", user))
+        if number == 0:
+            table.prefer(user, None)
+            return [_IN_DATABASE]
+        table.prefer(user, _select_token(tokens, user, number, "device"), mqtt_device)
+    return [_IN_DATABASE]
+
+
+def _select_token(tokens: Sequence[str], user: str, number: int | None, kind: str) -> str:
+    """Return the digest of the device or page that a number selects in the database."""
+    if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
+        raise ConfigurationError(
+            f"--number must select one of the {len(tokens)} {kind}s of {user!r} in the database, got {number}"
+        )
+    return tokens[(number or 1) - 1]
+
+
 def _check_name(user: str, path: Path) -> None:
     """Refuse a name that a relay's file could not contain."""
     RelayConfig.from_keys({"model": "", "store": "", "device": [{"user": user, "token": new_token()}]}, path)
@@ -431,11 +625,7 @@ def _rotate_in_database(
         if not tokens and kind == "page" and number is None and table.list_tokens("device", user):
             table.add("page", user, digest)
             return
-        if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
-            raise ConfigurationError(
-                f"--number must select one of the {len(tokens)} {kind}s of {user!r} in the database, got {number}"
-            )
-        table.replace(tokens[(number or 1) - 1], digest)
+        table.replace(_select_token(tokens, user, number, kind), digest)
 
 
 _IN_DATABASE = "Changed in the database. Running relays apply it within a second."
@@ -505,7 +695,11 @@ def _describe_page(user: str, token: str, url: str) -> str:
 
 def _format_entry(name: str, values: Mapping[str, Any]) -> str:
     """Format an entry of an array of tables as TOML that can be appended to a file."""
-    return f"\n[[{name}]]\n{tomli_w.dumps(values)}"
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    lines = [tomli_w.dumps({key: value for key, value in values.items() if key not in tables})]
+    # Dotted keys, because a table in an entry would need the name of the array.
+    lines += [f"{key}.{tomli_w.dumps({part: value})}" for key, table in tables.items() for part, value in table.items()]
+    return f"\n[[{name}]]\n{''.join(lines)}"
 
 
 def _rewrite_file(path: Path, text: str) -> None:
@@ -515,7 +709,7 @@ def _rewrite_file(path: Path, text: str) -> None:
         keys = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         raise ConfigurationError(
-            f"{path} must list devices and pages in [[device]] and [[page]] tables; edit the file by hand"
+            f"{path} must list devices, pages and recipients in tables such as [[device]]; edit the file by hand"
         ) from None
     RelayConfig.from_keys(keys, path)
     write_text(path, text, overwrite=True, private=True)

@@ -333,7 +333,8 @@ def first_flaw(problem: ValidationError, secret: Container[str] = ()) -> tuple[s
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
         return key, error["type"], "is missing; add it"
-    requirement = error["msg"].removeprefix("Input ").lower()
+    requirement = error["msg"].removeprefix("Input ")
+    requirement = requirement[:1].lower() + requirement[1:]  # the rest can contain names
     value = error["input"]
     hidden = any(part in secret for part in error["loc"]) or (secret and isinstance(value, dict))
     return (

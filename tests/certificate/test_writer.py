@@ -195,7 +195,7 @@ def test_model_without_space_is_compared_with_its_file(tmp_path):
 
 def test_uncertifiable_input_raises():
     writer = CertificateWriter(lambda _: None)
-    with pytest.raises(ConfigurationError, match="mechanism must be exact to be certified"):
+    with pytest.raises(ConfigurationError, match="mechanism must be an exact one of this package to be certified"):
         writer.begin("ann", {"main": Releaser(UNIFORM, F, GRAPH, 1.0, "k-norm")})
     engine = Releaser(UNIFORM, F, GRAPH, 1.0, rng=0, spacing=1)
     writer.begin("ann", {"main": engine})

@@ -180,7 +180,7 @@ def test_batch_writes_same_certificate_as_certify(model_and_data, tmp_path):
     with pytest.raises(OutputError):
         batch(Data((str(data),)), tmp_path / "c", model, SETTINGS, certificate=tmp_path / "proof.jsonl")
     real = ReleaseSettings("utility:1km", 1, mechanism="k-norm")
-    with pytest.raises(ConfigurationError, match="mechanism must be exact to be certified"):
+    with pytest.raises(ConfigurationError, match="mechanism must be an exact one of this package to be certified"):
         batch(Data((str(data),)), tmp_path / "c", model, real, certificate=tmp_path / "c.jsonl")
     assert not (tmp_path / "c").exists()
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from itertools import combinations
 
 import networkx
 import numpy as np
@@ -160,6 +161,58 @@ def test_releases_are_those_of_engine(explorer):
     assert explorer.view(fields, 2, seed=8)["true_state"] == explorer.user.states[2]  # earlier steps stay available
 
 
+@pytest.fixture
+def long_explorer():
+    model = make_model(np.random.default_rng(3))
+    return Explorer(model, sample_user(model, 30, seed=2))
+
+
+BEFORE = {"policy": "utility:1km", "epsilon": "0.7", "delta": "0.1"}
+AFTER = {"policy": "complete", "epsilon": "1.5", "delta": "0.05", "mechanism": "k-norm"}
+
+
+def test_change_after_many_timesteps_is_that_of_amended_session(long_explorer):
+    """Oracle: an engine that resumes from the belief, the account and the slot of another one."""
+    step = 20
+    long_explorer.view(BEFORE, step, seed=8)
+    view = long_explorer.view(AFTER, step, seed=8, before=(BEFORE, 8))
+    assert view["applies_from"] == step
+    first = parse_fields(BEFORE)[0].engine(long_explorer.model, rng=8)
+    first.restart(int(long_explorer.user.slots[0]))
+    for state in long_explorer.user.states[:step].tolist():
+        last = first.release(state)
+    second = parse_fields(AFTER)[0].engine(long_explorer.model, rng=np.random.default_rng((8, step)))
+    state = first.filter_state
+    second.resume(first.belief, step, account=state.account, slot=state.slot)
+    record = second.release(int(long_explorer.user.states[step]))
+    place = long_explorer.model.space.projection.to_latlon(np.array([record.released]))[0]
+    assert view["released"] == pytest.approx(place, abs=1e-6)
+    assert view["epsilon_total"] == pytest.approx(last.epsilon_total + 1.5)
+    assert view["epsilon_24h"] == record.epsilon_24h
+    assert view["adversaries"]["public"]["expected_error_m"] == pytest.approx(1000 * record.expected_estimate_error)
+    assert compare(view, long_explorer, {**AFTER, "noise_scope": "graph", "repair": "exact"}) == []
+
+
+def test_views_from_first_timestep_do_not_depend_on_change_before(long_explorer):
+    long_explorer.view(BEFORE, 20)
+    amended = long_explorer.view(AFTER, 20, before=(BEFORE, 1))
+    assert long_explorer.list_neighbours(AFTER, 20, view_states(amended)[0]) == view_states(amended)[1:]
+    complete = long_explorer.view(AFTER, 20)
+    assert complete["applies_from"] == 0
+    assert complete == Explorer(long_explorer.model, long_explorer.user).view(AFTER, 20)
+    assert complete["epsilon_total"] != amended["epsilon_total"]
+    # a few timesteps, settings without computed timesteps and computed settings are answered from the first timestep
+    assert long_explorer.view({"epsilon": "3"}, 8, before=(BEFORE, 1))["applies_from"] == 0
+    assert long_explorer.view({"epsilon": "4"}, 20, before=({"epsilon": "5"}, 1))["applies_from"] == 0
+    assert long_explorer.view({"epsilon": "4"}, 21, before=(BEFORE, 1))["applies_from"] == 0
+    assert long_explorer.view(AFTER, 20, before=(BEFORE, 1)) == complete
+
+
+def view_states(view):
+    """Return the first possible state and the others, which a complete policy connects to it."""
+    return view["constraint"]
+
+
 def test_informed_adversary_is_exact_bayes_rule(explorer):
     """Oracle: the forward recursion in probabilities, with the engine's densities."""
     fields = {"policy": "complete", "epsilon": "2", "delta": "", "mechanism": "k-norm"}
@@ -182,6 +235,98 @@ def test_adversaries_differ_by_habits(explorer):
     assert adversaries["public"]["probabilities"] != adversaries["informed"]["probabilities"]
     without = Explorer(explorer.model, ExploredUser("", explorer.user.slots, explorer.user.states))
     assert without.view({}, 5)["adversaries"]["informed"] is None
+
+
+def draw_zone(explorer, names, label):
+    """Return a zone field with a box around places."""
+    latitude, longitude = explorer.model.space.latlon()[[explorer.names.index(name) for name in names]].T
+    south, north = latitude.min() - 1e-4, latitude.max() + 1e-4
+    west, east = longitude.min() - 1e-4, longitude.max() + 1e-4
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    geometry = {"type": "Polygon", "coordinates": [ring]}
+    feature = {"type": "Feature", "properties": {"name": label}, "geometry": geometry}
+    return json.dumps({"type": "FeatureCollection", "features": [feature]})
+
+
+def test_edges_toggled_by_hand_change_policy(explorer, tmp_path):
+    """Oracle: symmetric difference of sets of pairs, over random clicks."""
+    rng = np.random.default_rng(4)
+    fields = {"policy": "utility:700m", "delta": "", "edges": ""}
+    edges = {tuple(edge) for edge in explorer.view(fields, 0)["edges"]}
+    num_edges = len(edges)
+    for _ in range(12):
+        first, second = rng.choice(explorer.model.size, 2, replace=False).tolist()
+        edges ^= {(min(first, second), max(first, second))}
+        fields["edges"] = explorer.toggle_edge(fields, first, second)
+        view = explorer.view(fields, 0)
+        assert {tuple(edge) for edge in view["edges"]} == edges
+        assert len(view["edited"]["removed"]) - len(view["edited"]["added"]) == num_edges - len(edges)
+    explorer.write_policy(fields, tmp_path / "policy.json")
+    written = parse_policy(f"graph:{tmp_path}/policy.json", explorer.model.space)
+    assert {tuple(edge) for edge in written.edge_array().tolist()} == edges
+    graph = ReleaseSettings.from_toml(view["toml"]).graph(explorer.model)
+    assert {tuple(edge) for edge in graph.edge_array().tolist()} == edges
+    for first, second in view["edited"]["added"] + view["edited"]["removed"]:
+        fields["edges"] = explorer.toggle_edge(fields, second, first)
+    assert fields["edges"] == ""
+    with pytest.raises(InvalidInputError, match="two different states from 0 to 8, got 3 and 3"):
+        explorer.toggle_edge(fields, 3, 3)
+    with pytest.raises(DphmmError, match="epsilon"):
+        explorer.toggle_edge({"epsilon": "x"}, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "edges", ["x", "7", '{"added": 3}', '{"added": [[1]]}', '{"removed": [[1, 1]]}', '{"added": [[true, 2]]}',
+              '{"added": [[-1, 2]]}', json.dumps({"added": [[0, 1]] * 1001}), '{"added": [["<img>", 2]]}']
+)  # fmt: skip
+def test_malformed_edges_are_described(explorer, edges):
+    assert set(explorer.view({"edges": edges}, 0)["errors"]) == {"edges"}
+    assert set(explorer.view({"edges": '{"added": [[0, 99]]}'}, 0)["errors"]) == {"policy"}
+
+
+def test_zone_drawn_by_hand_is_layer_of_policy(explorer, tmp_path, monkeypatch):
+    label = "<img src=x onerror='x'> & \"Café\""
+    fields = {
+        "policy": "zone:zones.geojson | utility:300m",
+        "delta": "",
+        "zones": draw_zone(explorer, ZONE_NAMES, label),
+    }
+    view = explorer.view(fields, 0)
+    drawn = {tuple(sorted(map(explorer.names.index, pair))) for pair in combinations(ZONE_NAMES, 2)}
+    near = {tuple(edge) for edge in explorer.view({"policy": "utility:300m", "delta": ""}, 0)["edges"]}
+    assert not drawn <= near
+    assert drawn <= {tuple(edge) for edge in view["edges"]}
+    assert ReleaseSettings.from_toml(view["toml"]).layers[0].geojson.count("Caf") == 1
+    # command lines and Python read the file that the page saves
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zones.geojson").write_text(ReleaseSettings.from_toml(view["toml"]).layers[0].geojson)
+    words = shlex.split(view["command"].splitlines()[-1])
+    context = main.get_command(None, "release").make_context("release", words[2:], resilient_parsing=False)
+    settings, _ = parse_fields(fields)
+    assert build_settings(context.params, for_a_day=True).content_hash == settings.content_hash
+    explorer.model.save("model.npz")
+    names = {}
+    exec(view["python"], names)
+    assert names["releaser"].settings.content_hash == settings.content_hash
+
+
+ZONE_NAMES = ("s0", "s1", "s2")
+
+
+def test_invalid_zones_are_described(explorer):
+    for zones in ("x", "[]", draw_zone(explorer, ZONE_NAMES, "n" * 10_000), draw_zone(explorer, ZONE_NAMES, "")):
+        assert set(explorer.view({"zones": zones}, 0)["errors"]) == {"zones"}
+    empty = json.loads(draw_zone(explorer, ZONE_NAMES, "home"))
+    empty["features"][0]["geometry"]["coordinates"] = [[[0, 0], [1, 0], [1, 1], [0, 0]]]
+    fields = {"policy": "zone:zones.geojson | complete", "zones": json.dumps(empty)}
+    assert "must contain a state" in explorer.view(fields, 0)["errors"]["zones"]
+
+
+def test_optimal_mechanism_has_fallback(explorer):
+    fields = {"policy": "complete", "delta": "", "mechanism": "optimal", "optimal_fallback": "graph-exponential"}
+    settings = ReleaseSettings.from_toml(explorer.view(fields, 0)["toml"])
+    assert settings.optimal_fallback == "graph-exponential"
+    assert "optimal_fallback" in explorer.view({"optimal_fallback": "x"}, 0)["errors"]
 
 
 def test_every_invalid_field_is_described():
@@ -236,6 +381,8 @@ def test_edges_of_large_constraint_sets_are_not_listed():
         {},
         {"policy": "transition | complete", "epsilon": "0.3", "delta": "", "mechanism": "laplace", "repair": "greedy"},
         {"target_error": "500m", "window_epsilon": "3", "epsilon": "2", "noise_scope": "component"},
+        {"edges": '{"added": [[0, 8]], "removed": [[1, 2]]}', "delta": "0.1"},
+        {"mechanism": "optimal", "optimal_fallback": "graph-exponential"},
     ],
 )
 def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path, monkeypatch):

@@ -9,7 +9,9 @@ from pyproj import Geod
 from dphmm.errors import ConfigurationError
 from dphmm.hide.recordings import write_recording
 from dphmm.hide.zone import HiddenZone, distance_outside, tolerance_km
-from dphmm.jobs.hide import _SquareRule, _ZoneHistory, hide
+from dphmm.jobs.hide.hide import hide
+from dphmm.jobs.hide.session_file import ZoneHistory
+from dphmm.jobs.hide.squares import SquareRule
 from dphmm.space.grid import Square
 from dphmm.space.states import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
@@ -251,7 +253,7 @@ def test_precedence_of_squares_is_stored(tmp_path):
     again = hide(east, [typed(SQUARE, 260)], WITHIN, session=session).places[0]
     assert first.zone.others == again.zone.others == ((SQUARE, WITHIN),)
     assert np.array_equal(first.zone.prior, again.zone.prior)
-    history = _ZoneHistory.read(session, _SquareRule(WITHIN, None, None), None)
+    history = ZoneHistory.read(session, SquareRule(WITHIN, None, None), None)
     assert history.squares == [SQUARE, first.zone.square]
 
 

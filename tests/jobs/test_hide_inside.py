@@ -17,7 +17,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.hide.points import publish
 from dphmm.hide.recordings import write_recording
 from dphmm.hide.zone import ADVERSARIES, CELLS, HiddenZone
-from dphmm.jobs.hide import hide
+from dphmm.jobs.hide.hide import hide
 from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording
 

@@ -7,7 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from dphmm.errors import DataFileError, PolicyError
-from dphmm.policy.expression import parse_policy
+from dphmm.geometry.measurements import Measurements
+from dphmm.policy.expression import canonical_policy, edit_edges, parse_policy, policy_in_words
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.isolated_states import describe_isolated_states
 from dphmm.space import Grid, Places
@@ -124,3 +125,59 @@ def test_isolated_states_are_described_with_count_and_distance():
     )
     assert describe_isolated_states(parse_policy("utility:7.89km", stops), stops) is None
     assert describe_isolated_states(parse_policy("utility:7.88km", stops), stops) is not None
+
+
+def test_removed_edges_are_those_of_set_difference(tmp_path):
+    """Oracle: sets of pairs, for graphs of each type and random constraint sets."""
+    rng = np.random.default_rng(11)
+    path = tmp_path / "removed.json"
+    for text in ("complete", "utility:1km", "transition | centres:1km", "complete & utility:1km"):
+        edges = {tuple(edge) for edge in _edges(text)}
+        removed = [tuple(edge) for edge in rng.permutation(sorted(edges))[: 1 + len(edges) // 3].tolist()]
+        added = [(0, SPACE.size - 1), removed[0]]
+        expected = edges - set(removed)
+        PolicyGraph.from_edges(SPACE.size, removed).to_json(path)
+        edited = edit_edges(text, [], removed)
+        from_file = " | ".join(f"{union} & without:{path}" for union in text.split("|"))
+        for policy in (edited, from_file):
+            graph = parse_policy(policy, SPACE, TRANSITION)
+            assert {tuple(edge) for edge in graph.edge_array().tolist()} == expected
+            first, second = np.triu_indices(SPACE.size, 1)
+            is_edge = graph.connects(first, second)
+            assert set(zip(first[is_edge].tolist(), second[is_edge].tolist(), strict=True)) == expected
+            possible = rng.random(SPACE.size) < 0.6
+            restricted = graph.restrict(possible)
+            within = [edge for edge in sorted(expected) if possible[list(edge)].all()]
+            reference = PolicyGraph.from_edges(SPACE.size, within)
+            assert restricted.components().tolist() == reference.components(possible).tolist()
+            hulls = [each.hull(Measurements.of(SPACE.points)) for each in (restricted, reference)]
+            assert hulls[0].volume == pytest.approx(hulls[1].volume)
+        both = {tuple(edge) for edge in _edges(edit_edges(text, added, removed))}
+        assert both == expected | set(added)
+        assert edit_edges(text, [], []) == text
+        hashes = {canonical_policy(policy) for policy in (text, edited, edit_edges(text, added, []))}
+        assert len(hashes) == 3
+    assert policy_in_words(edit_edges("utility:1km", [], [(0, 1)])) == (
+        "locations that are within 1 km and are not the ends of 1 removed edge"
+    )
+
+
+def test_dense_graph_without_edges_is_not_listed():
+    """A complete graph of 3,000 states has more edges than a certificate may list."""
+    graph = PolicyGraph.complete(3_000).without_edges([[0, 1], [0, 2], [7, 2_999]])
+    assert sum(len(term.get("pairs", ())) for term in graph.terms()) == 2 * 2_999 - 1 - 3
+    assert graph.connects([0, 0, 0, 7, 7, 1], [1, 2, 3, 2_999, 0, 2]).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_removal_alone_raises():
+    with pytest.raises(PolicyError, match="without must be combined by & with another term"):
+        parse_policy('without:{"nodes":[],"edges":[{"source":0,"target":1}]} | complete', SPACE)
+    with pytest.raises(PolicyError, match="states 0 to"):
+        parse_policy('complete & without:{"nodes":[],"edges":[{"source":0,"target":999}]}', SPACE)

@@ -29,7 +29,7 @@ from dphmm.release import session_database, session_transfer
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.session import Session
-from dphmm.release.session_database import MIGRATIONS, Migration, PostgresDatabase
+from dphmm.release.session_database import MIGRATIONS, Migration, PostgresDatabase, get_format
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
 from dphmm.release.settings import Schedule
@@ -245,6 +245,8 @@ def test_invalid_file_is_not_imported(tmp_path, store, harm):
 
 # ---- migrations ------------------------------------------------------------------------------------------------------
 
+NEXT = get_format() + 1
+
 
 def add_table(execute):
     """Change a table, add another, and change the content of rows, as a later format might."""
@@ -270,7 +272,7 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
     before = read_rows(store)
     monkeypatch.setattr(session_database, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", fail_late)))
     monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
-    with pytest.raises(DataFileError, match="is of format 2 and must be migrated to 3: start the relay"):
+    with pytest.raises(DataFileError, match=f"is of format {NEXT - 1} and must be migrated to {NEXT}: start the relay"):
         SessionStore(store)
     monkeypatch.setattr(session_database, "list_tables", lambda _: list(before))
     with pytest.raises(OutputError, match="the disk is full"):
@@ -278,15 +280,15 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
     monkeypatch.undo()
     monkeypatch.setattr(session_transfer, "clock", lambda: NOW)
     assert read_rows(store) == before, "a failed migration changes nothing"
-    for copy in tmp_path.glob("*.format-2"):
+    for copy in tmp_path.glob(f"*.format-{NEXT - 1}"):
         copy.unlink()
 
     monkeypatch.setattr(session_database, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", add_table)))
     monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
     done = run("session", "migrate", store)
     assert done.exit_code == 0, done.output
-    assert done.output.splitlines()[:2] == ["Format 2 becomes 3:", "  adds numbers of answers"]
-    assert plan_migration(store).store_format == 2
+    assert done.output.splitlines()[:2] == [f"Format {NEXT - 1} becomes {NEXT}:", "  adds numbers of answers"]
+    assert plan_migration(store).store_format == NEXT - 1
     if where == "file":
         with closing(sqlite3.connect(store)) as other:
             other.execute("SELECT * FROM session")
@@ -301,7 +303,7 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
     }
     assert release(store, "ann", range(SLOT - 30, SLOT - 20), state=0) == values["ann"]
     release(store, "ann", [SLOT])
-    assert plan_migration(store).store_format == 3
+    assert plan_migration(store).store_format == NEXT
     assert migrate_store(store).copies == ()
     new = tmp_path / "new.db"
     release(new, "eve", [SLOT])
@@ -310,10 +312,10 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
     assert read_num_answers(tmp_path / "i.db") == [(1, 10, 7), (2, 1, 7)], "exports contain all tables"
 
     monkeypatch.undo()  # the earlier version
-    with pytest.raises(DataFileError, match="must be of format 2 or earlier, got 3"):
+    with pytest.raises(DataFileError, match=f"must be of format {NEXT - 1} or earlier, got {NEXT}"):
         SessionStore(store)
     if where == "file":
-        copy = tmp_path / "users.db.format-2"
+        copy = tmp_path / f"users.db.format-{NEXT - 1}"
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         assert read_rows(copy) == before
         with pytest.raises(OutputError, match="is closed"):
@@ -323,21 +325,22 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
         import psycopg
 
         with psycopg.connect(store) as connection:
-            copied = connection.execute("SELECT * FROM format_2_record").fetchall()
+            copied = connection.execute(f"SELECT * FROM format_{NEXT - 1}_record").fetchall()
         assert {tuple(row) for row in copied} == before["record"]
 
 
+@pytest.mark.parametrize("store_format", range(1, NEXT - 1))
 @STORES
-def test_store_of_the_first_format_is_migrated(store, where, monkeypatch):
+def test_store_of_an_earlier_format_is_migrated(store, where, store_format, monkeypatch):
     """Rows stay, and messages that waited under the first format can be leased."""
     with monkeypatch.context() as patch:
-        patch.setattr(session_database, "MIGRATIONS", ())
+        patch.setattr(session_database, "MIGRATIONS", MIGRATIONS[: store_format - 1])
         values = fill(store)
         before = read_rows(store)
-    assert plan_migration(store).store_format == 1
-    assert len(migrate_store(store).summaries) == len(MIGRATIONS)
+    assert plan_migration(store).store_format == store_format
+    assert len(migrate_store(store).summaries) == len(MIGRATIONS) + 1 - store_format
     after = read_rows(store)
-    assert {row[:9] for row in after.pop("delivery")} == before.pop("delivery")
+    assert {row[:9] for row in after.pop("delivery")} == {row[:9] for row in before.pop("delivery")}
     assert {name: after[name] for name in before} == before
     assert release(store, "ann", range(SLOT - 30, SLOT - 20), state=0) == values["ann"]
     with SessionStore(store) as opened:

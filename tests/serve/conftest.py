@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from dphmm.jobs import learn, region
 from dphmm.serve import recipients
-from dphmm.serve.config import RelayConfig
+from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.endpoints import make_app
 
 TOKEN = {"ann": "a" * 40, "bob": "b" * 40}
@@ -109,6 +109,11 @@ def relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[httpx.C
 def client(config: Callable[..., RelayConfig]) -> Iterator[httpx.Client]:
     with relay(config()) as opened:
         yield opened
+
+
+def make_recipient(name: str) -> Recipient:
+    """Return a recipient that cannot be reached."""
+    return Recipient(name=name, kind="webhook", url="http://127.0.0.1:9/in")
 
 
 class Inbox:

@@ -10,9 +10,11 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import httpx
 import pytest
 from paho.mqtt import client as mqtt
 
@@ -22,7 +24,8 @@ from dphmm.serve import broker as listening
 from dphmm.serve import endpoints
 from dphmm.serve.broker import NUM_SHARES, Listener, get_share, make_user_topic
 from dphmm.serve.recipients import RecipientTables
-from tests.serve.conftest import START, count_messages, location, read_metrics, relay, wait_for
+from scripts.relay.servers import Postgres, find_program
+from tests.serve.conftest import START, count_messages, location, read_metrics, relay, serve_app, wait_for
 from tests.serve.test_endpoints import ANN, releases
 
 STEP = 300
@@ -315,6 +318,58 @@ def count_shares(url):
             "FROM generate_series(0, 99) AS share) GROUP BY pid"
         )
         return [count for (count,) in rows]
+
+
+@pytest.fixture
+def restartable():
+    """Return a PostgreSQL server that the test can restart."""
+    if find_program("initdb") is None:
+        pytest.skip("the programs of a PostgreSQL server are not installed")
+    with TemporaryDirectory(prefix="dphmm-") as parent:  # pytest's folders cannot be entered by another account
+        folder = Path(parent) / "postgres"
+        folder.mkdir()
+        server = Postgres(folder)
+        server.start()
+        wait_for(lambda: accepts_connections(server.url))
+        yield server
+        server.stop()
+
+
+def accepts_connections(url):
+    psycopg = pytest.importorskip("psycopg")
+    with suppress(psycopg.OperationalError):
+        psycopg.connect(url).close()
+        return True
+    return False
+
+
+def test_restarted_database_is_not_taken_for_another_relay(config, mosquitto, restartable, caplog):
+    """Workers lose their locks, and the first that returns takes the sessions of the other.
+
+    The other one is busy, and learns that its session has ended earlier than that its lock has.
+    """
+    settings = config(store=restartable.url, mqtt={"url": mosquitto.url})
+    apps = [endpoints.make_app(settings) for _ in range(2)]
+    with ExitStack() as stack:
+        urls = [stack.enter_context(serve_app(app)) for app in apps]
+        clients = [stack.enter_context(httpx.Client(base_url=url, verify=False, timeout=60)) for url in urls]
+        are_ready = lambda: all(map(is_listening, clients))  # noqa: E731
+        wait_for(lambda: count_shares(restartable.url) == [NUM_SHARES // 2] * 2 and are_ready())
+        mosquitto.publish(at(0), at(1))
+        wait_for(lambda: steps(restartable.url) == [0, 1])
+        for step, app in ((2, apps[0]), (4, apps[1])):
+            busy = app.state.sessions._thread.submit(time.sleep, 6)
+            restartable.stop()
+            mosquitto.publish(at(step))
+            restartable.start()
+            wait_for(lambda: accepts_connections(restartable.url))
+            wait_for(lambda: count_shares(restartable.url) == [NUM_SHARES])
+            mosquitto.publish(at(step + 1))
+            busy.result()
+            wait_for(lambda: count_shares(restartable.url) == [NUM_SHARES // 2] * 2 and are_ready())
+            wait_for(lambda: steps(restartable.url) == list(range(step + 2)))  # noqa: B023
+        assert [client.get("/ready").json()["broker"] for client in clients] == [True, True]
+    assert "is taken over" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -188,8 +188,8 @@ def test_accuracy_is_calibrated_radius_if_model_has_radii(config, inbox, clock, 
         wait_for(lambda: len(read_inbox(inbox, "map")) == 4)
     with SessionStore(settings.store, readonly=True) as store:
         records = [release.record for release in store.releases(1)]
-        (key,) = settings.active_recipients("ann")
-        parts = [json.loads(store.partial_message(1, number, key)) for number in (1, 2, 3)]
+        (recipient,) = settings.recipients
+        parts = [json.loads(store.partial_message(1, number, recipient.key)) for number in (1, 2, 3)]
     assert records[0].calibrated_radius_90 == 2.0 * records[0].expected_estimate_error
     assert read_inbox(inbox, "map")[0]["acc"] == pytest.approx(1000 * records[0].calibrated_radius_90, abs=0.1)
     for part, message, factor in zip(parts, read_inbox(inbox, "map")[1:], (2.0, 2.0, 5.0), strict=True):

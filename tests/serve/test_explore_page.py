@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from urllib.parse import quote
 
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
+from scipy.ndimage import label
 
 import dphmm
 from dphmm import MarkovModel, ReleaseSettings
@@ -25,25 +28,26 @@ TOKEN = "t" * 32
 HOSTILE = "<img src=x onerror='window.hacked=1'>"
 NAMES = [HOSTILE, '"><script>window.hacked=1</script>', "Café & Bar", *(f"s{k}" for k in range(3, 12))]
 DESK, PHONE = (1280, 900), (390, 844)
+PLACES = np.column_stack([45 + 0.0063 * (np.arange(12) // 4), 7 + 0.0089 * (np.arange(12) % 4)])
+LATE = "#" + quote(json.dumps({"step": 19}))
 
 
 @pytest.fixture(scope="module")
 def model():
     """Return a model of twelve places 700 m apart, the first with hostile names."""
-    rows, columns = np.divmod(np.arange(12), 4)
     matrix = np.full((12, 12), 0.02) + 0.76 * np.eye(12)
-    return MarkovModel(matrix, np.full(12, 1 / 12), Places(NAMES, 45 + 0.0063 * rows, 7 + 0.0089 * columns), 300)
+    return MarkovModel(matrix, np.full(12, 1 / 12), Places(NAMES, *PLACES.T), 300)
 
 
-def make_explorer(model, name=""):
-    states = np.array([5, 5, 6, 6, 2, 2])
-    slots = 5_700_000 + np.arange(6)
-    return Explorer(model, ExploredUser(name, slots, states, (slots - 300, states)))
+def make_explorer(model, name="", num_steps=6):
+    states = np.resize([5, 5, 6, 6, 2, 2], num_steps)
+    slots = 5_700_000 + np.arange(num_steps)
+    return Explorer(model, ExploredUser(name, slots, states, (slots - 2 * num_steps, states)))
 
 
 @contextmanager
-def serve(model, name=""):
-    with serve_app(make_explore_app(make_explorer(model, name), TOKEN)) as url:
+def serve(model, name="", num_steps=6):
+    with serve_app(make_explore_app(make_explorer(model, name, num_steps), TOKEN)) as url:
         yield url
 
 
@@ -79,7 +83,16 @@ def test_content_policy_is_that_of_relay_page(model):
 
 
 @pytest.mark.parametrize(
-    "body", [{"fields": 7}, {"fields": {}, "step": -1}, {"fields": {}, "seed": True}, {"fields": {}, "step": "1"}, {}]
+    "body",
+    [
+        {"fields": 7},
+        {"fields": {}, "step": -1},
+        {"fields": {}, "seed": True},
+        {"fields": {}, "step": "1"},
+        {},
+        {"fields": {}, "before": []},
+        {"fields": {}, "before": {"fields": 7}},
+    ],
 )
 def test_malformed_requests_are_refused(model, body):
     with serve(model) as url, log_in(url) as client:
@@ -97,6 +110,27 @@ def test_view_and_errors_over_http(model):
         policy = client.post("/explore/policy", json={"fields": {"policy": "utility:750m"}})
         assert len(policy.json()["edges"]) == 17  # 3 rows of 3 and 4 columns of 2
         assert client.post("/explore/policy", json={"fields": {"policy": "x"}}).status_code == 400
+        edge = client.post("/explore/edge", json={"fields": {"policy": "utility:750m"}, "first": 11, "second": 0})
+        assert json.loads(edge.json()["edges"]) == {"added": [[0, 11]], "removed": []}
+        for body in ({"first": 3, "second": 3}, {"first": 3, "second": 99}, {"first": "3"}, {"first": -1}):
+            assert client.post("/explore/edge", json={"fields": {}, **body}).status_code == 400
+
+
+def test_long_computation_makes_way_and_is_complete(model):
+    step = 1_500
+    with serve(model, num_steps=step + 1) as url, log_in(url) as client, log_in(url) as other:
+        with ThreadPoolExecutor(1) as pool:
+            long = pool.submit(client.post, "/explore/view", json={"fields": {}, "step": step, "number": 1})
+            wait_for(lambda: other.get("/explore/progress").json()["done"] > 20)
+            short = other.post("/explore/view", json={"fields": {}, "step": 0, "panel": 1, "number": 2})
+            assert not long.done()
+            assert short.json()["epsilon_total"] == 1
+            # the panel's next request ends the long one
+            newer = other.post("/explore/view", json={"fields": {"epsilon": "2"}, "step": 0, "number": 3})
+            assert newer.json()["epsilon_total"] == 2
+            assert long.result().status_code == 409
+        near = other.post("/explore/view", json={"fields": {}, "step": 60, "number": 4}).json()
+    assert near == json.loads(json.dumps(make_explorer(model, num_steps=step + 1).view({}, 60, seed=0)))
 
 
 def test_explore_serves_until_closed(model):
@@ -120,8 +154,17 @@ def test_explore_serves_until_closed(model):
 
 
 def test_texts_are_used_and_complete():
-    names = ("explore.html", "explore.js", "map.js")
-    page, script, places = ((STATIC / name).read_text(encoding="utf-8") for name in names)
+    names = (
+        "explore.html",
+        "map.js",
+        "explore.js",
+        "explore_edges.js",
+        "explore_zones.js",
+        "explore_picture.js",
+        "drawing.js",
+    )
+    page, places, *scripts = ((STATIC / name).read_text(encoding="utf-8") for name in names)
+    script = "\n".join(scripts)
     in_page = set(re.findall(r"{{(\w+)}}", page)) - {"lang", "texts"}
     in_script = set(re.findall(r'translate\(\s*"(\w+)"', script)) | set(re.findall(r'\[\s*"(\w+)", ', script))
     in_script |= {key for pair in re.findall(r'translate\([^?()]*\? "(\w+)" : "(\w+)"', script) for key in pair}
@@ -224,6 +267,40 @@ def test_settings_errors_and_undo(model, browser):
         wait_for(lambda: page.locator("[data-figure=withheld]").count() == 0)
 
 
+def test_change_is_answered_by_shown_timestep_first(model, browser):
+    held = []
+
+    def hold(route):
+        body = route.request.post_data_json
+        held.append(route) if "before" not in body and body["fields"]["epsilon"] == "2" else route.continue_()
+
+    with serve(model, num_steps=30) as url, open_page(browser, url, fragment=LATE) as page:
+        wait_for(lambda: figure(page, "epsilon_total") == "20")
+        page.route("**/explore/view", hold)
+        set_field(page, "epsilon", "2")
+        wait_for(lambda: figure(page, "epsilon_total") == "21")  # 19 earlier timesteps, and one under the change
+        assert "from timestep 20 on" in page.inner_text("[data-part=scope]")
+        wait_for(lambda: held)
+        held.pop().continue_()
+        wait_for(lambda: figure(page, "epsilon_total") == "40")
+        assert page.inner_text("[data-part=scope]") == ""
+        # settings that the shown timestep allows, and an earlier one does not
+        page.unroute("**/explore/view")
+        page.route("**/explore/view", lambda route: refuse_complete(route))
+        set_field(page, "delta", "0.02")
+        page.wait_for_selector("#problem-delta-0")
+        assert "cannot be applied from the first" in page.inner_text("[data-part=scope]")
+        assert figure(page, "epsilon_total") == "40"
+
+
+def refuse_complete(route):
+    """Answer requests for all timesteps as if one of them had a single possible state."""
+    if "before" in route.request.post_data_json:
+        route.continue_()
+    else:
+        route.fulfill(status=400, json={"errors": {"delta": "one state only"}})
+
+
 def test_time_and_two_settings_side_by_side(model, browser):
     with serve(model) as url, open_page(browser, url) as page:
         page.focus("#time")
@@ -276,6 +353,168 @@ def test_exposed_states_repair_and_neighbours(model, browser):
             before = page.evaluate(canvas)
             page.select_option("#colour-0", colour)
             wait_for(lambda before=before: page.evaluate(canvas) != before)
+
+
+def click_map(page, right, up=0):
+    """Click a position relative to the middle of the map, between places 5 and 6, in pixels."""
+    page.locator("[data-part=map]").scroll_into_view_if_needed()
+    box = page.locator("[data-part=map]").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2 - up)
+
+
+def test_edges_are_added_and_removed_by_mouse_and_keyboard(model, browser, tmp_path):
+    fields = {"policy": "utility:750m", "delta": ""}
+    link = quote(json.dumps({"settings": [fields]}))
+    num_edges = len(make_explorer(model).view(fields, 0)["edges"])
+    with serve(model) as url:
+        with open_page(browser, url, fragment=f"#{link}") as page:
+            page.focus("[data-part=edit-edges]")
+            page.keyboard.press("Enter")
+            assert page.get_attribute("[data-part=edit-edges]", "aria-pressed") == "true"
+            for name in (HOSTILE, "s11"):  # the corners, which are far apart
+                page.focus("#state-0")
+                page.fill("#state-0", name)
+                page.keyboard.press("Enter")
+                if name == HOSTILE:
+                    wait_for(lambda: f"First state: {HOSTILE}." in page.inner_text("[data-part=edges-hint]"))
+            wait_for(lambda: page.inner_text("[data-part=edited] li").startswith(f"Added edge: {HOSTILE} – s11"))
+            assert "graph of 1 edge" in page.inner_text("[data-part=policy-applied]")
+            for right in (-20, 20):  # neighbours
+                click_map(page, right)
+            wait_for(lambda: page.locator("[data-part=edited] li").count() == 2)
+            assert "Removed edge: s5 – s6" in page.inner_text("[data-part=edited]")
+            page.click("text=Take away")
+            with page.expect_download() as download:
+                page.click("text=Policy file")
+            written = json.loads(download.value.path().read_text())
+            edges = {frozenset((edge["source"], edge["target"])) for edge in written["edges"]}
+            assert {frozenset((0, 11))} <= edges
+            assert frozenset((5, 6)) not in edges
+            assert len(edges) == num_edges
+            page.click("text=Link to these settings")
+            shared = page.input_value("#link-0")
+            page.click("text=Undo")
+            wait_for(lambda: page.locator("[data-part=edited] li").count() == 1)
+            page.click("text=Restore")
+            wait_for(lambda: page.locator("[data-part=edited] li").count() == 0)
+            assert page.evaluate("document.activeElement.dataset.part") == "edit-edges"
+        with open_page(browser, url, PHONE, fragment=shared[shared.index("#") :], language="de-DE") as page:
+            wait_for(lambda: page.locator("[data-part=edited] li").count() == 2)
+            assert "Entfernte Kante: s5 – s6" in page.inner_text("[data-part=edited]")
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+@pytest.mark.parametrize(("size", "language"), [(DESK, "en-GB"), (PHONE, "de-DE")])
+def test_zones_are_drawn_named_and_undone(model, browser, size, language):
+    words = EXPLORE_TEXTS[language[:2]]
+    with serve(model) as url:
+        with open_page(browser, url, size, language=language) as page:
+            set_field(page, "policy", "utility:750m")
+            set_field(page, "delta", "")
+            set_field(page, "state", "s5")
+            wait_for(lambda: re.search(r"\b4\b", page.inner_text("[data-part=state-shown]")))
+            # a circle by keyboard, around the middle of the map
+            page.click(f"summary:text-is('{words['zones']}')")
+            page.fill("#radius-0", "1200")
+            page.focus("[data-part=circle]")
+            page.keyboard.press("Enter")
+            wait_for(lambda: page.input_value("#policy-0") == "utility:750m | zone:zones.geojson")
+            wait_for(lambda: re.search(r"\b7\b", page.inner_text("[data-part=state-shown]")))
+            name = page.locator("[data-part=zones] input").first
+            name.fill(HOSTILE[:80])
+            name.press("Tab")
+            wait_for(lambda: HOSTILE in page.inner_text("[data-part=map]"))  # its label
+            assert page.locator("img[src=x]").count() == 0
+            # a polygon with the mouse: three corners, the first one again closes it
+            page.locator(".leaflet-pm-icon-polygon").click()
+            for right, up in ((-60, 60), (60, 60), (60, -60), (-60, 60)):
+                click_map(page, right, up)
+            wait_for(lambda: page.locator("[data-part=zones] input").count() == 2)
+            assert page.locator("[data-part=edited] li").count() == 0
+            # the two overlap: the message is next to the zones, and Undo removes the second one
+            page.wait_for_selector("#problem-zones-0")
+            page.click(f"text={words['undo']} >> visible=true")
+            wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+            assert page.locator(".problem").count() == 0
+            page.click(f"summary:text-is('{words['take_away']}')")
+            with page.expect_download() as download:
+                page.click(f"text={words['download_zones']}")
+            assert download.value.suggested_filename == "zones.geojson"
+            (feature,) = json.loads(download.value.path().read_text())["features"]
+            assert feature["properties"] == {"name": HOSTILE[:80]}
+            page.click(f"text={words['copy_link']}")
+            link = page.input_value("#link-0")
+            page.locator("[data-part=zones] li").get_by_text(words["remove"], exact=True).click()
+            wait_for(lambda: page.input_value("#policy-0") == "utility:750m")
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        with open_page(browser, url, size, fragment=link[link.index("#") :]) as page:
+            wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+            assert HOSTILE[:80] in page.inner_text("[data-part=map]")
+            page.click("text=Compare two settings")
+            wait_for(lambda: page.locator("[data-part=zones] input").count() == 2)
+
+
+def test_circle_drawn_with_mouse_is_polygon(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        page.locator(".leaflet-pm-icon-circle").click()
+        click_map(page, 0)
+        click_map(page, 90)
+        wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+        (feature,) = json.loads(page.evaluate("document.querySelector('[data-field=zones]').value"))["features"]
+        assert feature["geometry"]["type"] == "Polygon"
+        assert len(feature["geometry"]["coordinates"][0]) == 25
+
+
+def test_hostile_zones_of_link_are_answered_next_to_them(model, browser):
+    feature = {"type": "Feature", "properties": {"name": HOSTILE * 300}, "geometry": {"type": "Polygon"}}
+    collection = {"type": "FeatureCollection", "features": [feature]}
+    link = quote(json.dumps({"settings": [{"zones": json.dumps(collection), "edges": HOSTILE}]}))
+    with serve(model) as url, open_page(browser, url, fragment=f"#{link}", wait=False) as page:
+        page.wait_for_selector("#problem-zones-0", state="attached")
+        assert "must be a JSON object" in page.inner_text("#problem-edges-0")
+        assert page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("user", "size", "language"), [("", DESK, "en-GB"), (HOSTILE, PHONE, "zh-CN"), (HOSTILE * 300, DESK, "en-GB")]
+)
+def test_picture_contains_map_legend_and_figures(model, browser, user, size, language):
+    with serve(model, user) as url, open_page(browser, url, size, language=language) as page:
+        words = EXPLORE_TEXTS[language[:2]]
+        error = figure(page, "noise_error")
+        page.evaluate(
+            """() => { window.drawn = []; const paint = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+            window.drawn.push([text, this.fillStyle]); paint.call(this, text, ...place); }; }"""
+        )
+        page.click(f"summary:text-is('{words['take_away']}')")
+        with page.expect_download() as download:
+            page.click(f"text={words['download_picture']}")
+        assert download.value.suggested_filename == ("PRIVATE-explore.png" if user else "explore.png")
+        drawn = page.evaluate("window.drawn")
+        texts = [text for text, _ in drawn]
+        assert error in texts
+        assert words["noise_error"] in "".join(texts)
+        assert words["mark_true"] in texts
+        in_red = "".join(text for text, colour in drawn if colour == "#c0392b")
+        assert in_red.startswith(words["picture_private"].format(user=user)[:60] if user else "")
+        assert bool(in_red) == bool(user)
+        assert len(in_red) < 1_000
+        with Image.open(download.value.path()) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+        assert pixels.shape[1] == 2 * (page.evaluate("document.querySelector('.map').clientWidth") + 24)
+        # the true state's black disc, on the map and in the legend: at least 100 pixels each, other black is text
+        discs, _ = label((pixels == 0x11).all(axis=2))
+        assert np.count_nonzero(np.bincount(discs.ravel())[1:] > 100) == 2
+        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
+
+
+def test_fallback_is_shown_with_optimal_mechanism(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        assert page.is_hidden("#optimal_fallback-0")
+        page.select_option("#mechanism-0", "optimal")
+        page.select_option("#optimal_fallback-0", "graph-exponential")
+        wait_for(lambda: "optimal_fallback='graph-exponential'" in page.text_content("[data-part=python]"))
 
 
 def test_files_and_link(model, browser, tmp_path):
@@ -335,12 +574,14 @@ def test_every_control_has_label_and_is_reached_by_keyboard(model, browser):
     with serve(model) as url, open_page(browser, url) as page:
         page.click("text=Take away")
         page.click("text=Link to these settings")
+        page.select_option("#mechanism-0", "optimal")  # shows one more field
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         unlabelled = """() => [...document.querySelectorAll('input, select, button, [role=application]')].filter(
             (one) => !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label'))).length"""
         assert page.evaluate(unlabelled) == 0
         reached = set()
         page.focus("#compare")
-        for _ in range(80):
+        for _ in range(120):
             reached.add(page.evaluate("[...document.querySelectorAll('*')].indexOf(document.activeElement)"))
             page.keyboard.press("Tab")
         controls = """[...document.querySelectorAll('*')].map((one, k) => [one, k]).filter(

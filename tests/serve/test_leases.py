@@ -14,6 +14,7 @@ from dphmm.release.session_store import SessionStore
 from dphmm.serve import recipients
 from dphmm.serve.recipients import FOREVER, RecipientTables
 from tests.release.engines import engine
+from tests.serve.conftest import make_recipient
 
 
 @pytest.fixture(params=["file", "database"])
@@ -26,7 +27,7 @@ def add_waiting(store, num_sessions, recipients=("r0", "r1")):
     tables = RecipientTables(store)
     for number in range(num_sessions):
         with Session.open(store, f"p{number:02}", engine()) as session:
-            tables.set_active(session.number, {key: (key, "main", 0) for key in recipients})
+            tables.set_active(session.number, {key: make_recipient(key) for key in recipients})
             session.release(3, 0)
     return tables
 
@@ -98,11 +99,11 @@ def test_clock_set_back_does_not_keep_leases(shared_store):
 def test_claims_skip_links_pauses_other_sessions_and_given_recipients(shared_store):
     with SessionStore(shared_store) as store:
         tables = add_waiting(store, 3)
-        tables.set_active(3, {"r0": ("r0", "main", 0)})
+        tables.set_active(3, {"r0": make_recipient("r0")})
         tables.add_link(1, "link", 0, FOREVER - 1)
         with Session.open(store, "p00", engine()) as session:
             session.release(3, 1)
-        assert tables.claim("a", 9, sessions=[3], without=["r0"]) == []
+        assert tables.claim("a", 9, sessions=[3], recipients=["r1"]) == []
         assert sorted((lease.key, lease.session) for lease in tables.claim("a", 9, sessions=[1, 3])) == [
             ("r0", 1),
             ("r0", 3),

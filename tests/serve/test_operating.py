@@ -28,6 +28,7 @@ from dphmm.jobs.release import stored
 from dphmm.jobs.release.stored import read_sessions
 from dphmm.processes import ScriptlessProcess
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.session_database import get_format
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import Schedule
 from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token, server, supervision
@@ -444,10 +445,14 @@ def test_store_of_other_format_raises_in_one_line(model, tmp_path, request, work
     store = request.getfixturevalue("postgres") if workers > 1 else str(tmp_path / "users.db")
     path, url = relay_file(tmp_path, model, store)
     with SessionStore(store) as opened:
-        opened.database.execute("PRAGMA user_version=5" if workers == 1 else "UPDATE dphmm_format SET format = 5")
+        change = "PRAGMA user_version={}" if workers == 1 else "UPDATE dphmm_format SET format = {}"
+        opened.database.execute(change.format(get_format() + 1))
     done = run("serve", path, "--workers", workers)
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
-    assert "must be of format 2 or earlier, got 5; use the version of dphmm that wrote it" in done.stderr
+    latest = (
+        f"must be of format {get_format()} or earlier, got {get_format() + 1}; use the version of dphmm that wrote it"
+    )
+    assert latest in done.stderr
     assert not is_there(url)
 
 

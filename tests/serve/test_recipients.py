@@ -16,7 +16,7 @@ from dphmm.release.trajectory import to_degrees
 from dphmm.serve import delivery
 from dphmm.serve.recipients import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
-from tests.serve.conftest import START, location, relay, wait_for
+from tests.serve.conftest import START, location, make_recipient, relay, wait_for
 from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
 from tests.serve.test_endpoints import ANN, releases
 
@@ -184,7 +184,7 @@ def test_recipient_rows_are_keyed_by_recipient_and_session(config, tmp_path):
         client.post("/owntracks", json=location(), auth=ANN)
     with SessionStore(tmp_path / "users.db") as store:
         tables = RecipientTables(store)
-        tables.set_active(1, {"recipient a": ("a", "main", 0), "recipient b": ("b", "main", 0)})
-        tables.set_active(1, {"recipient b": ("b", "main", 0)})
+        tables.set_active(1, {"recipient a": make_recipient("a"), "recipient b": make_recipient("b")})
+        tables.set_active(1, {"recipient b": make_recipient("b")})
         assert json.dumps([tables.get_state(f"recipient {name}", 1).is_absent for name in "ab"]) == "[true, false]"
         assert tables.get_state("recipient a", 2) is None

@@ -10,7 +10,17 @@ import pytest
 from dphmm.serve.page import _REASON_PATTERNS, STATIC, TEXTS, choose_language, localize_reason
 from tests.serve.test_delivery import log_in
 
-PAGES, SCRIPTS = ("index.html", "link.html"), ("page.js", "zones.js", "map.js", "words.js", "link.js")
+PAGES, SCRIPTS = (
+    ("index.html", "link.html"),
+    (
+        "page.js",
+        "zones.js",
+        "drawing.js",
+        "map.js",
+        "words.js",
+        "link.js",
+    ),
+)
 PAGE_VALUES = {"lang", "texts"}
 """The values that the relay inserts into a page in addition to texts."""
 NO_WORDS = {"true locations", "moveend zoomend resize", "HTTP "}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 
-from dphmm.serve.page import VENDOR
+import dphmm
+
+VENDOR = Path(dphmm.__file__).parent / "vendor"
 
 
 def test_vendored_files_match_listed_digests():

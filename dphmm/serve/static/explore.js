@@ -1,10 +1,14 @@
 // The page of 'dphmm explore': one or two panels, each with settings, a map and the figures of a timestep.
-import { COLOUR, STATIC_LAYER, makeMap } from "./map.js";
+import { makeEdgeEditor } from "./explore_edges.js";
+import { drawPicture } from "./explore_picture.js";
+import { makeZoneEditor } from "./explore_zones.js";
+import { COLOUR, makeMap } from "./map.js";
+import { STATIC_LAYER } from "./plots/basemap.js";
 import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_LIVE_MS = 1000, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
-const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "noise_scope", "repair", "target_error", "window_epsilon"];
+const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
+const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "optimal_fallback", "noise_scope", "repair", "target_error", "window_epsilon", "edges", "zones"];
 const DEGREE_RAMP = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
 const PROBABILITY_RAMP = [[255, 245, 235], [253, 174, 107], [230, 85, 13], [127, 39, 4]];
 const HULL = "#9c3f86", RELEASE = "#d55e00", EDGE = "#4d7f6f", TRUE_STATE = "#111111";
@@ -61,11 +65,15 @@ function makePanel(index, fields) {
   heading.id = `heading-${index}`;
   root.setAttribute("aria-labelledby", heading.id);
   const map = makeMap(scene.bounds, {}, scene.basemap, part("map"));
-  for (const name of ["states", "edges", "pointed", "hull", "samples", "marks"]) layers[name] = L.layerGroup().addTo(map);
-  let view = null, applied = null, seed = 1, duration = 0, pending = null, pointed = -1, position = new Map(), timer = 0, pointTimer = 0;
+  for (const name of ["states", "edges", "edited", "pointed", "hull", "samples", "marks", "labels"]) layers[name] = L.layerGroup().addTo(map);
+  let view = null, applied = null, complete = null, seed = 1, pending = null, pointed = -1, position = new Map(), timer = 0, pointTimer = 0;
 
   const read = () => Object.fromEntries(SETTINGS.map((name) => [name, input(name).value]));
-  const write = (values) => { for (const name of SETTINGS) if (typeof values[name] === "string") input(name).value = values[name]; };
+  const write = (values) => {
+    for (const name of SETTINGS) if (typeof values[name] === "string") input(name).value = values[name];
+    showFallback();
+  };
+  const showFallback = () => { part("fallback").hidden = input("mechanism").value !== "optimal"; };
   const differs = () => !applied || SETTINGS.some((name) => input(name).value !== applied[name]);
 
   function showErrors(errors) {
@@ -103,22 +111,36 @@ function makePanel(index, fields) {
   async function apply(remember = true) {
     clearTimeout(timer);
     if (pending) pending.abort();
-    const running = pending = new AbortController(), fields = read(), started = performance.now();
+    const running = pending = new AbortController(), fields = read(), step = Number($("time").value);
+    const ask = async (before) => (await request("view", { fields, step, seed, before, panel: index, number: ++numRequests }, running.signal)).json();
     root.setAttribute("aria-busy", "true");
     watchProgress(running.signal);
     try {
-      const response = await request("view", { fields, step: Number($("time").value), seed, panel: index, number: ++numRequests }, running.signal);
-      const answer = await response.json();
+      // After many timesteps, the first answer applies the change to the timestep shown only.
+      let answer = await ask(complete);
       showErrors(answer.errors || {});
       if (answer.errors) return;
       if (remember && applied && SETTINGS.some((name) => fields[name] !== applied[name])) history.push(applied);
       if (history.length > MAX_UNDO) history.shift();
       applied = fields;
-      duration = performance.now() - started;
-      view = answer;
       part("undo").disabled = !history.length;
       showMessage("");
+      view = answer;
       show();
+      if (answer.applies_from) {
+        part("scope").textContent = translate("applies_from", { step: formatNumber(step + 1) });
+        answer = await ask();
+        showErrors(answer.errors || {});
+        if (answer.errors) {
+          part("status").textContent = "";
+          part("scope").textContent = translate("applies_only", { step: formatNumber(step + 1) });
+          return;
+        }
+        view = answer;
+        show();
+      }
+      part("scope").textContent = "";
+      complete = { fields, seed };
     } catch (problem) { if (!running.signal.aborted) showProblem(problem); } finally {
       running.abort(); // also ends the questions about progress
       if (pending === running) { pending = null; part("progress").hidden = true; root.removeAttribute("aria-busy"); }
@@ -126,12 +148,24 @@ function makePanel(index, fields) {
   }
 
   function changed() {
-    // What takes long waits for Apply.
     clearTimeout(timer);
-    if (!differs()) { showErrors({}); return; }
-    if (duration > MAX_LIVE_MS) part("status").textContent = translate("pending", { seconds: formatNumber(duration / 1000, 0) });
-    else timer = setTimeout(apply, CHANGE_DELAY_MS);
+    if (differs()) timer = setTimeout(apply, CHANGE_DELAY_MS); else showErrors({});
   }
+
+  const makeButton = (text, label, work) => {
+    const button = makeElement("button", text, { type: "button", ariaLabel: label });
+    button.addEventListener("click", () => Promise.resolve(work()).catch(showProblem));
+    return button;
+  };
+  const edges = makeEdgeEditor({
+    part, layer: layers.edited, scene, makeButton, showProblem,
+    async toggle([first, second]) {
+      input("edges").value = (await (await request("edge", { fields: read(), first, second })).json()).edges;
+      await apply();
+    },
+  });
+
+  const zones = makeZoneEditor({ map, part, input, labels: layers.labels, makeButton, apply });
 
   // ---- the map --------------------------------------------------------------------------------------------------------
 
@@ -216,10 +250,11 @@ function makePanel(index, fields) {
     clearTimeout(pointTimer);
     pointTimer = setTimeout(() => point(findState(latlng)).catch(showProblem), POINT_DELAY_MS);
   });
+  map.on("click", ({ latlng }) => { if (view && !zones.isDrawing()) edges.choose(findState(latlng)); });
   input("state").addEventListener("change", () => {
     const name = input("state").value.trim(), state = scene.names.indexOf(name);
     if (name && state < 0) part("state-shown").textContent = translate("state_unknown");
-    else point(name ? state : -1).catch(showProblem);
+    else { point(name ? state : -1).catch(showProblem); edges.choose(state); }
   });
 
   // ---- figures --------------------------------------------------------------------------------------------------------
@@ -259,6 +294,8 @@ function makePanel(index, fields) {
     part("repair-alternative").textContent = alternative ? translate("repair_alternative", {
       method: translate(alternative.method), edges: alternative.added.map((edge) => edge.map((state) => scene.names[state]).join(" – ")).join(", "), error: formatLength(alternative.error_m),
     }) : "";
+    const isEdited = Boolean(view.edited.added.length || view.edited.removed.length);
+    part("policy-applied").textContent = isEdited ? translate("policy_applied", { policy: view.policy }) : "";
     part("command").textContent = view.command;
     part("python").textContent = view.python;
   }
@@ -266,6 +303,7 @@ function makePanel(index, fields) {
   function show() {
     position = new Map(view.constraint.map((state, row) => [state, row]));
     showFigures();
+    edges.show(view.edited);
     draw();
   }
 
@@ -275,6 +313,7 @@ function makePanel(index, fields) {
     drawStates();
     drawLines();
     drawMarks();
+    zones.show();
     point(pointed).catch(showProblem);
   }
 
@@ -282,9 +321,11 @@ function makePanel(index, fields) {
 
   part("form").addEventListener("submit", (event) => { event.preventDefault(); apply(); });
   for (const name of SETTINGS) input(name).addEventListener("change", changed);
+  input("mechanism").addEventListener("change", showFallback);
   part("undo").addEventListener("click", () => {
     const isEdited = differs(); // a change that was not applied is undone first
     write(isEdited ? applied : history.pop());
+    zones.show();
     if (isEdited) showErrors({}); else apply(false);
     part("undo").disabled = !history.length;
   });
@@ -295,6 +336,29 @@ function makePanel(index, fields) {
   part("policy-file").addEventListener("click", async () => {
     try {
       save(await (await request("policy", { fields: applied })).text(), "policy.json", "application/json");
+      showMessage("");
+    } catch (problem) { showProblem(problem); }
+  });
+  part("zones-button").addEventListener("click", () => save(input("zones").value, "zones.geojson", "application/geo+json"));
+  function describePicture() {
+    // The fields with their labels, as the page shows them.
+    const settings = [...part("form").querySelectorAll("input, select")].filter((field) => field.value && field.offsetParent).map((field) => {
+      const value = field.selectedOptions ? field.selectedOptions[0].textContent : field.value;
+      return translate("setting_value", { name: field.labels[0].textContent, value });
+    });
+    const warning = scene.is_private ? translate("picture_private", { user: scene.user }) : "";
+    const texts = [heading.textContent, settings.join("; "), part("policy-applied").textContent, part("scope").textContent, $("now").textContent];
+    return [{ text: warning, isWarning: true }, ...texts.map((text) => ({ text, isWarning: false }))].filter(({ text }) => text);
+  }
+
+  part("picture").addEventListener("click", async () => {
+    try {
+      const names = [...part("facts").querySelectorAll("dt")], ramp = input("colour").value === "public" || input("colour").value === "informed" ? PROBABILITY_RAMP : DEGREE_RAMP;
+      const picture = await drawPicture({
+        container: part("map"), legends: [...root.querySelectorAll(".legend")], ramp, paragraphs: describePicture(),
+        rows: names.map((name) => [name.textContent, name.nextElementSibling.textContent]),
+      });
+      save(picture, scene.is_private ? "PRIVATE-explore.png" : "explore.png", "image/png");
       showMessage("");
     } catch (problem) { showProblem(problem); }
   });

@@ -1,5 +1,6 @@
 // The user's page. It receives releases and zones, and never a true location.
-import { COLOUR, STATIC_LAYER, describeTime, makeMap, showLocation } from "./map.js";
+import { COLOUR, describeTime, makeMap, showLocation } from "./map.js";
+import { STATIC_LAYER } from "./plots/basemap.js";
 import { language, formatLength, formatNumber, formatPercent, translate, formatTime, describeLocation } from "./words.js";
 import { makeZones } from "./zones.js";
 

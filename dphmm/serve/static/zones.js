@@ -1,9 +1,11 @@
 // The user's zones: drawn with the mouse, a finger or the keyboard, named, previewed and saved.
-import { COLOUR, KM_PER_DEGREE, STATIC_LAYER } from "./map.js";
-import { language, formatLength, formatNumber, translate } from "./words.js";
+import { makeDrawing, outlineCircle } from "./drawing.js";
+import { COLOUR } from "./map.js";
+import { KM_PER_DEGREE, STATIC_LAYER } from "./plots/basemap.js";
+import { formatLength, formatNumber, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const PREVIEW_DELAY_MS = 350, NUM_CORNERS = 24, NIGHT_HOURS = [0, 5], MIN_NIGHT_RELEASES = 6;
+const PREVIEW_DELAY_MS = 350, NIGHT_HOURS = [0, 5], MIN_NIGHT_RELEASES = 6;
 
 function random() {
   // From 0 to 1, and unpredictable: a zone is public, and its centre must not reveal the home.
@@ -12,74 +14,19 @@ function random() {
 
 export function makeZones({ map, layers, request, showMessage, withErrors, fillList, makeButton, state, trail, refresh }) {
   let inForce = null, previewInForce = null; // the zones in force, as text, and their effects
-  let numPreviews = 0, corners = [], sketch = null; // the zone being drawn with the keyboard
+  let numPreviews = 0;
   let placing = null; // the home zone that a click moves
-  let listed = []; // the zones in the list, with their names
-  const drawn = L.featureGroup().addTo(map);
-
-  map.pm.setLang(language);
-  map.pm.setGlobalOptions({ layerGroup: drawn, pathOptions: { color: COLOUR.zone, fillOpacity: 0.15 }, allowSelfIntersection: false });
-  map.pm.addControls({
-    position: "topright", drawMarker: false, drawCircleMarker: false, drawCircle: false, drawPolyline: false, drawText: false,
-    rotateMode: false, cutPolygon: false,
-  });
-  for (const button of map.getContainer().querySelectorAll(".button-container[title] > a")) button.setAttribute("aria-label", button.parentElement.title);
-  const cross = L.DomUtil.create("div", "cross", map.getContainer());
-  cross.setAttribute("aria-hidden", "true");
-  map.on("pm:create", ({ layer }) => { addZone(layer); changed(); });
-  map.on("pm:remove", changed);
+  const parts = { zones: $("zones"), corners: $("corners"), corner: $("corner"), undo: $("undo"), close: $("close"), focus: $("home") };
+  const { drawn, addZone, collect, list, read } = makeDrawing({ map, parts, makeButton, changed });
 
   function collectZones() {
-    const features = drawn.getLayers().map((layer) => {
-      const feature = layer.toGeoJSON(6);
-      return { type: "Feature", properties: { name: layer.zone }, geometry: feature.geometry };
-    });
-    return { zones: { type: "FeatureCollection", features }, buffer_m: Number($("buffer").value) || 0, elsewhere: $("elsewhere").value };
-  }
-
-  function addZone(layer, name) {
-    const taken = new Set(drawn.getLayers().map((layer) => layer.zone));
-    let index = 1;
-    while (taken.has(translate("zone_numbered", { number: index }))) index += 1;
-    layer.zone = name && !taken.has(name) ? name : translate("zone_numbered", { number: index });
-    layer.setStyle({ color: COLOUR.zone, fillOpacity: 0.15 });
-    if (!drawn.hasLayer(layer)) drawn.addLayer(layer);
-    layer.on("pm:edit pm:dragend pm:markerdragend", changed);
-    return layer;
-  }
-
-  function listZones() {
-    const zoneLayers = drawn.getLayers();
-    const isSame = zoneLayers.length && zoneLayers.length === listed.length && zoneLayers.every((layer, k) => layer === listed[k].layer && layer.zone === listed[k].name);
-    if (isSame) return; // keeps the focus
-    listed = zoneLayers.map((layer) => ({ layer, name: layer.zone }));
-    $("zones").replaceChildren(...zoneLayers.map((layer) => {
-      const item = document.createElement("li"), name = document.createElement("input");
-      name.value = layer.zone;
-      name.maxLength = 80;
-      name.setAttribute("aria-label", translate("zone_name"));
-      name.addEventListener("change", () => { layer.zone = name.value.trim() || layer.zone; changed(); });
-      item.append(name, makeButton(translate("show"), translate("show_named", { name: layer.zone }), async () => map.fitBounds(layer.getBounds(), { maxZoom: 16 })),
-        makeButton(translate("remove"), translate("remove_named", { name: layer.zone }), async () => { drawn.removeLayer(layer); $("home").focus(); changed(); }));
-      return item;
-    }));
-    if (!zoneLayers.length) $("zones").replaceChildren(Object.assign(document.createElement("li"), { textContent: translate("no_zones") }));
-  }
-
-  function readZones({ zones }) {
-    const polygons = L.geoJSON(zones).getLayers().filter((layer) => ["Polygon", "MultiPolygon"].includes(layer.feature.geometry.type));
-    drawn.clearLayers();
-    for (const layer of polygons) {
-      const properties = layer.feature.properties || {};
-      addZone(layer, String(properties.name || properties.category || "").trim());
-    }
-    return polygons.length;
+    return { zones: collect(), buffer_m: Number($("buffer").value) || 0, elsewhere: $("elsewhere").value };
   }
 
   function showInForce() {
     const { zones, elsewhere } = state();
     endPlacing();
-    readZones(zones);
+    read(zones.zones);
     $("buffer").value = zones.buffer_m;
     const policy = $("elsewhere").options[0];
     policy.textContent = elsewhere ? translate("elsewhere_policy", { policy: elsewhere }) : translate("elsewhere_nothing");
@@ -91,7 +38,7 @@ export function makeZones({ map, layers, request, showMessage, withErrors, fillL
   }
 
   function changed() {
-    listZones();
+    list();
     const differs = JSON.stringify(collectZones()) !== inForce;
     $("save").disabled = $("revert").disabled = !differs;
     clearTimeout(changed.timer);
@@ -143,9 +90,7 @@ export function makeZones({ map, layers, request, showMessage, withErrors, fillL
     // A round zone that contains the home at a random position. A zone centred on the home would reveal it.
     const radius = Number($("home-size").value), angle = 2 * Math.PI * random(), distance = 0.85 * radius * Math.sqrt(random());
     const up = 1 / (1000 * KM_PER_DEGREE), right = up / Math.cos(home.lat * Math.PI / 180);
-    const north = home.lat + distance * Math.sin(angle) * up, east = home.lng + distance * Math.cos(angle) * right;
-    return Array.from({ length: NUM_CORNERS }, (_, k) => [
-      north + radius * Math.sin(2 * Math.PI * k / NUM_CORNERS) * up, east + radius * Math.cos(2 * Math.PI * k / NUM_CORNERS) * right]);
+    return outlineCircle(L.latLng(home.lat + distance * Math.sin(angle) * up, home.lng + distance * Math.cos(angle) * right), radius);
   }
 
   function estimateHome() {
@@ -189,26 +134,8 @@ export function makeZones({ map, layers, request, showMessage, withErrors, fillL
   $("home-size").addEventListener("change", () => { if (placing) placeHome(placing.getBounds().getCenter()); });
   map.on("click", onClick);
 
-  // ---- corner by corner, and files ----------------------------------------------------------------------------------
+  // ---- options and files ----------------------------------------------------------------------------------------------
 
-  function drawSketch() {
-    if (sketch) map.removeLayer(sketch);
-    sketch = corners.length ? L.featureGroup([
-      L.polyline(corners, { color: COLOUR.zone, dashArray: "5 5", ...STATIC_LAYER }),
-      ...corners.map((corner) => L.circleMarker(corner, { radius: 4, color: COLOUR.zone, fillOpacity: 1, ...STATIC_LAYER })),
-    ]).addTo(map) : null;
-    $("undo").disabled = !corners.length;
-    $("close").disabled = corners.length < 3;
-  }
-
-  $("corner").addEventListener("click", () => { corners.push(map.getCenter()); drawSketch(); });
-  $("undo").addEventListener("click", () => { corners.pop(); drawSketch(); });
-  $("close").addEventListener("click", () => {
-    addZone(L.polygon(corners));
-    corners = [];
-    drawSketch();
-    changed();
-  });
   $("corners").addEventListener("toggle", () => map.getContainer().classList.toggle("crossed", $("corners").open));
   $("buffer").addEventListener("input", changed);
   $("elsewhere").addEventListener("change", changed);
@@ -233,7 +160,7 @@ export function makeZones({ map, layers, request, showMessage, withErrors, fillL
     let collection = null;
     try { collection = JSON.parse(await file.text()); } catch { throw new Error(translate("no_geojson")); }
     if (!collection || collection.type !== "FeatureCollection") throw new Error(translate("no_geojson"));
-    if (!readZones({ zones: collection })) throw new Error(translate("no_polygon"));
+    if (!read(collection)) throw new Error(translate("no_polygon"));
     changed();
   }));
 

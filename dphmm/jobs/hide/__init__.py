@@ -1,0 +1,1 @@
+"""Jobs that protect locations in recordings: results, sentences, sessions."""

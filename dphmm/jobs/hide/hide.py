@@ -1,0 +1,494 @@
+"""Protect locations in one recording and keep the rest exact.
+
+The output is a function of the points outside the zones and of the public square that contains each location. With the
+same track outside, every location in the square yields the same file, byte for byte, whatever happened in the zone.
+The method is deterministic. Noise with a budget of zero would reveal as little; any larger budget would accumulate over
+recordings. Names, descriptions, totals and bounds of a file are removed, because they describe the whole recording.
+The totals that TCX requires are computed from the published points.
+Heart rate and temperature are removed by default, because they indicate the time since the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, IntArray, as_floats, content_hash
+from dphmm.errors import ConfigurationError, CoordinateError, DataFileError
+from dphmm.formatting import Result, metres
+from dphmm.hide.points import (
+    MOVEMENT_OF_ACTIVITY,
+    Points,
+    are_many,
+    check_errors,
+    describe_point,
+    distance_km,
+    find_ends,
+    find_errors,
+    find_jumps,
+    publish,
+)
+from dphmm.hide.recordings import check_recording, find_losses, write_recording
+from dphmm.hide.streets import (
+    MAP_MARGIN_KM,
+    MAX_CORE_KM,
+    ZoneStreets,
+    infer_candidates,
+)
+from dphmm.hide.zone import (
+    Gate,
+    HiddenZone,
+    Stretch,
+    ZoneInference,
+    infer_location,
+)
+from dphmm.jobs.hide.place import HiddenPlace
+from dphmm.jobs.hide.sentences import describe_place, format_odds
+from dphmm.jobs.hide.session_file import GATES, Assignment, LogLikelihoods, ZoneHistory, find_gate_places
+from dphmm.jobs.hide.squares import Place, SquareRule, find_map_bounds, min_side_km
+from dphmm.jobs.hide.stretches import find_stretches
+from dphmm.readers.reading import read_recording
+from dphmm.space.coordinates import parse_coordinates
+from dphmm.space.grid import Square
+from dphmm.space.trajectory import Recording
+from dphmm.tables import check_output, read_document
+from dphmm.tables.street_map import StreetMap, read_street_map
+from dphmm.tables.vector_files import check_vector_file, parse_geometry, read_features
+from dphmm.validation import Kilometres, PositiveNumber, checked
+
+STEADY_SENSORS = ("cad", "power", "speed", "course")
+"""The sensors that are kept by default. They do not depend on the time since the start."""
+
+MAX_DESCRIBED_PLACES = 5
+"""The largest number of locations that `HideResult.summary_sentences` describes."""
+
+# The number of recordings like this one for which the cumulative inference is stated.
+_NUM_REPEATS = 10
+
+
+@dataclass(frozen=True)
+class HideResult(Result):
+    """The result of `hide`.
+
+    Parameters
+    ----------
+    public
+        The published recording.
+    places
+        The protected locations that the recording passes or ends at.
+    points, hidden
+        The number of points of the recording, and of removed points. Private.
+    within_km
+        The distance, the smallest one of the zones.
+    removed
+        Other removed contents of the file.
+    errors
+        The points that were dropped as errors of the receiver, in words. Private.
+    jumps
+        The points after which the recording jumps farther than the speed limit allows, in words. Private.
+    has_session
+        Whether recordings are tracked in a file.
+    """
+
+    public: Recording
+    places: tuple[HiddenPlace, ...]
+    points: int
+    hidden: int
+    within_km: float
+    removed: tuple[str, ...]
+    has_session: bool
+    errors: tuple[str, ...] = ()
+    jumps: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Three paragraphs per location: revealed, protected, and repeated recordings."""
+        return self._describe(self.places)
+
+    @property
+    def summary_sentences(self) -> tuple[str, ...]:
+        """The `sentences`, or those of the `MAX_DESCRIBED_PLACES` most exposed locations.
+
+        These have the highest probability of a cell for the most confident adversary and come in its order. The last
+        sentence states the number of the others, and the highest probability among them.
+        """
+        if len(self.places) <= MAX_DESCRIBED_PLACES:
+            return self.sentences
+        places = sorted(self.places, key=attrgetter("max_posterior"), reverse=True)
+        others = places[MAX_DESCRIBED_PLACES:]
+        zones = "zone has a core" if len(others) == 1 else "zones have cores"
+        recordings = "this file or all recordings of this session" if self.has_session else "this file alone"
+        summary = (
+            f"Others: {len(others):,} more {zones} in which, from {recordings}, the strongest adversary tested gives "
+            f"no cell a probability above {format_odds(others[0].max_posterior)}. Use --json to describe all zones."
+        )
+        return (*self._describe(places[:MAX_DESCRIBED_PLACES]), summary)
+
+    def _describe(self, places: Sequence[HiddenPlace]) -> tuple[str, ...]:
+        has_times = any(not np.isnat(segment.times).all() for segment in self.public.segments)
+        paragraphs: list[str] = []
+        for place in places:
+            paragraphs += describe_place(place, has_times, self.has_session)
+        return tuple(paragraphs)
+
+    @property
+    def num_untimed(self) -> int:
+        """The number of published points without a time; 0 if times were removed on request."""
+        return 0 if "times" in self.removed else sum(int(np.isnat(part.times).sum()) for part in self.public.segments)
+
+    @property
+    def removed_in_words(self) -> str:
+        """The other removed contents, such as *heart rate and track name*."""
+        names = [_removed_name(text) for text in self.removed]
+        return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+    def _derived(self) -> dict[str, Any]:
+        return {
+            "num_points_kept": len(self.public),
+            "num_points_without_time": self.num_untimed,
+            "private_num_points_removed": self.hidden,
+            "private_receiver_errors": list(self.errors),
+            "private_jumps": list(self.jumps),
+            "removed": list(self.removed),
+            "places": [place.to_dict() for place in self.places],
+        }
+
+
+def _removed_name(text: str) -> str:
+    """Return the name of a removed content, in plain words, as for *hr of points*."""
+    content, _, owner = text.partition(" of ")
+    names = {"hr": "heart rate", "atemp": "temperature"}
+    if owner == "points":
+        return names.get(content, content)
+    owner = f"{owner[:-3]}y" if owner.endswith("ies") else owner.removeprefix("the ").removesuffix("s")
+    return f"{owner} {content}" if owner else content
+
+
+@checked
+def hide(
+    data: str | Path,
+    near: str | Path | npt.ArrayLike = (),
+    within_km: Kilometres | None = None,
+    output: str | Path | None = None,
+    *,
+    hide_endpoints: bool = False,
+    kind: str | None = None,
+    keep: Sequence[str] = (),
+    times: bool = True,
+    format: str | None = None,
+    session: str | Path | None = None,
+    map_file: str | Path | None = None,
+    among: PositiveNumber | None = None,
+    overwrite: bool = False,
+    input_format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str | None = None,
+    time_zone: str | None = None,
+    time_format: str | None = None,
+) -> HideResult:
+    """Protect locations in one recording, as ``dphmm hide`` does.
+
+    Parameters
+    ----------
+    data
+        A file of one user in any format that `dphmm.read` reads. Points may have no time.
+    near
+        ``(n, 2)``: the locations, latitude and longitude in degrees; or one location as people copy it, see
+        `dphmm.space.coordinates.parse_coordinates`; or a GeoJSON file of points.
+    within_km
+        No point within this distance of a location is kept, nor of any other location in the same public square. The
+        square is the smallest of 25 m to 12.8 km, in steps of a factor of two, with a side of at least 1.5 times this
+        distance. Defaults to `DEFAULT_WITHIN_KM`, and with `among` to the side divided by `RING_RATIO`.
+    output
+        The file to write: .gpx, .geojson, .csv, .kml or .tcx.
+    hide_endpoints
+        Protect the start and the end of each track, and the points on both sides of each gap of more than an hour.
+    kind
+        The type of movement that adversaries assume: ``"walking"``, ``"cycling"`` or ``"driving"``. Defaults to the
+        activity in the file, else cycling. Its speed limit, else that of driving, determines which points are errors of
+        the receiver and are dropped.
+    keep
+        Sensors to keep in addition to `STEADY_SENSORS`: ``"hr"``, ``"atemp"``.
+    times
+        Whether times are kept.
+    format
+        The format of the output, ``"gpx"``, ``"geojson"``, ``"csv"``, ``"kml"`` or ``"tcx"``. Defaults to its
+        extension.
+    session
+        A file that tracks the cumulative disclosure of recordings of the same locations. Created if it does not exist.
+    map_file
+        A map with streets, and buildings or addresses, as for `dphmm.tables.street_map.read_street_map`. All
+        adversaries know it, and one of them the shortest ways; see `dphmm.hide.streets`. The published recording does
+        not depend on it.
+    among
+        The minimum effective number of addresses, buildings or places on streets in the square; see
+        `dphmm.hide.streets.choose_square`. Requires `map_file`. The square is at least as large as for `within_km`.
+    overwrite
+        Whether an existing output may be replaced.
+    input_format, columns, time_unit, time_zone, time_format
+        The format of `data`, and for tables their columns and times; as in `dphmm.read`. Columns may also be those of
+        elevation, segments and sensors.
+
+    Returns
+    -------
+    HideResult
+        The published recording, and the inference of adversaries.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no location, none is near the recording, no point is left, or options conflict; if more than a tenth
+        of the points are out of reach at the speed limit; if the format requires times and a point has none; or if a
+        location is near, but not in, the core of another one of the session, and a point near it would be kept; or if
+        the map has fewer candidates than `among`.
+    CoordinateError
+        If a location has invalid coordinates.
+    OutputError
+        If the output exists; raised before anything is read.
+    DataFileError
+        If a file cannot be read.
+
+    Examples
+    --------
+    >>> result = hide("data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
+    >>> result.places[0].zone.square.side_km, len(result.public) < result.points
+    (0.8, True)
+    """
+    if output is not None:
+        check_output(check_recording(output, format, times), overwrite)
+    unknown = sorted(set(keep) - {"hr", "atemp"})
+    if unknown:
+        raise ConfigurationError(f"keep must be hr (heart rate) or atemp (temperature), got {unknown[0]!r}")
+    locations = _parse_locations(near)
+    if not locations and not hide_endpoints:
+        raise ConfigurationError(
+            "no location to hide: use --near LATITUDE,LONGITUDE, a file of points, or --hide-endpoints"
+        )
+    if map_file is not None:
+        check_vector_file(map_file)
+    if among is not None and map_file is None:
+        raise ConfigurationError("--among needs --map FILE: a map of the streets, buildings or addresses")
+    if among is not None and hide_endpoints:
+        raise ConfigurationError("--among needs --near LATITUDE,LONGITUDE, and cannot be used with --hide-endpoints")
+    # Before files are read.
+    squares = [Square.around(*location, min_km=min_side_km(within_km, among)) for location in locations]
+    street_map = None
+    if map_file is not None and locations:
+        reach = MAP_MARGIN_KM + (squares[0].side_km if among is None else 2 * MAX_CORE_KM)
+        street_map = read_street_map(map_file, find_map_bounds(squares, reach))
+    rule = SquareRule(within_km, among, street_map)
+    history = ZoneHistory.read(session, rule, kind)
+    assignments = [history.assign(location, is_typed=True) for location in locations]
+    recording = read_recording(
+        data, input_format, columns=columns, time_unit=time_unit, time_zone=time_zone, time_format=time_format
+    )
+    points = Points.from_recording(recording)
+    order = points.time_order()
+    errors = np.zeros(len(points), dtype=np.bool_)
+    errors[order] = find_errors(points.take(order), kind)
+    trips = points.take(order[~errors[order]])
+    if hide_endpoints:
+        check_errors(points, errors, kind)
+        ends = find_ends(trips, kind)
+        for end in zip(trips.values.latitude[ends], trips.values.longitude[ends], strict=True):
+            assignments.append(history.assign(end, is_typed=False))
+    movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
+    sensors = (*STEADY_SENSORS, *keep)
+    while True:
+        zones = [
+            HiddenZone(square, rule.within_km(square), movement, history.others(square))
+            for square in dict.fromkeys(place.square for place in assignments)
+        ]
+        parts = _remove_points(points, errors, zones, sensors, times, kind)
+        if not parts.removed.any():
+            raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, rule)}")
+        if not len(parts.public):
+            raise ConfigurationError(f"{data}: every point lies inside the hidden zone; use a smaller --within")
+        if not (hide_endpoints and len(parts.wrong)):
+            break
+        # An old location at the start may be a location of the user: it is hidden like an end.
+        for row in parts.wrong:
+            end = points.values.latitude[row], points.values.longitude[row]
+            assignments.append(history.assign(end, is_typed=False))
+    _check_distances(assignments, parts.public, rule, session)
+    if map_file is not None and hide_endpoints:
+        reach = max(zone.half_km for zone in zones)
+        squares = [zone.square for zone in zones]
+        street_map = read_street_map(map_file, find_map_bounds(squares, reach + MAP_MARGIN_KM))
+    # The adversaries recognize the errors that are kept.
+    tracked = np.setdiff1d(order, [*parts.dropped, *parts.wrong], assume_unique=True)
+    coordinates = (values for segment in parts.public.segments for values in (segment.latitude, segment.longitude))
+    recording_hash = content_hash("ride", *coordinates)
+    values, removed = points.values.part(tracked), parts.removed[tracked]
+    places = []
+    for zone, mask in zip(zones, parts.masks, strict=True):
+        stretches = find_stretches(zone, values, removed, mask[tracked], times)
+        if stretches:
+            outside_km = max(place.outside_km for place in assignments if place.square == zone.square)
+            places.append(_infer_place(zone, stretches, street_map, history, recording_hash, outside_km))
+    losses = [] if output is None else find_losses(output, parts.public, format)  # raises before anything is written
+    if session is not None:
+        history.write(Path(session), movement)
+    if output is not None:
+        write_recording(output, parts.public, overwrite, format)
+    without = [f"{name} of points" for name in points.values.sensors if name not in sensors]
+    contents = [*recording.dropped, *without, *losses, *([] if times else ["times"])]
+    return HideResult(
+        parts.public,
+        tuple(places),
+        len(points),
+        int(parts.removed.sum()),
+        min(zone.within_km for zone in zones),
+        tuple(sorted(contents)),
+        session is not None,
+        tuple(describe_point(points, row) for row in parts.dropped),
+        tuple(describe_point(trips, row) for row in find_jumps(trips, kind)),
+    )
+
+
+def _parse_locations(near: str | Path | npt.ArrayLike) -> list[Place]:
+    """Return the locations to protect, given as text, as a file of points or as an array."""
+    typed = parse_coordinates(near, "--near") if isinstance(near, str) else None
+    if typed is not None:
+        return [typed]
+    return _read_locations(near) if isinstance(near, str | Path) else _as_locations(near)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The published and the removed points of a recording.
+
+    Parameters
+    ----------
+    public
+        The published recording.
+    masks
+        ``(n,)`` each: the points in each zone.
+    removed
+        ``(n,)``: the points in any zone.
+    dropped
+        The rows of points outside the zones that are not published, because they are errors of the receiver.
+    wrong
+        The rows of published points that are errors if the removed points are taken into account.
+    """
+
+    public: Recording
+    masks: list[BoolArray]
+    removed: BoolArray
+    dropped: IntArray
+    wrong: IntArray
+
+
+def _remove_points(
+    points: Points,
+    errors: BoolArray,
+    zones: Sequence[HiddenZone],
+    sensors: tuple[str, ...],
+    times: bool,
+    kind: str | None,
+) -> _Parts:
+    """Remove the points in any of the zones."""
+    masks = [zone.contains(points.values.latitude, points.values.longitude) for zone in zones]
+    removed = np.logical_or.reduce(masks) if masks else np.zeros(len(points), dtype=np.bool_)
+    kept = np.flatnonzero(~removed)
+    public, is_dropped = publish(points.take(kept), list(zones), sensors, times, kind)
+    dropped = kept[is_dropped]
+    # Only the removed points show that these are errors. Therefore they are not dropped. A recording with many of them
+    # has another activity, and its location may be the one that is out of reach.
+    wrong = np.setdiff1d(np.flatnonzero(errors & ~removed & ~are_many(errors)), dropped)
+    return _Parts(public, masks, removed, dropped, wrong)
+
+
+def _infer_place(
+    zone: HiddenZone,
+    stretches: tuple[Stretch, ...],
+    street_map: StreetMap | None,
+    history: ZoneHistory,
+    recording_hash: str,
+    outside_km: float,
+) -> HiddenPlace:
+    """Add a recording to the history of a zone, and return what adversaries infer."""
+    likelihoods = [{**zone.log_likelihoods(stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches]
+    recordings = history.add(zone.square, recording_hash, likelihoods)
+    all_likelihoods = [likelihood for recorded in recordings for likelihood in recorded]
+    streets = None if street_map is None else ZoneStreets(zone, street_map)
+    from_one, from_all, from_ten = (
+        _infer(zone, streets, part) for part in (likelihoods, all_likelihoods, _NUM_REPEATS * likelihoods)
+    )
+    candidates = None if streets is None else streets.candidates
+    return HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), outside_km, candidates)
+
+
+def _infer(zone: HiddenZone, streets: ZoneStreets | None, likelihoods: LogLikelihoods) -> tuple[ZoneInference, ...]:
+    if streets is None:
+        return infer_location(zone, likelihoods)
+    places = np.concatenate([np.zeros((0, 4)), *(likelihood[GATES] for likelihood in likelihoods)])
+    points = zone.projection.to_plane(*places.reshape(-1, 2).T).reshape(-1, 2, 2)
+    stops = [Stretch(None, Gate(point, np.full(2, np.nan), ahead)) for point, ahead in points]
+    return infer_candidates(streets, likelihoods, stops)
+
+
+def _as_locations(near: npt.ArrayLike) -> list[Place]:
+    """Return the locations in an array."""
+    values = as_floats(near, "near", CoordinateError)
+    if values.size and (values.ndim != 2 or values.shape[1] != 2):
+        raise CoordinateError(f"near must have a latitude and longitude per location, got shape {values.shape}")
+    return [(float(latitude), float(longitude)) for latitude, longitude in values.reshape(-1, 2)]
+
+
+def _read_locations(path: str | Path) -> list[Place]:
+    """Return the points of a GeoJSON file."""
+    locations = []
+    for number, feature in enumerate(read_features(read_document(path)), start=1):
+        try:
+            point = parse_geometry(feature.geometry, ("Point",))
+        except ValueError as problem:
+            raise DataFileError(path, f"feature {number}: {problem}") from None
+        if point is None or point.is_empty:
+            raise DataFileError(path, f"feature {number} must be a Point")
+        locations.append((float(point.y), float(point.x)))
+    return locations
+
+
+def _check_distances(
+    assignments: Sequence[Assignment], public: Recording, rule: SquareRule, session: str | Path | None
+) -> None:
+    """Raise an error if a point near a location outside its core is published.
+
+    The ring of the zone protects a location up to `tolerance_km` outside the core. A recognized one can be farther.
+    """
+    for place in assignments:
+        if not place.outside_km:
+            continue
+        nearest = min(
+            distance_km(*place.location, segment.latitude, segment.longitude).min() for segment in public.segments
+        )
+        within_km = rule.within_km(place.square)
+        if nearest <= within_km:
+            north, east = place.square.centre
+            latitude, longitude = place.location
+            raise ConfigurationError(
+                f"--near {latitude:g},{longitude:g} lies within {metres(within_km)} of the core of an earlier location "
+                f"in {session}, and points near it would be kept: use --near {north:.5f},{east:.5f} for the same "
+                "location, or another --session for another one"
+            )
+
+
+def _describe_distance(assignments: Sequence[Assignment], points: Points, rule: SquareRule) -> str:
+    """Return why no point is near a location. The points are those without receiver errors."""
+    if not len(points):
+        return "every point is at latitude 0 and longitude 0, which receivers write without a fix"
+    values = points.values
+    nearest = min(distance_km(*place.location, values.latitude, values.longitude).min() for place in assignments)
+    within_km = min(rule.within_km(place.square) for place in assignments)
+    distance = f"{nearest:,.0f} km" if nearest >= 10 else metres(float(nearest))
+    return (
+        f"no point lies within {metres(within_km)} of the location: the nearest is {distance} away; check --near, or "
+        "use a larger --within"
+    )

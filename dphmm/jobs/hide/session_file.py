@@ -1,0 +1,218 @@
+"""The file of a session, which tracks what recordings of the same locations disclose."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dphmm.arrays import FloatArray
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.formatting import metres
+from dphmm.hide.zone import (
+    ADVERSARIES,
+    CELLS,
+    HiddenZone,
+    Stretch,
+    distance_outside,
+    is_certainly_far,
+    tolerance_km,
+)
+from dphmm.jobs.hide.squares import DEFAULT_WITHIN_KM, Place, SquareRule
+from dphmm.space.grid import Square
+from dphmm.tables import check_output, read_document, write_text
+from dphmm.tables.json_toml import read_json
+from dphmm.tables.values import shorten
+
+_FORMAT = "dphmm-hidden-places-1"
+
+LogLikelihoods = list[dict[str, FloatArray]]
+"""The log-likelihoods of each stretch of a recording, by adversary, and `GATES`."""
+# The places of gates, from which the likelihood of the adversary with a street map is computed.
+GATES = "gates"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The square of a location, and a bound of its distance outside; 0 inside."""
+
+    location: Place
+    square: Square
+    outside_km: float
+
+
+class ZoneHistory:
+    """The log-likelihoods of recordings for each square, as stored in a session file.
+
+    Squares take precedence in the order in which they were added. A location slightly outside an earlier square belongs
+    to it, because a second square would place the location near their border.
+
+    Parameters
+    ----------
+    recordings
+        Square → hash of a recording → its log-likelihoods, in order of precedence.
+    num_apart
+        Square → the number of first squares from which its locations are farther than the distance. They are farther
+        than the tolerance of the zone from the other squares with precedence.
+    kind
+        The type of movement; None without a session file.
+    rule
+        The choice of squares.
+    """
+
+    def __init__(
+        self,
+        recordings: dict[Square, dict[str, LogLikelihoods]],
+        num_apart: dict[Square, int],
+        kind: str | None,
+        rule: SquareRule,
+    ) -> None:
+        self.rule = rule
+        self.recordings = recordings
+        self.num_apart = num_apart
+        self.kind = kind
+        self.squares = list(recordings)
+
+    @classmethod
+    def read(cls, path: str | Path | None, rule: SquareRule, kind: str | None) -> ZoneHistory:
+        """Read a session file.
+
+        Parameters
+        ----------
+        path
+            The file; it need not exist. None without a session.
+        rule
+            The choice of squares, which must be that of the file.
+        kind
+            The type of movement; None for that of the file.
+
+        Raises
+        ------
+        DataFileError
+            If it is not a session file.
+        ConfigurationError
+            If it has another rule or type of movement.
+        """
+        if path is None:
+            return cls({}, {}, None, rule)
+        if not Path(path).exists():
+            check_output(path)
+            return cls({}, {}, None, rule)
+        try:
+            content = read_json(read_document(path))
+            stored_format = content["format"]
+            if stored_format == _FORMAT:
+                distance_km, among = (None if value is None else float(value) for value in content["zones"])
+                stored = str(content["kind"])
+                squares = [Square(*map(int, place["square"])) for place in content["places"]]
+                num_apart = [int(place["num_apart"]) for place in content["places"]]
+                recordings = [_parse_recordings(place["rides"]) for place in content["places"]]
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            raise DataFileError(path, "is not a session file written by 'dphmm hide --session'") from None
+        if stored_format != _FORMAT:
+            raise DataFileError(
+                path, f"must be of format {_FORMAT}, got {shorten(stored_format)}: use a new file with --session"
+            )
+        if (rule.distance_km, rule.among, kind or stored) != (distance_km, among, stored):
+            options = (
+                []
+                if distance_km is None and among is not None
+                else [f"--within {metres(distance_km or DEFAULT_WITHIN_KM)}"]
+            )
+            options += [] if among is None else [f"--among {among:g}"]
+            raise ConfigurationError(
+                f"{path} tracks recordings hidden with {', '.join(options)} and --kind {stored}, and zones "
+                "of several sizes reveal more than each: use the same values, or another --session for another location"
+            )
+        return cls(
+            dict(zip(squares, recordings, strict=True)), dict(zip(squares, num_apart, strict=True)), stored, rule
+        )
+
+    def assign(self, location: Place, is_typed: bool) -> Assignment:
+        """Return the square of a location; a new one has the least precedence.
+
+        It is the first square in which the location lies, or that it lies outside of by at most `tolerance_km`. A typed
+        location also belongs to the nearest square of the session within the distance. An end of a recording does not:
+        it may be another location, and points near it must not be kept.
+        """
+        location = float(location[0]), float(location[1])
+        new_square = self.rule.square(location)
+        near = []
+        for square in self.squares:
+            if is_certainly_far(square, *location):
+                continue
+            within_km = self.rule.within_km(square)
+            tolerance = tolerance_km(square, within_km)
+            outside = float(distance_outside(square, *location)[0])
+            if square == new_square or outside <= tolerance:
+                return Assignment(location, square, 0.0 if square == new_square else tolerance)
+            if is_typed and square in self.recordings and outside <= within_km:
+                near.append((outside, square))
+        if near:
+            nearest = min(near, key=itemgetter(0))[1]
+            return Assignment(location, nearest, self.rule.within_km(nearest))
+        self.squares.append(new_square)
+        self.num_apart[new_square] = len(self.recordings) if is_typed else 0
+        return Assignment(location, new_square, 0.0)
+
+    def others(self, square: Square) -> list[tuple[Square, float]]:
+        """Return the squares with precedence over a square, as in `HiddenZone`."""
+        others = []
+        for index, other in enumerate(self.squares[: self.squares.index(square)]):
+            within_km = self.rule.within_km(other)
+            others.append((other, within_km if index < self.num_apart[square] else tolerance_km(other, within_km)))
+        return others
+
+    def add(self, square: Square, recording_hash: str, likelihoods: LogLikelihoods) -> list[LogLikelihoods]:
+        """Add a recording, once, and return all recordings of its square."""
+        self.recordings.setdefault(square, {})[recording_hash] = likelihoods
+        return list(self.recordings[square].values())
+
+    def write(self, path: Path, kind: str) -> None:
+        """Write the session file, readable by its owner only."""
+        places = [
+            {
+                "square": [square.level, square.row, square.column],
+                "num_apart": self.num_apart[square],
+                "rides": {
+                    recording_hash: [
+                        {adversary: np.round(values, 6).tolist() for adversary, values in stretch.items()}
+                        for stretch in likelihoods
+                    ]
+                    for recording_hash, likelihoods in recordings.items()
+                },
+            }
+            for square, recordings in self.recordings.items()
+        ]
+        zones = [self.rule.distance_km, self.rule.among]
+        content = {"format": _FORMAT, "zones": zones, "kind": kind, "places": places}
+        write_text(path, json.dumps(content, allow_nan=False) + "\n", overwrite=True, private=True)
+
+
+def _parse_recordings(stored: Any) -> dict[str, LogLikelihoods]:
+    """Return the recordings of a square in a session file."""
+    recordings = {}
+    for recording_hash, stretches in stored.items():
+        likelihoods = [
+            {name: np.array(stretch[name], dtype=np.float64) for name in (*ADVERSARIES, GATES)} for stretch in stretches
+        ]
+        for likelihood in likelihoods:
+            places = likelihood[GATES] = likelihood[GATES].reshape(-1, 4)
+            logs = [likelihood[name] for name in ADVERSARIES]
+            if not all(values.shape == (CELLS**2,) and np.isfinite(values).all() for values in logs):
+                raise ValueError
+            if len(places) > 2 or not (np.abs(places) <= [90, 360, 90, 360]).all():  # also for NaN
+                raise ValueError
+        recordings[str(recording_hash)] = likelihoods
+    return recordings
+
+
+def find_gate_places(zone: HiddenZone, stretch: Stretch) -> FloatArray:
+    """Return the places of the gates of a stop and of the locations ahead, ``(k, 4)``."""
+    gates = [gate for gate in (stretch.entered, stretch.left) if gate is not None and zone.is_stop(stretch)]
+    points = np.array([[gate.point, gate.towards] for gate in gates]).reshape(-1, 2)
+    return zone.projection.to_latlon(points).reshape(-1, 4)

@@ -1,0 +1,84 @@
+"""The stretches of a recording that are removed in a zone, and their gates."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dphmm.arrays import BoolArray, FloatArray, IntArray, runs
+from dphmm.hide.points import TRIP_GAP
+from dphmm.hide.streets import AHEAD_KM
+from dphmm.hide.zone import MIN_STOP_SECONDS, Gate, HiddenZone, Stretch
+from dphmm.space.trajectory import Segment
+
+# A direction is computed over this distance, which is large compared with the errors of fixes, some metres.
+_DIRECTION_KM = 0.1
+_MAX_DIRECTION_POINTS = 1000
+# The user stops if the points stay within this distance of one of them for `MIN_STOP_SECONDS`: fixes stray by less.
+_STOP_KM = 0.05
+
+
+def find_stretches(
+    zone: HiddenZone, points: Segment, removed: BoolArray, mask: BoolArray, times: bool
+) -> tuple[Stretch, ...]:
+    """Return the removed stretches in a zone, of points in order of time.
+
+    Parameters
+    ----------
+    zone
+        The zone.
+    points
+        The points.
+    removed, mask
+        ``(n,)``: the points in any zone, and in this one.
+    times
+        Whether times are published.
+    """
+    trip = np.concatenate([[0], np.cumsum(np.diff(points.times) > TRIP_GAP)])
+    ends = runs(removed)
+    stretches = []
+    for first, last in zip(ends[::2], ends[1::2], strict=True):
+        inside = first + np.flatnonzero(mask[first : last + 1])
+        if not len(inside):
+            continue
+        entered = left = None
+        if first > 0 and trip[first - 1] == trip[inside[0]]:
+            entered = _gate(zone, points, removed, trip, range(first - 1, -1, -1))
+        if last + 1 < len(points) and trip[last + 1] == trip[inside[-1]]:
+            left = _gate(zone, points, removed, trip, range(last + 1, len(points)))
+        seconds = None
+        if entered is not None and left is not None:
+            taken = (points.times[last + 1] - points.times[first - 1]) / np.timedelta64(1, "s")
+            seconds = None if np.isnan(taken) else float(taken)
+        plane = zone.projection.to_plane(points.latitude[inside], points.longitude[inside])
+        has_stop = zone.is_stop(Stretch(entered, left, seconds)) or _has_stop(plane, points.times[inside])
+        stretches.append(Stretch(entered, left, seconds if times else None, has_stop))
+    return tuple(stretches)
+
+
+def _has_stop(plane: FloatArray, times: npt.NDArray[np.datetime64]) -> bool:
+    """Return whether points stay within `_STOP_KM` of one of them for `MIN_STOP_SECONDS`."""
+    seconds = (times - times[0]) / np.timedelta64(1, "s")
+    (east, north), since = plane[0], seconds[0]
+    for point, second in zip(plane.tolist(), seconds.tolist(), strict=True):
+        if np.hypot(point[0] - east, point[1] - north) > _STOP_KM:
+            (east, north), since = point, second
+        elif second - since >= MIN_STOP_SECONDS:
+            return True
+    return False
+
+
+def _gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: IntArray, along: range) -> Gate:
+    """Return the gate at the first of several points.
+
+    Its direction is that to the first point at least 100 m away, and the location ahead is `AHEAD_KM` farther along the
+    track, or its last point of this trip before another removed stretch.
+    """
+    rows = np.array(along[:_MAX_DIRECTION_POINTS])
+    is_over = removed[rows] | (trip[rows] != trip[rows[0]])
+    rows = rows[: is_over.argmax()] if is_over.any() else rows
+    plane = zone.projection.to_plane(points.latitude[rows], points.longitude[rows])
+    far = np.flatnonzero(np.hypot(*(plane - plane[0]).T) >= _DIRECTION_KM)
+    gone = np.cumsum(np.hypot(*np.diff(plane, axis=0).T))
+    ahead = plane[min(int(np.searchsorted(gone, AHEAD_KM)) + 1, len(plane) - 1)]
+    return Gate(plane[0], plane[far[0]] if len(far) else np.full(2, np.nan), ahead)
