@@ -745,6 +745,16 @@ def audits_and_jobs() -> None:
     add_call(
         "serve.rotate_token", serve.rotate_token, "", path="missing.toml", user="ann", number=1, url="https://a.example"
     )  # fmt: skip
+    add_call(
+        "serve.add_recipient", serve.add_recipient, "", path="missing.toml", name="family", kind="webhook",
+        url="https://recorder.example", keys={}
+    )  # fmt: skip
+    add_call("serve.list_recipients", serve.list_recipients, "", path="missing.toml")
+    add_call("serve.pause_recipient", serve.pause_recipient, "", path="missing.toml", name="family", paused=True)
+    add_call("serve.remove_recipient", serve.remove_recipient, "", path="missing.toml", name="family")
+    add_call(
+        "serve.prefer_device", serve.prefer_device, "", path="missing.toml", user="ann", number=1, mqtt_device="phone"
+    )
     add_call("serve.prune_relay", serve.prune_relay, "", path="missing.toml", older_seconds=86400.0)
     add_call(
         "jobs.synthesize", jobs.synthesize, "model", model=movement.MarkovModel(MATRIX, EVEN, PLACES, 60.0),

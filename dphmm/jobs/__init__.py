@@ -1,8 +1,8 @@
 """Jobs: one function per command of the command line.
 
 The functions and classes listed in ``__init__.pyi`` are imported on first use, so a job imports only the stages that it
-needs. A job has the name of its module or folder: `dphmm.jobs.hide` is the function, and ``from dphmm.jobs.hide.hide
-import ...`` imports from a module of the folder.
+needs. A job has the name of its module or folder: `dphmm.jobs.hide` is the function. Other names of the folder are
+imported from its modules, such as `dphmm.jobs.hide.hide`.
 """
 
 import sys
