@@ -280,7 +280,7 @@ def _compute_monitoring_errors(actual: IntArray, sent: IntArray, weights: FloatA
 
 
 def _compute_infections(states: IntArray, transmission: float, steps: int) -> FloatArray:
-    """Return ``(U, U)`` mean probabilities that one user infects another within an infectious interval."""
+    """Return ``(U, U)`` mean probabilities that one user infects another."""
     size, length = states.shape
     infections = np.zeros((size, size))
     for user in range(size):
@@ -294,7 +294,7 @@ def _compute_infections(states: IntArray, transmission: float, steps: int) -> Fl
 
 
 def _count_co_locations(actual: IntArray, sent: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return ``(U, U)`` numbers of timesteps with a true and released, a true, and a released co-location."""
+    """Return ``(U, U)`` numbers of co-locations: true and released, true, and released."""
     size = len(actual)
     counts = np.zeros((3, size, size))
     for user in range(size):
@@ -311,7 +311,8 @@ def _sum_pairs(matrix: FloatArray, weights: FloatArray) -> FloatArray:
 
 def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """Divide, with NaN where the denominator is zero."""
-    return np.divide(numerator, denominator, out=np.full(len(numerator), np.nan), where=denominator > 0)
+    shares = np.full(len(numerator), np.nan)
+    return np.asarray(np.divide(numerator, denominator, out=shares, where=denominator > 0))
 
 
 def _get_metric(values: FloatArray) -> UseMetric:

@@ -1,4 +1,4 @@
-"""Tests of the three uses of releases against plain loops, exact enumeration and the release engine."""
+"""Tests of three uses of releases: plain loops, enumeration and the release engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dphmm.errors import InvalidInputError, PolicyError
 
 @pytest.fixture
 def walks():
-    """True and released states of 6 users over 20 timesteps; both have gaps, and users have different spans."""
+    """True and released states of 6 users, with gaps and different spans."""
     rng = np.random.default_rng(3)
     true = rng.integers(0, 5, (6, 20))
     released = np.where(rng.random(true.shape) < 0.85, true, rng.integers(0, 5, true.shape))
@@ -50,7 +50,7 @@ def trace(true, released, patients):
 
 
 def enumerate_infections(states, transmission, steps):
-    """Return the exact expectation over all outcomes of all contacts of an infectious user, by enumeration."""
+    """Return the exact expectation over all outcomes of all contacts of a user."""
     expected = Fraction(0)
     starts = range(states.shape[1] - steps + 1)
     for index, start in product(range(len(states)), starts):
@@ -131,7 +131,7 @@ def test_users_in_wrong_areas_count_twice():
 
 
 def test_intervals_are_those_of_resampled_users(walks):
-    """The interval is the percentile interval of plain loops over 400 independent resamples (seed 8)."""
+    """Percentiles of plain loops over 400 independent resamples (seed 8)."""
     true, released = walks
     audit = audit_uses(true, released, infectious_steps=4, resamples=4000)
     rng = np.random.default_rng(8)
@@ -148,7 +148,7 @@ def test_intervals_are_those_of_resampled_users(walks):
 
 
 def test_updated_policy_finds_all_contacts_at_visited_states():
-    """The engine's releases under the updated policy find every contact of the patient, others do not (seed 5)."""
+    """The updated policy finds every contact of the patient, the other does not (seed 5)."""
     points = np.array([[x, y] for x in range(4) for y in range(3)], dtype=float)
     policy = PolicyGraph.complete(12)
     model = MarkovModel(np.full((12, 12), 1 / 12), np.full(12, 1 / 12))
