@@ -550,17 +550,18 @@ class Outbox:
         try:
             with self._metrics.message_seconds.labels(name).time():
                 await self._send(name, message)
-            self._metrics.messages.labels(name, DELIVERED).inc()
         except RefusedError as problem:
             reason = str(problem)
         except UnreachableError as problem:
             lease.errors = lease.errors + 1 if problem.answered else 0
             if lease.errors < _MAX_ATTEMPTS or not await self._accepts_newest(recipient, lease, count):
                 raise
-            reason = str(problem)
+            reason = await self._send_again(name, lease, message)
         if reason:
             self._metrics.messages.labels(name, SET_ASIDE).inc()
             _LOG.warning("recipient %s did not accept a message, which is set aside: %s", name, reason)
+        else:
+            self._metrics.messages.labels(name, DELIVERED).inc()
         return await self._sessions.run(self._sessions.set_sent, lease, count, reason)
 
     async def _send(self, name: str, message: Message) -> None:
@@ -583,6 +584,23 @@ class Outbox:
         except (RefusedError, UnreachableError):
             return False
         return True
+
+    async def _send_again(self, name: str, lease: Lease, message: Message) -> str:
+        """Send a message again after the newest one was accepted, and return why it is not accepted.
+
+        An outage can end between the two, and a message that failed because of it must not be set aside.
+        """
+        if lease.until - monotonic() < _SEND_DEADLINE_S:
+            raise UnreachableError("no time left to send it again")
+        try:
+            await self._send(name, message)
+        except RefusedError as problem:
+            return str(problem)
+        except UnreachableError as problem:
+            if not problem.answered:
+                raise
+            return str(problem)
+        return ""
 
 
 class TrueLocationForwarder:

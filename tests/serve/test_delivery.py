@@ -173,6 +173,25 @@ def test_permanently_failing_message_is_set_aside_and_does_not_block_others(conf
         assert (shown["num_set_aside"], shown["set_aside_reason"]) == (2, "status 500")
 
 
+def test_outage_that_ends_between_two_attempts_sets_no_message_aside(config, inbox):
+    """The outage ends when the newest message is sent to find out whether the first one is the cause."""
+    is_over = threading.Event()
+
+    def answer(body):
+        if json.loads(body)["time"][11:16] == "09:05":
+            attempts.append(body)
+            if len(attempts) > 8:
+                is_over.set()
+        return 200 if is_over.is_set() else 500
+
+    attempts, inbox.answer = [], answer
+    with relay(config(recipient=[recipient(inbox)])) as client:
+        post(client, 0, 1)
+        wait_for(lambda: {message["time"][11:16] for message in read_messages(inbox)} == {"09:00", "09:05"})
+        assert len(attempts) > 8
+        assert count_messages(client, "set_aside") == {"family": 0}
+
+
 @pytest.mark.parametrize("user", ["Zoë", "李雷", "Алиса"])
 def test_user_names_in_any_script_reach_owntracks_recipients(config, inbox, user):
     settings = config(
