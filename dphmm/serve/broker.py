@@ -78,13 +78,17 @@ class Shares:
 
     def __init__(self, database: Database | PostgresDatabase) -> None:
         self._database = database
-        self._held: set[int] = set()
+        self._held: dict[int, int] = {}
+        self._num_holds = 0
         self._leaving: set[int] = set()
         self._num_connections = 0
 
-    def holds(self, share: int) -> bool:
-        """Return whether this process has to listen to a share."""
-        return share in self._held
+    def get_hold(self, share: int) -> int:
+        """Return a positive number if this process has to listen to a share, and 0 otherwise.
+
+        The number is another one after the share was lost and taken again.
+        """
+        return self._held.get(share, 0)
 
     def is_leaving(self, share: int) -> bool:
         """Return whether this process has to end listening to a share."""
@@ -111,23 +115,23 @@ class Shares:
                 self._num_connections = self._database.num_connections
             part = -(-NUM_SHARES // num_processes)
             for share in sorted(self._held)[part:]:
-                self._held.discard(share)
+                del self._held[share]
                 self._leaving.add(share)
             for share in random.sample(range(NUM_SHARES), NUM_SHARES):
                 if len(self._held) >= part:
                     break
-                if share not in self._held | self._leaving and self._database.try_lock(f"share {share}"):
-                    self._held.add(share)
+                if share not in self._held.keys() | self._leaving and self._database.try_lock(f"share {share}"):
+                    self._num_holds += 1
+                    self._held[share] = self._num_holds
         except DphmmError:
             self._lose_all()
             raise
 
-    def confirm(self, share: int) -> bool:
-        """Return whether the database confirms that a share was held all the time."""
-        held, connections = self.holds(share), self._num_connections
+    def confirm(self, share: int, hold: int) -> bool:
+        """Return whether the database confirms that this process still has a hold of `get_hold`."""
         with suppress(DphmmError):
             self.balance()
-        return held and self.holds(share) and connections == self._num_connections
+        return self.get_hold(share) == hold
 
     def _lose_all(self) -> None:
         self._held.clear()
@@ -162,13 +166,15 @@ class Listener:
         Users of accepted messages. Other messages are ignored.
     take : callable
         Receives the source and the content of a message.
-    holds : callable
-        Returns whether this process, of all with this store, has to listen.
+    get_hold : callable
+        Returns a positive number if this process, of all with this store, has to listen, and 0 otherwise. See
+        `Shares.get_hold`.
     share : int, optional
         Number of the users' share to which this listener subscribes; all messages by default. See `Shares`.
     confirm : callable, optional
-        Returns whether this process still has to listen, as the database states now. Without the answer, a process that
-        has lost its lock would take the session at the broker from its successor. None if there is one process.
+        Returns whether this process had to listen since `get_hold` returned a number, as the database states now.
+        Without the answer, a process that has lost its lock would take the session at the broker from its successor.
+        None if there is one process.
     """
 
     def __init__(
@@ -177,16 +183,16 @@ class Listener:
         identity: str,
         users: frozenset[str],
         take: Callable[[Source, Received], Awaitable[None]],
-        holds: Callable[[], bool] = lambda: True,
+        get_hold: Callable[[], int] = lambda: 1,
         share: int | None = None,
-        confirm: Callable[[], Awaitable[bool]] | None = None,
+        confirm: Callable[[int], Awaitable[bool]] | None = None,
     ) -> None:
         self._confirm = confirm
         self._mqtt = need("paho.mqtt.client", "serve")
         self._broker = broker
         self._users = users
         self._take = take
-        self._holds = holds
+        self._get_hold = get_hold
         self._share = share
         self._client: Any = None
         digest = hashlib.sha256(f"{identity} {broker.topic}".encode()).hexdigest()
@@ -216,15 +222,16 @@ class Listener:
         """Listen without end. The broker keeps messages that are not acknowledged at the end."""
         while True:
             try:
-                if self._holds():
+                if hold := self._get_hold():
                     client = self._client = self._make_client()
                     try:
                         await self._take_while_leading(client)
                     finally:
                         self.is_connected = self._client = None
                         client.disconnect()  # its thread then ends; it must not delay the end of this process
-                    is_confirmed = not self._has_lost_connection or self._confirm is None or await self._confirm()
-                    if self._has_lost_session and is_confirmed:
+                    if self._has_lost_connection and self._confirm is not None and not await self._confirm(hold):
+                        self._num_short_connections = 0  # a process with this store has taken the share
+                    elif self._has_lost_session:
                         self._report_taken_over()
                         # Without a wait, two relays would take it from each other in turn.
                         self.is_connected = False
@@ -257,7 +264,9 @@ class Listener:
             with suppress(RuntimeError):  # the relay has ended before the client's thread
                 loop.call_soon_threadsafe(function, *arguments)
 
-        def connected(_: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+        # These functions refer to the client by their argument only. Its sockets are then closed without a garbage
+        # collection, because paho closes them when the client is deleted.
+        def connected(client: Any, _: Any, __: Any, reason: Any, ___: Any) -> None:
             if reason.is_failure:
                 call(self._on_disconnected, f"refused: {reason}")
             else:
@@ -266,15 +275,15 @@ class Listener:
 
         client.on_connect = connected
 
-        def disconnected(_: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+        def disconnected(client: Any, _: Any, __: Any, reason: Any, ___: Any) -> None:
             if not is_established.is_set():  # it was refused, and waits longer for every attempt
                 return
-            client.disconnect()  # otherwise it would reconnect
+            client.loop_stop()  # otherwise it would reconnect; after `disconnect`, which paho then forgets, too
             call(self._on_connection_lost, client, reason.value == _SESSION_TAKEN_OVER)
 
         client.on_disconnect = disconnected
         client.on_connect_fail = lambda *_: call(self._on_disconnected, "unreachable")
-        client.on_message = lambda _, __, message: call(self._enqueue, client, message)
+        client.on_message = lambda client, _, message: call(self._enqueue, client, message)
         client.reconnect_delay_set(1, int(MAX_RECONNECT_WAIT_S))
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _SESSION_EXPIRY_S
@@ -287,7 +296,8 @@ class Listener:
         return client
 
     def _on_connected(self, client: Any) -> None:
-        if client is not self._client:
+        if client is not self._client:  # it was connecting when this process ended it
+            client.disconnect()
             return
         self.is_connected = True
         self._is_loss_logged = False
@@ -356,7 +366,7 @@ class Listener:
 
     async def _take_while_leading(self, client: Any) -> None:
         """Process one message after another while this process is the leader."""
-        while not self._has_lost_connection and self._holds():
+        while not self._has_lost_connection and self._get_hold():
             try:
                 async with asyncio.timeout(POLL_INTERVAL_S):
                     connection, message = await self._messages.get()
@@ -426,7 +436,7 @@ class SharedListener:
                 identity,
                 users,
                 take,
-                partial(shares.holds, share),
+                partial(shares.get_hold, share),
                 share,
                 partial(run, shares.confirm, share),
             )
@@ -443,7 +453,9 @@ class SharedListener:
         """Whether the sessions of all shares are connected; None without a share."""
         if self._shares.is_empty():
             return None
-        return all(listener.is_connected for share, listener in enumerate(self._listeners) if self._shares.holds(share))
+        return all(
+            listener.is_connected for share, listener in enumerate(self._listeners) if self._shares.get_hold(share)
+        )
 
     @property
     def is_taken_over(self) -> bool:

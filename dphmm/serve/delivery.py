@@ -586,7 +586,7 @@ class Outbox:
         return True
 
     async def _send_again(self, name: str, lease: Lease, message: Message) -> str:
-        """Send a message again after the newest one was accepted, and return why it is not accepted.
+        """Send a message again after the newest one was accepted; return why it was not accepted.
 
         An outage can end between the two, and a message that failed because of it must not be set aside.
         """

@@ -22,7 +22,7 @@ from dphmm.errors import OutputError
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import broker as listening
 from dphmm.serve import endpoints
-from dphmm.serve.broker import NUM_SHARES, Listener, get_share, make_user_topic
+from dphmm.serve.broker import NUM_SHARES, Listener, Shares, get_share, make_user_topic
 from dphmm.serve.recipients import RecipientTables
 from scripts.relay.servers import Postgres, find_program
 from tests.serve.conftest import START, count_messages, location, read_metrics, relay, serve_app, wait_for
@@ -341,6 +341,32 @@ def accepts_connections(url):
         psycopg.connect(url).close()
         return True
     return False
+
+
+class OneConnection:
+    """A database of one process, all of whose locks are lost with its connection."""
+
+    num_connections = 1
+
+    def count_processes(self):
+        return 1
+
+    def try_lock(self, _):
+        return True
+
+
+def test_share_that_was_lost_and_taken_again_is_not_confirmed():
+    database = OneConnection()
+    shares = Shares(database)
+    shares.balance()
+    hold = shares.get_hold(3)
+    assert hold > 0
+    assert shares.confirm(3, hold)
+    database.num_connections = 2  # it has lost its locks
+    shares.balance()
+    assert shares.get_hold(3) > 0
+    assert not shares.confirm(3, hold)
+    assert shares.confirm(3, shares.get_hold(3))
 
 
 def test_restarted_database_is_not_taken_for_another_relay(config, mosquitto, restartable, caplog):

@@ -174,7 +174,7 @@ def test_permanently_failing_message_is_set_aside_and_does_not_block_others(conf
 
 
 def test_outage_that_ends_between_two_attempts_sets_no_message_aside(config, inbox):
-    """The outage ends when the newest message is sent to find out whether the first one is the cause."""
+    """The outage ends when the newest message is sent, after the first one failed."""
     is_over = threading.Event()
 
     def answer(body):
