@@ -30,7 +30,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError
-from dphmm.jobs.explore import NUM_STEPS, Explorer, NumSteps
+from dphmm.jobs.explore.examples import PaperExample, build_examples
+from dphmm.jobs.explore.explorer import Explorer
+from dphmm.jobs.explore.users import NUM_STEPS, NumSteps
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.learn import Model
 from dphmm.plots.basemap import MAX_EXTRACT_POINTS, Basemap, around, build_basemap, coded_basemap
@@ -112,13 +114,13 @@ class _ExplorePage:
 
     def __init__(self, explorer: Explorer, basemap: Basemap) -> None:
         self._explorer = explorer
+        self._basemap = basemap
+        # Built when the page first asks for one.
+        self._examples: dict[str, PaperExample] = {}
         self._lock = asyncio.Lock()
         self._num_waiting = 0
         self._latest: dict[int, int] = {}
         self._progress = (0, 0)
-        coordinates = explorer.model.space.latlon()
-        bounds = np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist()
-        self._scene = {**explorer.describe(), "bounds": bounds, "basemap": coded_basemap(basemap)}
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -136,9 +138,30 @@ class _ExplorePage:
         content = fill_template("explore.html", language, EXPLORE_TEXTS[language])
         return HTMLResponse(content, headers={"vary": "accept-language, cookie"})
 
-    async def scene(self, _: Request) -> Response:
-        """Answer what does not depend on settings."""
-        return JSONResponse(self._scene)
+    async def scene(self, request: Request) -> Response:
+        """Answer what does not depend on settings, and the first settings of an example."""
+        name = request.query_params.get("example", "")
+        explorer = await self._find_explorer(name)
+        coordinates = explorer.model.space.latlon()
+        content = {
+            **explorer.describe(),
+            "bounds": np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist(),
+            "basemap": coded_basemap(Basemap() if name else self._basemap),
+        }
+        if name:
+            example = self._examples[name]
+            content |= {"step": example.step, "settings": example.settings}
+        return JSONResponse(content)
+
+    async def _find_explorer(self, name: Any) -> Explorer:
+        """Return the explorer of an example; the user's own if the name is empty."""
+        if name == "":
+            return self._explorer
+        if not self._examples:
+            self._examples = await asyncio.to_thread(build_examples)
+        if not isinstance(name, str) or name not in self._examples:
+            raise HTTPException(400, f"example must be one of {', '.join(self._examples)}")
+        return self._examples[name].explorer
 
     async def progress(self, _: Request) -> Response:
         """Answer how many timesteps of the present computation are done."""
@@ -152,6 +175,7 @@ class _ExplorePage:
         """
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
+        explorer = await self._find_explorer(body.get("example", ""))
         before = None
         if body.get("before") is not None:
             if not isinstance(body["before"], dict):
@@ -173,7 +197,7 @@ class _ExplorePage:
 
             try:
                 async with self._take_turn():
-                    view = await asyncio.to_thread(self._explorer.view, fields, step, seed, report, before)
+                    view = await asyncio.to_thread(explorer.view, fields, step, seed, report, before)
             except _Paused:
                 continue
             except _Superseded:
@@ -198,29 +222,33 @@ class _ExplorePage:
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
         state = _parse_integer(body, "state", 2**31)
+        explorer = await self._find_explorer(body.get("example", ""))
         async with self._take_turn():
-            return JSONResponse(await asyncio.to_thread(self._explorer.list_neighbours, fields, step, state, seed))
+            return JSONResponse(await asyncio.to_thread(explorer.list_neighbours, fields, step, state, seed))
 
     async def edge(self, request: Request) -> Response:
         """Answer the field of edges after adding or removing the edge between two states."""
         body = await read_object(request)
         fields, _, _ = _parse_request(body)
         first, second = (_parse_integer(body, name, 2**31) for name in ("first", "second"))
+        explorer = await self._find_explorer(body.get("example", ""))
         try:
             async with self._take_turn():
-                edges = await asyncio.to_thread(self._explorer.toggle_edge, fields, first, second)
+                edges = await asyncio.to_thread(explorer.toggle_edge, fields, first, second)
         except DphmmError as problem:
             raise HTTPException(400, str(problem)) from None
         return JSONResponse({"edges": edges})
 
     async def policy(self, request: Request) -> Response:
         """Answer the file of the policy."""
-        fields, _, _ = _parse_request(await read_object(request))
+        body = await read_object(request)
+        fields, _, _ = _parse_request(body)
+        explorer = await self._find_explorer(body.get("example", ""))
         with TemporaryDirectory(prefix="dphmm-explore-") as folder:
             path = Path(folder, "policy.json")
             try:
                 async with self._take_turn():
-                    await asyncio.to_thread(self._explorer.write_policy, fields, path)
+                    await asyncio.to_thread(explorer.write_policy, fields, path)
             except DphmmError as problem:
                 raise HTTPException(400, str(problem)) from None
             return Response(path.read_bytes(), media_type="application/json")

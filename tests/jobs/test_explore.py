@@ -17,7 +17,9 @@ from dphmm.cli import main
 from dphmm.cli.options import build_settings
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.jobs import AuditTarget, Constraint, audit_policy
-from dphmm.jobs.explore import MAX_EDGE_STATES, ExploredUser, Explorer, parse_fields, sample_user, select_user
+from dphmm.jobs.explore.explorer import MAX_EDGE_STATES, Explorer
+from dphmm.jobs.explore.fields import parse_fields
+from dphmm.jobs.explore.users import ExploredUser, sample_user, select_user
 from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.expression import parse_policy
 from dphmm.space.states import LocalProjection, Places

@@ -6,7 +6,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx
 import numpy as np
@@ -17,7 +17,10 @@ from scipy.ndimage import label
 import dphmm
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import ConfigurationError
-from dphmm.jobs.explore import DEFAULT_FIELDS, ExploredUser, Explorer
+from dphmm.jobs.explore.examples import build_examples
+from dphmm.jobs.explore.explorer import Explorer
+from dphmm.jobs.explore.fields import DEFAULT_FIELDS
+from dphmm.jobs.explore.users import ExploredUser
 from dphmm.serve.explore_page import EXPLORE_TEXTS, make_explore_app
 from dphmm.serve.page import STATIC
 from dphmm.space.states import Places
@@ -29,6 +32,7 @@ HOSTILE = "<img src=x onerror='window.hacked=1'>"
 NAMES = [HOSTILE, '"><script>window.hacked=1</script>', "Café & Bar", *(f"s{k}" for k in range(3, 12))]
 DESK, PHONE = (1280, 900), (390, 844)
 PLACES = np.column_stack([45 + 0.0063 * (np.arange(12) // 4), 7 + 0.0089 * (np.arange(12) % 4)])
+EXAMPLES = build_examples()
 LATE = "#" + quote(json.dumps({"step": 19}))
 
 
@@ -171,6 +175,7 @@ def test_texts_are_used_and_complete():
     in_script |= {f"withheld_{reason}" for reason in ("target", "budget", "caps")}  # the reasons of a StepPlan
     in_map = set(re.findall(r'translate\("(zoom_\w+)"', places))
     methods = {"exact", "greedy", "sequential"}
+    in_script |= {f"example_{name}_text" for name in EXAMPLES}
     used = (in_page | in_script | in_map | methods) - {"withheld_"}
     texts = set(EXPLORE_TEXTS["en"])
     assert {key for key in used if key in texts or key in in_page | in_map} == texts
@@ -590,3 +595,56 @@ def test_every_control_has_label_and_is_reached_by_keyboard(model, browser):
         assert set(page.evaluate(controls)) <= reached
         ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
         assert len(ids) == len(set(ids))
+
+
+# ---- examples of the papers ------------------------------------------------------------------------------------------
+
+
+def test_examples_over_http(model):
+    with serve(model) as url, log_in(url) as client:
+        scene = client.get("/explore/scene?example=correlation").json()
+        assert scene["names"] == ["s1", "s2", "s3", "s4", "s5", "s6"]
+        (fields,) = scene["settings"]
+        body = {"fields": fields, "example": "correlation", "step": scene["step"]}
+        view = client.post("/explore/view", json={**body, "number": 1}).json()
+        assert view["exposed"] == [4]
+        assert (view["command"], view["python"]) == ("", "")
+        assert client.post("/explore/neighbours", json={**body, "state": 1}).json() == [2]
+        edge = client.post("/explore/edge", json={**body, "first": 0, "second": 4}).json()
+        assert json.loads(edge["edges"]) == {"added": [[0, 4]], "removed": []}
+        policy = client.post("/explore/policy", json=body).json()
+        edges = {(link["source"], link["target"]) for link in policy["edges"]}
+        assert edges == {(1, 2), (3, 4), (3, 5), (4, 5)}
+        assert client.get("/explore/scene?example=other").status_code == 400
+        for wrong in ("other", 7, None, ["delta"]):
+            assert client.post("/explore/view", json={**body, "example": wrong}).status_code == 400
+
+
+def test_examples_are_chosen_and_own_settings_kept(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        set_field(page, "policy", "utility:1.5km")
+        wait_for(lambda: "utility:1.5km" in page.locator("[data-part=command]").text_content())
+        for name, exposed in (("exposure", ["s3"]), ("policies", ["none", "none"]), ("delta", ["none", "s5"])):
+            page.select_option("#example", name)
+            page.wait_for_function(
+                "count => document.querySelectorAll('[data-figure=exposed_states]').length === count", arg=len(exposed)
+            )
+            wait_for(lambda: [figure(page, "exposed_states", k) for k in range(len(exposed))] == exposed)  # noqa: B023
+            assert page.locator("#example-text").inner_text() == EXPLORE_TEXTS["en"][f"example_{name}_text"]
+            assert page.locator("[data-part=commands]").first.is_hidden()
+        page.select_option("#example", "")
+        wait_for(lambda: page.locator(".panel").count() == 1 and page.input_value("#policy-0") == "utility:1.5km")
+        page.wait_for_selector("[data-figure=constraint_set]")
+        assert "of 12 states" in figure(page, "constraint_set")
+        assert page.locator("#example-text").inner_text() == ""
+
+
+def test_link_opens_example(model, browser):
+    shown = {"example": "budget", "step": 9, "settings": [{**EXAMPLES["budget"].settings[0], "epsilon": "0.5"}]}
+    with serve(model) as url, open_page(browser, url, fragment="#" + quote(json.dumps(shown))) as page:
+        assert page.input_value("#example") == "budget"
+        assert figure(page, "epsilon_total") == "5"
+        page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        page.click("[data-part=link-button]")
+        link = json.loads(unquote(page.input_value("#link-0").partition("#")[2]))
+        assert (link["example"], link["step"]) == ("budget", 9)

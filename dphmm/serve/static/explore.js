@@ -7,18 +7,19 @@ import { STATIC_LAYER } from "./plots/basemap.js";
 import { formatLength, formatNumber, formatPercent, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000;
-const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "optimal_fallback", "noise_scope", "repair", "target_error", "window_epsilon", "edges", "zones"];
+const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_NAMES = 8, MIN_PROTECTED = 2, MAX_UNDO = 100, MAX_LINK = 60000, MAX_STATE_NAMES = 30;
+const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "optimal_fallback", "noise_scope", "repair", "repair_objective", "target_error", "window_epsilon", "edges", "zones"];
 const DEGREE_RAMP = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
 const PROBABILITY_RAMP = [[255, 245, 235], [253, 174, 107], [230, 85, 13], [127, 39, 4]];
 const HULL = "#9c3f86", RELEASE = "#d55e00", EDGE = "#4d7f6f", TRUE_STATE = "#111111";
 
-let scene = null;
-let numRequests = 0;
+let scene = null, example = ""; // the name of an example of the paper; empty for the user's own model
+let own = null; // what was shown before an example
+let numRequests = 0, numLoads = 0;
 const panels = [];
 
 async function request(path, body, signal) {
-  const options = body === undefined ? {} : { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const options = body === undefined ? {} : { method: "POST", body: JSON.stringify({ example, ...body }), headers: { "Content-Type": "application/json" } };
   const response = await fetch("explore/" + path, { credentials: "same-origin", signal, ...options });
   if (response.ok || (response.status === 400 && path === "view")) return response;
   const answer = await response.json().catch(() => ({}));
@@ -188,6 +189,10 @@ function makePanel(index, fields) {
       (isCell ? L.rectangle([[latitude - high / 2, longitude - wide / 2], [latitude + high / 2, longitude + wide / 2]], style)
         : L.circleMarker([latitude, longitude], { radius: 6, ...style })).addTo(layers.states);
     });
+    if (!isCell && scene.names.length <= MAX_STATE_NAMES) for (const [state, name] of scene.names.entries()) {
+      const icon = L.divIcon({ className: "name", html: makeElement("span", name), iconSize: null, iconAnchor: [-10, 16] });
+      L.marker(place(state), { icon, keyboard: false, ...STATIC_LAYER }).addTo(layers.states);
+    }
     part("legend").querySelector("i").classList.toggle("probability", probability);
     part("low").textContent = probability ? formatPercent(0) : formatNumber(MIN_PROTECTED, 0);
     part("high").textContent = probability ? formatPercent(top) : formatNumber(top, 0);
@@ -296,6 +301,7 @@ function makePanel(index, fields) {
     }) : "";
     const isEdited = Boolean(view.edited.added.length || view.edited.removed.length);
     part("policy-applied").textContent = isEdited ? translate("policy_applied", { policy: view.policy }) : "";
+    part("commands").hidden = !view.command;
     part("command").textContent = view.command;
     part("python").textContent = view.python;
   }
@@ -365,7 +371,7 @@ function makePanel(index, fields) {
   part("settings-file").addEventListener("click", () => save(view.toml, "settings.toml", "application/toml"));
   part("link-button").addEventListener("click", () => {
     part("link-part").hidden = false;
-    input("link").value = location.origin + location.pathname + "#" + encodeURIComponent(JSON.stringify({ step: Number($("time").value), settings: panels.map((panel) => panel.fields()) }));
+    input("link").value = location.origin + location.pathname + "#" + encodeURIComponent(JSON.stringify(readShown()));
     input("link").select();
   });
 
@@ -374,7 +380,8 @@ function makePanel(index, fields) {
   return {
     root, apply, fields: () => applied || read(),
     number(many) { heading.textContent = many ? translate("settings_numbered", { number: index + 1 }) : translate("settings"); map.invalidateSize(); },
-    remove() { if (pending) pending.abort(); map.remove(); root.remove(); },
+    fit() { map.fitBounds(scene.bounds, { animate: false, paddingTopLeft: [48, 24], paddingBottomRight: [56, 32] }); },
+    remove() { clearTimeout(timer); clearTimeout(pointTimer); if (pending) pending.abort(); map.remove(); root.remove(); },
   };
 }
 
@@ -399,13 +406,18 @@ function showTime() {
   $("time").setAttribute("aria-valuetext", $("now").textContent);
 }
 
+const readShown = () => ({ example, step: Number($("time").value), settings: panels.map((panel) => panel.fields()) });
+
 function readLink() {
   // Settings of a link, which anyone may have written: only known fields are used, and only as text.
   const text = location.hash.slice(1);
   if (!text || text.length > MAX_LINK) return null;
   try {
-    const { step, settings } = JSON.parse(decodeURIComponent(text));
-    return { step: Number.isInteger(step) ? step : 0, settings: Array.isArray(settings) ? settings.filter((fields) => fields && typeof fields === "object").slice(0, 2) : [] };
+    const { example: name, step, settings } = JSON.parse(decodeURIComponent(text));
+    return {
+      example: [...$("example").options].some(({ value }) => value === name) ? name : "", step: Number.isInteger(step) ? step : 0,
+      settings: Array.isArray(settings) ? settings.filter((fields) => fields && typeof fields === "object").slice(0, 2) : [],
+    };
   } catch { return null; }
 }
 
@@ -419,15 +431,30 @@ $("compare").addEventListener("click", () => {
   if (panels.length > 1) { panels.pop().remove(); arrange(); } else addPanel(panels[0].fields());
 });
 
-async function open() {
-  scene = await (await request("scene")).json();
-  $("source").textContent = scene.is_private ? translate("private", { user: scene.user }) : translate("sampled");
+$("example").addEventListener("change", () => {
+  if (!example && panels.length) own = readShown();
+  load($("example").value, $("example").value ? null : own).catch(showProblem);
+});
+
+async function load(name, shown) {
+  const number = ++numLoads, loaded = await (await request("scene?example=" + encodeURIComponent(name))).json();
+  if (number !== numLoads) return; // another example was chosen meanwhile
+  for (const panel of panels.splice(0)) panel.remove();
+  [scene, example] = [loaded, name];
+  $("example").value = name;
+  $("example-text").textContent = name ? translate(`example_${name}_text`) : "";
+  $("source").textContent = name ? translate("example_source") : scene.is_private ? translate("private", { user: scene.user }) : translate("sampled");
   $("source").classList.toggle("bad", scene.is_private);
+  const { step, settings } = shown || { step: 0, settings: [], ...scene };
   $("time").max = scene.times.length - 1;
-  const link = readLink();
-  $("time").value = link ? link.step : 0;
+  $("time").value = step;
   showTime();
-  for (const fields of link && link.settings.length ? link.settings : [{}]) await addPanel(fields);
+  for (const fields of settings.length ? settings : [{}]) {
+    await addPanel(fields);
+    if (number !== numLoads) return;
+  }
+  for (const panel of panels) panel.fit(); // the first one was wider before the second was added
 }
 
-open().catch(showProblem);
+const link = readLink();
+load(link ? link.example : "", link).catch(showProblem);

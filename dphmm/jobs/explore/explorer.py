@@ -6,82 +6,43 @@ degrees of protection and hulls those of `dphmm.audit.policy.audit_constraint`.
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.audit.policy import BODY_BY_MECHANISM as BODY_BY_AUDITED
-from dphmm.audit.policy import AuditedMechanism, ConstraintAudit, audit_constraint
+from dphmm.arrays import BoolArray, FloatArray
+from dphmm.audit.policy import ConstraintAudit
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError, PolicyError, SingletonConstraintError
 from dphmm.geometry.hull import Disc, SensitivityHull
-from dphmm.jobs.audit.adversaries import LocationHistory, build_habit_model, history_before
+from dphmm.jobs.audit.adversaries import build_habit_model
 from dphmm.jobs.audit.target import get_state_names
+from dphmm.jobs.explore.fields import DEFAULT_FIELDS, ZONES_LAYER, EditedEdges, parse_fields
+from dphmm.jobs.explore.runs import Progress, ReleasedStep, Run, ignore_progress
+from dphmm.jobs.explore.users import (
+    CITY_PREPARATION,
+    NUM_STEPS,
+    ExploredUser,
+    NumSteps,
+    build_city_model,
+    sample_user,
+    select_user,
+)
 from dphmm.jobs.input_data import DataLike
-from dphmm.jobs.model.learn import Model, blank_model, learn, load_model, read_unseen_users, region
-from dphmm.mechanisms.base import get_noise_body
+from dphmm.jobs.model.learn import Model, blank_model, load_model
 from dphmm.model import Belief, MarkovModel
-from dphmm.model.path_sampling import sample_paths
-from dphmm.policy.expression import edit_edges, policy_label
+from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
-from dphmm.policy.lengths import kilometres
-from dphmm.policy.repair import Method
-from dphmm.policy.zones import PolygonLayer, read_polygons
-from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
-from dphmm.release.drawn_zones import Zones
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.ledger import Account, steps_per_day
 from dphmm.release.planning import StepPlan
-from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.settings import Schedule
-from dphmm.release.trajectory import locate_states, to_degrees
+from dphmm.release.trajectory import to_degrees
 from dphmm.space.grid import Box
-from dphmm.tables import iso_time
-from dphmm.tables.json_toml import parse_json
-from dphmm.tables.table import write_csv
-from dphmm.validation import Integers, NonNegativeInt, checked
-
-DEFAULT_FIELDS: Mapping[str, str] = {
-    "policy": "utility:1km",
-    "epsilon": "1",
-    "delta": "0.01",
-    "mechanism": "lattice",
-    "optimal_fallback": "none",
-    "noise_scope": "graph",
-    "repair": "exact",
-    "target_error": "",
-    "window_epsilon": "",
-    "edges": "",
-    "zones": "",
-}
-"""The fields of the page, as typed → their first values. An empty one is not set.
-
-``edges`` is a JSON object of the lists ``added`` and ``removed`` of pairs of states, which change the policy. ``zones``
-is a GeoJSON feature collection of polygons with the property ``name``: the layer `ZONES_LAYER`.
-"""
-
-ZONES_LAYER = "zones.geojson"
-"""The layer of the zones drawn on the page, and the file from which command lines read them."""
-
-MAX_EDITED_EDGES = 1_000
-"""The maximum number of edges that are added or removed on the page."""
-
-NUM_STEPS = 48
-"""The default number of timesteps on the time axis."""
-
-MAX_STEPS = 2_000
-"""The maximum number of timesteps, each of which is computed once per settings and kept."""
-
-NumSteps = Annotated[int, Integers(1, MAX_STEPS, error=ConfigurationError)]
+from dphmm.validation import NonNegativeInt, checked
 
 MAX_EDGE_STATES = 500
 """The edges of a policy are listed in full for constraint sets of at most this many states."""
@@ -94,400 +55,6 @@ _NUM_RUNS = 6  # settings whose steps are kept, so that the time axis and Undo a
 _MAX_DIRECT_STEPS = 8
 _NUM_CIRCLE_POINTS = 72
 _SAMPLE_SEED = 5
-# A sampled user has this history, from which an adversary learns habits.
-_HISTORY_DAYS = 5
-_MAX_HISTORY_STEPS = 5_000
-# A Monday at seven, in mean solar time: a day of a learned model then begins with the way to work.
-_FIRST_SECOND = 1_710_140_400
-
-_CITY_USERS = 24
-_CITY_DAYS = 5
-_CITY_STEP_S = 300
-_CITY_CELL_KM = 0.25
-# The users that 'dphmm demo' releases. The city's model is learned from the others, there and here.
-_CITY_RELEASED = ("p01", "p02")
-_CITY_PREPARATION = "dphmm demo"
-
-Progress = Callable[[int, int], None]
-"""Called with the number of computed timesteps and their total."""
-
-
-def _ignore(_done: int, _total: int) -> None:
-    """Report no progress."""
-
-
-def build_city_model() -> MarkovModel:
-    """Learn the model of the invented city, as ``dphmm demo`` does.
-
-    Returns
-    -------
-    MarkovModel
-        The model.
-    """
-    south, west, north, east = (round(side, 4) for side in build_city().box)
-    with TemporaryDirectory(prefix="dphmm-explore-") as folder:
-        path = Path(folder, "users.csv")
-        rows = (
-            (trajectory.user, iso_time(time), latitude, longitude)
-            for trajectory in synthetic_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_STEP_S / 60)
-            if trajectory.user not in _CITY_RELEASED
-            for time, latitude, longitude in zip(
-                trajectory.times, trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True
-            )
-        )
-        write_csv(path, ("user_id", "tracked_at", "latitude", "longitude"), rows)
-        space = region(bbox=(south, west, north, east), cell=_CITY_CELL_KM)
-        # Calibrated radii take most of the time of learning. The page reports the errors that the model expects.
-        return learn(path, space, step_seconds=_CITY_STEP_S, calibrate_radii=False).model
-
-
-@dataclass(frozen=True, eq=False)
-class ExploredUser:
-    """The user whose timesteps are shown. Private if it is a real one.
-
-    Parameters
-    ----------
-    name
-        The user's name; empty for a user sampled from the model.
-    slots, states
-        ``(t,)`` each: the timesteps and the true states.
-    history
-        Slots and states before them, from which an adversary learns the user's habits. None without any.
-    """
-
-    name: str
-    slots: IntArray
-    states: IntArray = field(repr=False)
-    history: LocationHistory | None = field(default=None, repr=False)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether the user is a real one."""
-        return self.name != ""
-
-
-def sample_user(model: MarkovModel, num_steps: int = NUM_STEPS, seed: int = 1) -> ExploredUser:
-    """Sample a user and a history of some days from a model.
-
-    Parameters
-    ----------
-    model
-        The model.
-    num_steps
-        The number of timesteps.
-    seed
-        The seed, which makes the user reproducible.
-
-    Returns
-    -------
-    ExploredUser
-        The user.
-    """
-    longitude = float(model.space.latlon()[:, 1].mean())
-    first = int((_FIRST_SECOND - longitude * 240) // model.step)
-    num_before = min(_HISTORY_DAYS * (steps_per_day(model.step) or 1), _MAX_HISTORY_STEPS)
-    path = sample_paths(model, 1, num_before + num_steps, first - num_before, rng=seed)[0].astype(np.int64)
-    slots = np.arange(first - num_before, first + num_steps)
-    # A path of a model with outside states may leave the region; such a timestep has the nearest state inside.
-    inside = _move_inside(model, path)
-    return ExploredUser("", slots[num_before:], inside[num_before:], (slots[:num_before], path[:num_before]))
-
-
-def _move_inside(model: MarkovModel, states: IntArray) -> IntArray:
-    """Replace states outside the region by the last state inside, or the first one."""
-    is_inside = states < model.size
-    if is_inside.all():
-        return states
-    if not is_inside.any():
-        return np.zeros_like(states)
-    last = np.maximum.accumulate(np.where(is_inside, np.arange(len(states)), -1))
-    last[last < 0] = int(np.argmax(is_inside))
-    return np.asarray(states[last])
-
-
-def select_user(
-    model: MarkovModel, source: Model | None, data: DataLike, user: str | None = None, num_steps: int = NUM_STEPS
-) -> ExploredUser:
-    """Read a user's last timesteps, and the history before them.
-
-    Parameters
-    ----------
-    model
-        The model.
-    source
-        The model, or its file, next to which the list of its training users is stored.
-    data
-        The recording.
-    user
-        The user. Defaults to the first one.
-    num_steps
-        The number of timesteps.
-
-    Returns
-    -------
-    ExploredUser
-        The user.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such user, or the model was trained on the user.
-    DataFileError
-        If the recording cannot be read.
-    """
-    tracks = read_unseen_users(data, source, model, allow_training_users=source is None)[0].trajectories
-    names = [track.user for track in tracks]
-    if user is not None and user not in names:
-        raise ConfigurationError(f"user must be one of {', '.join(names[:5])}{', …' * (len(names) > 5)}, got {user!r}")
-    track = tracks[0 if user is None else names.index(user)]
-    slotted = track.resample(model.step)
-    states, _ = locate_states(model.space, slotted.latitude, slotted.longitude, "clamp")
-    slots = slotted.slots[-num_steps:]
-    history = history_before(track, model, int(slots[0]))
-    return ExploredUser(track.user or "recording", slots, states[-num_steps:], history)
-
-
-# ---- settings as typed -----------------------------------------------------------------------------------------------
-
-
-def parse_fields(values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
-    """Convert the fields of the page to settings, or describe what is wrong with each.
-
-    Parameters
-    ----------
-    values
-        Field of `DEFAULT_FIELDS` → its text. A missing field has its first value.
-
-    Returns
-    -------
-    settings : ReleaseSettings or None
-        The settings; None if a field is invalid.
-    errors : dict
-        Field → what is wrong with it.
-    """
-    texts = {**DEFAULT_FIELDS, **{name: values[name] for name in DEFAULT_FIELDS if name in values}}
-    errors: dict[str, str] = {}
-    settings: dict[str, Any] = {}
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            errors[name] = f"{name} must be a string, got {type(text).__name__}"
-        elif text.strip() or name in ("policy", "epsilon"):
-            try:
-                settings[name] = _parse_field(name, text.strip())
-            except DphmmError as problem:
-                errors[name] = str(problem)
-    if errors:
-        return None, errors
-    aims = {name: settings.pop(name) for name in ("target_error", "window_epsilon") if name in settings}
-    edited = settings.pop("edges", EditedEdges())
-    try:
-        settings["policy"] = edit_edges(settings["policy"], edited.added, edited.removed)
-    except DphmmError as problem:  # the text of the policy cannot be split into terms
-        return None, {"policy": str(problem)}
-    # A layer of which the policy does not use the name has no effect.
-    zones = settings.pop("zones", None)
-    layers = () if zones is None else (PolygonLayer(ZONES_LAYER, zones),)
-    return ReleaseSettings.from_dict({**settings, "layers": layers, "schedule": Schedule(**aims) if aims else None}), {}
-
-
-@dataclass(frozen=True)
-class EditedEdges:
-    """Edges that the user adds to a policy and removes from it.
-
-    Parameters
-    ----------
-    added, removed
-        Pairs of different states, the smaller one first. No pair is in both.
-    """
-
-    added: tuple[tuple[int, int], ...] = ()
-    removed: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def from_text(cls, text: str) -> EditedEdges:
-        """Parse the field ``edges``; no edges if it is empty.
-
-        Raises
-        ------
-        ConfigurationError
-            If it is not a JSON object of lists of pairs of states, or has more than `MAX_EDITED_EDGES` pairs.
-        """
-        try:
-            data: Any = parse_json(text) if text.strip() else {}
-        except ValueError:
-            data = None
-        lists: list[Any] = [data.get(name, []) if isinstance(data, dict) else None for name in ("added", "removed")]
-        if not all(isinstance(pairs, list) and all(map(_is_pair, pairs)) for pairs in lists):
-            raise ConfigurationError("edges must be a JSON object with lists of pairs of states, added and removed")
-        if sum(map(len, lists)) > MAX_EDITED_EDGES:
-            raise ConfigurationError(f"edges must be at most {MAX_EDITED_EDGES:,}, got {sum(map(len, lists)):,}")
-        added, removed = ({(min(pair), max(pair)) for pair in pairs} for pairs in lists)
-        return cls(tuple(sorted(added)), tuple(sorted(removed - added)))
-
-    def to_text(self) -> str:
-        """Return the text that `from_text` parses; empty without edges."""
-        return json.dumps({"added": self.added, "removed": self.removed}) if self.added or self.removed else ""
-
-    def toggle(self, edge: tuple[int, int], is_edge: bool) -> EditedEdges:
-        """Return the edges after one more change.
-
-        Parameters
-        ----------
-        edge
-            Two different states.
-        is_edge
-            Whether the policy with these edges connects them.
-        """
-        pair = (min(edge), max(edge))
-        added, removed = set(self.added) - {pair}, set(self.removed) - {pair}
-        if pair not in {*self.added, *self.removed}:
-            (removed if is_edge else added).add(pair)
-        return EditedEdges(tuple(sorted(added)), tuple(sorted(removed)))
-
-
-def _is_pair(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(type(state) is int and state >= 0 for state in value)
-        and value[0] != value[1]
-    )
-
-
-def _parse_field(name: str, text: str) -> Any:
-    """Return the value of a field, which is valid by itself."""
-    value: Any = text
-    if name in ("epsilon", "delta", "window_epsilon"):
-        try:
-            value = float(text)
-        except ValueError:
-            raise ConfigurationError(f"{name} must be a number, got {text[:40]!r}") from None
-    if name == "target_error":
-        try:
-            value = kilometres(text)
-        except PolicyError:
-            raise ConfigurationError(
-                f"target_error must be a length with its unit, such as 500m or 1.2km, got {text[:40]!r}"
-            ) from None
-    if name == "edges":
-        return EditedEdges.from_text(text)
-    if name == "zones":
-        try:
-            layer = Zones.from_page({"zones": parse_json(text)}).layer
-            read_polygons(PolygonLayer(ZONES_LAYER, layer))
-        except ValueError as problem:
-            raise ConfigurationError(str(problem).removeprefix(f"{ZONES_LAYER}: ")) from None
-        return layer
-    if name in ("target_error", "window_epsilon"):
-        Schedule(**{name: value})
-    else:
-        ReleaseSettings.from_dict({name: value})
-    return value
-
-
-# ---- steps -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """A released timestep, and the beliefs after it."""
-
-    plan: StepPlan
-    record: ReleaseRecord
-    private: PrivateDiagnostics
-    public: Belief
-    informed: Belief | None
-
-
-class _Run:
-    """The steps of an engine along the user's path, computed as far as they are requested."""
-
-    def __init__(self, engine: Releaser, user: ExploredUser, habits: MarkovModel | None, seed: int) -> None:
-        self.engine = engine
-        self.steps: list[_Step] = []
-        self.amendment: tuple[int, list[_Step]] | None = None
-        self._user = user
-        self._seed = seed
-        self._habits = habits
-        self._audits: BoundedCache[bytes, ConstraintAudit] = BoundedCache(16)
-        engine.restart(int(user.slots[0]))
-
-    def advance(self, step: int, progress: Progress) -> None:
-        """Compute the steps up to one."""
-        while len(self.steps) <= step:
-            progress(len(self.steps), step + 1)
-            self.steps.append(self._release(self.engine, self.steps))
-
-    def amend(self, earlier: _Run, step: int) -> list[_Step]:
-        """Compute one step after those of other settings, as an amended session does."""
-        before = earlier.steps[:step]
-        slots = self._user.slots.tolist()
-        account = Account()
-        for slot, released in zip(slots, before, strict=False):
-            account.add(slot, released.record.epsilon, released.record.constrained_dp_factor)
-        engine = self.engine.spawn(np.random.default_rng((self._seed, step)))
-        engine.resume(before[-1].public, step, account=account, slot=slots[step - 1])
-        self.amendment = step, [*before, self._release(engine, before)]
-        return self.amendment[1]
-
-    def find_steps(self, step: int) -> list[_Step]:
-        """Return the computed steps up to one; empty if it is not computed."""
-        if step < len(self.steps):
-            return self.steps[: step + 1]
-        return self.amendment[1] if self.amendment is not None and self.amendment[0] == step else []
-
-    def _release(self, engine: Releaser, before: Sequence[_Step]) -> _Step:
-        """Release the timestep after others."""
-        index = len(before)
-        slots = self._user.slots
-        since = int(slots[index] - slots[index - 1]) if index else 1
-        state = int(self._user.states[index])
-        plan = engine.prepare(steps=since)
-        record = engine.draw(plan, state)
-        public = engine.belief
-        assert public is not None, "a draw leaves a belief"
-        informed = self._update_informed(engine, before, since)
-        return _Step(plan, record, engine.private_diagnostics(state), public, informed)
-
-    def _update_informed(self, engine: Releaser, before: Sequence[_Step], since: int) -> Belief | None:
-        """Return the belief of an adversary with the user's habits.
-
-        The likelihood is that of the public adversary, the prior follows from the habits.
-        """
-        if self._habits is None:
-            return None
-        likelihood = engine.filter_state.last_log_likelihood
-        assert likelihood is not None, "a draw leaves a likelihood"
-        index = len(before)
-        slots = self._user.slots
-        last = before[-1].informed if before else None
-        if last is None:
-            prior = Belief.initial(self._habits, int(slots[index]))
-        else:
-            prior = last.predict(self._habits, since, int(slots[index - 1]))
-        return prior.update(likelihood)
-
-    def audit(self, plan: StepPlan) -> ConstraintAudit:
-        """Audit the policy under a constraint set, with the alternative to the repair."""
-        settings = self.engine.settings
-        body = get_noise_body(settings.mechanism)
-        mechanism: AuditedMechanism = next(name for name, other in BODY_BY_AUDITED.items() if other == body)
-        alternative: Method = "exact" if settings.repair == "greedy" else "greedy"
-        return self._audits.get_or_make(
-            np.packbits(plan.constraint).tobytes(),
-            lambda: audit_constraint(
-                self.engine.policy,
-                self.engine.measurements,
-                plan.constraint,
-                [mechanism],
-                settings.repair_objective,
-                settings.noise_scope,
-                [alternative] if body == "hull" else [],
-            ),
-        )
-
-
-# ---- the explorer ----------------------------------------------------------------------------------------------------
 
 
 class Explorer:
@@ -500,7 +67,7 @@ class Explorer:
     user
         The user.
     source
-        The model's file in command lines.
+        The model's file in command lines; empty if there is none, and then there are no command lines.
     preparation
         The command line that creates the model's file; empty if it exists.
     """
@@ -515,12 +82,12 @@ class Explorer:
         self._preparation = preparation
         self._habits = None if user.history is None else build_habit_model(model, user.history)
         self._graphs: BoundedCache[tuple[str, str], PolicyGraph] = BoundedCache(_NUM_RUNS)
-        self._runs: dict[tuple[str, int], _Run] = {}
+        self._runs: dict[tuple[str, int], Run] = {}
 
     @property
     def is_invented_city(self) -> bool:
         """Whether the model is that of the invented city."""
-        return self._preparation == _CITY_PREPARATION
+        return self._preparation == CITY_PREPARATION
 
     @classmethod
     @checked
@@ -574,7 +141,7 @@ class Explorer:
             loaded = load_model(model)
             source = str(model) if isinstance(model, str | Path) else source
         elif town is None and bbox is None:
-            loaded, source, preparation = build_city_model(), "dphmm-demo/model.npz", _CITY_PREPARATION
+            loaded, source, preparation = build_city_model(), "dphmm-demo/model.npz", CITY_PREPARATION
         else:
             loaded = blank_model(town=town, bbox=bbox).model
             words = ["--town", town] if town is not None else ["--bbox", *(f"{side:g}" for side in bbox or ())]
@@ -610,7 +177,7 @@ class Explorer:
         values: Mapping[str, Any],
         step: int,
         seed: int = 1,
-        progress: Progress = _ignore,
+        progress: Progress = ignore_progress,
         before: tuple[Mapping[str, Any], int] | None = None,
     ) -> dict[str, Any]:
         """Return what the page shows, as plain JSON values.
@@ -765,20 +332,20 @@ class Explorer:
         key = settings.policy, settings.layers[0].geojson if settings.layers else ""
         return self._graphs.get_or_make(key, lambda: settings.graph(self.model))
 
-    def _find_run(self, settings: ReleaseSettings, seed: int) -> _Run:
+    def _find_run(self, settings: ReleaseSettings, seed: int) -> Run:
         key = settings.content_hash, seed
         run = self._runs.pop(key, None)
         if run is None:
             graph = self._build_graph(settings)
             engine = Releaser.from_space(settings, self.model, self.model.space, graph, rng=seed)
-            run = _Run(engine, self.user, self._habits, seed)
+            run = Run(engine, self.user, self._habits, seed)
         # The run that was used last is at the end, the others are removed from the start.
         self._runs[key] = run
         while len(self._runs) > _NUM_RUNS:
             del self._runs[next(iter(self._runs))]
         return run
 
-    def _find_earlier_run(self, before: tuple[Mapping[str, Any], int] | None) -> _Run | None:
+    def _find_earlier_run(self, before: tuple[Mapping[str, Any], int] | None) -> Run | None:
         """Return the run of fields and a seed, if it is kept."""
         values, seed = before or ({}, 0)
         settings = None if before is None else parse_fields(values)[0]
@@ -787,7 +354,7 @@ class Explorer:
 
     # ---- one view ----------------------------------------------------------------------------------------------------
 
-    def _show(self, run: _Run, steps: Sequence[_Step], applies_from: int = 0) -> dict[str, Any]:
+    def _show(self, run: Run, steps: Sequence[ReleasedStep], applies_from: int = 0) -> dict[str, Any]:
         released = steps[-1]
         plan = released.plan
         record = released.record
@@ -857,7 +424,7 @@ class Explorer:
             },
         }
 
-    def _show_hulls(self, released: _Step, audit: ConstraintAudit) -> dict[str, Any]:
+    def _show_hulls(self, released: ReleasedStep, audit: ConstraintAudit) -> dict[str, Any]:
         """Return the corners of hulls in degrees, around the true state, at the scale of the map."""
         protection = released.plan.protection
         part = protection.parts[int(protection.part_of[released.private.released_state])] if protection.parts else None
@@ -868,7 +435,7 @@ class Explorer:
         corners = {name: None if hull is None else centre + _list_corners(hull) for name, hull in hulls.items()}
         return {name: None if places is None else self._to_degrees(places) for name, places in corners.items()}
 
-    def _sample(self, engine: Releaser, released: _Step) -> list[Any]:
+    def _sample(self, engine: Releaser, released: ReleasedStep) -> list[Any]:
         """Return samples of the noise around the released state, in degrees."""
         if released.plan.withheld:
             return []
@@ -897,8 +464,8 @@ class Explorer:
         return {
             "policy": policy_label(settings.policy),
             "toml": settings.to_toml(),
-            "command": self._build_commands(settings),
-            "python": _build_python(settings, self._source),
+            "command": self._build_commands(settings) if self._source else "",
+            "python": _build_python(settings, self._source) if self._source else "",
         }
 
     def _build_commands(self, settings: ReleaseSettings) -> str:
@@ -916,8 +483,10 @@ class Explorer:
         ]
         if schedule is not None and schedule.target_error is not None:
             release += ["--target-error", f"{schedule.target_error:.15g}km"]
-        # The repair and the fallback are keys of a settings file, not options.
-        is_default = (settings.repair, settings.optimal_fallback) == ("exact", "none")
+        # These settings are keys of a settings file, not options.
+        default = ReleaseSettings()
+        in_file = ("repair", "repair_objective", "optimal_fallback")
+        is_default = all(getattr(settings, name) == getattr(default, name) for name in in_file)
         file = [] if is_default else ["--settings", "settings.toml"]
         model = ["--model", self._source]
         lines = [
@@ -936,7 +505,10 @@ def _build_python(settings: ReleaseSettings, source: str) -> str:
     default = ReleaseSettings()
     arguments = [
         f"{name}={getattr(settings, name)!r}"
-        for name in ("policy", "epsilon", "delta", "mechanism", "optimal_fallback", "noise_scope", "repair")
+        for name in (
+            *("policy", "epsilon", "delta", "mechanism", "optimal_fallback"),
+            *("noise_scope", "repair", "repair_objective"),
+        )
         if getattr(settings, name) != getattr(default, name) or name in ("policy", "epsilon")
     ]
     if settings.schedule is not None:

@@ -1,0 +1,1 @@
+"""A policy at work: what ``dphmm explore`` shows."""
