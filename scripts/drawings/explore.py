@@ -1,6 +1,6 @@
-"""The page of 'dphmm explore' in Chromium: two policies compared in the invented city.
+"""The page of 'dphmm explore' in Chromium: policies, an example, and adversaries.
 
-Writes explore.png. Needs the extras serve and browser.
+Writes explore.png, explore_example.png and explore_adversary.png. Needs the extras serve and browser.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import argparse
 import json
 import os
 import shutil
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 from scripts.subjects import ROOT
@@ -16,11 +18,10 @@ from scripts.subjects import ROOT
 DATA: tuple[str, ...] = ()
 RUNS = 1
 
-TIMESTEP = 4
-SETTINGS = (
-    {"policy": "categorical:data/districts.geojson & utility:500m", "delta": "0.1"},
-    {"policy": "centres:250m", "delta": "0.1"},
-)
+_DISTRICTS = {"policy": "categorical:data/districts.geojson & utility:500m", "delta": "0.1"}
+_CENTRES = {"policy": "centres:250m", "delta": "0.1"}
+_WIDE = {"policy": "utility:1km"}
+_ADVERSARIES = ("public", "informed")
 _SIZE = {"width": 1280, "height": 900}
 
 
@@ -31,18 +32,36 @@ def draw(options: argparse.Namespace) -> None:
 
     os.chdir(ROOT)
     chromium = os.environ.get("DPHMM_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    link = quote(json.dumps({"step": TIMESTEP - 1, "settings": SETTINGS}))
     server = dphmm.explore(open_browser=False)
-    path = options.folder.absolute() / "explore.png"
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            page = browser.new_page(viewport=_SIZE, locale="en-GB")
-            page.goto(f"{server.url}#{link}")
+
+            def open_page(shown: Mapping[str, Any] | None = None) -> Any:
+                page = browser.new_page(viewport=_SIZE, locale="en-GB")
+                page.goto(f"{server.url}#{quote(json.dumps(shown)) if shown else ''}")
+                page.locator("[data-figure=constraint_set]").first.wait_for()
+                return page
+
+            def save(page: Any, name: str, num_panels: int = 1) -> None:
+                page.locator("[data-figure=constraint_set]").nth(num_panels - 1).wait_for()
+                page.wait_for_timeout(500)  # the canvas is drawn in the next frames
+                path = options.folder.absolute() / name
+                page.screenshot(path=path, full_page=True)
+                print(path)
+
+            save(open_page({"step": 3, "settings": [_DISTRICTS, _CENTRES]}), "explore.png", 2)
+            page = open_page()
+            page.select_option("#example", "correlation")
+            page.locator("#example-text", has_text="s5").wait_for()
+            save(page, "explore_example.png")
+            page = open_page({"step": 2, "settings": [_WIDE, _WIDE]})
             page.locator("[data-figure=constraint_set]").nth(1).wait_for()
-            page.wait_for_timeout(500)  # the canvas is drawn in the next frames
-            page.screenshot(path=path, full_page=True)
+            for panel, adversary in enumerate(_ADVERSARIES):
+                page.select_option(f"#colour-{panel}", adversary)
+                for layer in ("samples", "edges", "hull"):
+                    page.locator(f"[data-layer={layer}]").nth(panel).uncheck()
+            save(page, "explore_adversary.png", 2)
             browser.close()
     finally:
         server.close()
-    print(path)

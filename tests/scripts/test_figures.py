@@ -17,7 +17,7 @@ DISTRICTS = str(SAMPLE.parent / "districts.geojson")
 IN_THE_SAMPLE = ["--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1"]
 CASES = {
     "budgets": ([], [], {"budgets.csv", "budgets.png"}),
-    "explore": ([], [], {"explore.png"}),
+    "explore": ([], [], {"explore.png", "explore_example.png", "explore_adversary.png"}),
     "flow_rows": ([CHECKINS, GEOLIFE], ["--areas", DISTRICTS, DISTRICTS], {"flow_rows.csv"}),
     "flows": (
         [CHECKINS, GEOLIFE],

@@ -11,6 +11,7 @@ const CHANGE_DELAY_MS = 150, POINT_DELAY_MS = 120, PROGRESS_DELAY_MS = 400, MAX_
 const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "optimal_fallback", "noise_scope", "repair", "repair_objective", "target_error", "window_epsilon", "edges", "zones"];
 const DEGREE_RAMP = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
 const PROBABILITY_RAMP = [[255, 245, 235], [253, 174, 107], [230, 85, 13], [127, 39, 4]];
+const BESIDE_TOOLS = { paddingTopLeft: [48, 24], paddingBottomRight: [56, 32] }; // otherwise they cover some of a few states
 const HULL = "#9c3f86", RELEASE = "#d55e00", EDGE = "#4d7f6f", TRUE_STATE = "#111111";
 
 let scene = null, example = ""; // the name of an example of the paper; empty for the user's own model
@@ -380,7 +381,7 @@ function makePanel(index, fields) {
   return {
     root, apply, fields: () => applied || read(),
     number(many) { heading.textContent = many ? translate("settings_numbered", { number: index + 1 }) : translate("settings"); map.invalidateSize(); },
-    fit() { map.fitBounds(scene.bounds, { animate: false, paddingTopLeft: [48, 24], paddingBottomRight: [56, 32] }); },
+    fit() { map.fitBounds(scene.bounds, { animate: false, ...(example ? BESIDE_TOOLS : {}) }); },
     remove() { clearTimeout(timer); clearTimeout(pointTimer); if (pending) pending.abort(); map.remove(); root.remove(); },
   };
 }
