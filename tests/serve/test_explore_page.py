@@ -24,6 +24,7 @@ from dphmm.jobs.explore.users import ExploredUser
 from dphmm.serve.explore_page import EXPLORE_TEXTS, make_explore_app
 from dphmm.serve.page import STATIC
 from dphmm.space.states import Places
+from tests.pages import list_low_contrasts
 from tests.serve.conftest import serve_app, wait_for
 from tests.serve.test_texts import Words, check_translation
 
@@ -595,6 +596,19 @@ def test_every_control_has_label_and_is_reached_by_keyboard(model, browser):
         assert set(page.evaluate(controls)) <= reached
         ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
         assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("user", ["", "ann"])
+def test_texts_have_contrast(model, browser, user):
+    with serve(model, user) as url, open_page(browser, url) as page:
+        set_field(page, "epsilon", "x")
+        page.wait_for_selector(".problem")
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        num_texts, low = list_low_contrasts(page)
+        assert num_texts > 60
+        assert low == []
+        page.evaluate("for (const one of document.querySelectorAll('small')) one.style.color = '#a0a0a0'")
+        assert len(list_low_contrasts(page)[1]) >= 2
 
 
 # ---- examples of the papers ------------------------------------------------------------------------------------------
