@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
+from math import gcd, lcm
 from typing import Any
 
 import numpy as np
@@ -163,59 +163,76 @@ class Span:
 def exact_span(vectors: npt.NDArray[np.int64]) -> Span:
     """Return the span of integer vectors ``(k, d)``, by exact elimination in rationals."""
     dimension = vectors.shape[1]
+    if dimension == 2 and _fills_the_plane(vectors):
+        return Span((0, 1), np.zeros((0, 2), dtype=object))
     # The first few vectors nearly always span the space already.
-    if _fills_the_space(vectors[:_SAMPLE_SIZE]) or (len(vectors) > _SAMPLE_SIZE and _fills_the_space(vectors)):
+    chosen = _find_independent(vectors[:_SAMPLE_SIZE])
+    if len(chosen) < dimension and len(vectors) > _SAMPLE_SIZE:
+        chosen = _find_independent(vectors)
+    if len(chosen) == dimension and _is_regular(vectors[chosen]):
         return Span(tuple(range(dimension)), np.zeros((0, dimension), dtype=object))
-    axes: list[int] = []
-    basis: npt.NDArray[Any] = np.zeros((0, dimension), dtype=object)
-    equations: npt.NDArray[Any] = np.eye(dimension, dtype=np.int64)
-    while len(equations):
+    while True:
+        axes, equations = _reduce(vectors[chosen])
         outside = exact_product(vectors, equations.T).any(axis=1)
         if not outside.any():
-            break
-        # Gauss-Jordan: the basis is the identity on the axes of its pivots, so that reducing a row is one product.
-        row = vectors[int(np.argmax(outside))].astype(object) * Fraction(1)
-        row = row - row[axes] @ basis
-        pivot = int(np.flatnonzero(row)[0])
-        row = row / row[pivot]
-        basis = np.vstack([basis - np.outer(basis[:, pivot], row), row])
-        axes.append(pivot)
-        equations = _null_rows(basis, axes)
-    order = np.argsort(axes)
-    return Span(tuple(axes[i] for i in order), equations)
+            return Span(axes, equations)
+        chosen.append(int(np.argmax(outside)))  # rounding hid it
 
 
-def _fills_the_space(vectors: npt.NDArray[np.int64]) -> bool:
-    """Return whether independent vectors were found; maybe False if nearly dependent."""
-    if vectors.shape[1] == 2 and largest(vectors) < _MAX_CROSS_FACTOR:
-        along = vectors[(vectors != 0).any(axis=1).argmax()] if len(vectors) else np.zeros(2, dtype=np.int64)
-        return bool((vectors[:, 0] * along[1] != vectors[:, 1] * along[0]).any())
-    # Gram-Schmidt with the longest remainder as pivot, in floats: it only has to find candidates.
-    rest = vectors.astype(np.float64)
-    chosen = []
-    for _ in range(vectors.shape[1]):
-        lengths = (rest**2).sum(axis=1)
-        chosen.append(int(lengths.argmax()) if len(lengths) else 0)
-        if not lengths.any():
-            return False
-        along = rest[chosen[-1]]
-        rest = rest - np.outer(rest @ along / lengths[chosen[-1]], along)
-    square = vectors[chosen].astype(np.float64)
+def _find_independent(vectors: npt.NDArray[np.int64]) -> list[int]:
+    """Return the indices of vectors that span the same space in floating-point arithmetic."""
+    from scipy.linalg import qr
+
+    triangle, order = qr(vectors.T.astype(np.float64), mode="r", pivoting=True)
+    lengths = np.abs(np.diagonal(triangle))
+    return [int(k) for k in order[: int((lengths > RELATIVE_TOLERANCE * lengths.max(initial=0.0)).sum())]]
+
+
+def _fills_the_plane(vectors: npt.NDArray[np.int64]) -> bool:
+    """Return whether two vectors of the plane are independent; False if products might overflow."""
+    if not len(vectors) or largest(vectors) >= _MAX_CROSS_FACTOR:
+        return False
+    along = vectors[(vectors != 0).any(axis=1).argmax()]
+    return bool((vectors[:, 0] * along[1] != vectors[:, 1] * along[0]).any())
+
+
+def _is_regular(square: npt.NDArray[np.int64]) -> bool:
+    """Return whether a square matrix of integers has full rank."""
+    floats = square.astype(np.float64)
     # Rounding of a determinant is far below this share of the product of lengths, which bounds it (Hadamard).
-    if abs(np.linalg.det(square)) > RELATIVE_TOLERANCE * np.linalg.norm(square, axis=1).prod() > 0:
+    if abs(np.linalg.det(floats)) > RELATIVE_TOLERANCE * np.linalg.norm(floats, axis=1).prod() > 0:
         return True
-    return bool(exact_determinants(vectors[None, chosen])[0] != 0)
+    return bool(exact_determinants(square[None])[0] != 0)
 
 
-def _null_rows(basis: npt.NDArray[Any], axes: list[int]) -> npt.NDArray[Any]:
-    """Return coprime integer equations of the span of a basis that is reduced on ``axes``."""
-    free = [axis for axis in range(basis.shape[1]) if axis not in axes]
-    rows = np.zeros((len(free), basis.shape[1]), dtype=object)
-    rows[range(len(free)), free] = 1
-    rows[:, axes] = -basis[:, free].T
-    for row in rows:
-        row[:] = common_denominator(row)[0]
-    return rows
+def _reduce(vectors: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], npt.NDArray[Any]]:
+    """Return the pivots of integer vectors and coprime integer equations of their span.
+
+    The elimination of Gauss and Jordan without fractions: all entries are minors, so that every division is exact.
+    Both results are unique, whichever vectors represent the span.
+    """
+    dimension = vectors.shape[1]
+    rows = vectors.astype(object)
+    axes: list[int] = []
+    last = 1
+    for column in range(dimension):
+        rank = len(axes)
+        below = np.flatnonzero(rows[rank:, column])
+        if not len(below):
+            continue
+        rows[[rank, rank + below[0]]] = rows[[rank + below[0], rank]]
+        pivot_row = rows[rank].copy()
+        rows = (pivot_row[column] * rows - np.outer(rows[:, column], pivot_row)) // last
+        rows[rank] = pivot_row
+        axes.append(column)
+        last = pivot_row[column]
+    free = [axis for axis in range(dimension) if axis not in axes]
+    equations = np.zeros((len(free), dimension), dtype=object)
+    equations[range(len(free)), free] = abs(last)
+    equations[:, axes] = -rows[: len(axes), free].T * (1 if last > 0 else -1)
+    for equation in equations:
+        equation //= gcd(*equation.tolist())
+    return tuple(axes), equations
 
 
 def float_span(vectors: FloatArray) -> Span:

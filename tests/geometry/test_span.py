@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import gcd
 
 import numpy as np
 import pytest
@@ -45,3 +46,47 @@ def test_span_dimension_matches_rank(dimension, size):
 
 def test_span_of_no_vectors_is_origin():
     assert exact_span(np.zeros((0, 2), dtype=np.int64)).axes == ()
+
+
+def eliminate(vectors: np.ndarray) -> tuple[tuple[int, ...], list[list[Fraction]]]:
+    """Return the pivots and rows of the reduced echelon form, in rationals."""
+    rows, axes = [[Fraction(x) for x in row] for row in vectors.tolist()], []
+    for column in range(vectors.shape[1]):
+        at = next((k for k in range(len(axes), len(rows)) if rows[k][column]), None)
+        if at is None:
+            continue
+        rows[len(axes)], rows[at] = rows[at], rows[len(axes)]
+        pivot = [entry / rows[len(axes)][column] for entry in rows[len(axes)]]
+        rows = [[a - row[column] * b for a, b in zip(row, pivot, strict=True)] for row in rows]
+        rows[len(axes)] = pivot
+        axes.append(column)
+    return tuple(axes), rows[: len(axes)]
+
+
+@pytest.mark.parametrize("size", [2, 2**20, 2**40])
+def test_span_of_combinations_is_reduced_echelon_form(size):
+    """Combinations of few vectors, with entries from small to large."""
+    rng = np.random.default_rng(20)
+    for _ in range(60):
+        dimension = int(rng.integers(2, 8))
+        basis = rng.integers(-size, size + 1, (int(rng.integers(1, dimension + 1)), dimension))
+        vectors = rng.integers(-3, 4, (12, len(basis))) @ basis
+        span = exact_span(vectors)
+        axes, rows = eliminate(vectors)
+        assert span.axes == axes
+        free = [axis for axis in range(dimension) if axis not in axes]
+        for equation, axis in zip(span.equations.tolist(), free, strict=True):
+            assert gcd(*equation) == 1
+            assert equation[axis] > 0
+            expected = [Fraction(0)] * dimension
+            expected[axis] = Fraction(1)
+            for pivot, row in zip(axes, rows, strict=True):
+                expected[pivot] = -row[axis]
+            assert [Fraction(entry, equation[axis]) for entry in equation] == expected
+
+
+def test_span_of_nearly_dependent_vectors_is_exact():
+    """In floating-point arithmetic the third vector is a multiple of the first."""
+    vectors = np.array([[2**30, 1, 0, 0], [0, 0, 1, 0], [2**40, 2**10 + 1, 0, 0]])
+    assert exact_span(vectors).axes == (0, 1, 2)
+    assert exact_span(vectors[:2]).axes == (0, 2)
