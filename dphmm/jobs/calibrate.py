@@ -30,7 +30,7 @@ from dphmm.calibrate import (
     largest_epsilon,
     simulate,
 )
-from dphmm.calibrate.budgets import EventLimit, bisect_largest, epsilon_for_factor, round_down
+from dphmm.calibrate.budgets import EventLimit, epsilon_for_factor, round_down, search_largest
 from dphmm.calibrate.simulation import PathReleaser, compute_errors_without_releases, iterate_beliefs
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events import Cap, Clock, Event, EventOdds, EventText, parse_event
@@ -618,7 +618,7 @@ class _Calibration:
     # movement models of users with known habits
     habits: tuple[MarkovModel, ...] = ()
     can_add_users: bool = False
-    # only the last simulation: a search ends with the one that is reported
+    # simulations by budget, seed, number of users and metric: a search may return to a budget
     _simulations: dict[tuple[float, int, int, str | None], Simulation] = field(default_factory=dict)
     _event_limits: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
 
@@ -778,19 +778,19 @@ class _Calibration:
     def _find_for_table_error(self, length: float) -> float:
         low = _TABLE_MIN_EPSILON
         high = _TABLE_MAX_EPSILON
-        max_error = self._released_error(_TABLE_MIN_EPSILON)
-        if max_error < length:
+
+        def excess(epsilon: float) -> float:
+            return _log_ratio(self._released_error(epsilon), length)
+
+        values = {epsilon: excess(epsilon) for epsilon in (low, high)}
+        if values[low] < 0:
             raise BudgetError(
-                f"no table has an error of {metres(length)}: at epsilon {low:g} it is {metres(max_error)}; use a "
-                "shorter length"
+                f"no table has an error of {metres(length)}: at epsilon {low:g} it is "
+                f"{metres(self._released_error(low))}; use a shorter length"
             )
-
-        def has_error(epsilon: float) -> bool:
-            return self._released_error(epsilon) >= length
-
-        if has_error(high):
+        if values[high] >= 0:
             return high
-        return round_down(bisect_largest(has_error, low, high, _TABLE_SEARCH_RATIO), 3)
+        return round_down(search_largest(excess, low, high, _TABLE_SEARCH_RATIO, values=values), 3)
 
     def _find_for_max_posterior(self, max_posterior: float) -> float:
         prior = self.without_releases[2]
@@ -819,7 +819,9 @@ class _Calibration:
         about = f"{about}, with {self.num_users} users at first"
         # Find the budget roughly with few users, then add as many as the variance of their errors requires.
         first_users = self.num_users
-        near = bisect_largest(lambda epsilon: metric(epsilon, "Trying", self.seed).mean >= length, 1e-3, 1e2, 1.2)
+        near = search_largest(
+            lambda epsilon: _log_ratio(metric(epsilon, "Trying", self.seed).mean, length), 1e-3, 1e2, 1.2
+        )
         deviation = metric(near, "Trying", self.seed).margin / length
         is_sequential = PathReleaser(self.engine, near, self.steps, self.first).is_sequential
         work = (_ENGINE_WORK_FACTOR if is_sequential else 1) * self.steps * self.engine.model.size
@@ -909,8 +911,14 @@ class _Calibration:
         simulation = simulate(
             self.engine, epsilon, num_users, self.steps, seed, watch, event, self.first, self.habits, metric
         )
-        self._simulations = {key: simulation} if event is None else {}
+        if event is None:
+            self._simulations[key] = simulation
         return simulation
+
+
+def _log_ratio(error: float, length: float) -> float:
+    """Return the logarithm of a ratio, which is nearly linear in that of the budget."""
+    return log(error / length) if error > 0 else -inf
 
 
 def _plans_by_support(engine: Releaser, first: int) -> list[tuple[StepPlan, Belief]]:

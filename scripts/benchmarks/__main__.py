@@ -12,6 +12,7 @@ from pathlib import Path
 from scripts.benchmarks import (
     audit,
     batch,
+    calibrate,
     counts,
     engine,
     evaluation,
@@ -43,6 +44,7 @@ MODULES = (
     session,
     audit,
     batch,
+    calibrate,
     phones,
     evaluation,
     readers,
