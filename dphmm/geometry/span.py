@@ -189,7 +189,7 @@ def _find_independent(vectors: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _fills_the_plane(vectors: npt.NDArray[np.int64]) -> bool:
-    """Return whether two vectors of the plane are independent; False if products might overflow."""
+    """Return whether vectors span the plane; False also if products might overflow."""
     if not len(vectors) or largest(vectors) >= _MAX_CROSS_FACTOR:
         return False
     along = vectors[(vectors != 0).any(axis=1).argmax()]
