@@ -273,9 +273,9 @@ class _NonNegative:
         return self._lowest(price) if level == 1 else self._newton(level, price)
 
     def _newton(self, level: int, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        # The equation is convex with a slope of at least one, so Newton's steps converge to its root from any start. The
-        # first step ends at or above the root, and later ones descend to it. A later step upwards is therefore a rounding
-        # error, which large weights can make exceed the tolerance for ever.
+        # The equation is convex with a slope of at least one, so Newton's steps converge to its root from any start.
+        # The first step ends at or above the root, and later ones descend to it. A later step upwards is therefore a
+        # rounding error. With large weights, rounding errors never get below the tolerance.
         parent = self.forest.parents[level - 1]
         size = self.forest.sizes[level]
         weight = self.weights[level]
