@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -146,10 +145,6 @@ class Areas:
         numbers = np.array([districts.index(district_name) for district_name in of], dtype=np.int64)
         return cls(names, inner[:, ::-1].copy(), outlines, numbers, districts)
 
-    @cached_property
-    def _tree(self) -> shapely.STRtree:
-        return shapely.STRtree(self.outlines)
-
     def locate(self, latitude: FloatArray, longitude: FloatArray) -> IntArray:
         """Return the area of each location, -1 outside; the first of overlapping polygons.
 
@@ -166,13 +161,11 @@ class Areas:
         if self.space is not None:
             return self.space.locate(latitude, longitude)
         nearest = np.full(len(latitude), len(self), dtype=np.int64)
-        at, which = self._tree.query(shapely.points(longitude, latitude), predicate="intersects")
+        # A tree of the points, not of the outlines: GEOS prepares the geometries of a query, once for all points.
+        points = shapely.STRtree(shapely.points(longitude, latitude))
+        which, at = points.query(self.outlines, predicate="intersects")
         np.minimum.at(nearest, at, which)
         return np.where(nearest == len(self), OUTSIDE, nearest)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the tree, which is rebuilt in another process."""
-        return {name: value for name, value in vars(self).items() if name != "_tree"}
 
 
 def get_names(areas: Areas, numbers: IntArray) -> Sequence[str]:

@@ -274,18 +274,24 @@ class _NonNegative:
 
     def _newton(self, level: int, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         # The equation is convex with a slope of at least one, so Newton's steps converge to its root from any start.
+        # The first step ends at or above the root, and later ones descend to it. A later step upwards is therefore a
+        # rounding error. With large weights, rounding errors never get below the tolerance.
         parent = self.forest.parents[level - 1]
         size = self.forest.sizes[level]
         weight = self.weights[level]
         goal = self.measured[level]
         inner = price.copy()
-        for _ in range(_MAX_NEWTON_STEPS):
+        is_root = np.zeros(size, dtype=np.bool_)
+        for iteration in range(_MAX_NEWTON_STEPS):
             _, totals, slopes = self._inner(level - 1, inner[parent])
             total = _sums(parent, totals, size)
             slope = _sums(parent, slopes, size)
             step = (weight * (total - goal) + inner - price) / (weight * slope + 1.0)
             inner = inner - step
-            if np.all(np.abs(step) <= 1e-12 * (1.0 + np.abs(inner))):
+            is_root |= np.abs(step) <= 1e-12 * (1.0 + np.abs(inner))
+            if iteration:
+                is_root |= step < 0
+            if is_root.all():
                 break
         return inner, total, slope / (1.0 + weight * slope)
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import lsq_linear
 from scipy.sparse import csr_array
 
-from dphmm.flows.forest import Forest, round_balanced
+from dphmm.flows.forest import Forest, _NonNegative, round_balanced
 
 
 def random_forest(rng: np.random.Generator, levels: int) -> Forest:
@@ -77,6 +77,23 @@ def test_nonnegative_accepts_one_variance_per_leaf(problem):
     weights = np.concatenate([np.sqrt(variances[0] / leaf_variances), np.ones(len(goal) - len(leaf_variances))])
     best = lsq_linear(rows * weights[:, None], goal * weights, (0, np.inf), tol=1e-14).x
     np.testing.assert_allclose(estimates, best, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_few_passes_are_sufficient_if_upper_levels_are_nearly_exact(seed, monkeypatch):
+    """Rounding errors of prices exceed the tolerance of Newton's method if sums have tiny variances."""
+    rng = np.random.default_rng(seed)
+    tree = random_forest(rng, 3)
+    measured = tree.totals(rng.uniform(0, 200, tree.sizes[0]))
+    measured[0] = measured[0] + rng.normal(0, 5, tree.sizes[0])
+    passes = []
+    lowest = _NonNegative._lowest
+    monkeypatch.setattr(_NonNegative, "_lowest", lambda self, price: passes.append(price) or lowest(self, price))
+    estimates = tree.nonnegative(measured, [1.0, 1e-4, 1e-8, 1e-12])
+    assert len(passes) < 100, "two nested iterations of a few steps"
+    assert estimates.min() >= 0
+    for total, exact in zip(tree.totals(estimates)[1:], measured[1:], strict=True):
+        np.testing.assert_allclose(total, exact, rtol=0, atol=0.05)
 
 
 def test_clipped_least_squares_is_not_optimal(problem):
