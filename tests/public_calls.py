@@ -582,11 +582,11 @@ def audits_and_jobs() -> None:
     add_call("audit.select_hardest_edges", audit.select_hardest_edges, "graph", graph=graph(), f=F, limit=2)
     add_call(
         "audit.audit_uses", audit.audit_uses, "", true=[[0, 1], [0, 1]], released=[[0, 1], [0, 0]], areas=[0, 1],
-        patients=[0], transmission=0.5, infectious_steps=2, resamples=100
+        patients=[0], transmission=0.5, infectious_steps=2, slots=[3, 5], period_steps=2, resamples=100
     )  # fmt: skip
     add_call(
         "audit.compute_reproduction_number", audit.compute_reproduction_number, "", states=[[0, 1], [0, 1]],
-        transmission=0.5, infectious_steps=2
+        transmission=0.5, infectious_steps=2, slots=[3, 5]
     )  # fmt: skip
     add_call("audit.open_visited_states", audit.open_visited_states, "policy", policy=graph(), visited=[0])
     add_call("audit.support_sequence", audit.support_sequence, "model", model=MODEL, steps=2, start=MASK)
@@ -859,6 +859,12 @@ def audits_and_jobs() -> None:
         alpha=0.05
     )  # fmt: skip
     add_call("jobs.audit_utility", jobs.audit_utility, source="missing.csv", model="missing.npz", true=str(town))
+    add_call(
+        "jobs.compare_uses", jobs.compare_uses, "model", model="missing.npz", settings=[], states=[[0, 1], [0, 1]],
+        first=3, num_patients=1, seed=1
+    )  # fmt: skip
+    add_call("jobs.sample_users", jobs.sample_users, "model", model=MODEL, num_users=2, steps=3, first=5, seed=1)
+    add_call("jobs.UsesSettings", jobs.UsesSettings, "", area_cells=2, transmission=0.1, infectious_hours=3.0)
     add_call(
         "jobs.audit_identity", jobs.audit_identity, path="missing.csv", model="missing.npz", auxiliary_data=str(town),
         users=["a"], k=3, max_posterior=0.5

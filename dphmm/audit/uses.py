@@ -33,7 +33,7 @@ class UseMetric(Result):
     value
         The measure. NaN if it is not defined, as is the precision if no co-location was found.
     low, high
-        The percentile interval. Whole users are resampled. It describes other users like those of the sample, not the
+        The percentile interval. Whole users are resampled. It describes other samples of equally many users, not the
         noise of another run, and is too narrow for few users. NaN if the measure is undefined in all samples.
     """
 
@@ -50,9 +50,11 @@ class UsesAudit(Result):
     ----------
     num_users, num_timesteps
         Size of the sample.
+    num_contacts
+        The number of true co-locations, from which the reproduction number and the recall are computed.
     monitoring_error
-        The sum over areas and timesteps of the absolute error of the number of users, divided by the sum of the true
-        numbers. Areas without users count in the numerator, so the error is defined where a true count is zero.
+        The sum over areas and periods of the absolute error of the mean number of users, divided by the sum of the true
+        means. Areas without users count in the numerator, so the error is defined where a true count is zero.
         If all releases are withheld, it is 1. It is 2 if all users are reported in wrong, empty areas.
     reproduction_number, released_reproduction_number
         The reproduction number of the true and of the released locations, see `compute_reproduction_number`.
@@ -66,6 +68,7 @@ class UsesAudit(Result):
 
     num_users: int = field(metadata=exported())
     num_timesteps: int = field(metadata=exported())
+    num_contacts: int = field(metadata=exported())
     monitoring_error: UseMetric = field(metadata=exported())
     reproduction_number: float = field(metadata=exported())
     released_reproduction_number: float = field(metadata=exported())
@@ -79,6 +82,7 @@ def compute_reproduction_number(
     states: npt.ArrayLike,
     transmission: Annotated[float, Interval(0, 1)] = 0.05,
     infectious_steps: PositiveInt = 24,
+    slots: npt.ArrayLike | None = None,
 ) -> float:
     """Compute the expected number of infections that one infectious user causes.
 
@@ -96,7 +100,10 @@ def compute_reproduction_number(
     transmission
         The probability of an infection per contact and timestep.
     infectious_steps
-        The number of timesteps for which a user is infectious. At most ``T``.
+        The number of timesteps for which a user is infectious. At most the number from the first to the last.
+    slots
+        ``(T,)``: the increasing timesteps of the columns. At timesteps between them no user has a location. Defaults to
+        consecutive timesteps.
 
     Returns
     -------
@@ -106,7 +113,8 @@ def compute_reproduction_number(
     Raises
     ------
     InvalidInputError
-        If `states` has fewer than two users, or fewer timesteps than `infectious_steps`.
+        If `states` has fewer than two users, or covers fewer timesteps than `infectious_steps`, or `slots` do not
+        increase.
 
     Examples
     --------
@@ -114,8 +122,8 @@ def compute_reproduction_number(
     1.1666666666666667
     """
     users = _as_states(states, "states")
-    _check_duration(users, infectious_steps)
-    return float(_compute_infections(users, transmission, infectious_steps).sum() / len(users))
+    steps = _as_slots(slots, users, infectious_steps)
+    return float(_compute_infections(users, steps, transmission, infectious_steps).sum() / len(users))
 
 
 @checked
@@ -167,6 +175,8 @@ def audit_uses(
     patients: npt.ArrayLike | None = None,
     transmission: Annotated[float, Interval(0, 1)] = 0.05,
     infectious_steps: PositiveInt = 24,
+    slots: npt.ArrayLike | None = None,
+    period_steps: PositiveInt = 1,
     resamples: Annotated[int, Integers(100)] = 1000,
 ) -> UsesAudit:
     """Compare monitoring, epidemic analysis and contact tracing from releases with the truth.
@@ -184,8 +194,11 @@ def audit_uses(
         ``(N,)``: the area of each state, for monitoring. Defaults to one area per state.
     patients
         The indices of diagnosed users, for contact tracing. Defaults to all users.
-    transmission, infectious_steps
+    transmission, infectious_steps, slots
         See `compute_reproduction_number`.
+    period_steps
+        The number of timesteps over which the counts of monitoring are averaged, such as those of an hour. Periods
+        begin at multiples of it.
     resamples
         The number of bootstrap samples of users. Two copies of one user in a sample do not meet.
 
@@ -197,8 +210,8 @@ def audit_uses(
     Raises
     ------
     InvalidInputError
-        If the shapes differ, there are fewer than two users, there is no true location, a state has no area, or a
-        patient is not a user.
+        If the shapes differ, there are fewer than two users, there is no true location, a state has no area, a patient
+        is not a user, or slots do not increase.
     """
     actual = _as_states(true, "true")
     sent = _as_states(released, "released")
@@ -206,14 +219,20 @@ def audit_uses(
         raise InvalidInputError(f"released must have the shape of true, {actual.shape}, got {sent.shape}")
     if not (actual >= 0).any():
         raise InvalidInputError("true must contain at least one location, got only negative states")
-    _check_duration(actual, infectious_steps)
+    columns = _as_slots(slots, actual, infectious_steps)
     is_patient = _get_patients(patients, len(actual))
-    # Weights count how often a user occurs in a sample. The first row is the sample itself.
     size = len(actual)
-    samples = np.random.default_rng(_SEED).multinomial(size, np.full(size, 1 / size), resamples)
-    weights = np.vstack([np.ones(size), samples])
-    monitoring = _compute_monitoring_errors(*_get_areas(actual, sent, areas), weights)
-    infections, sent_infections = (_compute_infections(s, transmission, infectious_steps) for s in (actual, sent))
+    weights = draw_user_weights(size, resamples)
+    periods = columns // period_steps
+    monitoring = _compute_monitoring_errors(*_get_areas(actual, sent, areas), periods, weights)
+    if not np.isnan(monitoring[1:]).all():
+        # Resampling adds noise to every count, which raises the absolute errors: without this shift, an interval for
+        # many areas may lie above the error of every sample of users. Errors are not negative.
+        shift = monitoring[0] - np.nanmean(monitoring[1:])
+        monitoring[1:] = np.maximum(monitoring[1:] + shift, 0)
+    infections, sent_infections = (
+        _compute_infections(states, columns, transmission, infectious_steps) for states in (actual, sent)
+    )
     hits, num_actual, num_sent = _count_co_locations(actual, sent)
     traced = np.triu(is_patient[:, None] | is_patient, 1)
     hits, num_actual, num_sent = (_sum_pairs(counts * traced, weights) for counts in (hits, num_actual, num_sent))
@@ -221,13 +240,46 @@ def audit_uses(
     return UsesAudit(
         size,
         actual.shape[1],
-        _get_metric(monitoring),
+        round(float(num_actual[0])),
+        get_use_metric(monitoring),
         float(numbers[0][0] / size),
         float(numbers[1][0] / size),
-        _get_metric(_divide(numbers[1], numbers[0]) - 1),
-        _get_metric(_divide(hits, num_sent)),
-        _get_metric(_divide(hits, num_actual)),
+        get_use_metric(divide(numbers[1], numbers[0]) - 1),
+        get_use_metric(divide(hits, num_sent)),
+        get_use_metric(divide(hits, num_actual)),
     )
+
+
+def draw_user_weights(size: int, resamples: int = 1000) -> FloatArray:
+    """Return the number of times that each user occurs in each bootstrap sample.
+
+    Parameters
+    ----------
+    size
+        The number of users.
+    resamples
+        The number of samples.
+
+    Returns
+    -------
+    ndarray of float, shape (1 + resamples, size)
+        The first row is the sample itself. Equal arguments give equal weights.
+    """
+    samples = np.random.default_rng(_SEED).multinomial(size, np.full(size, 1 / size), resamples)
+    return np.vstack([np.ones(size), samples])
+
+
+def get_use_metric(values: FloatArray) -> UseMetric:
+    """Return the first value with the percentile interval of the others.
+
+    Parameters
+    ----------
+    values
+        ``(1 + R,)``: the measure of each row of `draw_user_weights`, NaN where it is undefined.
+    """
+    defined = values[1:][~np.isnan(values[1:])]
+    low, high = np.quantile(defined, _QUANTILES).tolist() if len(defined) else (float("nan"), float("nan"))
+    return UseMetric(float(values[0]), low, high)
 
 
 def _as_states(values: npt.ArrayLike, name: str) -> IntArray:
@@ -238,11 +290,17 @@ def _as_states(values: npt.ArrayLike, name: str) -> IntArray:
     return np.maximum(states, -1)
 
 
-def _check_duration(states: IntArray, infectious_steps: int) -> None:
-    if infectious_steps > states.shape[1]:
+def _as_slots(slots: npt.ArrayLike | None, states: IntArray, infectious_steps: int) -> IntArray:
+    """Return the timestep of each column, and check that they cover an infection."""
+    columns = np.arange(states.shape[1]) if slots is None else as_integers(slots, "slots")
+    if columns.shape != states.shape[1:] or (np.diff(columns) <= 0).any():
+        raise InvalidInputError(f"slots must be {states.shape[1]} increasing integers, got shape {columns.shape}")
+    covered = int(columns[-1] - columns[0]) + 1
+    if infectious_steps > covered:
         raise InvalidInputError(
-            f"infectious_steps must be at most the number of timesteps, {states.shape[1]}, got {infectious_steps}"
+            f"infectious_steps must be at most the number of timesteps, {covered}, got {infectious_steps}"
         )
+    return columns
 
 
 def _get_patients(patients: npt.ArrayLike | None, size: int) -> BoolArray:
@@ -267,29 +325,39 @@ def _get_areas(actual: IntArray, sent: IntArray, areas: npt.ArrayLike | None) ->
     return actual_areas, sent_areas
 
 
-def _compute_monitoring_errors(actual: IntArray, sent: IntArray, weights: FloatArray) -> FloatArray:
+def _compute_monitoring_errors(actual: IntArray, sent: IntArray, periods: IntArray, weights: FloatArray) -> FloatArray:
     """Return the relative error of counts for each row of weights ``(R, U)``."""
     absolute = np.zeros(len(weights))
-    for true_column, sent_column in zip(actual.T, sent.T, strict=True):
-        # Signed indicators of the occupied areas: their weighted sum is the error of the counts.
-        occupied = np.union1d(true_column, sent_column)
-        occupied = occupied[occupied >= 0]
-        signs = (sent_column[:, None] == occupied).astype(float) - (true_column[:, None] == occupied)
-        absolute += np.abs(weights @ signs).sum(axis=1)
-    return _divide(absolute, weights @ (actual >= 0).sum(axis=1))
+    users = np.arange(len(actual))[:, None]
+    for columns in np.split(np.arange(len(periods)), np.flatnonzero(np.diff(periods)) + 1):
+        # Each user's timesteps in an area, released minus true: their weighted sum is the error of the counts.
+        occupied, index = np.unique(np.hstack([sent[:, columns], actual[:, columns]]), return_inverse=True)
+        sent_index, true_index = np.hsplit(index.reshape(len(users), -1), 2)
+        differences = np.zeros((len(users), len(occupied)))
+        np.add.at(differences, (users, sent_index), 1)
+        np.add.at(differences, (users, true_index), -1)
+        absolute += np.abs(weights @ differences[:, occupied >= 0]).sum(axis=1)
+    return divide(absolute, weights @ (actual >= 0).sum(axis=1))
 
 
-def _compute_infections(states: IntArray, transmission: float, steps: int) -> FloatArray:
+def _compute_infections(states: IntArray, slots: IntArray, transmission: float, steps: int) -> FloatArray:
     """Return ``(U, U)`` mean probabilities that one user infects another."""
-    size, length = states.shape
+    size = len(states)
     infections = np.zeros((size, size))
+    last = int(slots[-1]) - steps + 1
     for user in range(size):
         meets = (states == states[user]) & (states[user] >= 0)
-        sums = np.zeros((size, length + 1), dtype=np.int64)
-        np.cumsum(meets, axis=1, out=sums[:, 1:])
-        contacts = sums[:, steps:] - sums[:, :-steps]
-        infections[user] = (1 - (1 - transmission) ** contacts).mean(axis=1)
-    np.fill_diagonal(infections, 0)
+        meets[user] = False
+        columns = np.flatnonzero(meets.any(axis=0))
+        sums = np.zeros((size, len(columns) + 1), dtype=np.int64)
+        np.cumsum(meets[:, columns], axis=1, out=sums[:, 1:])
+        # The contacts within an interval change only where its first timestep passes a contact or its end reaches one,
+        # so intervals of equal contacts are evaluated once: data of years have few timesteps with contacts.
+        met = slots[columns]
+        starts = np.unique(np.clip(np.concatenate([slots[:1], met + 1, met - steps + 1]), slots[0], last))
+        num_equal = np.diff(np.append(starts, last + 1))
+        contacts = sums[:, np.searchsorted(met, starts + steps)] - sums[:, np.searchsorted(met, starts)]
+        infections[user] = (1 - (1 - transmission) ** contacts) @ num_equal / (last + 1 - slots[0])
     return infections
 
 
@@ -309,14 +377,7 @@ def _sum_pairs(matrix: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray(((weights @ matrix) * weights).sum(axis=1))
 
 
-def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Divide, with NaN where the denominator is zero."""
+def divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """Divide arrays of equal length, with NaN where the denominator is zero."""
     shares = np.full(len(numerator), np.nan)
     return np.asarray(np.divide(numerator, denominator, out=shares, where=denominator > 0))
-
-
-def _get_metric(values: FloatArray) -> UseMetric:
-    """Return the first value with the percentile interval of the others."""
-    defined = values[1:][~np.isnan(values[1:])]
-    low, high = np.quantile(defined, _QUANTILES).tolist() if len(defined) else (float("nan"), float("nan"))
-    return UseMetric(float(values[0]), low, high)

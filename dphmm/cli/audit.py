@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli import options
-from dphmm.cli.console import FILE, OnceGroup, Row, Table, echo, progress, render, say_json, shown, warn
+from dphmm.cli.console import (
+    FILE,
+    Block,
+    OnceGroup,
+    Row,
+    Table,
+    echo,
+    format_use,
+    progress,
+    render,
+    say_json,
+    shown,
+    warn,
+)
 from dphmm.cli.keys import NAME_LIST, NUMBER, named, settings_key
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import metres
@@ -669,27 +682,41 @@ _RATES = Table(
 @_released_options
 @options.true_options
 @options.users_option
+@options.uses_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def utility(releases: str | Path, **arguments: Any) -> None:
     """Audit the utility of the releases in RELEASES: errors, coverage, mobility statistics.
 
     RELEASES is a result of 'dphmm release' or 'dphmm batch', or sessions. It is compared with the released trajectories
     (--true), so the result is private. The divergences are those of 'dphmm synthesize --compare'.
+
+    With --uses, the estimates of all users are used to count the users of each area and hour, to estimate the
+    reproduction number of a disease, and to find contacts, which are users in one state at one timestep. The errors
+    have 95 % intervals over users.
     """
     from dphmm.jobs.audit.utility import audit_utility
 
     true = options.true_data(arguments)
     if true is None:
         raise ConfigurationError("--true must be given: the released trajectories")
-    audit = audit_utility(releases, arguments["model"], true, users=arguments["users"] or (), watch=progress)
+    audit = audit_utility(
+        releases,
+        arguments["model"],
+        true,
+        users=arguments["users"] or (),
+        uses=options.build_uses(arguments),
+        watch=progress,
+    )
     echo(_PRIVACY_WARNING, err=True)
     if arguments["as_json"]:
         say_json(audit.to_dict())
         return
     result = audit.to_dict()
     measures = [{"measure": name.replace("_", " "), "divergence": value} for name, value in result["measures"].items()]
-    render({**result, "measures": measures}, _ERRORS, _MEASURES)
+    render({**result, "measures": measures}, _ERRORS, _MEASURES, USES)
     echo(audit.describe())
+    if audit.uses is not None:
+        echo(audit.uses.describe())
 
 
 def _format_metres(value: float) -> str:
@@ -710,6 +737,16 @@ _ERRORS = Table(
     max_lines=_MAX_LINES,
 )
 _MEASURES = Table("measures", (Row("measure", "statistic"), Row("divergence", text=".3f")))
+USES = Block(
+    "Uses of the estimates, with 95 % intervals over users",
+    (
+        Row("uses/monitoring_error", "monitoring: relative error of counts", format_use),
+        Row("uses/reproduction_error", "epidemic analysis: relative error of the reproduction number", format_use),
+        Row("uses/tracing_precision", "contact tracing: precision", format_use),
+        Row("uses/tracing_recall", "contact tracing: recall", format_use),
+        Row("uses/num_contacts", "true contacts"),
+    ),
+)
 
 
 def _build_target(arguments: dict[str, Any]) -> AuditTarget:

@@ -301,6 +301,20 @@ def shown(value: Any) -> str:
     return cell(str(value))
 
 
+def format_use(metric: Mapping[str, float | None]) -> str:
+    """Format a measure of a use with its interval, in percent.
+
+    Examples
+    --------
+    >>> format_use({"value": 0.123, "low": 0.1, "high": 0.15})
+    '12 % (10 to 15)'
+    """
+    value, low, high = (metric[name] for name in ("value", "low", "high"))
+    if value is None or low is None or high is None:
+        return "undefined"
+    return f"{100 * value:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+
+
 @dataclass(frozen=True)
 class Row:
     """A value of a result: a line of a `Block`, or a column of a `Table`.

@@ -24,6 +24,7 @@ from dphmm.validation import FLAG, MAPPING, Choice, Integers, Interval, Option, 
 
 if TYPE_CHECKING:
     from dphmm.jobs.audit.adversaries import Adversaries
+    from dphmm.jobs.audit.uses import UsesSettings
     from dphmm.jobs.batch.workers import Engine
     from dphmm.release.engine import ReleaseSettings
     from dphmm.space.states import StateSpace
@@ -252,6 +253,14 @@ map_adversary_option = option(
     help="Map of an adversary: 'coast' (bundled) or a file with water.",
 )
 
+uses_options = compose(
+    click.option("--uses", is_flag=True, help="Measure monitoring, epidemic analysis, contact tracing."),
+    settings_key("--area-cells", type=int, default=4, help="With --uses: side of an area of monitoring in cells."),
+    settings_key("--transmission", type=float, default=0.05, help="With --uses: infection per hour of contact."),
+    settings_key("--infectious-hours", type=float, default=24.0, help="With --uses: hours for which a user infects."),
+)
+"""The options of `build_uses`."""
+
 adversary_options = compose(
     settings_key("--adversary-prior", type=click.Path(), help="Another prior: a .csv with columns state, probability."),
     click.option(
@@ -415,6 +424,15 @@ def require_model(model: str | Path | None, data: Sequence[str | Path]) -> None:
 def true_data(values: Mapping[str, Any], name: str = "true") -> Data | None:
     """Return the data of the `true_options` or `known_options`; None if they are not used."""
     return build_data(values[name], {**values, "users": None}) if values[name] else None
+
+
+def build_uses(values: Mapping[str, Any]) -> UsesSettings | None:
+    """Return the assumptions of the `uses_options`; None if uses are not requested."""
+    from dphmm.jobs.audit.uses import UsesSettings
+
+    if not values["uses"]:
+        return None
+    return UsesSettings(values["area_cells"], values["transmission"], values["infectious_hours"])
 
 
 def build_adversaries(values: Mapping[str, Any]) -> Adversaries:

@@ -9,6 +9,7 @@ from .audit.membership import MembershipAudit, audit_membership
 from .audit.policy import PolicyAudit, SecretsAudit, audit_policy, audit_secrets
 from .audit.session import SessionAudit, audit_session
 from .audit.target import AuditTarget, Constraint
+from .audit.uses import ReleasedUses, UsesComparison, UsesSettings, compare_uses, sample_users
 from .audit.utility import UtilityAudit, audit_utility
 from .batch.batch import Batch, batch
 from .calibrate import BudgetOutcome, CalibrationResult, CalibrationTargets, EventLimitResult, calibrate
@@ -65,6 +66,7 @@ __all__ = [
     "ProgressCallback",
     "RegionModelResult",
     "ReleaseResult",
+    "ReleasedUses",
     "ReplayResult",
     "Scheme",
     "SecretsAudit",
@@ -74,6 +76,8 @@ __all__ = [
     "SynthesisResult",
     "TableAttackResult",
     "UserTracks",
+    "UsesComparison",
+    "UsesSettings",
     "UtilityAudit",
     "attack",
     "attack_tables",
@@ -91,6 +95,7 @@ __all__ = [
     "calibrate",
     "compare_counts",
     "compare_users",
+    "compare_uses",
     "compute_release_leakage",
     "compute_stream_leakage",
     "count_users",
@@ -115,5 +120,6 @@ __all__ = [
     "release_states",
     "repair_counts",
     "replay",
+    "sample_users",
     "synthesize",
 ]

@@ -1,4 +1,4 @@
-"""Utility of releases: errors of estimates, coverage of radii, mobility statistics."""
+"""Utility of releases: errors, coverage of radii, mobility statistics, three uses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from dphmm.arrays import FloatArray
+from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result
+from dphmm.jobs.audit.uses import ReleasedUses, UsesSettings, align_users, measure_uses
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.learn import Model, load_model
 from dphmm.jobs.model.synthesis import classify_hours, split_paths
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import compute_slots, get_user_name, read_released
+from dphmm.model import MarkovModel
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
 from dphmm.model.point_estimate import COVERAGE, USER_COVERAGE
 from dphmm.validation import checked
@@ -70,10 +72,13 @@ class UtilityAudit(Result):
         are divergences from 0 (equal) to 1, except ``top_places`` (a share) and ``rank_correlation``, for which 1 is
         best. Visits use all timesteps in the region. The other measures use runs of two or more consecutive timesteps
         and are missing without such runs.
+    uses
+        Errors of monitoring, epidemic analysis and contact tracing from the estimates. None if they were not requested.
     """
 
     users: tuple[UserUtility, ...] = field(repr=False)
     measures: Mapping[str, float]
+    uses: ReleasedUses | None = None
 
     @property
     def mean_error_km(self) -> float:
@@ -157,12 +162,19 @@ class UtilityAudit(Result):
         for name, interval in (("coverage_90", self.mean_coverage), ("users_mostly_covered", self.mostly_covered)):
             bounds = interval or (None, None, None)
             fields |= dict(zip((name, f"min_{name}", f"max_{name}"), bounds, strict=True))
-        return {**fields, "measures": self.measures, "users": self.users}
+        uses = {} if self.uses is None else {"uses": self.uses}
+        return {**fields, "measures": self.measures, **uses, "users": self.users}
 
 
 @checked
 def audit_utility(
-    source: str | Path, model: Model, true: DataLike, *, users: Sequence[str] = (), watch: ProgressCallback = unwatched
+    source: str | Path,
+    model: Model,
+    true: DataLike,
+    *,
+    users: Sequence[str] = (),
+    uses: UsesSettings | None = None,
+    watch: ProgressCallback = unwatched,
 ) -> UtilityAudit:
     """Audit the utility of releases, as ``dphmm audit utility`` does.
 
@@ -176,6 +188,10 @@ def audit_utility(
         The released trajectories. The truth at a timestep is the fix itself, not its cell.
     users
         Users to include. Defaults to all released users.
+    uses
+        The assumptions for the errors of three uses, at least two users. Users count at the timesteps of their releases
+        only, so gaps are neither contacts nor errors. Users without a release are omitted. By default the uses are not
+        measured.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -187,7 +203,8 @@ def audit_utility(
     Raises
     ------
     ConfigurationError
-        If there are no releases, or there is no fix at the timestep of a release.
+        If there are no releases, there is no fix at the timestep of a release, or uses are requested of a single user
+        or of users outside the region.
     DphmmError
         See `read_released`, and if the model or the data are invalid.
     """
@@ -197,12 +214,16 @@ def audit_utility(
     names = list(dict.fromkeys(str(user) for user in rows["user"]))
     if not names:
         raise ConfigurationError(f"{get_user_name(source)} must contain at least one release")
+    if uses is not None and len(names) < 2:
+        raise ConfigurationError("uses must have at least two released users, got 1")
     tracks = Data.from_any(true).within(space).read().trajectories
     fixes = {track.user: track.resample(learned.step) for track in tracks}
     users_utility = []
     true_runs = []
     estimated_runs = []
     first_slots = []
+    slots_by_user = []
+    states_by_user = []
     visits = np.zeros((2, space.size))
     clock = compute_slots(rows, learned)
     for name in watch(names, "Comparing", len(names)):
@@ -225,6 +246,8 @@ def audit_utility(
         users_utility.append(UserUtility(name, errors_km, stated_km, _compute_coverage(errors_km, radius)))
         states = space.locate(*truth)
         estimated_states = space.nearest(*estimate)
+        slots_by_user.append(slots)
+        states_by_user.append((states, estimated_states))
         for counts, visited in zip(visits, (estimated_states, states), strict=True):
             counts += np.bincount(visited[states >= 0], minlength=space.size)
         for _, first, run in split_paths(0, slots, states):
@@ -238,7 +261,22 @@ def audit_utility(
         classes = classify_hours(learned, np.array(first_slots), lengths)
         pair = (Crowd.from_paths(paths, space.points, classes) for paths in (estimated_runs, true_runs))
         measures = compare_crowds(*pair) | measures
-    return UtilityAudit(tuple(users_utility), measures)
+    return UtilityAudit(
+        tuple(users_utility),
+        measures,
+        None if uses is None else _measure_released_uses(learned, uses, slots_by_user, states_by_user),
+    )
+
+
+def _measure_released_uses(
+    model: MarkovModel, settings: UsesSettings, slots: list[IntArray], states: list[tuple[IntArray, IntArray]]
+) -> ReleasedUses:
+    """Measure the uses of all users, with the true and the estimated states of each."""
+    true, estimated = zip(*states, strict=True)
+    if all((user_states < 0).all() for user_states in true):
+        raise ConfigurationError("true must have a location within the region of the model for uses, got none")
+    shared, aligned = align_users(slots, list(true))
+    return measure_uses(model, settings, shared, aligned, align_users(slots, list(estimated))[1])
 
 
 def _compute_coverage(errors_km: FloatArray, radius: FloatArray) -> float:

@@ -15,7 +15,7 @@ from dphmm import MarkovModel, ReleaseSettings
 from dphmm.audit.empirical import clopper_pearson_interval
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError
-from dphmm.jobs import audit_utility, release
+from dphmm.jobs import UsesSettings, audit_utility, release
 from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.space import Grid
 
@@ -130,3 +130,91 @@ def test_utility_command_warns_that_result_is_private(town, monkeypatch):
     output = json.loads(done.stdout)
     assert output["private"] is True
     assert {user["user"] for user in output["users"]} == {"u0", "u1", "u2", "u3"}
+
+
+def _locate(rows, latitude, longitude):
+    """Map (user, time) to the nearest cell of each row, by geodesic distance."""
+    centres = GRID.latlon()
+    states = {}
+    for row in rows:
+        point = float(row[longitude]), float(row[latitude])
+        metres = [Geod(ellps="WGS84").inv(*point, c[1], c[0])[2] for c in centres]
+        states[row["user"], row["time"]] = int(np.argmin(metres))
+    return states
+
+
+def test_uses_match_plain_loops_over_the_files(town, tmp_path):
+    """User u3 lacks the first three hours, at which the user neither counts nor meets another."""
+    folder, model, true = town
+    is_late = lambda row: row["user"] != "u3" or row["time"] >= "2024-03-04T03"  # noqa: E731
+    for source in (true, folder / "r.csv"):
+        rows = [row for row in _rows(source) if is_late(row)]
+        with (tmp_path / source.name).open("w", newline="") as file:
+            table = csv.DictWriter(file, rows[0])
+            table.writeheader()
+            table.writerows(rows)
+    settings = UsesSettings(area_cells=2, transmission=0.5, infectious_hours=2)
+    uses = audit_utility(tmp_path / "r.csv", model, str(tmp_path / true.name), uses=settings).uses
+    actual = _locate(_rows(tmp_path / true.name), "latitude", "longitude")
+    sent = _locate(_rows(tmp_path / "r.csv"), "estimate_latitude", "estimate_longitude")
+    assert actual.keys() == sent.keys()
+    # Monitoring: user-timesteps of each area of 2 × 2 cells and hour.
+    counts = {}
+    for states, sign in ((actual, -1), (sent, 1)):
+        for (_, time), state in states.items():
+            key = time[:13], *(GRID.lattice[state] // 2)
+            counts[key] = counts.get(key, 0) + sign
+    assert uses.audit.monitoring_error.value == pytest.approx(sum(map(abs, counts.values())) / len(actual))
+    # Contact tracing: pairs of users in one cell at one time.
+    contacts = []
+    for states in (actual, sent):
+        keys = sorted(states)
+        contacts.append({(a, b) for a in keys for b in keys if a < b and a[1] == b[1] and states[a] == states[b]})
+    both = len(contacts[0] & contacts[1])
+    assert uses.audit.num_contacts == len(contacts[0]) > 0
+    assert uses.audit.tracing_recall.value == pytest.approx(both / len(contacts[0]))
+    assert uses.audit.tracing_precision.value == pytest.approx(both / len(contacts[1]))
+    # Epidemic analysis: windows of 12 timesteps, in which 6 contacts infect with the probability of an hour.
+    times = sorted({time for _, time in actual})
+    numbers = []
+    for pairs in contacts:
+        number = 0.0
+        for window in (times[start : start + 12] for start in range(len(times) - 11)):
+            for first, second in ((f"u{i}", f"u{j}") for i in range(4) for j in range(i)):
+                met = sum({a[0], b[0]} == {first, second} and a[1] in window for a, b in pairs)
+                number += 2 * (1 - 0.5 ** (met / 6))
+        numbers.append(number / 4 / (len(times) - 11))
+    measured = uses.audit.reproduction_number, uses.audit.released_reproduction_number
+    assert measured == pytest.approx(numbers)
+    assert uses.audit.reproduction_error.value == pytest.approx(numbers[1] / numbers[0] - 1)
+
+
+def test_uses_of_one_user_raise(town, monkeypatch):
+    folder, model, true = town
+    rows = _rows(folder / "r.csv")
+    with (folder / "one.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(row for row in rows if row["user"] == "u0")
+    with pytest.raises(ConfigurationError, match="uses must have at least two released users, got 1"):
+        audit_utility(folder / "one.csv", model, str(true), uses=UsesSettings())
+    monkeypatch.chdir(folder)
+    (folder / "s.toml").write_text("transmission = 1.5\n")
+    arguments = ["audit", "utility", "r.csv", "--model", "m.npz", "--true", "true.csv", "--uses"]
+    done = CliRunner().invoke(main, [*arguments, "--settings", "s.toml"])
+    assert done.exit_code == 2
+    assert "transmission must be" in done.output
+
+
+def test_uses_command_prints_and_exports_the_table(town, monkeypatch):
+    folder, model, true = town
+    monkeypatch.chdir(folder)
+    arguments = ["audit", "utility", "r.csv", "--model", "m.npz", "--true", "true.csv", "--uses"]
+    output = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)["uses"]
+    audit = audit_utility(folder / "r.csv", model, str(true), uses=UsesSettings()).uses.audit
+    assert output["monitoring_error"] == audit.monitoring_error.to_dict()
+    # The releases cover ten hours, so users are infectious for ten of the default 24.
+    assert (output["infectious_hours"], output["transmission_per_hour"]) == (10, 0.05)
+    printed = CliRunner().invoke(main, arguments).stdout
+    low, high = (f"{100 * end:.0f}" for end in (audit.tracing_recall.low, audit.tracing_recall.high))
+    assert f"{100 * audit.tracing_recall.value:.0f} % ({low} to {high})" in printed

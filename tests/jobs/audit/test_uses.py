@@ -1,0 +1,119 @@
+"""Tests of compared settings against single releases of the engine and plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm import Grid, MarkovModel, Releaser, ReleaseSettings
+from dphmm.audit import audit_uses, open_visited_states
+from dphmm.errors import ConfigurationError, PolicyError
+from dphmm.jobs import UsesSettings, compare_uses, sample_users
+
+GRID = Grid.over((45.0, 7.0, 45.02, 7.026), 0.5)
+# Users often meet at the first cells.
+VISITS = 0.6 ** np.arange(GRID.size) / (0.6 ** np.arange(GRID.size)).sum()
+MODEL = MarkovModel(0.5 * np.eye(GRID.size) + 0.5 * VISITS, VISITS, states=GRID, step_seconds=1800)
+SETTINGS = [ReleaseSettings(policy, epsilon) for policy in ("utility:600m", "complete") for epsilon in (0.5, 5.0)]
+
+
+@pytest.fixture(scope="module")
+def states():
+    """The states of 10 users at 8 timesteps. One is outside in between, one always."""
+    states = sample_users(MODEL, 10, 8, first=7, seed=3)
+    states[4, 2:5] = states[9] = -1
+    return states
+
+
+@pytest.fixture(scope="module")
+def comparisons(states):
+    return compare_uses(MODEL, SETTINGS, states, first=7, num_patients=2, seed=5)
+
+
+def release_all(graph, setting, states):
+    """Release each user with an engine and find the cells of the estimates by plain distances."""
+    released, errors = np.full(states.shape, -1), []
+    for user, path in enumerate(states):
+        rng = np.random.default_rng(np.random.SeedSequence(5, spawn_key=(user,)))
+        releaser = Releaser(MODEL, GRID.points, graph, epsilon=setting.epsilon, rng=rng, allow_singleton=True)
+        gap = 1
+        for step, state in enumerate(path.tolist()):
+            if state < 0:
+                gap += 1
+                continue
+            if not (released[user] >= 0).any():
+                releaser.restart(first=7 + step)
+            estimate = np.array(releaser.release(state, steps=gap).estimate)
+            gap = 1
+            released[user, step] = np.argmin(np.linalg.norm(GRID.points - estimate, axis=1))
+            errors.append(np.linalg.norm(GRID.points[state] - estimate))
+    return released, float(np.mean(errors))
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_comparison_matches_releases_of_an_engine(states, comparisons, index):
+    setting, comparison = SETTINGS[index], comparisons[index]
+    graph = setting.graph(MODEL)
+    released, error = release_all(graph, setting, states)
+    columns, rows = (GRID.lattice // 4).T
+    expected = audit_uses(
+        states, released, areas=100 * rows + columns, patients=[0, 1], transmission=1 - 0.95**0.5,
+        infectious_steps=8, period_steps=2, slots=np.arange(7, 15),
+    )  # fmt: skip
+    measured = comparison.uses.audit.to_dict()
+    # Areas are numbered otherwise, so their errors are summed in another order.
+    monitoring = measured.pop("monitoring_error")
+    assert monitoring == pytest.approx(expected.monitoring_error.to_dict())
+    assert {**expected.to_dict(), **measured} == expected.to_dict()
+    assert comparison.mean_error.value == pytest.approx(error)
+    assert comparison.mean_error.low < error < comparison.mean_error.high
+    visited = np.unique(states[:2])
+    updated, _ = release_all(open_visited_states(graph, visited), setting, states)
+    traced = audit_uses(states, updated, patients=[0, 1], infectious_steps=8)
+    assert comparison.updated_precision.to_dict() == traced.tracing_precision.to_dict()
+    assert comparison.updated_recall.value == traced.tracing_recall.value == 1
+    present = states[states >= 0]
+    assert comparison.disclosed_share == np.isin(present, visited).mean()
+
+
+def test_small_budgets_cost_accuracy_and_updates_restore_tracing(comparisons):
+    low, high = comparisons[:2]
+    assert low.mean_error.value > high.mean_error.value
+    # Precision, not recall: without information, all estimates are the model's mean, where all users seem to meet.
+    before = [comparison.uses.audit.tracing_precision.value for comparison in (low, high)]
+    assert before[0] < before[1] < high.updated_precision.value
+    assert low.to_dict()["policy"] == "utility:600m"
+    assert low.to_dict()["mean_error_m"]["value"] == pytest.approx(1000 * low.mean_error.value)
+
+
+def test_sampled_users_follow_the_model():
+    """The share of stays of 40,000 moves is within 4 standard errors (seed 2)."""
+    states = sample_users(MODEL, 2000, 21, seed=2)
+    # The initial distribution is stationary.
+    probability = 0.5 + 0.5 * (VISITS**2).sum()
+    share = (states[:, 1:] == states[:, :-1]).mean()
+    assert share == pytest.approx(probability, abs=4 * np.sqrt(probability * (1 - probability) / 40_000))
+    assert (sample_users(MODEL, 5, 4, seed=1) == sample_users(MODEL, 5, 4, seed=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"settings": []}, "settings must have at least one element"),
+        ({"states": [[0, 1]]}, "states must have two users or more"),
+        ({"states": [[0], [10_000]]}, "states must have two users or more with states below"),
+        ({"states": [[-1], [-1]]}, "states must have two users or more"),
+        ({"num_patients": 3}, "num_patients must be at most the number of users, 2, got 3"),
+    ],
+)
+def test_refusals_name_the_parameter(changes, message):
+    arguments = {"settings": SETTINGS[:1], "states": [[0, 1], [1, 2]]} | changes
+    with pytest.raises(ConfigurationError, match=message):
+        compare_uses(MODEL, **arguments)
+
+
+def test_invalid_policies_and_assumptions_raise():
+    with pytest.raises(PolicyError):
+        compare_uses(MODEL, [ReleaseSettings("utility:600x")], [[0], [1]])
+    with pytest.raises(ConfigurationError, match="area_cells must be"):
+        UsesSettings(area_cells=0)
