@@ -42,6 +42,7 @@ import dphmm.writers as writers
 from dphmm.events.outputs import make_outputs
 from dphmm.jobs.progress import unwatched
 from dphmm.leakage import LossFunction
+from dphmm.tables.street_map import read_street_map
 from tests.running_example import LABELS, F, graph
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +72,7 @@ TWO = np.array([[0.8, 0.2], [0.3, 0.7]])
 HULL = geometry.SensitivityHull([[3, 0], [1, 2]])
 PLACES = space.Places(list("abcdef"), 45 + F[:, 1] / 100, -30 + F[:, 0] / 100)
 GRID = space.Grid.over((45.0, -30.0, 45.02, -29.97), 0.5)
+STREET_MAP = read_street_map("data/streets.geojson")
 ONE = space.Grid.over((44.99, -30.01, 45.01, -29.99), 5.0)
 TIMES = np.datetime64("2024-03-07T09:00:00", "us") + np.arange(5) * np.timedelta64(60, "s")
 TRACK = space.Trajectory("ann", TIMES, 45 + np.arange(5) / 1000, -30 + np.arange(5) / 1000)
@@ -126,6 +128,15 @@ def tables_and_space() -> None:
     )
     add_call("space.Places.latlon", PLACES.latlon, states=[0, 1])
     add_call("space.Grid.latlon", GRID.latlon, states=[0, 1])
+    add_call("space.Streets", space.Streets, vertices=[[450000000, 70000000], [450050000, 70000000]], counts=[2])
+    add_call(
+        "space.Streets.from_map",
+        space.Streets.from_map,
+        "street_map",
+        street_map=STREET_MAP,
+        segment_km=0.5,
+        within_km=0.2,
+    )
     add_call("space.StateSpace.check", GRID.check, states=[0, 1])
     add_call("space.StateSpace.locate", GRID.locate, latitude=[45.01], longitude=[-29.99])
     add_call("space.Places.locate", PLACES.locate, latitude=[45.01], longitude=[-29.99])
@@ -698,7 +709,7 @@ def audits_and_jobs() -> None:
     add_call("jobs.load_model", jobs.load_model, model="missing.npz")
     add_call(
         "jobs.region", jobs.region, preset=None, bbox=(45.0, -30.0, 45.02, -29.97), polygon=None, places=None,
-        within=None, cell=0.5
+        within=None, cell=0.5, streets=None
     )  # fmt: skip
     add_call("jobs.blank_model", jobs.blank_model, bbox=(45.0, -30.0, 45.02, -29.97), step_seconds=60.0, kind="walking")
     add_call(

@@ -16,7 +16,9 @@ _estimators = click.Choice(["coupled", "online", "single", "least-squares", "max
 _mobility_options = options.compose(
     click.option("--model", type=PATH, help="A model from 'dphmm learn'."),
     click.option("--transition", type=PATH, help="Transition matrix, a CSV, NPY or NPZ file."),
-    click.option("--smooth", default=0.0, metavar="AMOUNT", help="Smoothing amount added to every probability."),
+    click.option(
+        "--smoothing", "smooth", default=0.0, metavar="AMOUNT", help="Smoothing amount added to every probability."
+    ),
 )
 _budget_options = options.compose(
     click.option(

@@ -341,9 +341,15 @@ region_options = compose(
     ),
     click.option("--town", metavar="NAME", help="Region: 20 km by 20 km around a town, such as Wien or 'Paris, TX'."),
     click.option("--places", type=click.Path(), metavar="FILE", help="CSV of named places: name, latitude, longitude."),
-    click.option("--cell", type=float, metavar="KM", help="Side of a grid cell, kilometres."),
+    click.option(
+        "--streets",
+        type=click.Path(),
+        metavar="FILE",
+        help="Region: segments of the streets of a public map; --bbox or --town may bound it.",
+    ),
+    click.option("--cell", type=float, metavar="KM", help="Side of a grid cell, or longest segment, kilometres."),
     settings_key("--extent", type=click.Path(), help="Region: the bounding box of a layer, which must be public."),
-    settings_key("--within", type=float, help="With --places: maximum distance of a fix, kilometres."),
+    settings_key("--within", type=float, help="With --places or --streets: maximum distance of a fix, kilometres."),
     heading="Region",
 )
 """The options of `build_space`."""
@@ -373,7 +379,7 @@ seed_option = option(
     help="Seed of the noise, for experiments: the output is not private.",
 )
 
-REGION = ("preset", "bbox", "town", "polygon", "extent", "places", "within", "cell")
+REGION = ("preset", "bbox", "town", "polygon", "extent", "places", "streets", "within", "cell")
 
 
 def refuse(names: Collection[str], reason: str) -> None:

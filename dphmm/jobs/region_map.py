@@ -98,7 +98,7 @@ def build_region_map(source: str | Path, space: StateSpace) -> RegionMap:
         If the file cannot be read, or contains nothing of the region.
     """
     if not isinstance(space, Grid):
-        raise ConfigurationError("a map requires a grid: named places have no area")
+        raise ConfigurationError("a map requires a grid: named places and streets have no area")
     if source == COAST:
         return RegionMap(compute_land_shares(space), LAND_CREDIT)
     path = Path(source)
@@ -107,13 +107,18 @@ def build_region_map(source: str | Path, space: StateSpace) -> RegionMap:
     wide = margin / max(float(np.cos(np.radians(np.abs(latitude).max()))), 0.01)
     box = latitude.min() - margin, longitude.min() - wide, latitude.max() + margin, longitude.max() + wide
     street_map = read_street_map(path, box)
-    is_openstreetmap = get_suffix(path) in OPENSTREETMAP_SUFFIXES
     land = compute_land_shares(space, street_map.water, street_map.coast)
     if not land.any():  # an island that the bundled map lacks
         land = 1 - space.share_within(shapely.union_all(shapely.make_valid(street_map.water)))
-    credit = "© OpenStreetMap contributors." if is_openstreetmap else f"Map: {path.name}."
+    credit = get_credit(path)
     credit += "" if street_map.coast else f" {LAND_CREDIT}"
     return RegionMap(land, credit, _content(space, street_map))
+
+
+def get_credit(path: Path) -> str:
+    """Return the attribution of a map file."""
+    is_openstreetmap = get_suffix(path) in OPENSTREETMAP_SUFFIXES
+    return "© OpenStreetMap contributors." if is_openstreetmap else f"Map: {path.name}."
 
 
 # Pieces of streets per side of a cell: a street's length in a cell is accurate to about a tenth of the side.
@@ -181,7 +186,7 @@ def restrict_region(
         If the layer is invalid; see `dphmm.policy.zones.read_polygons`.
     """
     if not isinstance(space, Grid):
-        raise ConfigurationError("--only-on requires a grid: named places have no area")
+        raise ConfigurationError("--only-on requires a grid: named places and streets have no area")
     kept = space.share_within(shapely.union_all([shape for _, shape in read_polygons(str(layer))])) > 0
     if not kept.any():
         raise ConfigurationError(f"--only-on must share area with the region, got {layer}")

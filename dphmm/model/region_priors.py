@@ -34,6 +34,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.speed_limit import MAX_SPEED_KMH, Speed, SpeedLimit
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
+from dphmm.space.streets import Streets
 from dphmm.validation import Seconds, checked
 
 # Densities are integrated over geometrically growing intervals, up to half the circumference of the Earth.
@@ -142,7 +143,7 @@ def region_prior(
     max_speed_kmh
         The speed limit, which determines the possible moves. Defaults to that of the type.
     attraction
-        ``(N,)``: the attraction of each state, positive. Defaults to uniform.
+        ``(N,)``: the attraction of each state, positive. Defaults to uniform; of segments of streets, to their lengths.
 
     Returns
     -------
@@ -166,9 +167,12 @@ def region_prior(
     """
     parameters = get_kind(kind)
     reach = SpeedLimit(space, step_seconds, parameters.max_speed_kmh if max_speed_kmh is None else max_speed_kmh)
-    kernel = RegionKernel(
-        reach, _ring_shares(reach, parameters), np.ones(space.size) if attraction is None else attraction
-    )
+    assumed = "attraction by a map"
+    if attraction is None:
+        is_uniform = not isinstance(space, Streets)
+        assumed = "uniform attraction" if is_uniform else "attraction by length of street"
+        attraction = space.lengths_km if isinstance(space, Streets) else np.ones(space.size)
+    kernel = RegionKernel(reach, _ring_shares(reach, parameters), attraction)
     model = MarkovModel(reach.with_data(kernel.data()), kernel.attraction, space, float(step_seconds))
     return model.with_provenance(
         {
@@ -179,9 +183,7 @@ def region_prior(
             "resting_probability": parameters.rest,
             "distance_distribution": parameters.distance_distribution,
             "max_speed_kmh": reach.max_speed_kmh,
-            "assumptions": "uniform attraction, uniform direction of moves, and no user leaves the region"
-            if attraction is None
-            else "attraction by a map, uniform direction of moves, and no user leaves the region",
+            "assumptions": f"{assumed}, uniform direction of moves, and no user leaves the region",
         }
     )
 
@@ -200,6 +202,10 @@ def _ring_shares(reach: SpeedLimit, kind: Kind) -> FloatArray:
         needle = np.minimum(middles / reach.space.cell_km, 1.0)
         stays = 1 - (4 * needle - needle**2) / np.pi
         stays[needle == 1.0] = 0.0
+    elif isinstance(reach.space, Streets):
+        # A location is uniform on the streets, and is in a segment in proportion to its length.
+        lengths = reach.space.lengths_km
+        stays = np.clip(1 - middles / (lengths @ lengths / lengths.sum()), 0.0, 1.0)
     else:
         # With a single ring, such as between two places, it ends at the distance that can be covered.
         first_end = reach.ring_ends_km[0] if len(reach.ring_ends_km) else reach.distance_km

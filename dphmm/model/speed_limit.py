@@ -15,6 +15,7 @@ from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as
 from dphmm.errors import ConfigurationError, StateError
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
+from dphmm.space.streets import Streets
 from dphmm.space.trajectory import microseconds
 from dphmm.validation import Interval, Seconds, checked
 
@@ -29,6 +30,8 @@ _RING_ENDS = (1.2, 1.6, 2.1, 2.9, 3.7)
 _RING_GROWTH = 1.3
 _MAX_RINGS = 200
 _BLOCK_MOVES = 1 << 22
+# Segments of streets of which the moves are found together: few enough to refuse too many moves early.
+_STREET_BLOCK = 2000
 
 Speed = Annotated[float, Interval(0, inf, "neither", "kilometres an hour", ConfigurationError)]
 
@@ -43,7 +46,8 @@ class SpeedLimit:
     ----------
     space
         The states. The distance of two grid cells is that of their nearest corners. The distance of two named places is
-        that of their points, minus twice the radius within which fixes are assigned to them.
+        that of their points, minus twice the radius within which fixes are assigned to them. The distance of two
+        segments of streets is that of their nearest ends along streets.
     step_seconds
         The timestep, in seconds.
     max_speed_kmh
@@ -71,7 +75,8 @@ class SpeedLimit:
         self.max_speed_kmh = speed
         self.distance_km = speed * float(step_seconds) / 3600.0
         """The distance that can be covered within a step, in kilometres."""
-        find_moves, rows, ends, unit = (_on_grid if isinstance(space, Grid) else _among_places)(space, self.distance_km)
+        prepare = next((value for kind, value in _FINDERS.items() if isinstance(space, kind)), _among_places)
+        find_moves, rows, ends, unit = prepare(space, self.distance_km)
         self.ring_count = len(ends) + 2
         """The number of rings. It is public, and does not depend on whether every ring contains a move."""
         self.ring_ends_km: FloatArray = locked(ends * unit)
@@ -237,6 +242,28 @@ def _among_places(space: StateSpace, distance: float) -> tuple[_MoveFinder, int,
         return np.bincount(sources, minlength=len(differences)), targets.astype(np.int32), ring
 
     return find_moves, max(1, _BLOCK_MOVES // space.size), ends, unit
+
+
+def _on_streets(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
+    """Return a function that finds the moves between segments of streets; see `_on_grid`.
+
+    Distances are those of the nearest ends along streets; rings are of the distances of middles.
+    """
+    unit = spacing(space.points)
+    # The total length exceeds every distance, also if the speed limit allows all moves.
+    far = min(distance, float(space.lengths_km.sum()))
+    ends = _ring_ends((far + space.extent_km) / unit)
+
+    def find_moves(states: slice) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+        first, second, lengths = (np.concatenate(parts) for parts in zip(*space.near(far, states), strict=True))
+        sources = first - states.start
+        counts = np.bincount(sources, minlength=min(states.stop, space.size) - states.start)
+        return counts, second.astype(np.int32), _rings(lengths / unit, first == second, ends)
+
+    return find_moves, _STREET_BLOCK, ends, unit
+
+
+_FINDERS = {Grid: _on_grid, Streets: _on_streets}
 
 
 def spacing(points: FloatArray) -> float:

@@ -20,6 +20,7 @@ from dphmm.policy.isolated_states import refuse_if_empty
 from dphmm.policy.lengths import kilometres
 from dphmm.policy.zones import PolygonLayer, buffered, categorical_layer, find_layer, open_places, zones
 from dphmm.space.states import StateSpace
+from dphmm.space.streets import Streets
 from dphmm.tables.source import file_hash
 from dphmm.validation import checked
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 GRAMMAR = (
-    "utility:1km, centres:1km, complete, transition, categorical:LAYER.geojson[@PROPERTY], "
+    "utility:1km, centres:1km, streets:300m, complete, transition, categorical:LAYER.geojson[@PROPERTY], "
     "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, graph:{JSON}, without:FILE.json, "
     "without:{JSON}, combined by & and |"
 )
@@ -37,6 +38,8 @@ GRAMMAR = (
 _LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg|fgb|shp))@([^/\\]+)", re.IGNORECASE)
 _WITH_BUFFER = re.compile(r"(.+)\+\s*([0-9.eE]+\s*k?m)\s*")
 _RADII = ("utility", "centres")
+# Terms with a length as the argument.
+_LENGTHS = (*_RADII, "streets")
 _CANONICAL_RADIUS = re.compile(r"\butility:([0-9.e+-]+)km(:places)?")
 
 
@@ -57,6 +60,8 @@ def parse_policy(
         - ``utility:1km``: connects states that contain two locations at most this far apart; also in ``m``.
         - ``centres:1km``: connects states with points, such as the centres of grid cells, at most this far apart. This
           is the rule of the papers. For real locations its guarantee covers a smaller distance.
+        - ``streets:300m``: connects segments of streets that contain two locations at most this far apart along
+          streets. Requires a space of streets.
         - ``complete``: connects all states.
         - ``transition``: connects states that share a possible predecessor.
         - ``categorical:LAYER.geojson``: connects states in the same polygon of a layer. A suffix ``@PROPERTY`` names
@@ -270,7 +275,7 @@ def policy_radius(text: str) -> float | None:
     >>> policy_radius("complete & utility:500m | transition"), policy_radius("complete")
     (0.5, None)
     """
-    radii = (term.partition(":")[2] for terms in _terms(text) for term in terms if _kind(term) in _RADII)
+    radii = (term.partition(":")[2] for terms in _terms(text) for term in terms if _kind(term) in _LENGTHS)
     return max(map(kilometres, radii), default=None)
 
 
@@ -296,6 +301,8 @@ def _in_words(term: str) -> str:
     if kind in _RADII:
         radius = f"within {kilometres(argument):g} km"
         return f"are {radius}" if kind == "utility" else f"belong to states with points {radius}"
+    if kind == "streets":
+        return f"are within {kilometres(argument):g} km along streets"
     if kind == "categorical":
         return f"are in the same area of {Path(_parse_layer(argument)[0]).name}"
     if kind == "zone":
@@ -360,6 +367,8 @@ def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
     kind, _, argument = (part.strip() for part in text.partition(":"))
     if kind in _RADII:  # 'centres' keeps the hash of the former 'utility', which was between centres
         return f"utility:{kilometres(argument)!r}km{':places' if kind == 'utility' else ''}"
+    if kind == "streets":
+        return f"streets:{kilometres(argument)!r}km"
     if kind in ("categorical", "open", "zone"):
         path, label, length = _parse_zone(text, layers) if kind == "zone" else (*_parse_layer(argument, layers), None)
         widened = "" if length is None else f"+{length!r}km"
@@ -384,9 +393,14 @@ def _layer_hash(path: str, layers: Sequence[PolygonLayer]) -> str:
 def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]) -> PolicyGraph:
     kind, _, argument = (part.strip() for part in text.partition(":"))
     if kind in _RADII and argument:
-        cell = space.cell_km if kind == "utility" else 0.0
+        cell = space.extent_km if kind == "utility" else 0.0
         graph = PolicyGraph.utility(space.measurements(), kilometres(argument), cell)
         return refuse_if_empty(graph, text, space, is_radius=True)
+    if kind == "streets" and argument:
+        distance = kilometres(argument)
+        if not isinstance(space, Streets):
+            raise PolicyError(f"policy {text!r} requires a region of streets: build the model with --streets FILE")
+        return PolicyGraph.from_edges(space.size, space.pairs_within(distance))
     if kind == "categorical" and argument:
         path, label = _parse_layer(argument, layers)
         return categorical_layer(find_layer(path, layers), space, label)

@@ -2,6 +2,7 @@
 
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, LocalProjection, Places, StateSpace, register_space
+from dphmm.space.streets import Streets
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Places",
     "SlottedTrajectory",
     "StateSpace",
+    "Streets",
     "Trajectory",
     "register_space",
 ]

@@ -178,6 +178,11 @@ class StateSpace(ABC):
         """The number of states."""
         return int(self.points.shape[0])
 
+    @property
+    def extent_km(self) -> float:
+        """The side of a square around a point that contains its state, kilometres; 0 for points."""
+        return self.cell_km
+
     def __len__(self) -> int:
         return self.size
 
@@ -433,7 +438,7 @@ class StateSpace(ABC):
         return hash(self.content_hash)
 
 
-_SHIPPED_KINDS = ("grid", "places")
+_SHIPPED_KINDS = ("grid", "places", "streets")
 
 SPACE_REGISTRY: Registry[StateSpace] = Registry(StateSpace, "dphmm.spaces", _SHIPPED_KINDS)  # type: ignore[type-abstract]
 """The state spaces of other packages."""
@@ -475,8 +480,8 @@ def _find_space(kind: str, data: Mapping[str, Any]) -> type[StateSpace]:
     return space
 
 
-def _centre(latitude: FloatArray, longitude: FloatArray) -> LocalProjection:
-    """Return the projection around the middle of the places."""
+def centre_projection(latitude: FloatArray, longitude: FloatArray) -> LocalProjection:
+    """Return the projection around the middle of places ``(n,)``, in degrees."""
     # The mean is taken on the sphere, so that the date line is not a border.
     phi = np.radians(latitude)
     lam = np.radians(longitude)
@@ -538,7 +543,7 @@ class Places(StateSpace):
         places = len(self.latitude)
         if count != places:
             raise CoordinateError(f"there must be one name per place, got {count} names and {places} places")
-        self.projection = projection or _centre(self.latitude, self.longitude)
+        self.projection = projection or centre_projection(self.latitude, self.longitude)
         self.points = self.projection.to_plane(self.latitude, self.longitude)
         far = np.hypot(self.points[:, 0], self.points[:, 1])
         if far.max() > REACH_KM:

@@ -13,7 +13,7 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, ReleaseSettings, Trajectory
 from dphmm.errors import ConfigurationError, DphmmError, MissingExtensionError, StateError
 from dphmm.jobs import learn, release
-from dphmm.space import Grid, Places, StateSpace, register_space
+from dphmm.space import Grid, Places, StateSpace, Streets, register_space
 from dphmm.space.states import SPACE_REGISTRY
 from tests.extensions.pages import forget, install, read_file
 
@@ -55,6 +55,7 @@ def build_spaces(ring) -> list[StateSpace]:
     return [
         Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.5),
         Places(["a", "b"], [45.0, 45.02], [7.0, 7.05], within_km=0.5),
+        Streets([[450000000, 70000000], [450050000, 70000000], [450090000, 70010000]], [3]),
         ring(45.0, -30.0, 2.0, 40),
     ]
 

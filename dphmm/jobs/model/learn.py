@@ -20,11 +20,11 @@ import numpy as np
 import shapely
 
 from dphmm.arrays import MAX_SCALE, FloatArray, IntArray
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError, DataFileError, StateError
 from dphmm.formatting import Result, as_plain, export_fields, exported
 from dphmm.jobs.input_data import Data, DataLike, Dropped, UserTracks
 from dphmm.jobs.model.private import MOVES_PER_USER, PrivateModel, fit_private
-from dphmm.jobs.region_map import COAST, RegionMap, build_region_map, restrict_region
+from dphmm.jobs.region_map import COAST, RegionMap, build_region_map, get_credit, restrict_region
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.model.calibrated_radii import MIN_USERS, compute_calibrated_radii
@@ -40,9 +40,11 @@ from dphmm.random import Rng, random_source
 from dphmm.readers.table import read_places
 from dphmm.space import Grid, LocalProjection, StateSpace, Trajectory
 from dphmm.space.grid import Box, CellSize, preset_box
+from dphmm.space.streets import SEGMENT_KM, WITHIN_KM, Streets
 from dphmm.space.towns import town_box
 from dphmm.tables import check_output, new_file, write_text
 from dphmm.tables.source import get_suffix
+from dphmm.tables.street_map import read_street_map
 from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, checked
 
 _FORMAT = "dphmm-learned-from-1"
@@ -396,7 +398,9 @@ class LearnResult:
 
 
 def _model_size(model: MarkovModel) -> dict[str, Any]:
-    return {"states": model.size, "transitions": model.num_possible_moves, "step_seconds": model.step_seconds}
+    size = {"states": model.size, "transitions": model.num_possible_moves, "step_seconds": model.step_seconds}
+    # Shows whether a part of the streets is missing, because it is not connected with the others.
+    return size | ({"street_km": float(model.states.lengths_km.sum())} if isinstance(model.states, Streets) else {})
 
 
 # Default cell sizes of presets that differ from the published ones; see `region`. Evaluations do not use them.
@@ -441,8 +445,9 @@ def region(
     cell: CellSize | None = None,
     town: str | None = None,
     extent: str | Path | None = None,
+    streets: str | Path | None = None,
 ) -> StateSpace:
-    """Create the state space of a region from exactly one of six descriptions.
+    """Create the state space of a region from exactly one of seven descriptions.
 
     Parameters
     ----------
@@ -457,18 +462,22 @@ def region(
     places
         A CSV of named places: name, latitude, longitude.
     within
-        With `places`: the maximum distance of a fix from its place, in kilometres. Defaults to any distance.
+        With `places` or `streets`: the maximum distance of a fix from its place or segment, in kilometres. Defaults to
+        any distance from a place, and to 0.2 km from a segment.
     cell
-        The side of a grid cell, in kilometres.
+        The side of a grid cell, in kilometres. With `streets`: the largest length of a segment; 0.1 km by default.
     town
         A town on the bundled map: the square of 20 km around it. See `dphmm.space.towns.find_town`.
     extent
         A file with *public* locations, such as a layer of districts: the box around them.
+    streets
+        A public map file with streets: the states are segments of its streets (`dphmm.space.Streets`). It can be
+        combined with `bbox`, `town` or `extent`, which then bound the streets.
 
     Returns
     -------
     StateSpace
-        A grid, or named places.
+        A grid, named places, or segments of streets.
 
     Raises
     ------
@@ -482,16 +491,21 @@ def region(
     >>> region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
     Grid(182 states of 0.5 km in 13 columns and 14 rows)
     """
-    if sum(choice is not None for choice in (preset, bbox, polygon, places, town, extent)) != 1:
+    num_boxes = sum(box is not None for box in (bbox, town, extent))
+    num_others = sum(choice is not None for choice in (preset, polygon, places, streets))
+    if num_others + num_boxes != 1 and not (streets is not None and num_others == num_boxes == 1):
         raise ConfigurationError(
-            "exactly one region is required: use one of --preset, --bbox, --town, --polygon, --places and extent"
+            "exactly one region is required: use one of --preset, --bbox, --town, --polygon, --places, extent and "
+            "--streets, which one of --bbox, --town and extent may bound"
         )
+    if streets is not None:
+        return _read_streets(Path(streets), cell, within, _box(bbox, town, extent) if num_boxes else None)
     if places is not None:
         if cell is not None:
             raise ConfigurationError("--cell cannot be combined with --places: named places have no cells")
         return read_places(places, float("inf") if within is None else within)
     if within is not None:
-        raise ConfigurationError("within requires --places")
+        raise ConfigurationError("within requires --places or --streets")
     if preset is not None:
         cell = _PRESET_CELLS.get(preset) if cell is None else cell
         return Grid.preset(preset) if cell is None else Grid.over(preset_box(preset), cell)
@@ -500,6 +514,20 @@ def region(
     if bbox is not None or town is not None or extent is not None:
         return Grid.over(_box(bbox, town, extent), cell)
     return Grid.over(shapely.union_all([shape for _, shape in read_polygons(str(polygon))]), cell)
+
+
+def _read_streets(path: Path, segment: float | None, within: float | None, bounds: Box | None) -> Streets:
+    """Return the segments of the streets of a map file."""
+    try:
+        return Streets.from_map(
+            read_street_map(path, bounds),
+            SEGMENT_KM if segment is None else segment,
+            WITHIN_KM if within is None else within,
+            bounds,
+            get_credit(path),
+        )
+    except StateError as problem:
+        raise DataFileError(path, str(problem)) from None
 
 
 # Files with the locations of a user, not with the polygons of a region.
@@ -637,11 +665,18 @@ def blank_model(
         model = model.with_provenance(
             {**(model.provenance or {}), "guarantee": _MAP_GUARANTEE, "map_credit": mapped_region.credit}
         )
-    result = RegionModelResult(model, warnings)
+    result = RegionModelResult(_credit_streets(model), warnings)
     if output is not None:
         with new_file(output, overwrite) as part:
             result.model.save(part)
     return result
+
+
+def _credit_streets(model: MarkovModel) -> MarkovModel:
+    """Return a model with the credit of the map of its streets, if it has any."""
+    if not isinstance(model.states, Streets) or not model.states.credit:
+        return model
+    return model.with_provenance({**(model.provenance or {}), "map_credit": model.states.credit})
 
 
 _MAP_GUARANTEE = (
@@ -820,6 +855,7 @@ def learn(
         model = shrunk.model.with_provenance(provenance)
     if mapped_region is not None:
         model = model.with_provenance({**(model.provenance or {}), "map_credit": mapped_region.credit})
+    model = _credit_streets(model)
     if classes is not None:  # never with a budget; see `_check_options`
         extension = extend(model, sequences, classes)
         model = extension.model
