@@ -223,6 +223,22 @@ def test_package_import_loads_no_numerical_libraries():
     assert done.stdout.strip() == "[]"
 
 
+def test_commands_load_no_statistics():
+    """Importing scipy.stats takes longer than any other import of `dphmm release`."""
+    modules = (
+        "cli",
+        "jobs.release.release",
+        "jobs.audit.session",
+        "jobs.batch.batch",
+        "jobs.hide.hide",
+        "jobs.calibrate",
+    )
+    imports = "; ".join(f"import dphmm.{module}" for module in (*modules, "serve.server"))
+    code = f"{imports}; import sys; print([m for m in ('scipy.stats', 'scipy.ndimage') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_every_module_is_importable():
     for dotted in DOTTED:
         if not dotted.endswith("__main__"):

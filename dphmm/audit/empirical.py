@@ -279,11 +279,11 @@ def bound_log_ratio(high: IntArray, low: IntArray, counted: int, error: float) -
 
 def clopper_pearson_interval(hits: int, count: int) -> tuple[float, float]:
     """Return the exact (Clopper–Pearson) interval of a proportion."""
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
     half = (1 - CONFIDENCE) / 2
-    lower = float(beta.ppf(half, hits, count - hits + 1)) if hits else 0.0
-    return lower, float(beta.ppf(1 - half, hits + 1, count - hits)) if hits < count else 1.0
+    lower = float(betaincinv(hits, count - hits + 1, half)) if hits else 0.0
+    return lower, float(betaincinv(hits + 1, count - hits, 1 - half)) if hits < count else 1.0
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,7 @@ from math import hypot, inf, nan
 from typing import Annotated
 
 import numpy as np
-from scipy.special import expit
-from scipy.stats import beta
-from scipy.stats import t as student
+from scipy.special import betaincinv, expit, stdtrit
 
 from dphmm.arrays import FloatArray, IntArray, as_floats
 from dphmm.audit.empirical import CONFIDENCE
@@ -225,7 +223,7 @@ class MeanEstimate:
         mean = float(numbers.mean())
         if count < 2:
             return cls(mean, inf)
-        quantile = float(student.ppf(0.5 + CONFIDENCE / 2, count - 1))
+        quantile = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
         return cls(mean, quantile * float(numbers.std(ddof=1)) / count**0.5)
 
 
@@ -336,7 +334,7 @@ class Simulation:
         bound = (
             1.0
             if num_above == self.num_users
-            else float(beta.ppf(CONFIDENCE, num_above + 1, self.num_users - num_above))
+            else float(betaincinv(num_above + 1, self.num_users - num_above, CONFIDENCE))
         )
         return num_above / self.num_users, bound
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import shapely
-from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from dphmm.arrays import BoolArray, FloatArray
@@ -185,6 +184,8 @@ def restrict_region(
     DataFileError
         If the layer is invalid; see `dphmm.policy.zones.read_polygons`.
     """
+    from scipy.ndimage import label
+
     if not isinstance(space, Grid):
         raise ConfigurationError("--only-on requires a grid: named places and streets have no area")
     kept = space.share_within(shapely.union_all([shape for _, shape in read_polygons(str(layer))])) > 0
@@ -196,7 +197,7 @@ def restrict_region(
     column, row = space.lattice[kept].T
     mask[row, column] = True
     # Cells are adjacent if they share a side or a corner.
-    labels, _ = ndimage.label(mask, np.ones((3, 3)))
+    labels, _ = label(mask, np.ones((3, 3)))
     component = labels[row, column]
     points = space.points[kept]
     small = [number for number, size in enumerate(np.bincount(component)) if 0 < size < _MIN_ISLAND_CELLS]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from dphmm import counts, leakage
 from dphmm.arrays import FloatArray, IntArray
@@ -387,7 +387,7 @@ def _standard_error(values: FloatArray) -> float:
 
 
 def _t_quantile(runs: int) -> float:
-    return float(student.ppf(0.975, runs - 1)) if runs > 1 else float("nan")
+    return float(stdtrit(runs - 1, 0.975)) if runs > 1 else float("nan")
 
 
 def decide(intervals: Iterable[Interval], minimum: float, maximum: float = np.inf) -> Verdict:

@@ -12,7 +12,6 @@ from math import exp
 from typing import Annotated, Any
 
 import numpy as np
-from scipy.stats import mannwhitneyu
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
@@ -72,6 +71,8 @@ class MembershipAudit(Result):
     @property
     def p_value(self) -> float:
         """The p-value of the one-sided Mann–Whitney test."""
+        from scipy.stats import mannwhitneyu
+
         return float(mannwhitneyu(self.members, self.others, alternative="greater").pvalue)
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
@@ -112,7 +112,7 @@ class UtilityAudit(Result):
             return None
         half = np.inf
         if len(coverage) > 1:
-            quantile = student.ppf((1 + CONFIDENCE) / 2, len(coverage) - 1)
+            quantile = stdtrit(len(coverage) - 1, (1 + CONFIDENCE) / 2)
             half = quantile * coverage.std(ddof=1) / np.sqrt(len(coverage))
         mean = float(coverage.mean())
         return mean, max(0.0, float(mean - half)), min(1.0, float(mean + half))
