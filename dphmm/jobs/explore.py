@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError, Poli
 from dphmm.geometry.hull import Disc, SensitivityHull
 from dphmm.jobs.audit.adversaries import LocationHistory, build_habit_model, history_before
 from dphmm.jobs.audit.target import get_state_names
+from dphmm.jobs.audit.uses import compare_uses, sample_users
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.learn import Model, blank_model, learn, load_model, read_unseen_users, region
 from dphmm.mechanisms.base import get_noise_body
@@ -86,6 +88,12 @@ NumSteps = Annotated[int, Integers(1, MAX_STEPS, error=ConfigurationError)]
 MAX_EDGE_STATES = 500
 """The edges of a policy are listed in full for constraint sets of at most this many states."""
 
+USES_USERS = 20
+"""The default number of sampled users of whom the page compares the uses of releases."""
+
+USES_STEPS = 12
+"""The default number of timesteps of these users."""
+
 # A complete policy over 500 states has 124,750 edges. The browser draws a tenth of them within a frame.
 _MAX_EDGES = 12_000
 _NUM_SAMPLES = 200
@@ -107,6 +115,8 @@ _CITY_CELL_KM = 0.25
 # The users that 'dphmm demo' releases. The city's model is learned from the others, there and here.
 _CITY_RELEASED = ("p01", "p02")
 _CITY_PREPARATION = "dphmm demo"
+
+Item = TypeVar("Item")
 
 Progress = Callable[[int, int], None]
 """Called with the number of computed timesteps and their total."""
@@ -744,6 +754,69 @@ class Explorer:
             )
         is_edge = bool(self._build_graph(settings).connects(first, second)[0])
         return EditedEdges.from_text(values.get("edges", "")).toggle((first, second), is_edge).to_text()
+
+    def list_uses(
+        self,
+        settings_values: Sequence[Mapping[str, Any]],
+        *,
+        num_users: int = USES_USERS,
+        num_steps: int = USES_STEPS,
+        seed: int = 1,
+        progress: Progress = _ignore,
+    ) -> list[dict[str, Any]]:
+        """Return the rows of the table that compares what releases of settings are good for.
+
+        Parameters
+        ----------
+        settings_values
+            The fields of each setting.
+        num_users, num_steps
+            The number of users sampled from the model, at least two, and of their timesteps, from the first one of the
+            page on. A tenth of the users, at least one, are patients.
+        seed
+            The seed of the users and of the noise.
+        progress
+            Called with the number of released users and their total.
+
+        Returns
+        -------
+        list of dict
+            `dphmm.jobs.UsesComparison.to_dict` of each setting, with the label of its policy. Nothing in it depends on
+            a recording.
+
+        Raises
+        ------
+        DphmmError
+            If a field is invalid, or there are fewer than two users.
+        """
+        all_settings = []
+        for values in settings_values:
+            settings, errors = self._parse(values)
+            if settings is None:
+                raise ConfigurationError(next(iter(errors.values())))
+            all_settings.append(settings)
+        first = int(self.user.slots[0])
+        # Each user is released with the policy and with the updated policy.
+        total = 2 * num_users * len(all_settings)
+        done = count(1)
+
+        def watch(items: Iterable[Item], what: str, total_items: int | None = None) -> Iterator[Item]:  # noqa: ARG001 - a ProgressCallback
+            for item in items:
+                yield item
+                progress(next(done), total)
+
+        comparisons = compare_uses(
+            self.model,
+            all_settings,
+            sample_users(self.model, num_users, num_steps, first, seed),
+            first=first,
+            num_patients=max(1, num_users // 10),
+            seed=seed,
+            watch=watch,
+        )
+        return [
+            {**comparison.to_dict(), "policy": policy_label(comparison.settings.policy)} for comparison in comparisons
+        ]
 
     def _parse(self, values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
         """Return the settings of the fields and the errors, including those of the graph."""
