@@ -10,8 +10,8 @@ import click
 
 from dphmm.cli import options
 from dphmm.cli.attack import print_channels
-from dphmm.cli.console import FILE, Block, Once, Row, Table, echo, progress, render, say_json, shown, warn
-from dphmm.cli.keys import named, settings_key
+from dphmm.cli.console import FILE, Block, Once, Row, Table, echo, format_use, progress, render, say_json, shown, warn
+from dphmm.cli.keys import NAME_LIST, named, settings_key
 from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
 
@@ -54,6 +54,8 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the simulated users.")
 @click.option("--report-epsilons", metavar="E,E,…", help="Other budgets to evaluate.")
+@options.uses_options
+@settings_key("--report-policies", type=NAME_LIST, help="With --uses: other policies to compare.")
 @settings_key("--first", help="Time of the first release: 2024-03-04T08:00Z; for events with dates.")
 @settings_key(
     "--adversary",
@@ -85,6 +87,10 @@ def calibrate_command(**arguments: Any) -> None:
     all outputs; with --horizon, for all releases in that time; with --failure-rate 0.1, for all releases up to the
     event's end and nine in ten of the users for whom it occurs, by simulation. The output also states the effect of
     --max-event-probability instead.
+
+    With --uses, a table compares what the releases of users sampled from the model are good for, at the calibrated
+    epsilon, at --report-epsilons and under the key report_policies: counts, the reproduction number of a disease, and
+    contact tracing, the latter also with the policy updated for a tenth of the users as patients.
     """
     from dphmm.jobs.calibrate import COMPARED_CHANNELS, CalibrationTargets, calibrate
 
@@ -126,6 +132,8 @@ def calibrate_command(**arguments: Any) -> None:
         first=None if arguments["first"] is None else parse_first_slot(arguments["model"], arguments["first"]),
         auxiliary_data=None if arguments["adversary"] == "public" else auxiliary_data,
         adversary_map=adversary_map,
+        uses=options.build_uses(arguments),
+        report_policies=arguments["report_policies"] or (),
         compare=() if arguments["picture"] is None else COMPARED_CHANNELS,
         watch=progress,
     )
@@ -213,6 +221,9 @@ def _print(calibration: CalibrationResult) -> None:
     render(result, Block("Result", result_rows), Block("Privacy", privacy_rows), Block("Utility", utility_rows))
     if calibration.report:
         _print_report(calibration)
+    if calibration.uses:
+        render(result, COMPARED_USES)
+        echo(calibration.uses[0].uses.describe())
     if calibration.channel_results:
         print_channels(calibration.channel_results, f"Attacks on {calibration.channel_population}", result["advice"])
     echo(f"Run: {calibration.command}")
@@ -281,4 +292,21 @@ _OUTCOMES = Table(
         Row("estimate_error_m", "estimate error (m)"),
     ),
     "Outcome by epsilon",
+)
+
+COMPARED_USES = Table(
+    "uses",
+    (
+        Row("policy"),
+        Row("epsilon", text=".4g"),
+        Row("mean_error_m/value", "mean error (m)"),
+        Row("monitoring_error", "error of counts", format_use),
+        Row("reproduction_error", "error of reproduction", format_use),
+        Row("tracing_precision", "contact precision", format_use),
+        Row("tracing_recall", "recall", format_use),
+        Row("updated_tracing_precision", "precision, updated", format_use),
+        Row("updated_tracing_recall", "recall, updated", format_use),
+        Row("disclosed_share", "disclosed by update", ".0%"),
+    ),
+    "Uses of the estimates, with 95 % intervals over users",
 )

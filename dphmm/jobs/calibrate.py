@@ -45,6 +45,7 @@ from dphmm.jobs.audit.adversaries import (
     history_before,
     read_tracks_by_user,
 )
+from dphmm.jobs.audit.uses import UsesComparison, UsesSettings, compare_uses, sample_users
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.learn import Model, find_training_users, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
@@ -264,6 +265,8 @@ class CalibrationResult:
         users with earlier data. Empty if none were requested, or the attack does not support the model.
     num_training_users
         Number of users with earlier data that the model was trained on, as far as that is known.
+    uses
+        Uses of the releases of simulated users, for each policy and budget. Empty if they were not requested.
     """
 
     settings: ReleaseSettings
@@ -280,6 +283,7 @@ class CalibrationResult:
     auxiliary_knowledge: str = field(default=PUBLIC.auxiliary_knowledge, metadata=exported())
     channel_results: tuple[ChannelResult, ...] = field(default=(), metadata=exported("channels"))
     num_training_users: int = field(default=0, metadata=exported())
+    uses: tuple[UsesComparison, ...] = field(default=(), metadata=exported())
 
     @property
     def channel_population(self) -> str:
@@ -398,6 +402,8 @@ _ROUNDING = 1e-12
 
 # Default number of simulated users, before the required number is known.
 _DEFAULT_NUM_USERS = 16
+# Default number of users of whom uses are compared: fewer seldom meet.
+_NUM_COMPARED_USERS = 50
 # Relative tolerance of an error target, and of the mean over users that it needs.
 _TARGET_TOLERANCE = 0.1
 _MEAN_TOLERANCE = 0.03
@@ -425,6 +431,8 @@ def calibrate(
     auxiliary_data: DataLike | None = None,
     adversary_map: str | Path | None = None,
     compare: Sequence[str | Channel] = (),
+    uses: UsesSettings | None = None,
+    report_policies: Sequence[str] = (),
     watch: ProgressCallback = unwatched,
 ) -> CalibrationResult:
     """Find the largest budget that meets all targets, as ``dphmm calibrate`` does.
@@ -475,6 +483,12 @@ def calibrate(
         users are released by these channels and at the budgets, and attacked: `CalibrationResult.channel_results`. The
         users are simulated. With auxiliary data, they are the later half of each user's days, with habits of the
         earlier half, as in `dphmm.jobs.attack`. Models that an attack does not support are skipped.
+    uses
+        The assumptions for the uses of releases, see `dphmm.jobs.compare_uses`. They are compared at the calibrated and
+        the reported budgets, on `num_users` users sampled from the model (50 by default), of which a tenth are
+        patients. By default the uses are not measured.
+    report_policies
+        Other policies for which the uses are compared, at the same budgets.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -505,9 +519,12 @@ def calibrate(
         raise ConfigurationError(
             "event caps and schedules cannot be combined with a calibration: they choose each budget themselves"
         )
+    _check_uses(uses, report_policies, num_users, auxiliary_data is not None or adversary_map is not None)
     budgets = [check_budget(epsilon) for epsilon in as_floats(report_epsilons, "report_epsilons").ravel().tolist()]
     learned = load_model(model)
     engine = replace(settings, epsilon=1.0).engine(learned)
+    for policy in report_policies:
+        replace(settings, policy=policy).graph(learned)  # refused before the search
     event = targets.event
     if isinstance(event, EventText):
         event = event.resolve(engine.model.states, Clock(engine.model.step_seconds, first))
@@ -527,6 +544,7 @@ def calibrate(
         assert adversary.model is not None, "an adversary with a map has a model"
         knowledge, habits = adversary.auxiliary_knowledge, (adversary.model,)
     guaranteed = 1 if horizon_seconds is None else steps
+    num_compared = _NUM_COMPARED_USERS if num_users is None else num_users
     can_add_users = num_users is None
     if num_users is None:
         num_users = _DEFAULT_NUM_USERS
@@ -556,7 +574,33 @@ def calibrate(
         knowledge,
         job.attack_channels([outcome.epsilon for outcome in (*others, achieved)], compare),
         len((find_training_users(model, learned) or frozenset()) & {track.user for track in earlier}),
+        ()
+        if uses is None
+        else compare_uses(
+            learned,
+            [
+                replace(settings, policy=policy, epsilon=epsilon)
+                for policy in dict.fromkeys((settings.policy, *report_policies))
+                for epsilon in sorted({*budgets, achieved.epsilon})
+            ],
+            sample_users(learned, num_compared, steps, start, seed),
+            first=start,
+            num_patients=max(1, num_compared // 10),
+            uses=uses,
+            seed=seed,
+            watch=watch,
+        ),
     )
+
+
+def _check_uses(uses: UsesSettings | None, policies: Sequence[str], num_users: int | None, has_habits: bool) -> None:
+    """Refuse requests for uses that the simulated users cannot answer."""
+    if uses is None and policies:
+        raise ConfigurationError("report_policies needs uses: other outcomes are those of one policy")
+    if uses is not None and has_habits:
+        raise ConfigurationError("uses cannot be combined with auxiliary data or a map: their users follow the model")
+    if uses is not None and num_users is not None and num_users < 2:
+        raise ConfigurationError(f"num_users must be at least 2 for uses, got {num_users}")
 
 
 COMPARED_CHANNELS = (

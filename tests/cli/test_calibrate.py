@@ -8,7 +8,8 @@ from math import log
 import numpy as np
 import pytest
 
-from dphmm import MarkovModel
+from dphmm import MarkovModel, ReleaseSettings
+from dphmm.jobs import UsesSettings, compare_uses, sample_users
 from dphmm.space import Grid
 
 GRID = Grid.over((45.0, -30.0, 45.02, -29.97), 0.5)
@@ -185,3 +186,29 @@ def test_invalid_input_prints_one_line_and_exits_with_2(folder, run, options, wo
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert run("calibrate", "--error", "1km").exit_code == 2
+
+
+def test_uses_of_policies_and_budgets_are_those_of_compared_settings(run, folder):
+    options = ("--error", "1.5km", "--num-users", "12", "--horizon", "4h", "--report-epsilons", "0.2", "--uses")
+    done = run(*BASIC, *options, "--json", {"report_policies": ["complete"], "area_cells": 2})
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    model = MarkovModel.load(folder / "m.npz")
+    epsilons = [0.2, result["epsilon"]]
+    settings = [ReleaseSettings(policy, epsilon) for policy in ("utility:1km", "complete") for epsilon in epsilons]
+    expected = compare_uses(model, settings, sample_users(model, 12, 4), num_patients=1, uses=UsesSettings(2))
+    assert result["uses"] == [comparison.to_dict() for comparison in expected]
+    printed = run(*BASIC, *options).stdout
+    assert "Uses of the estimates, with 95 % intervals over users" in printed
+
+
+def test_uses_without_simulated_users_are_refused(run, folder):
+    for options, settings, message in (
+        (("--num-users", "0", "--uses"), {}, "num_users must be at least 2 for uses, got 0"),
+        ((), {"report_policies": ["complete"]}, "report_policies needs uses"),
+        (("--uses",), {"report_policies": ["utility:1xm"]}, "got '1xm'"),
+        (("--uses", "--map", "coast"), {}, "uses cannot be combined with auxiliary data or a map"),
+    ):
+        done = run(*BASIC, "--error", "1.5km", *options, settings)
+        assert done.exit_code == 2
+        assert message in done.output

@@ -277,6 +277,31 @@ def test_edges_toggled_by_hand_change_policy(explorer, tmp_path):
         explorer.toggle_edge({"epsilon": "x"}, 1, 2)
 
 
+def test_rows_of_uses_are_those_of_compared_settings(explorer):
+    """Two settings, one with an edge removed by hand, on users sampled from the first timestep of the page on."""
+    edited = {
+        "policy": "complete",
+        "epsilon": "0.5",
+        "delta": "",
+        "edges": explorer.toggle_edge({"policy": "complete"}, 0, 5),
+    }
+    calls = []
+    rows = explorer.list_uses(
+        [{"delta": ""}, edited], num_users=6, num_steps=5, seed=4, progress=lambda *numbers: calls.append(numbers)
+    )
+    first = int(explorer.user.slots[0])
+    settings = [ReleaseSettings("utility:1km", 1.0), parse_fields(edited)[0]]
+    users = sample_users(explorer.model, 6, 5, first, seed=4)
+    expected = compare_uses(explorer.model, settings, users, first=first, num_patients=1, seed=4)
+    for row, comparison in zip(rows, expected, strict=True):
+        assert {**row, "policy": None} == {**comparison.to_dict(), "policy": None}
+    assert rows[0]["policy"] == "utility:1km"
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert calls == [(done, 24) for done in range(1, 25)]
+    with pytest.raises(DphmmError, match="epsilon"):
+        explorer.list_uses([{"epsilon": "x"}])
+
+
 @pytest.mark.parametrize(
     "edges", ["x", "7", '{"added": 3}', '{"added": [[1]]}', '{"removed": [[1, 1]]}', '{"added": [[true, 2]]}',
               '{"added": [[-1, 2]]}', json.dumps({"added": [[0, 1]] * 1001}), '{"added": [["<img>", 2]]}']

@@ -26,6 +26,7 @@ CASES = {
     ),
     "noises": ([], [], {"noises.csv", "noises.png"}),
     "policies": ([], [], {"policies.csv", "policies.png"}),
+    "uses": ([GEOLIFE, CHECKINS], IN_THE_SAMPLE[:5], {"PRIVATE-uses.csv"}),
 }
 
 

@@ -7,10 +7,11 @@ degrees of protection and hulls those of `dphmm.audit.policy.audit_constraint`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError, Poli
 from dphmm.geometry.hull import Disc, SensitivityHull
 from dphmm.jobs.audit.adversaries import build_habit_model
 from dphmm.jobs.audit.target import get_state_names
+from dphmm.jobs.audit.uses import compare_uses, sample_users
 from dphmm.jobs.explore.fields import DEFAULT_FIELDS, ZONES_LAYER, EditedEdges, parse_fields
 from dphmm.jobs.explore.runs import Progress, ReleasedStep, Run, ignore_progress
 from dphmm.jobs.explore.users import (
@@ -47,6 +49,12 @@ from dphmm.validation import NonNegativeInt, checked
 MAX_EDGE_STATES = 500
 """The edges of a policy are listed in full for constraint sets of at most this many states."""
 
+USES_USERS = 20
+"""The default number of sampled users of whom the page compares the uses of releases."""
+
+USES_STEPS = 12
+"""The default number of timesteps of these users."""
+
 # A complete policy over 500 states has 124,750 edges. The browser draws a tenth of them within a frame.
 _MAX_EDGES = 12_000
 _NUM_SAMPLES = 200
@@ -55,6 +63,8 @@ _NUM_RUNS = 6  # settings whose steps are kept, so that the time axis and Undo a
 _MAX_DIRECT_STEPS = 8
 _NUM_CIRCLE_POINTS = 72
 _SAMPLE_SEED = 5
+
+Item = TypeVar("Item")
 
 
 class Explorer:
@@ -311,6 +321,69 @@ class Explorer:
             )
         is_edge = bool(self._build_graph(settings).connects(first, second)[0])
         return EditedEdges.from_text(values.get("edges", "")).toggle((first, second), is_edge).to_text()
+
+    def list_uses(
+        self,
+        settings_values: Sequence[Mapping[str, Any]],
+        *,
+        num_users: int = USES_USERS,
+        num_steps: int = USES_STEPS,
+        seed: int = 1,
+        progress: Progress = ignore_progress,
+    ) -> list[dict[str, Any]]:
+        """Return the rows of the table that compares what releases of settings are good for.
+
+        Parameters
+        ----------
+        settings_values
+            The fields of each setting.
+        num_users, num_steps
+            The number of users sampled from the model, at least two, and of their timesteps, from the first one of the
+            page on. A tenth of the users, at least one, are patients.
+        seed
+            The seed of the users and of the noise.
+        progress
+            Called with the number of released users and their total.
+
+        Returns
+        -------
+        list of dict
+            `dphmm.jobs.UsesComparison.to_dict` of each setting, with the label of its policy. Nothing in it depends on
+            a recording.
+
+        Raises
+        ------
+        DphmmError
+            If a field is invalid, or there are fewer than two users.
+        """
+        all_settings = []
+        for values in settings_values:
+            settings, errors = self._parse(values)
+            if settings is None:
+                raise ConfigurationError(next(iter(errors.values())))
+            all_settings.append(settings)
+        first = int(self.user.slots[0])
+        # Each user is released with the policy and with the updated policy.
+        total = 2 * num_users * len(all_settings)
+        done = count(1)
+
+        def watch(items: Iterable[Item], what: str, total_items: int | None = None) -> Iterator[Item]:  # noqa: ARG001 - a ProgressCallback
+            for item in items:
+                yield item
+                progress(next(done), total)
+
+        comparisons = compare_uses(
+            self.model,
+            all_settings,
+            sample_users(self.model, num_users, num_steps, first, seed),
+            first=first,
+            num_patients=max(1, num_users // 10),
+            seed=seed,
+            watch=watch,
+        )
+        return [
+            {**comparison.to_dict(), "policy": policy_label(comparison.settings.policy)} for comparison in comparisons
+        ]
 
     def _parse(self, values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
         """Return the settings of the fields and the errors, including those of the graph."""
