@@ -20,6 +20,7 @@ from dphmm.plots import canvas
 from dphmm.plots.canvas import ESTIMATE_COLOUR, EXPOSED_COLOUR, HULL_COLOUR, RELEASE_COLOUR, TRUE_COLOUR, Axes
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
+from dphmm.space.streets import Streets
 from dphmm.validation import checked
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ MAX_EDGES = 5_000
 
 @checked
 def draw_space(ax: Axes, space: StateSpace) -> None:
-    """Plot the states: cells of a grid, the outline of a large grid, or named places as dots.
+    """Plot the states: cells of a grid, outline of a large one, streets, or places as dots.
 
     Parameters
     ----------
@@ -53,16 +54,19 @@ def draw_space(ax: Axes, space: StateSpace) -> None:
     space
         The states.
     """
-    if not isinstance(space, Grid):
+    if not isinstance(space, Grid | Streets):
         ax.plot(*space.points.T, ".", color=_OUTLINE, markersize=4, zorder=1, label="places")
         return
-    if space.size <= MAX_CELLS:
+    if isinstance(space, Grid) and space.size <= MAX_CELLS:
         draw_cells(ax, space, facecolors="none", edgecolors=_GROUND, linewidths=0.3, zorder=0)
     draw_outline(ax, space)
 
 
 def draw_outline(ax: Axes, space: StateSpace) -> None:
-    """Plot the bounding box of the states."""
+    """Plot the bounding box of the states, or the segments of streets."""
+    if isinstance(space, Streets):
+        draw_segments(ax, space, colors=_OUTLINE, linewidths=0.6, zorder=0)
+        return
     (west, south), (east, north) = extent(space)
     ax.plot([west, east, east, west, west], [south, south, north, north, south], color=_OUTLINE, lw=0.8, zorder=0)
 
@@ -94,13 +98,40 @@ def draw_cells(ax: Axes, grid: Grid, states: IntArray | slice = slice(None), **s
     return cells
 
 
+def draw_segments(ax: Axes, streets: Streets, states: IntArray | None = None, **style: Any) -> Any:
+    """Plot segments of streets, in kilometres.
+
+    Parameters
+    ----------
+    ax
+        The axes.
+    streets
+        The segments.
+    states
+        The segments to plot, ``(m,)``. Defaults to all.
+    **style
+        As for `matplotlib.collections.LineCollection`.
+
+    Returns
+    -------
+    matplotlib.collections.LineCollection
+        The segments.
+    """
+    from matplotlib.collections import LineCollection
+
+    lines = streets.lines()
+    segments = LineCollection(lines if states is None else [lines[state] for state in states.tolist()], **style)
+    ax.add_collection(segments)
+    return segments
+
+
 def extent(space: StateSpace) -> FloatArray:
     """Return the bounding box of the states, ``[[west, south], [east, north]]``, kilometres.
 
     Parameters
     ----------
     space
-        The states. The box contains whole cells of a grid.
+        The states. The box contains whole cells of a grid, and whole segments of streets.
 
     Returns
     -------
@@ -108,7 +139,8 @@ def extent(space: StateSpace) -> FloatArray:
         ``(2, 2)``.
     """
     margin = space.cell_km / 2 if isinstance(space, Grid) else 0.0
-    return np.array([space.points.min(axis=0) - margin, space.points.max(axis=0) + margin])
+    points = np.concatenate(space.lines()) if isinstance(space, Streets) else space.points
+    return np.array([points.min(axis=0) - margin, points.max(axis=0) + margin])
 
 
 @checked

@@ -13,10 +13,11 @@ from dphmm.model.mobility_statistics import BUCKETS
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import stationary
 from dphmm.plots.canvas import ORANGE, Axes, label_curves, label_map, new_panels, show_around
-from dphmm.plots.maps import draw_cells, draw_scale, draw_space, extent
+from dphmm.plots.maps import draw_cells, draw_scale, draw_segments, draw_space, extent
 from dphmm.plots.release import draw_ground
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
+from dphmm.space.streets import Streets
 from dphmm.validation import checked
 
 _MAX_ARROWS = 150
@@ -31,7 +32,7 @@ _GROUND_SHARE = 0.06
 def draw_values(
     ax: Axes, space: StateSpace, values: FloatArray, colours: str, norm: Any = None, states: IntArray | None = None
 ) -> Any:
-    """Plot a number for each state as the colour of its cell or place.
+    """Plot a number for each state as the colour of its cell, segment or place.
 
     Parameters
     ----------
@@ -55,6 +56,8 @@ def draw_values(
     if isinstance(space, Grid):
         style = {"cmap": colours, "norm": norm, "edgecolors": "none", "alpha": _CELL_ALPHA}
         collection = draw_cells(ax, space, shown, array=values[shown], **style)
+    elif isinstance(space, Streets):
+        collection = draw_segments(ax, space, shown, array=values[shown], cmap=colours, norm=norm, linewidths=1.5)
     else:
         east, north = space.points[shown].T
         collection = ax.scatter(east, north, c=values[shown], cmap=colours, norm=norm, s=18)

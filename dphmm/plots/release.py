@@ -33,6 +33,7 @@ from dphmm.release.session_database import is_server
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, LocalProjection, StateSpace
+from dphmm.space.streets import Streets
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
 from dphmm.tables.values import parse_time, writable
@@ -361,6 +362,11 @@ class ReleaseMap:
         if isinstance(self.space, Grid):
             lines = [self.projection.to_latlon(line) for line in _grid_lines(self.space)]
             layers.append(MapLayer("states", "strokes", "#d3d0c6", lines))
+        elif isinstance(self.space, Streets):
+            segments = self.space.lines()
+            ends = np.cumsum([len(segment) for segment in segments])[:-1]
+            lines = np.split(self.projection.to_latlon(np.concatenate(segments)), ends)
+            layers.append(MapLayer("states", "strokes", "#b5b1a4", lines))
         elif self.space is not None:
             layers.append(MapLayer("states", "dots", "#888888", self.space.latlon()))
         if self.rings:

@@ -13,9 +13,11 @@ from matplotlib.patches import Circle, PathPatch, Polygon
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.plots import canvas, maps
 from dphmm.plots.basemap import Basemap, PlaceName
+from dphmm.plots.model import draw_values
 from dphmm.policy.graph import PolicyGraph
-from dphmm.space import Grid, Places
+from dphmm.space import Grid, Places, Streets
 from dphmm.space.states import LocalProjection
+from dphmm.tables.street_map import read_street_map
 
 GRID = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
 
@@ -43,6 +45,20 @@ def test_places_are_dots(ax):
     places = Places(["a", "b"], [45.0, 45.1], [7.0, 7.1])
     maps.draw_space(ax, places)
     np.testing.assert_allclose(np.column_stack(_artists_by_label(ax)["places"].get_data()), places.points)
+
+
+def test_streets_are_lines_with_their_values(ax):
+    streets = Streets.from_map(read_street_map("data/streets.geojson"), 0.5)
+    maps.draw_space(ax, streets)
+    draw_values(ax, streets, streets.lengths_km, "viridis", states=np.array([3, 1]))
+    everything, selected = (collection for collection in ax.collections if isinstance(collection, LineCollection))
+    assert sum(map(len, everything.get_segments())) == sum(map(len, streets.lines()))
+    for state, line in zip([3, 1], selected.get_segments(), strict=True):
+        np.testing.assert_allclose(line, streets.lines()[state])
+    np.testing.assert_allclose(selected.get_array(), streets.lengths_km[[3, 1]])
+    low, high = maps.extent(streets)
+    corners = np.concatenate(everything.get_segments())
+    np.testing.assert_allclose([low, high], [corners.min(axis=0), corners.max(axis=0)])
 
 
 def test_policy_edges_are_plotted_up_to_a_limit(ax, monkeypatch):

@@ -16,6 +16,7 @@ from dphmm.plots.basemap import build_basemap
 from dphmm.plots.release import _grid_lines, edges_up_to
 from dphmm.policy import PolicyGraph
 from dphmm.space.grid import Grid
+from dphmm.space.streets import Streets
 from dphmm.writers import ReleaseTable
 from tests.documents import ROOT, run_line
 from tests.plots import walks
@@ -159,6 +160,15 @@ def test_page_without_true_tracks_contains_no_true_locations():
     private = ReleaseMap(walks.release_walk(20), walks.GRID, [walks.walk(60, reach=0.3)]).to_html("Title")
     names = [layer["name"] for layer in read_page_data(private)["layers"]]
     assert names[3:] == ["true locations (private)", "outside the region (private): moved to its border or dropped"]
+
+
+def test_page_contains_every_segment_of_streets():
+    streets = Streets([[339500000, -1184000000], [341000000, -1184000000], [341000000, -1182000000]], [3])
+    page = ReleaseMap(walks.release_walk(20), streets).to_html("Title")
+    states = read_page_data(page)["layers"][0]
+    (line,) = ReleaseMap(walks.release_walk(20), streets)._background_layers()[0].points
+    assert (states["name"], states["kind"]) == ("states", "strokes")
+    np.testing.assert_allclose(line, [[33.95, -118.4], [34.1, -118.4], [34.1, -118.2]], atol=1e-7)
 
 
 def test_legend_of_written_map_does_not_overlap_axis_label(tmp_path, monkeypatch):
