@@ -16,7 +16,7 @@ from dphmm import Grid, MarkovModel, Releaser, ReleaseSettings
 from dphmm.cli import main
 from dphmm.cli.options import build_settings
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
-from dphmm.jobs import AuditTarget, Constraint, audit_policy
+from dphmm.jobs import AuditTarget, Constraint, audit_policy, compare_uses, sample_users
 from dphmm.jobs.explore.explorer import MAX_EDGE_STATES, Explorer
 from dphmm.jobs.explore.fields import parse_fields
 from dphmm.jobs.explore.users import ExploredUser, sample_user, select_user
