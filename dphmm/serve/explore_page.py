@@ -121,10 +121,12 @@ class _ExplorePage:
         self._num_waiting = 0
         self._latest: dict[int, int] = {}
         self._progress = (0, 0)
+        self._uses_lock = asyncio.Lock()
+        self._uses_progress = (0, 0)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        posts = (self.view, self.neighbours, self.edge, self.policy)
+        posts = (self.view, self.neighbours, self.edge, self.policy, self.uses)
         gets = (self.scene, self.progress)
         return [
             Route("/", self.page, methods=["GET"]),
@@ -165,8 +167,8 @@ class _ExplorePage:
 
     async def progress(self, _: Request) -> Response:
         """Answer how many timesteps of the present computation are done."""
-        done, total = self._progress
-        return JSONResponse({"done": done, "total": total})
+        names = ("done", "total", "uses_done", "uses_total")
+        return JSONResponse(dict(zip(names, (*self._progress, *self._uses_progress), strict=True)))
 
     async def view(self, request: Request) -> Response:
         """Answer the view of settings at a timestep.
@@ -238,6 +240,27 @@ class _ExplorePage:
         except DphmmError as problem:
             raise HTTPException(400, str(problem)) from None
         return JSONResponse({"edges": edges})
+
+    async def uses(self, request: Request) -> Response:
+        """Answer the rows of the table of uses. It does not delay views, as it takes many releases."""
+        body = await read_object(request)
+        settings, seed = body.get("settings"), _parse_integer(body, "seed", 2**31)
+        explorer = await self._find_explorer(body.get("example", ""))
+        if not isinstance(settings, list) or not 1 <= len(settings) <= _NUM_PANELS:
+            raise HTTPException(400, f"settings must be a list of one to {_NUM_PANELS} objects")
+        if not all(isinstance(fields, dict) for fields in settings):
+            raise HTTPException(400, "settings must be a list of objects")
+
+        def report(done: int, total: int) -> None:
+            self._uses_progress = (done, total)
+
+        try:
+            async with self._uses_lock:
+                self._uses_progress = (0, 0)
+                rows = await asyncio.to_thread(explorer.list_uses, settings, seed=seed, progress=report)
+        except DphmmError as problem:
+            raise HTTPException(400, str(problem)) from None
+        return JSONResponse(rows)
 
     async def policy(self, request: Request) -> Response:
         """Answer the file of the policy."""

@@ -598,6 +598,39 @@ def test_every_control_has_label_and_is_reached_by_keyboard(model, browser):
         assert len(ids) == len(set(ids))
 
 
+def test_uses_of_two_settings_are_compared(model, browser, monkeypatch):
+    monkeypatch.setattr(Explorer.list_uses, "__kwdefaults__", {**Explorer.list_uses.__kwdefaults__, "num_users": 8})
+    policies = ("utility:1.5km", "complete")
+    with serve(model) as url, open_page(browser, url) as page:
+        assert page.locator("#uses-table").is_hidden()
+        set_field(page, "policy", policies[0])
+        page.click("#compare")
+        page.wait_for_selector("#policy-1")
+        set_field(page, "policy", policies[1], 1)
+        wait_for(lambda: policies[1] in page.locator("[data-part=command]").nth(1).text_content())
+        page.click("#uses")
+        page.wait_for_selector("#uses-table:visible")
+        shown = page.locator("#uses-table tr").evaluate_all(
+            "rows => rows.map((r) => [...r.cells].map((c) => c.innerText))"
+        )
+        rows = make_explorer(model).list_uses([{**DEFAULT_FIELDS, "policy": policy} for policy in policies])
+        assert shown[0][1:] == [f"{policy}, ε = 1" for policy in policies]
+        assert len(shown) == 9
+        for k, row in enumerate(rows, start=1):
+            assert float(shown[1][k].split(" ")[0]) == pytest.approx(row["mean_error_m"]["value"], rel=0.06)
+            for line, name in ((2, "monitoring_error"), (4, "tracing_precision"), (5, "tracing_recall")):
+                assert shown[line][k].split("%")[0] == f"{100 * row[name]['value']:.0f}"
+            assert shown[8][k] == f"{100 * row['disclosed_share']:.0f}%"
+        set_field(page, "policy", "utility:1km")
+        page.wait_for_selector("#uses-table", state="hidden")
+
+
+def test_malformed_requests_of_uses_are_refused(model):
+    with serve(model) as url, log_in(url) as client:
+        for settings in (None, [], [{}, {}, {}], [7], [{"epsilon": "x"}]):
+            assert client.post("/explore/uses", json={"settings": settings}).status_code == 400
+
+
 @pytest.mark.parametrize("user", ["", "ann"])
 def test_texts_have_contrast(model, browser, user):
     with serve(model, user) as url, open_page(browser, url) as page:

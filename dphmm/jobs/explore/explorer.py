@@ -49,10 +49,10 @@ from dphmm.validation import NonNegativeInt, checked
 MAX_EDGE_STATES = 500
 """The edges of a policy are listed in full for constraint sets of at most this many states."""
 
-USES_USERS = 20
+USES_USERS = 60
 """The default number of sampled users of whom the page compares the uses of releases."""
 
-USES_STEPS = 12
+USES_STEPS = 24
 """The default number of timesteps of these users."""
 
 # A complete policy over 500 states has 124,750 edges. The browser draws a tenth of them within a frame.

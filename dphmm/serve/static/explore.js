@@ -124,6 +124,7 @@ function makePanel(index, fields) {
       if (answer.errors) return;
       if (remember && applied && SETTINGS.some((name) => fields[name] !== applied[name])) history.push(applied);
       if (history.length > MAX_UNDO) history.shift();
+      if (!applied || SETTINGS.some((name) => fields[name] !== applied[name])) forgetUses();
       applied = fields;
       part("undo").disabled = !history.length;
       showMessage("");
@@ -407,6 +408,58 @@ function showTime() {
   $("time").setAttribute("aria-valuetext", $("now").textContent);
 }
 
+// ---- the table of uses ----------------------------------------------------------------------------------------------
+
+const USES = [["mean_error_m", formatLength], ["monitoring_error", formatPercent], ["reproduction_error", formatPercent], ["tracing_precision", formatPercent],
+  ["tracing_recall", formatPercent], ["updated_tracing_precision", formatPercent], ["updated_tracing_recall", formatPercent], ["disclosed_share", formatPercent]];
+let numUses = 0;
+
+function forgetUses() {
+  // The table is that of other settings, or will be.
+  numUses += 1;
+  $("uses-table").hidden = true;
+  $("uses-status").textContent = "";
+  $("uses").disabled = false;
+}
+
+$("uses").addEventListener("click", async () => {
+  forgetUses();
+  const number = numUses, settings = panels.map((panel) => panel.fields());
+  $("uses").disabled = true;
+  const ask = async () => {
+    if (number !== numUses || !$("uses").disabled) return;
+    try {
+      const { uses_done: done, uses_total: total } = await (await request("progress")).json();
+      if (number === numUses && $("uses").disabled && total) $("uses-status").textContent = translate("uses_computing", { done: formatNumber(done), total: formatNumber(total) });
+    } catch { return; }
+    setTimeout(ask, PROGRESS_DELAY_MS);
+  };
+  setTimeout(ask, PROGRESS_DELAY_MS);
+  try {
+    const rows = await (await request("uses", { settings, seed: 1 })).json();
+    if (number === numUses) showUses(rows);
+  } catch (problem) { if (number === numUses) $("uses-status").textContent = problem.message; }
+  if (number === numUses) $("uses").disabled = false;
+});
+
+function showUses(rows) {
+  const table = $("uses-table"), show = (value, format) => {
+    if (typeof value === "number") return format(value);
+    if (value === null || value.value === null) return translate("not_defined");
+    return translate("with_interval", { value: format(value.value), low: format(value.low), high: format(value.high) });
+  };
+  const makeRow = (tag, texts) => {
+    const row = document.createElement("tr");
+    row.append(...texts.map((text, k) => makeElement(k && tag === "td" ? "td" : "th", text, { scope: k ? "col" : "row" })));
+    return row;
+  };
+  table.caption.textContent = translate("uses_caption", { users: formatNumber(rows[0].num_users), steps: formatNumber(rows[0].num_timesteps), contacts: formatNumber(rows[0].num_contacts) });
+  table.tHead.replaceChildren(makeRow("th", [translate("use"), ...rows.map(({ policy, epsilon }) => `${policy}, ε = ${formatNumber(epsilon)}`)]));
+  table.tBodies[0].replaceChildren(...USES.map(([name, format]) => makeRow("td", [translate(name), ...rows.map((row) => show(row[name], format))])));
+  table.hidden = false;
+  $("uses-status").textContent = rows[0].num_contacts ? "" : translate("no_contacts");
+}
+
 const readShown = () => ({ example, step: Number($("time").value), settings: panels.map((panel) => panel.fields()) });
 
 function readLink() {
@@ -429,6 +482,7 @@ $("time").addEventListener("input", () => {
   timeTimer = setTimeout(() => { for (const panel of panels) panel.apply(); }, CHANGE_DELAY_MS);
 });
 $("compare").addEventListener("click", () => {
+  forgetUses();
   if (panels.length > 1) { panels.pop().remove(); arrange(); } else addPanel(panels[0].fields());
 });
 
