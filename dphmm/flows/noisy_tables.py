@@ -219,15 +219,45 @@ class Precision:
     confidence: float
     family: Family
 
-    @property
+    @cached_property
     def decays(self) -> list[Fraction]:
         """Decay rate of the noise per unit at each level: epsilon over sensitivity."""
         return [self.epsilon * share / self.max_events for share in self.shares]
 
-    @property
+    @cached_property
     def variances(self) -> list[float]:
         """Variance of the noise of each level."""
         return [laplace_variance(float(decay)) if decay else inf for decay in self.decays]
+
+    @cached_property
+    def level_variances(self) -> list[FloatArray]:
+        """Variances of the estimates of every level."""
+        return self.table.forest.variances(self.variances)
+
+    @cached_property
+    def _variances_by_columns(self) -> dict[tuple[str, ...], FloatArray]:
+        # Every level and sum of a table needs the variances of its total.
+        return {}
+
+    def sum_variances(self, columns: Sequence[str], weights: csr_array) -> FloatArray:
+        """Return the variances of sums of the estimated cells, computed once.
+
+        Parameters
+        ----------
+        columns
+            The columns that are kept.
+        weights
+            Their `build_sum_matrix`, ``(k, cells)``.
+
+        Returns
+        -------
+        FloatArray
+            ``(k,)``.
+        """
+        key = tuple(columns)
+        if key not in self._variances_by_columns:
+            self._variances_by_columns[key] = self.table.forest.compute_variance(weights, self.variances)
+        return self._variances_by_columns[key]
 
     def miss_probability(self, part: Part) -> float:
         """Return the probability with which the interval of one number of a level or sum may fail."""
@@ -249,7 +279,7 @@ class Precision:
     @property
     def expected(self) -> list[tuple[str, float]]:
         """Each level with the mean half width of its intervals."""
-        variances = self.table.forest.variances(self.variances)
+        variances = self.level_variances
         parts = [part for part in get_parts(self.table) if part.level is not None]
         return [
             (part.name, float(self.half_widths(level_variances, self.miss_probability(part)).mean()))
@@ -337,11 +367,11 @@ class NoisyTable:
         """
         forest = self.table.forest
         if part.level is None:
-            counts, estimates, variances = self._sums(part.weights)
+            counts, estimates, variances = self._sums(part.columns)
         else:
             counts = forest.totals(self.counts)[part.level]
             estimates = self.estimates[part.level]
-            variances = forest.variances(self.precision.variances)[part.level]
+            variances = self.precision.level_variances[part.level]
         half = self.precision.half_widths(variances, self.precision.miss_probability(part))
         low, high = _round_inwards(estimates - half, estimates + half)
         off = np.abs(counts - estimates) + half
@@ -370,7 +400,7 @@ class NoisyTable:
             ``(d,)``: one number a day, or of all days.
         """
         days = self.table.layout.days or 1
-        counts, totals, variances = self._sums(build_sum_matrix(self.table, ["day"]))
+        counts, totals, variances = self._sums(["day"])
         miss = self.precision.miss_probability(part)
         half = self.precision.half_widths(variances, miss / 2)
 
@@ -393,9 +423,10 @@ class NoisyTable:
         low, high = np.minimum(low, counts), np.maximum(high, counts)
         return Numbers(counts, estimates, low, high, np.maximum(high - counts, counts - low))
 
-    def _sums(self, weights: csr_array) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return counts, estimates and variances of the sums of ``(k, cells)`` weights."""
-        variances = self.table.forest.compute_variance(weights, self.precision.variances)
+    def _sums(self, columns: Sequence[str]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return counts, estimates and variances of the sums over all columns except these."""
+        weights = build_sum_matrix(self.table, columns)
+        variances = self.precision.sum_variances(columns, weights)
         return weights @ self.counts.astype(np.float64), weights @ self.estimates[0], variances
 
 
@@ -485,9 +516,7 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
         )
         measured.append(noisy)
     unrounded = NoisyTable(precision, tuple(measured), np.zeros_like(measured[0]))
-    half = precision.half_widths(
-        forest.variances(precision.variances)[0], precision.miss_probability(get_parts(table)[0])
-    )
+    half = precision.half_widths(precision.level_variances[0], precision.miss_probability(get_parts(table)[0]))
     # Significant numbers get a smaller variance; otherwise they would absorb the bias of clipping at zero.
     variances: list[float | FloatArray] = list(precision.variances)
     is_positive = unrounded.estimates[0] > half
@@ -564,6 +593,11 @@ class Part:
     table: Table
 
     @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [name for name, _ in self.axes]
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The number of labels of each column."""
         return tuple(len(labels) for _, labels in self.axes)
@@ -574,11 +608,6 @@ class Part:
         days = self.table.layout.days or 1
         size = int(np.prod(self.shape))
         return size if size == days else size + days
-
-    @property
-    def weights(self) -> csr_array:
-        """The matrix ``(k, cells)`` of the sums."""
-        return build_sum_matrix(self.table, [axis for axis, _ in self.axes])
 
 
 def get_parts(table: Table) -> list[Part]:

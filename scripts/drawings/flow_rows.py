@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.flows import Areas, FlowSettings, NoisyTable
-from dphmm.flows.noisy_tables import CELL_LEVEL, Family, get_parts
+from dphmm.flows.noisy_tables import CELL_LEVEL, Family, build_sum_matrix, get_parts
 from dphmm.flows.tables import Events, count_cells, select_bounded
 from dphmm.jobs.flows import build_tables
 from dphmm.mechanisms.exact import rational
@@ -92,7 +92,7 @@ def covered_rows(noisy: NoisyTable, true: Any) -> Iterator[tuple[str, list[bool]
     """Yield each level, and whether its rows and its rest contain the true numbers."""
     totals = noisy.table.forest.totals(true)
     for part in get_parts(noisy.table):
-        values = part.weights @ true if part.level is None else totals[part.level]
+        values = totals[part.level] if part.level is not None else build_sum_matrix(part.table, part.columns) @ true
         numbers = noisy.numbers(part)
         shown = numbers.is_significant | (len(values) == 1)
         covered = (numbers.low <= values) & (values <= numbers.high)

@@ -81,7 +81,7 @@ def test_nonnegative_accepts_one_variance_per_leaf(problem):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_few_passes_are_sufficient_if_upper_levels_are_nearly_exact(seed, monkeypatch):
-    """Rounding errors of prices exceed the tolerance of Newton's method with tiny variances."""
+    """With tiny variances of sums, rounding errors exceed the tolerance of Newton's method."""
     rng = np.random.default_rng(seed)
     tree = random_forest(rng, 3)
     measured = tree.totals(rng.uniform(0, 200, tree.sizes[0]))
