@@ -1,0 +1,105 @@
+"""Regions of streets: their options, models, releases and real extracts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dphmm import ReleaseSettings
+from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.jobs import blank_model, learn, region
+from dphmm.space import Streets
+from dphmm.tables.street_map import STREET_CLASSES, read_street_map
+from tests import command_line
+
+STREETS = "data/streets.geojson"
+
+
+def test_region_has_all_streets_of_a_connected_map():
+    street_map = read_street_map(STREETS)
+    space = region(streets=STREETS)
+    assert isinstance(space, Streets)
+    assert space.lengths_km.sum() == pytest.approx(street_map.lengths_km.sum(), rel=1e-4)
+    assert space.lengths_km.max() <= 0.1
+    assert space.within_km == 0.2
+
+
+def test_box_bounds_streets():
+    box = (44.99, -30.02, 45.01, -29.98)
+    space = region(streets=STREETS, bbox=box, cell=0.2, within=0.5)
+    middle = space.latlon()
+    # A piece of street with its middle inside is kept whole; pieces have half a kilometre.
+    assert ((middle > np.array(box[:2]) - 0.004) & (middle < np.array(box[2:]) + 0.004)).all()
+    assert space.lengths_km.sum() < 0.3 * region(streets=STREETS).lengths_km.sum()
+    assert space.within_km == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"streets": STREETS, "places": "stops.csv"}, "exactly one region"),
+        ({"streets": STREETS, "preset": "geolife"}, "exactly one region"),
+        ({"streets": STREETS, "bbox": (44.9, -30.1, 45, -30), "town": "Lyon"}, "exactly one region"),
+        ({"streets": STREETS, "cell": 0.001}, "at most 20,000 segments, got 142,866 of at most 0.001 km"),
+        ({"bbox": (44.9, -30.1, 45, -30), "cell": 1, "within": 1}, "within requires --places or --streets"),
+    ],
+)
+def test_invalid_combinations_are_refused(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        region(**arguments)
+
+
+def test_map_without_streets_is_refused_with_its_name(tmp_path):
+    with pytest.raises(DataFileError, match=r"home\.geojson"):
+        region(streets="data/home.geojson")
+
+
+def test_map_as_attraction_is_refused_for_streets():
+    with pytest.raises(ConfigurationError, match="a map requires a grid"):
+        blank_model(region(streets=STREETS, cell=0.5), region_map=STREETS)
+
+
+def test_learned_model_names_its_map_and_kilometres():
+    learned = learn("data/sample/cabs", region(streets=STREETS, cell=0.5), 60)
+    assert learned.model.provenance["map_credit"] == "Map: streets.geojson."
+    assert learned.to_dict()["street_km"] == pytest.approx(142.7, abs=0.2)
+    assert learned.outside == 0
+
+
+def test_commands_release_a_taxi_on_streets(tmp_path):
+    model, output = tmp_path / "streets.npz", tmp_path / "taxis.csv"
+    words = ("--streets", STREETS, "--cell", "0.3", "--kind", "driving", "--max-speed", "60")
+    built = command_line.run("model", "blank", *words, "-o", str(model))
+    assert built.exit_code == 0, built.stderr
+    words = ("--model", str(model), "--policy", "streets:300m", "--epsilon", "1", "--seed", "1")
+    done = command_line.run("release", "data/sample/cabs", *words, "-o", str(output))
+    assert done.exit_code == 0, done.stderr
+    assert "Released 520 of 520 timesteps" in done.stdout
+    assert "locations within 0.3 km along streets" in done.stdout
+
+
+def test_release_keeps_the_ratio_of_the_policy_between_ends_of_every_edge(tmp_path):
+    space = region(streets=STREETS, bbox=(44.99, -30.02, 45.002, -30.0), cell=0.15)
+    model = blank_model(space, 60, "driving", 60).model
+    engine = ReleaseSettings(policy="streets:300m", epsilon=1.0).engine(model, rng=2)
+    record = engine.release(7)
+    # Bayes: the posterior over the prior is the likelihood, up to a factor of all states.
+    likelihood = engine.belief.probabilities / model.initial
+    first, second = space.pairs_within(0.3).T
+    ratios = likelihood[first] / likelihood[second]
+    assert record.min_degree_of_protection > 1
+    assert np.abs(np.log(ratios)).max() <= 1.0 + 1e-9
+    assert np.abs(np.log(ratios)).max() > 0.3
+
+
+@pytest.mark.parametrize("name", ["monaco.osm.gz", "helsinki_small.osm.pbf", "andorra.osm.pbf"])
+def test_real_extracts_become_models(real_data, name, tmp_path):
+    path = real_data / "streets" / name
+    if not path.exists():
+        pytest.skip(f"{name} is absent")
+    street_map = read_street_map(path)
+    space = region(streets=path, cell=0.2)
+    open_km = street_map.lengths_km[street_map.classes != STREET_CLASSES.index("path")].sum()
+    assert 0.5 * open_km < space.lengths_km.sum() <= open_km * (1 + 1e-4)
+    model = blank_model(space, 30, "driving", 60).model
+    assert model.provenance["map_credit"] == "© OpenStreetMap contributors."
