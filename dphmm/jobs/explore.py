@@ -797,13 +797,13 @@ class Explorer:
             all_settings.append(settings)
         first = int(self.user.slots[0])
         # Each user is released with the policy and with the updated policy.
-        total = 2 * num_users * len(all_settings)
+        num_paths = 2 * num_users * len(all_settings)
         done = count(1)
 
-        def watch(items: Iterable[Item], what: str, total_items: int | None = None) -> Iterator[Item]:  # noqa: ARG001 - a ProgressCallback
+        def watch(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:  # noqa: ARG001 - a ProgressCallback
             for item in items:
                 yield item
-                progress(next(done), total)
+                progress(next(done), num_paths)
 
         comparisons = compare_uses(
             self.model,
