@@ -276,7 +276,7 @@ def test_edges_toggled_by_hand_change_policy(explorer, tmp_path):
 
 
 def test_rows_of_uses_are_those_of_compared_settings(explorer):
-    """Two settings, one with an edge removed by hand, on users sampled from the first timestep of the page on."""
+    """Two settings, one of them without an edge, for users of the page's timesteps."""
     edited = {
         "policy": "complete",
         "epsilon": "0.5",
