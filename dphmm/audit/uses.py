@@ -51,7 +51,7 @@ class UsesAudit(Result):
     num_users, num_timesteps
         Size of the sample.
     num_contacts
-        The number of true co-locations, from which the reproduction number and the recall are computed.
+        The number of true co-locations of patients, from which the recall is computed.
     monitoring_error
         The sum over areas and periods of the absolute error of the mean number of users, divided by the sum of the true
         means. Areas without users count in the numerator, so the error is defined where a true count is zero.

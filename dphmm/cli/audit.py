@@ -744,7 +744,7 @@ USES = Block(
         Row("uses/reproduction_error", "epidemic analysis: relative error of the reproduction number", format_use),
         Row("uses/tracing_precision", "contact tracing: precision", format_use),
         Row("uses/tracing_recall", "contact tracing: recall", format_use),
-        Row("uses/num_contacts", "true contacts"),
+        Row("uses/num_contacts", "true contacts to trace"),
     ),
 )
 

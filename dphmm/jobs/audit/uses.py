@@ -78,12 +78,13 @@ class ReleasedUses(Result):
         """
         audit, settings = self.audit, self.settings
         text = (
-            f"Uses: {audit.num_users:,} users, {audit.num_contacts:,} contacts; areas of {settings.area_cells} × "
-            f"{settings.area_cells} cells; reproduction number {audit.reproduction_number:.3g}, from the estimates "
-            f"{audit.released_reproduction_number:.3g}, at {100 * settings.transmission:g} % transmission per hour of "
-            f"contact and {settings.infectious_hours:g} infectious hours."
+            f"Uses: {audit.num_users:,} users, {audit.num_contacts:,} true contacts to trace; areas of "
+            f"{settings.area_cells} × {settings.area_cells} cells; reproduction number "
+            f"{audit.reproduction_number:.3g}, from the estimates {audit.released_reproduction_number:.3g}, at "
+            f"{100 * settings.transmission:g} % transmission per hour of contact and {settings.infectious_hours:g} "
+            "infectious hours."
         )
-        return text if audit.num_contacts else f"{text} No users meet, so only monitoring is meaningful."
+        return text if audit.num_contacts else f"{text} Without contacts, contact tracing is not measured."
 
     def _derived(self) -> dict[str, Any]:
         return {**self.audit.to_dict(), **self.settings.to_dict()}
