@@ -242,7 +242,7 @@ class _ExplorePage:
         return JSONResponse({"edges": edges})
 
     async def uses(self, request: Request) -> Response:
-        """Answer the rows of the table of uses. It does not delay views, as it takes many releases."""
+        """Answer the rows of the table of uses. Views do not wait for its many releases."""
         body = await read_object(request)
         settings, seed = body.get("settings"), _parse_integer(body, "seed", 2**31)
         explorer = await self._find_explorer(body.get("example", ""))
