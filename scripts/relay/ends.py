@@ -5,7 +5,7 @@
 Users post one timestep after another. One recipient answers, one accepts connections and never answers, and one is an
 MQTT broker that never answers. At random times the relay is stopped (SIGTERM) and started again, or reloaded (SIGHUP).
 The command prints the longest time until a stopped relay has ended, and until a reloaded one is ready again, and the
-number of those that took too long. A relay that takes too long is killed.
+number of those that took too long. A relay that takes too long is killed. An interrupt (SIGINT) ends the run early.
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ def run(ends: int, seconds: float, num_users: int, folder: Path, seed: int) -> d
                 process.wait()
                 process = _start(folder, manager)
             print(f"\r{sum(map(len, times.values()))} ends", end="", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:  # what was measured until then is printed
+        pass
     finally:
         over.set()
         process.kill()
