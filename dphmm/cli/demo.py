@@ -177,7 +177,7 @@ def _commands(
     shown = ["--true", true_file, "--model", model, "--layer", names["districts"]]
     yield ["show", names["releases"], *shown, "-o", names["map"]]
     if "picture" in names:
-        day = ["--users", RELEASED_USERS[0], "--from", _PICTURE_DAY[0], "--to", _PICTURE_DAY[1]]
+        day = ["--users", RELEASED_USERS[0], "--start", _PICTURE_DAY[0], "--end", _PICTURE_DAY[1]]
         yield ["show", names["releases"], *shown, *day, "--policy", policy, "-o", names["picture"]]
 
 

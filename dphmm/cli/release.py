@@ -630,8 +630,8 @@ def certify_command(
 @click.option("--tiles", metavar="URL", help="Tile server, https://…/{z}/{x}/{y}.png; it learns the viewed area.")
 @options.true_options
 @options.users_option
-@click.option("--from", "start", metavar="TIME", help="Omit releases before this time, ISO 8601, UTC.")
-@click.option("--to", "end", metavar="TIME", help="Omit releases at or after this time.")
+@click.option("--start", metavar="TIME", help="Omit releases before this time, ISO 8601, UTC.")
+@click.option("--end", metavar="TIME", help="Omit releases at or after this time.")
 @click.option("--title", help="Title of the map.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def show_command(releases: str | Path, output: Path | None, **values: Any) -> None:

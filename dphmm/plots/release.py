@@ -795,9 +795,9 @@ def _select(table: ReleaseTable, users: Sequence[str], start: str | None, end: s
     table = select_users(table, users)
     mask = np.ones(len(table), dtype=np.bool_)
     if start is not None:
-        mask &= table["time"] >= _parse_time(start, "--from")
+        mask &= table["time"] >= _parse_time(start, "--start")
     if end is not None:
-        mask &= table["time"] < _parse_time(end, "--to")
+        mask &= table["time"] < _parse_time(end, "--end")
     if not mask.any():
         raise ConfigurationError("no release is left: use other users or times")
     return table.select(mask)

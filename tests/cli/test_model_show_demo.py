@@ -160,14 +160,14 @@ def test_map_omits_unknown_radii(release_folder, run):
 
 
 def test_show_restricts_times(release_folder, run):
-    assert run("show", "r.csv", "--from", "2024-03-07T09:02:00Z", "--to", "2024-03-07T09:04:00Z").exit_code == 0
+    assert run("show", "r.csv", "--start", "2024-03-07T09:02:00Z", "--end", "2024-03-07T09:04:00Z").exit_code == 0
     layer = _layers((release_folder / "r.html").read_text())[1]
     times = np.array(decode_numbers(layer["times"], layer["n"])).astype("datetime64[s]")
     assert set(times.tolist()) == set(
         np.array(["2024-03-07T09:02", "2024-03-07T09:03"], dtype="datetime64[s]").tolist()
     )
-    assert "no release is left" in run("show", "r.csv", "--from", "2025-01-01", "--overwrite").stderr
-    assert "--to: time must be ISO 8601" in run("show", "r.csv", "--to", "soon", "--overwrite").stderr
+    assert "no release is left" in run("show", "r.csv", "--start", "2025-01-01", "--overwrite").stderr
+    assert "--end: time must be ISO 8601" in run("show", "r.csv", "--end", "soon", "--overwrite").stderr
 
 
 def test_show_accepts_batch_and_sessions_and_names_policy(world, run):
