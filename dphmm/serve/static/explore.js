@@ -450,7 +450,7 @@ function showUses(rows) {
   };
   const makeRow = (tag, texts) => {
     const row = document.createElement("tr");
-    row.append(...texts.map((text, k) => makeElement(k && tag === "td" ? "td" : "th", text, { scope: k ? "col" : "row" })));
+    row.append(...texts.map((text, k) => k && tag === "td" ? makeElement("td", text) : makeElement("th", text, { scope: tag === "th" ? "col" : "row" })));
     return row;
   };
   table.caption.textContent = translate("uses_caption", { users: formatNumber(rows[0].num_users), steps: formatNumber(rows[0].num_timesteps), contacts: formatNumber(rows[0].num_contacts) });
